@@ -39,7 +39,7 @@ CLOSED, SILENT = "the connection was closed", "no answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class StepResult:
     """A step of the script, and what came of it."""
 
     label: str
@@ -74,7 +74,7 @@ def _value(field: Message, version: int, value: Plain) -> Plain:
     return value
 
 
-class Wire:
+class BrokerConnection:
     """One connection."""
 
     def __init__(self, port: int) -> None:
@@ -134,11 +134,11 @@ class Side:
     def __init__(self, name: str, port: int, mask: Callable[[Side, str, Message], Plain]) -> None:
         self.name = name
         self.port = port
-        self.answers: list[Answered] = []
+        self.answers: list[StepResult] = []
         #: What masked values stand for.
         self.names: dict[object, str] = {}
         self._mask = mask
-        self._wire: Wire | None = None
+        self._wire: BrokerConnection | None = None
         self._section = ""
 
     def named(self, kind: str, value: object) -> str:
@@ -211,13 +211,13 @@ class Side:
         """Waits until something is so."""
         until(f"{self.name}: {what}", check, seconds=WAIT)
 
-    def other(self) -> Wire:
+    def other(self) -> BrokerConnection:
         """A connection more, for what waits; the script closes it."""
-        return Wire(self.port)
+        return BrokerConnection(self.port)
 
-    def _connected(self) -> Wire:
+    def _connected(self) -> BrokerConnection:
         if self._wire is None:
-            self._wire = Wire(self.port)
+            self._wire = BrokerConnection(self.port)
         return self._wire
 
     def _drop(self) -> None:
@@ -227,4 +227,4 @@ class Side:
 
     def _record(self, label: str | None, outcome: Plain) -> None:
         if label is not None:
-            self.answers.append(Answered(label, outcome))
+            self.answers.append(StepResult(label, outcome))

@@ -103,7 +103,7 @@ class Echo:
         return answer
 
 
-class Serving:
+class EchoServerThread:
     """A server in a thread."""
 
     def __init__(
@@ -161,8 +161,8 @@ def serving(
     config: BrokerConfig | None = None,
     context: ssl.SSLContext | None = None,
     clock: Clock | None = None,
-) -> Iterator[Serving]:
-    server = Serving(config or BrokerConfig(), context, clock)
+) -> Iterator[EchoServerThread]:
+    server = EchoServerThread(config or BrokerConfig(), context, clock)
     server.start()
     try:
         yield server

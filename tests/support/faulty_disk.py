@@ -116,7 +116,7 @@ Node: TypeAlias = File | Folder
 
 
 @dataclass
-class Refusal:
+class DiskFault:
     """What the disk will not do."""
 
     operation: str
@@ -139,7 +139,7 @@ class FaultyDisk:
         self._root = root or Folder()
         self._stop: int | None = None
         self._capacity: int | None = None
-        self._refusals: list[Refusal] = []
+        self._refusals: list[DiskFault] = []
 
     def kill(self) -> FaultyDisk:
         """The disk as the next process finds it after this one was killed.
@@ -178,7 +178,7 @@ class FaultyDisk:
         :param operation: a method's name
         :param partly: bytes that an append writes before it fails
         """
-        self._refusals.append(Refusal(operation, path, times, skip, partly, code))
+        self._refusals.append(DiskFault(operation, path, times, skip, partly, code))
 
     def allow(self) -> None:
         """Takes back all refusals."""

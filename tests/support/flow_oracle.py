@@ -13,7 +13,7 @@ from rota.engine.assignors.problem import Problem, find_previous_owners
 
 
 @dataclass(frozen=True)
-class Goal:
+class AssignmentScore:
     """What an assignment is judged by, best first: the sorted loads from the heaviest down, local
     partitions, kept partitions.
     """
@@ -43,20 +43,20 @@ def is_local(problem: Problem, partition: int, member: int) -> bool:
     return rack in problem.racks.sets[int(problem.racks.set_of_partition[partition])]
 
 
-def goal_of(problem: Problem, owners: list[int]) -> Goal:
+def goal_of(problem: Problem, owners: list[int]) -> AssignmentScore:
     """What these owners reach."""
     loads = [0] * len(problem.members)
     for owner in owners:
         loads[owner] += 1
     previous = find_previous_owners(problem).tolist()
-    return Goal(
+    return AssignmentScore(
         loads=tuple(sorted(loads, reverse=True)),
         local=sum(is_local(problem, *pair) for pair in enumerate(owners)),
         kept=sum(owner == before for owner, before in zip(owners, previous, strict=True)),
     )
 
 
-def brute_force(problem: Problem) -> Goal:
+def brute_force(problem: Problem) -> AssignmentScore:
     """The best over all assignments."""
     goals = (goal_of(problem, list(owners)) for owners in itertools.product(*subscribers(problem)))
     return min(goals, key=lambda goal: goal.key)
@@ -115,7 +115,7 @@ class MinimumCostFlow:
         return path
 
 
-def minimum_cost_flow(problem: Problem) -> Goal:
+def minimum_cost_flow(problem: Problem) -> AssignmentScore:
     """The best, as a flow over (topic, racks) and members.
 
     A member's k-th partition costs 2k - 1 in the first place: the sum of squares is least for the
@@ -161,4 +161,4 @@ def minimum_cost_flow(problem: Problem) -> Goal:
         return sum(network.room[arc ^ 1] for arc in arcs)
 
     loads = sorted((flow(arcs) for arcs in load_arcs), reverse=True)
-    return Goal(loads=tuple(loads), local=flow(local_arcs), kept=flow(kept_arcs))
+    return AssignmentScore(loads=tuple(loads), local=flow(local_arcs), kept=flow(kept_arcs))

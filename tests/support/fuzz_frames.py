@@ -37,7 +37,7 @@ Draw: TypeAlias = Callable[[random.Random], Any]
 
 
 @dataclass
-class Known:
+class KnownNames:
     """What is there to be named."""
 
     topic_ids: Sequence[bytes] = ()
@@ -50,7 +50,7 @@ def _of(*choices: Any) -> Draw:
     return lambda rng: rng.choice(choices)
 
 
-def some_batch(rng: random.Random, known: Known) -> bytes:
+def some_batch(rng: random.Random, known: KnownNames) -> bytes:
     """What a producer sends, in any codec, idempotent or not."""
     count = rng.choice((1, 1, 2, 5))
     times = START + rng.randrange(1000)
@@ -70,7 +70,7 @@ def some_batch(rng: random.Random, known: Known) -> bytes:
     )
 
 
-def _records(rng: random.Random, known: Known) -> bytes | None:
+def _records(rng: random.Random, known: KnownNames) -> bytes | None:
     batch = b"".join(some_batch(rng, known) for _ in range(rng.choice((1, 1, 1, 2))))
     return changed(batch, rng) if rng.random() < 0.2 else batch
 
@@ -131,14 +131,14 @@ BY_NAME: Mapping[str, Draw] = {
 }
 
 
-def plausible(api: Api, version: int, rng: random.Random, known: Known) -> Any:
+def plausible(api: Api, version: int, rng: random.Random, known: KnownNames) -> Any:
     """A request that a client may send to this broker."""
     message = some_message(classes(api)[0], version, rng)
     _fill(message, version, rng, known, api)
     return message
 
 
-def _fill(message: Any, version: int, rng: random.Random, known: Known, api: Api) -> None:
+def _fill(message: Any, version: int, rng: random.Random, known: KnownNames, api: Api) -> None:
     for each in message.STRUCT.fields:
         if version not in each.versions:
             continue
@@ -157,7 +157,7 @@ def _set(
     found: Any,
     version: int,
     rng: random.Random,
-    known: Known,
+    known: KnownNames,
     api: Api,
 ) -> None:
     draw = _draw(each, known, api, type(message).__name__)
@@ -169,7 +169,7 @@ def _set(
     setattr(message, each.name, value)
 
 
-def _draw(each: FieldSpec, known: Known, api: Api, struct: str) -> Draw | None:
+def _draw(each: FieldSpec, known: KnownNames, api: Api, struct: str) -> Draw | None:
     if each.kind == "records":
         return lambda rng: _records(rng, known)
     if each.name == "topic_id":
@@ -198,7 +198,7 @@ def framed(api: Api, version: int, message: Any, rng: random.Random) -> bytes:
     return bytes(write_request(RequestHeader(api, version, correlation, client, 0), message))[4:]
 
 
-def some_request(rng: random.Random, known: Known, api: Api | None = None) -> bytes:
+def some_request(rng: random.Random, known: KnownNames, api: Api | None = None) -> bytes:
     """Of any API and version that is offered."""
     api = rng.choice(list(VERSIONS)) if api is None else api
     version = rng.choice(VERSIONS[api])

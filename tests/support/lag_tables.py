@@ -26,7 +26,7 @@ def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class LagHistory:
     """What happened to some partitions. Times are milliseconds."""
 
     #: Group, partition, when, offset (None: it was deleted), in the journal's order.

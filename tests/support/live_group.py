@@ -45,7 +45,7 @@ def waiting_broker(**partitions: int) -> Iterator[rota.Broker]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class LiveMember:
     """Who sits there, and what it gets."""
 
     #: Its client id.
@@ -75,10 +75,10 @@ def receive(client: RawClient, request: GroupRequest) -> GroupResponse:
     return decode_group_response(request, client.receive(api, VERSIONS[api]))
 
 
-def seat(
+def add_members(
     broker: rota.Broker,
     group: str,
-    seats: Sequence[Seat],
+    seats: Sequence[LiveMember],
     *,
     strategy: str = "range",
     protocol_type: str = CONSUMER_PROTOCOL_TYPE,
@@ -117,7 +117,7 @@ def seat(
 @contextmanager
 def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     """One more joins; those who sit do not hear of it, and so the group waits for them."""
-    who = Seat(name=name, group_instance_id=name)
+    who = LiveMember(name=name, group_instance_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
         send(client, _join(group, who, "range", CONSUMER_PROTOCOL_TYPE))
         until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
@@ -128,7 +128,7 @@ def _size(reply: JoinGroupResult) -> int:
     return len(reply.members)
 
 
-def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> JoinGroup:
+def _join(group: str, who: LiveMember, strategy: str, protocol_type: str) -> JoinGroup:
     told = who.told
     if told is None:
         meant = Subscription(
@@ -151,7 +151,7 @@ def _sync(
     group: str,
     clients: Sequence[RawClient],
     joined: Sequence[JoinGroupResult],
-    seats: Sequence[Seat],
+    seats: Sequence[LiveMember],
     strategy: str,
     protocol_type: str,
 ) -> None:
@@ -188,12 +188,12 @@ def billing(broker: rota.Broker) -> list[str]:
         broker.produce("orders", f"a{number}", partition=0)
         broker.produce("orders", f"b{number}", partition=1)
     commit(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
-    return seat(
+    return add_members(
         broker,
         "billing",
         [
-            Seat(name="app", gets={"orders": [0]}, rack="r1"),
-            Seat(
+            LiveMember(name="app", gets={"orders": [0]}, rack="r1"),
+            LiveMember(
                 name="app",
                 gets={"orders": [1]},
                 group_instance_id="second",

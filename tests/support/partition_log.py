@@ -36,23 +36,29 @@ def padded(size: int, at: int = NOW, codec: CompressionType = CompressionType.NO
     return sent(bytes(size), at=at, codec=codec)
 
 
-class Told(list[str]):
+class ReportedEvents(list[str]):
     """What the log reports."""
 
     def __call__(self, text: str) -> None:
         self.append(text)
 
 
-def create(disk: Disk, told: Told | None = None, **options: Any) -> Log:
+def create(disk: Disk, told: ReportedEvents | None = None, **options: Any) -> Log:
     config = options.pop("config", TopicConfig())
     return Log.create(
-        disk, FOLDER, ID, config, now=NOW, report=told if told is not None else Told(), **options
+        disk,
+        FOLDER,
+        ID,
+        config,
+        now=NOW,
+        report=told if told is not None else ReportedEvents(),
+        **options,
     )
 
 
 def reopen(
     disk: Disk,
-    told: Told | None = None,
+    told: ReportedEvents | None = None,
     *,
     clean: bool = False,
     recovery_point: int = 0,
@@ -65,7 +71,7 @@ def reopen(
         config,
         clean=clean,
         recovery_point=recovery_point,
-        report=told if told is not None else Told(),
+        report=told if told is not None else ReportedEvents(),
         now=options.pop("now", NOW),
         **options,
     )

@@ -27,7 +27,7 @@ from rota.broker.timers import Clock
 from rota.engine.model.config import BrokerConfig
 from rota.errors import InputError
 from tests.support.echo_server import (
-    Serving,
+    EchoServerThread,
     allow_files,
     framed,
     is_closed,
@@ -41,12 +41,12 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Serving]:
+def server() -> Iterator[EchoServerThread]:
     with serving() as one:
         yield one
 
 
-def is_told(server: Serving, count: int, kind: type) -> bool:
+def is_told(server: EchoServerThread, count: int, kind: type) -> bool:
     """Whether the node is told so many events of a kind, sooner or later."""
 
     def told() -> int:
@@ -63,7 +63,7 @@ def is_told(server: Serving, count: int, kind: type) -> bool:
     cuts=st.lists(st.integers(1, 300), max_size=20),
 )
 def test_frames_are_answered_in_order_however_they_are_cut(
-    server: Serving, bodies: list[bytes], cuts: list[int]
+    server: EchoServerThread, bodies: list[bytes], cuts: list[int]
 ) -> None:
     bodies = [b"=" + body for body in bodies]
     data = b"".join(map(framed, bodies))
@@ -76,7 +76,7 @@ def test_frames_are_answered_in_order_however_they_are_cut(
         assert [read_frame(client) for _ in bodies] == bodies
 
 
-def test_a_request_waits_for_the_answer_of_the_one_before(server: Serving) -> None:
+def test_a_request_waits_for_the_answer_of_the_one_before(server: EchoServerThread) -> None:
     with server.connect() as client, server.connect() as other:
         client.sendall(framed(b"hold") + framed(b"=second") + framed(b"mute") + framed(b"=third"))
         other.sendall(framed(b"=other"))
@@ -86,7 +86,9 @@ def test_a_request_waits_for_the_answer_of_the_one_before(server: Serving) -> No
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 300_000])
-def test_what_comes_while_a_request_waits_is_answered_after_it(server: Serving, size: int) -> None:
+def test_what_comes_while_a_request_waits_is_answered_after_it(
+    server: EchoServerThread, size: int
+) -> None:
     with server.connect() as client, server.connect() as other:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.sendall(framed(b"hold"))
@@ -99,7 +101,7 @@ def test_what_comes_while_a_request_waits_is_answered_after_it(server: Serving, 
         assert [len(read_frame(client)) for _ in range(3)] == [size] * 3
 
 
-def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: Serving) -> None:
+def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: EchoServerThread) -> None:
     count = 5_000
     with server.connect() as busy, server.connect() as other:
         busy.sendall(framed(b"=") * count)
@@ -108,7 +110,7 @@ def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: Servin
         assert read_exactly(busy, 5 * count) == framed(b"=") * count
 
 
-def test_one_who_sends_no_more_gets_all_answers(server: Serving) -> None:
+def test_one_who_sends_no_more_gets_all_answers(server: EchoServerThread) -> None:
     with server.connect() as client, server.connect() as other:
         client.sendall(framed(b"hold") + framed(b"=last"))
         client.shutdown(socket.SHUT_WR)
@@ -118,7 +120,7 @@ def test_one_who_sends_no_more_gets_all_answers(server: Serving) -> None:
         assert is_closed(client)
 
 
-def test_an_answer_before_the_end_goes_out(server: Serving) -> None:
+def test_an_answer_before_the_end_goes_out(server: EchoServerThread) -> None:
     with server.connect() as client:
         client.sendall(framed(b"bye") + framed(b"=never"))
         assert read_frame(client) == b"bye"
@@ -151,7 +153,7 @@ def test_a_bug_costs_one_connection() -> None:
 # Clients that do not read, or do not write
 
 
-def test_answers_larger_than_any_buffer(server: Serving) -> None:
+def test_answers_larger_than_any_buffer(server: EchoServerThread) -> None:
     with server.connect() as client:
         client.sendall(framed(b"big %d" % (50 * MIB)) + framed(b"=next"))
         assert len(read_frame(client)) == 50 * MIB
@@ -201,7 +203,7 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
         assert read_frame(client) == b"=next"
 
 
-def test_what_was_sent_is_not_kept(server: Serving) -> None:
+def test_what_was_sent_is_not_kept(server: EchoServerThread) -> None:
     with server.connect() as client:
         tracemalloc.start()
         client.sendall(framed(b"big %d" % (20 * MIB)))
@@ -269,7 +271,7 @@ def test_slow_readers_get_all_however_little_room_there_is(
             client.close()
 
 
-def test_a_frame_that_comes_byte_by_byte(server: Serving) -> None:
+def test_a_frame_that_comes_byte_by_byte(server: EchoServerThread) -> None:
     with server.connect() as slow, server.connect() as other:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in framed(b"=slowly"):
@@ -296,7 +298,7 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
         assert peak < 24 * MIB
 
 
-def under_way(server: Serving) -> tuple[int, int]:
+def under_way(server: EchoServerThread) -> tuple[int, int]:
     """Bytes that are counted for requests, and connections that are looked after."""
     return server.run(
         lambda one: (one.request_memory.reserved_bytes, len(one.request_memory._partial_requests))
@@ -518,7 +520,7 @@ def test_one_who_never_reads_its_answer_is_closed_too() -> None:
         assert is_told(server, 1, ConnectionClosed)
 
 
-def idle(server: Serving, count: int) -> tuple[int, float]:
+def idle(server: EchoServerThread, count: int) -> tuple[int, float]:
     """What so many idle connections occupy, and how long a new client waits beside them."""
     gc.collect()
     tracemalloc.start()
@@ -542,7 +544,7 @@ def test_two_thousand_idle_connections_are_cheap() -> None:
     assert size < 40 * MIB  # the clients' own sockets included
 
 
-def test_threads_of_clients_at_once(server: Serving) -> None:
+def test_threads_of_clients_at_once(server: EchoServerThread) -> None:
     def talk(name: int) -> None:
         with server.connect() as client:
             for number in range(50):
@@ -563,7 +565,7 @@ def test_threads_of_clients_at_once(server: Serving) -> None:
 # Time
 
 
-def test_an_alarm_wakes_the_node(server: Serving) -> None:
+def test_an_alarm_wakes_the_node(server: EchoServerThread) -> None:
     with server.connect() as client:
         before = server.clock.now()  # the machine's own may be set back meanwhile
         client.sendall(framed(b"wake 30"))
@@ -609,7 +611,9 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture(scope="module")
-def secure(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def secure(
+    authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EchoServerThread]:
     folder = tmp_path_factory.mktemp("tls")
     certificate = authority.issue_cert("127.0.0.1", "localhost")
     certificate.private_key_pem.write_to_path(folder / "key.pem")
@@ -619,13 +623,13 @@ def secure(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> I
         yield one
 
 
-def trusting(authority: trustme.CA, server: Serving) -> ssl.SSLSocket:
+def trusting(authority: trustme.CA, server: EchoServerThread) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context.wrap_socket(server.connect(), server_hostname="localhost")
 
 
-def test_tls(authority: trustme.CA, secure: Serving) -> None:
+def test_tls(authority: trustme.CA, secure: EchoServerThread) -> None:
     with trusting(authority, secure) as client:
         client.sendall(framed(b"=secret") + framed(b"=" * (3 * MIB)) + framed(b"big 20000000"))
         assert read_frame(client) == b"=secret"
@@ -634,7 +638,7 @@ def test_tls(authority: trustme.CA, secure: Serving) -> None:
 
 
 def test_requests_over_tls_get_done_however_little_room_there_is(
-    authority: trustme.CA, secure: Serving
+    authority: trustme.CA, secure: EchoServerThread
 ) -> None:
     most = secure.run(lambda one: one.request_memory.max_bytes)
     secure.run(lambda one: setattr(one.request_memory, "max_bytes", 100_000))
@@ -649,7 +653,7 @@ def test_requests_over_tls_get_done_however_little_room_there_is(
     secure.run(lambda one: setattr(one.request_memory, "max_bytes", most))
 
 
-def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
+def test_the_end_of_tls_is_met(authority: trustme.CA, secure: EchoServerThread) -> None:
     with trusting(authority, secure) as client:
         client.sendall(framed(b"bye"))
         assert read_frame(client) == b"bye"
@@ -672,7 +676,7 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
     ids=["kafka", "http", "garbage"],
 )
 def test_bytes_without_tls_on_a_port_with_it(
-    authority: trustme.CA, secure: Serving, sent: bytes, said: str
+    authority: trustme.CA, secure: EchoServerThread, sent: bytes, said: str
 ) -> None:
     with secure.connect() as stranger:
         stranger.sendall(sent)
@@ -684,7 +688,9 @@ def test_bytes_without_tls_on_a_port_with_it(
         assert read_frame(client) == b"=served"
 
 
-def test_a_handshake_may_not_take_long(secure: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshake_may_not_take_long(
+    secure: EchoServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rota.broker.connection.TLS_HANDSHAKE_TIMEOUT", 0.2)
     before = len(secure.lines)
     with secure.connect() as silent, secure.connect() as slow:
@@ -696,7 +702,7 @@ def test_a_handshake_may_not_take_long(secure: Serving, monkeypatch: pytest.Monk
     ]
 
 
-def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
+def test_a_client_that_does_not_trust_the_certificate(secure: EchoServerThread) -> None:
     before = len(secure.lines)
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -705,7 +711,9 @@ def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
     assert "does not trust" in secure.lines[-1]
 
 
-def test_idle_tls_connections_are_cheap_too(authority: trustme.CA, secure: Serving) -> None:
+def test_idle_tls_connections_are_cheap_too(
+    authority: trustme.CA, secure: EchoServerThread
+) -> None:
     clients = [trusting(authority, secure) for _ in range(3)]
     gc.collect()
     tracemalloc.start()
@@ -739,7 +747,9 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
         make_server_context(tmp_path / "cert.pem", tmp_path / "other.pem")
 
 
-def test_answers_are_not_held_back_until_earlier_ones_are_acknowledged(server: Serving) -> None:
+def test_answers_are_not_held_back_until_earlier_ones_are_acknowledged(
+    server: EchoServerThread,
+) -> None:
     with server.connect() as client:
         client.sendall(framed(b"=here"))
         assert read_frame(client) == b"=here"

@@ -13,7 +13,14 @@ import pytest
 
 import rota
 from tests.support.command import RotaCommand
-from tests.support.live_group import Seat, billing, commit, knocking, seat, waiting_broker
+from tests.support.live_group import (
+    LiveMember,
+    add_members,
+    billing,
+    commit,
+    knocking,
+    waiting_broker,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -85,7 +92,7 @@ def test_what_a_client_calls_itself_does_not_colour_the_screen(
     broker: rota.Broker, groups: Run
 ) -> None:
     commit(broker, "late", {("orders", 0): 0})
-    seat(broker, "late", [Seat(name="\x1b[31mred", gets={"orders": [0]})])
+    add_members(broker, "late", [LiveMember(name="\x1b[31mred", gets={"orders": [0]})])
     for command in (("describe", "late"), ("delete", "late"), ("delete", "late", "--execute")):
         _, out, err = groups(*command)
         assert "\x1b" not in out + err
@@ -154,7 +161,7 @@ def test_the_tables_fit_a_terminal(broker: rota.Broker, groups: Run) -> None:
 
 
 def test_partitions_that_were_never_committed_are_shown(broker: rota.Broker, groups: Run) -> None:
-    seat(broker, "billing", [Seat(name="app", gets={"orders": [0, 1]})])
+    add_members(broker, "billing", [LiveMember(name="app", gets={"orders": [0, 1]})])
     (group,) = read(groups, "describe", "billing")
     assert [(each["committed"], each["lag"]) for each in group["partitions"]] == [(None, None)] * 2
     assert "2 partitions without a committed offset" in groups("describe", "billing")[1]
@@ -184,7 +191,9 @@ def test_offsets_that_are_out_of_range_are_said(broker: rota.Broker, groups: Run
 
 
 def test_the_lag_of_a_topic_that_is_gone_is_not_known(broker: rota.Broker, groups: Run) -> None:
-    seat(broker, "old", [Seat(name="a", topics=("gone",), gets={"gone": [0], "orders": [0]})])
+    add_members(
+        broker, "old", [LiveMember(name="a", topics=("gone",), gets={"gone": [0], "orders": [0]})]
+    )
     (group,) = read(groups, "describe", "old")
     assert [(each["topic"], each["end"]) for each in group["partitions"]] == [
         ("gone", None),
@@ -194,10 +203,13 @@ def test_the_lag_of_a_topic_that_is_gone_is_not_known(broker: rota.Broker, group
 
 
 def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups: Run) -> None:
-    seat(
+    add_members(
         broker,
         "mixed",
-        [Seat(name="a", topics=("orders",)), Seat(name="b", topics=("orders", "payments"))],
+        [
+            LiveMember(name="a", topics=("orders",)),
+            LiveMember(name="b", topics=("orders", "payments")),
+        ],
     )
     code, out, _ = groups("describe", "mixed")
     assert code == 0
@@ -206,7 +218,7 @@ def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups:
 
 
 def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> None:
-    seat(broker, "billing", [Seat(name="a", gets={"orders": [0, 1]})])
+    add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0, 1]})])
     with knocking(broker, "billing", "b"):
         code, out, _ = groups("describe", "billing")
     assert code == 0
@@ -216,7 +228,9 @@ def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> N
 
 
 def test_workers_that_are_no_consumers(broker: rota.Broker, groups: Run) -> None:
-    seat(broker, "workers", [Seat(name="w")], strategy="sessioned", protocol_type="connect")
+    add_members(
+        broker, "workers", [LiveMember(name="w")], strategy="sessioned", protocol_type="connect"
+    )
     code, out, _ = groups("describe", "workers")
     assert code == 0
     assert "of connect workers" in out
@@ -224,7 +238,9 @@ def test_workers_that_are_no_consumers(broker: rota.Broker, groups: Run) -> None
 
 
 def test_bytes_of_a_member_that_cannot_be_read_are_said(broker: rota.Broker, groups: Run) -> None:
-    (member,) = seat(broker, "odd", [Seat(name="w", told=b"\0\1\0\0\0\5")], strategy="mine")
+    (member,) = add_members(
+        broker, "odd", [LiveMember(name="w", told=b"\0\1\0\0\0\5")], strategy="mine"
+    )
     (group,) = read(groups, "describe", "odd")
     assert group["members"][0]["assigned"] == {}
     assert f"member {member} cannot be decoded: subscription" in group["notes"][0]
@@ -280,7 +296,7 @@ def test_a_limit_for_ci(broker: rota.Broker, groups: Run, limit: str, code: int,
 def test_who_commits_nothing_is_not_at_the_end(broker: rota.Broker, groups: Run) -> None:
     for partition, records in ((0, 3), (1, 2)):
         broker.produce("orders", *["x"] * records, partition=partition, timestamp=1)
-    seat(broker, "silent", [Seat(name="app", gets={"orders": [0, 1]})])
+    add_members(broker, "silent", [LiveMember(name="app", gets={"orders": [0, 1]})])
     (row,) = read(groups, "lag")
     assert (row["lag"], row["lag_seconds"]) == (None, None)
     assert (row["uncommitted"], row["uncommitted_records"]) == (2, 5)

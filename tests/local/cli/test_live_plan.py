@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
-from tests.support.live_group import Seat, commit, seat, waiting_broker
+from tests.support.live_group import LiveMember, add_members, commit, waiting_broker
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -41,12 +41,12 @@ def read(run: Run, *arguments: str) -> dict[str, Any]:
 
 def two(broker: rota.Broker, strategy: str) -> list[str]:
     """A group that has settled badly: the second has two partitions, the first four."""
-    return seat(
+    return add_members(
         broker,
         "billing",
         [
-            Seat(name="one", gets={"orders": [0, 1, 2, 3]}),
-            Seat(name="two", gets={"orders": [4, 5]}, owned=Partitions.of({"orders": [5]})),
+            LiveMember(name="one", gets={"orders": [0, 1, 2, 3]}),
+            LiveMember(name="two", gets={"orders": [4, 5]}, owned=Partitions.of({"orders": [5]})),
         ],
         strategy=strategy,
     )
@@ -81,12 +81,12 @@ def test_members_join_and_leave(broker: rota.Broker, plan: Run) -> None:
 
 
 def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -> None:
-    first, _ = seat(
+    first, _ = add_members(
         broker,
         "billing",
         [
-            Seat(name="app", gets={"orders": [0, 1, 2]}, group_instance_id="a"),
-            Seat(name="app", gets={"orders": [3, 4, 5]}, group_instance_id="b"),
+            LiveMember(name="app", gets={"orders": [0, 1, 2]}, group_instance_id="a"),
+            LiveMember(name="app", gets={"orders": [3, 4, 5]}, group_instance_id="b"),
         ],
     )
     found = read(plan, "--group", "billing", "--remove", "b")
@@ -112,7 +112,7 @@ def test_partitions_are_added_and_moves_limited(broker: rota.Broker, plan: Run) 
 
 
 def test_racks_are_read(broker: rota.Broker, plan: Run) -> None:
-    seat(broker, "billing", [Seat(name="a", gets={"orders": [0]}, rack="r1")])
+    add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0]}, rack="r1")])
     found = read(plan, "--group", "billing", "--strategy", "range")
     assert sum(found["loads"].values()) == 6
 
@@ -133,27 +133,29 @@ def test_where_a_new_member_comes_in_the_order_is_chance(broker: rota.Broker, pl
 
 
 def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, plan: Run) -> None:
-    seat(broker, "billing", [Seat(name="a", topics=("orders", "gone"), gets={"orders": [0]})])
+    add_members(
+        broker, "billing", [LiveMember(name="a", topics=("orders", "gone"), gets={"orders": [0]})]
+    )
     assert read(plan, "--group", "billing")["skipped_topics"] == ["gone"]
 
 
 @pytest.mark.parametrize(
     ("seats", "kind", "strategy", "said"),
     [
-        ([Seat(name="w")], "connect", "sessioned", "is a group of connect workers"),
+        ([LiveMember(name="w")], "connect", "sessioned", "is a group of connect workers"),
         (
-            [Seat(name="w")],
+            [LiveMember(name="w")],
             "consumer",
             "stream",
             "'stream', which Rota does not know; give another",
         ),
-        ([Seat(name="w", told=b"\0")], "consumer", "range", "cannot be decoded"),
+        ([LiveMember(name="w", told=b"\0")], "consumer", "range", "cannot be decoded"),
     ],
 )
 def test_groups_that_cannot_be_planned(
-    broker: rota.Broker, plan: Run, seats: list[Seat], kind: str, strategy: str, said: str
+    broker: rota.Broker, plan: Run, seats: list[LiveMember], kind: str, strategy: str, said: str
 ) -> None:
-    seat(broker, "odd", seats, protocol_type=kind, strategy=strategy)
+    add_members(broker, "odd", seats, protocol_type=kind, strategy=strategy)
     code, out, err = plan("--group", "odd")
     assert (code, out) == (4, "")
     assert said in err
@@ -185,7 +187,7 @@ def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> N
 
 
 def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, plan: Run) -> None:
-    seat(broker, "old", [Seat(name="a")])
+    add_members(broker, "old", [LiveMember(name="a")])
     broker.expire("a")
     code, out, err = plan("--group", "old", "--add", "1")
     assert (code, out) == (4, "")
@@ -200,7 +202,7 @@ def test_an_unknown_group(broker: rota.Broker, plan: Run) -> None:
 
 
 def test_a_rebalance_is_waited_for_but_not_for_ever(broker: rota.Broker, plan: Run) -> None:
-    seat(broker, "billing", [Seat(name="a"), Seat(name="b")], synced=False)
+    add_members(broker, "billing", [LiveMember(name="a"), LiveMember(name="b")], synced=False)
     code, out, err = plan("--group", "billing", "--timeout", "2.5")
     assert (code, out) == (3, "")
     assert "has been rebalancing for 2.5 s (CompletingRebalance)" in err

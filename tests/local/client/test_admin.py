@@ -17,7 +17,7 @@ from rota.errors import AuthorizationFailed, Code, Unreachable
 from rota.protocol.codec import read_request_header, write_response
 from rota.protocol.messages import Api, ApiVersionsResponse, Message, MetadataResponse
 from tests.support.client import address, client, run, server
-from tests.support.live_group import WAITING, Seat, commit, seat
+from tests.support.live_group import WAITING, LiveMember, add_members, commit
 from tests.support.scripted_cluster import cluster
 
 VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
@@ -72,8 +72,8 @@ def test_every_broker_has_groups_of_its_own() -> None:
     with rota.Broker(config=WAITING) as first, rota.Broker(config=WAITING) as second:
         second.create_topic("orders", 1)
         commit(second, "b", {("orders", 0): 0})
-        seat(first, "c", [Seat(name="x"), Seat(name="y")])
-        seat(second, "a", [Seat(name="z")])
+        add_members(first, "c", [LiveMember(name="x"), LiveMember(name="y")])
+        add_members(second, "a", [LiveMember(name="z")])
         brokers = [first.bootstrap_servers, second.bootstrap_servers]
         listing, groups = run(looked(brokers))
     assert listing.unanswered == ()
@@ -91,7 +91,7 @@ def test_every_broker_has_groups_of_its_own() -> None:
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     with rota.Broker(config=WAITING) as first, rota.Broker() as second:
-        seat(first, "c", [Seat(name="x")])
+        add_members(first, "c", [LiveMember(name="x")])
         silent = second.bootstrap_servers
         second.stop()
         listing, groups = run(looked([first.bootstrap_servers, silent]))

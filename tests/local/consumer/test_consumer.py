@@ -82,7 +82,7 @@ def forever(call: Callable[[], object]) -> None:
         call()
 
 
-class Diary(rota.RebalanceListener):
+class RecordingListener(rota.RebalanceListener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
@@ -588,11 +588,11 @@ def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> 
 
 
 def test_a_listener_hears_of_what_comes_and_goes(broker: Broker, consumer: rota.Consumer) -> None:
-    diary = Diary()
-    consumer.subscribe(["t"], listener=diary)
+    recording_listener = RecordingListener()
+    consumer.subscribe(["t"], listener=recording_listener)
     poll_until(consumer, lambda: consumer.assignment == {T0, T1})
     consumer.unsubscribe()
-    assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
+    assert recording_listener.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
     assert consumer.assignment == frozenset()
     assert broker.wait_for_group("g", members=0).state == "Empty"
 
@@ -625,14 +625,14 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
         return take(core, taken)
 
     monkeypatch.setattr(ConsumerCore, "_take_in_poll", slowly)
-    diary = Diary()
-    consumer.subscribe(["t"], listener=diary)
+    recording_listener = RecordingListener()
+    consumer.subscribe(["t"], listener=recording_listener)
     until(
         "it is assigned",
-        lambda: consumer.assignment or diary.calls,
+        lambda: consumer.assignment or recording_listener.calls,
         meanwhile=partial(consumer.poll, 0),
     )
-    assert diary.calls == [("assigned", (T0, T1))]
+    assert recording_listener.calls == [("assigned", (T0, T1))]
     assert consumer.assignment == {T0, T1}
 
 
@@ -843,8 +843,8 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
         session_timeout_ms=6000,
     )
     with rota.Consumer(config) as first:
-        diary = Diary()
-        first.subscribe(["t"], listener=diary)
+        recording_listener = RecordingListener()
+        first.subscribe(["t"], listener=recording_listener)
         poll_until(first, lambda: len(first.assignment) == 2)
         second = rota.Consumer(config)
         second.subscribe(["t"])
@@ -858,8 +858,8 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
         second.close()
         poll_until(first, lambda: len(first.assignment) == 2)
     moved = second_owned
-    assert diary.calls[:2] == [("assigned", (T0, T1)), ("revoked", moved)]
-    assert diary.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
+    assert recording_listener.calls[:2] == [("assigned", (T0, T1)), ("revoked", moved)]
+    assert recording_listener.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
 
 
 def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -> None:
@@ -1123,7 +1123,7 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
         (lambda c: c.poll(0, max_records=1.5), "max_records 1.5"),
         (lambda c: c.poll("1"), "timeout '1' is not a number of seconds"),
         (lambda c: c.subscribe("^t.*"), r"is it a pattern\? subscribe\(pattern="),
-        (lambda c: c.subscribe("t", listener=Diary), "is not an instance of a rota"),
+        (lambda c: c.subscribe("t", listener=RecordingListener), "is not an instance of a rota"),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_named(

@@ -25,7 +25,7 @@ from rota.engine.simulator.day import (
     simulate_day,
 )
 from rota.pipeline.demo import START_MS, write_day
-from tests.support.truth import commits_of
+from tests.support.expected_history import commits_of
 
 CAUSES = {
     "orders-billing": {RebalanceCause.JOINED, RebalanceCause.LEFT},

@@ -20,7 +20,16 @@ from rota.engine.formats.record_batch import (
 from rota.engine.model.config import TopicConfig
 from rota.errors import Refused
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, split
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    batches,
+    create,
+    log_files,
+    reopen,
+    sent,
+    split,
+)
 from tests.support.paths import FIXTURES
 from tests.support.transactions import encode_end_transaction_marker
 
@@ -44,7 +53,7 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def opened(root: Path, folder: str, told: Told, *, clean: bool) -> Log:
+def opened(root: Path, folder: str, told: ReportedEvents, *, clean: bool) -> Log:
     return Log.open(
         RealDisk(root), folder, COMPACTED, recovery_point=0, clean=clean, report=told, now=NOW
     )
@@ -52,7 +61,7 @@ def opened(root: Path, folder: str, told: Told, *, clean: bool) -> Log:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> None:
-    before, told = content(captured), Told()
+    before, told = content(captured), ReportedEvents()
     folders = sorted(path for path in captured.iterdir() if path.is_dir())
     assert len(folders) > 25
     for folder in folders:
@@ -76,7 +85,7 @@ def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, cle
         rows = index.TRANSACTION_ENTRY.iter_unpack(path.read_bytes())
         entries = [index.AbortedTransaction(*row) for _, *row in rows]
         noted += len(entries)
-        log = opened(captured, path.parent.name, Told(), clean=clean)
+        log = opened(captured, path.parent.name, ReportedEvents(), clean=clean)
         expected = [(each.producer_id, each.first_offset) for each in entries]
         assert log.aborted_transactions(log.log_start_offset, log.log_end_offset) == expected
         for each in entries:
@@ -85,7 +94,7 @@ def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, cle
     assert noted > 10
 
 
-def with_transactions(disk: FaultyDisk, told: Told) -> Log:
+def with_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
     """Two producers; one aborts in the second segment what it began in the first."""
     mine: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     other: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
@@ -108,7 +117,7 @@ def with_transactions(disk: FaultyDisk, told: Told) -> Log:
 
 
 def test_what_is_not_decided_is_not_stable() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = with_transactions(disk, told)
     assert (log.log_end_offset, log.last_stable_offset) == (7, 5)
     assert log.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
@@ -124,11 +133,11 @@ def test_what_is_not_decided_is_not_stable() -> None:
 
 def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
     whole = FaultyDisk()
-    with_transactions(whole, Told()).close()
+    with_transactions(whole, ReportedEvents()).close()
     path = "t-0/00000000000000000003.txnindex"
     good = whole.content(path)
     for bit in range(8 * len(good)):
-        disk, told = whole.kill(), Told()
+        disk, told = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
         log = reopen(disk, told, clean=True, recovery_point=7)
         assert log.aborted_transactions(0, 7) == [(1, 0), (2, 3)], bit
@@ -153,7 +162,7 @@ def compacted(disk: FaultyDisk) -> list[bytes]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_gaps_are_passed_over(clean: bool) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     kept = compacted(disk)
     log = reopen(disk, told, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 51)

@@ -55,7 +55,7 @@ SCENARIOS = [
         {"c1": "t1-0 t1-2 t2-1", "c2": "t1-1 t2-0 t2-2"},
     ),
     Scenario(
-        "at the floor, raised to the ceiling",
+        "at the checker, raised to the ceiling",
         {"t1": 2, "t2": 3},
         {"c1": "t1 t2", "c2": "t1 t2"},
         {"c1": "t1-0 t2-0 t2-1", "c2": "t1-1 t2-2"},
@@ -70,7 +70,7 @@ SCENARIOS = [
         withheld="topic2-0",
     ),
     Scenario(
-        "all below the floor",
+        "all below the checker",
         {"t1": 2, "t2": 3},
         {f"c{n}": "t1 t2" for n in (1, 2, 3)},
         {"c1": "t1-0 t2-1", "c2": "t1-1 t2-2", "c3": "t2-0"},

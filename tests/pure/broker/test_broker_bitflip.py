@@ -14,16 +14,16 @@ import pytest
 
 from rota.engine.formats.record_batch import HEADER, BatchRecord, encode_batch
 from rota.errors import Code
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.node import InMemoryNode
-from tests.support.promised_folder import (
+from tests.support.acknowledged_folder import (
     CONFIG,
-    PromisedFolder,
+    AcknowledgedFolder,
     batches,
     killed,
     read_all,
     stopped,
 )
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.node import InMemoryNode
 from tests.support.requests import START, values
 
 ENDS = {"stopped": stopped, "killed": killed}
@@ -53,7 +53,7 @@ def bits(size: int, most: int, rng: random.Random) -> list[int]:
     return list(range(size * 8)) if size * 8 <= most else rng.sample(range(size * 8), most)
 
 
-def flip_everywhere(folder: PromisedFolder, most: int, seed: int) -> None:
+def flip_everywhere(folder: AcknowledgedFolder, most: int, seed: int) -> None:
     rng = random.Random(seed)
     for path in folder.disk.paths():
         for bit in bits(folder.disk.size(path) or 0, most, rng):
@@ -136,7 +136,7 @@ def break_everywhere(end: str, most: int, seed: int) -> None:
                 raise AssertionError(f"{path}: {what}: {error}") from error
 
 
-def is_loss_of_power(folder: PromisedFolder, path: str, data: bytes) -> bool:
+def is_loss_of_power(folder: AcknowledgedFolder, path: str, data: bytes) -> bool:
     """Whole batches are gone that were not synced, from the end: nobody can tell after a kill."""
     if kind(path) != ".log":
         return False

@@ -26,7 +26,7 @@ from rota.protocol.messages import Api, InitProducerIdRequest
 from tests.support.examples import examples
 from tests.support.fuzz_frames import (
     TOPICS,
-    Known,
+    KnownNames,
     changed,
     framed,
     nonsense,
@@ -50,14 +50,14 @@ LEAST = 1_000
 FOREVER = 50 * 86_400_000
 
 
-class Siege:
+class FuzzedBroker:
     """A broker with topics and groups, some connections, and what they have been promised."""
 
     def __init__(self, seed: int, *, passwords: bool = False) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
         self.node = InMemoryNode(passwords={"user": "password"} if passwords else None)
-        self.known = Known()
+        self.known = KnownNames()
         self.attackers: list[ClientConnection] = []
         #: The frame that is answered next; None if it has no head, as within a login.
         self.asked: dict[ConnectionId, bytes | None] = {}
@@ -203,8 +203,8 @@ class Siege:
         assert not waiting, self.told()
 
 
-def siege(seed: int, steps: int) -> None:
-    found = Siege(seed)
+def fuzzed(seed: int, steps: int) -> None:
+    found = FuzzedBroker(seed)
     for _ in range(steps):
         found.step()
     found.end()
@@ -214,20 +214,20 @@ def siege(seed: int, steps: int) -> None:
 @settings(max_examples=max(12, settings().max_examples // 10))
 @given(st.integers(0, 2**32))
 def test_whatever_comes_in_promises_are_kept(seed: int) -> None:
-    siege(seed, 150)
+    fuzzed(seed, 150)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(40))
 def test_long_sieges(seed: int) -> None:
-    siege(seed, 5_000)
+    fuzzed(seed, 5_000)
 
 
 @settings(max_examples=max(10, settings().max_examples // 20))
 @given(st.integers(0, 2**32))
 def test_nobody_gets_in_by_chance(seed: int) -> None:
     """Who must log in first is served nothing, whatever he sends."""
-    found = Siege(seed, passwords=True)
+    found = FuzzedBroker(seed, passwords=True)
     before = {topic.name: [log.log_end_offset for log in topic.logs] for topic in found.node.topics}
     login = (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
     for _ in range(100):
@@ -243,7 +243,7 @@ def test_nobody_gets_in_by_chance(seed: int) -> None:
 @every_api
 def test_every_version_whole_and_broken(api: Api) -> None:
     """Cut at every byte, with every kind of impossible number, and changed at random."""
-    found = Siege(int(api))
+    found = FuzzedBroker(int(api))
     for version in VERSIONS[api]:
         message = plausible(api, version, found.rng, found.known)
         frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), message))[4:]
@@ -266,7 +266,7 @@ def some(of: Sequence[T], most: int, rng: random.Random) -> Sequence[T]:
 @every_api
 def test_tags_that_nobody_knows(api: Api) -> None:
     """Many, large, nested in their bytes, with numbers up to the largest: all are passed over."""
-    found = Siege(int(api))
+    found = FuzzedBroker(int(api))
     for version in VERSIONS[api]:
         if version not in classes(api)[0].SCHEMA.flexible:
             continue
@@ -298,7 +298,7 @@ def varint(number: int) -> bytes:
 def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
     """Counts of empty structs, which are the cheapest to send, and the same asked many times."""
     size = 20_000
-    found = Siege(int(api))
+    found = FuzzedBroker(int(api))
     for version in {VERSIONS[api][0], VERSIONS[api][-1]}:
         frames = [*zeros(api, version, size), *repeated(api, version, size, found)]
         for frame in (*frames[:1], *frames):  # once before: decoders are made on first use
@@ -325,7 +325,7 @@ def zeros(api: Api, version: int, size: int) -> Iterator[bytes]:
                 yield head + bytes(at) + written + bytes(size - at - len(written) - len(head))
 
 
-def repeated(api: Api, version: int, size: int, found: Siege) -> Iterator[bytes]:
+def repeated(api: Api, version: int, size: int, found: FuzzedBroker) -> Iterator[bytes]:
     """A list of the request with one element again and again."""
     for _ in range(3):
         message = plausible(api, version, found.rng, found.known)
@@ -338,7 +338,7 @@ def repeated(api: Api, version: int, size: int, found: Siege) -> Iterator[bytes]
                 setattr(message, each.name, inside)
 
 
-def spliced(seed: int, data: bytes, known: Known) -> bytes:
+def spliced(seed: int, data: bytes, known: KnownNames) -> bytes:
     """A request that a client may send, with these bytes in place of its last ones."""
     frame = some_request(random.Random(seed), known)
     return frame[: max(len(frame) - len(data), 10)] + data

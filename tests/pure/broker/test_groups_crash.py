@@ -22,7 +22,7 @@ SIMPLE = "simple"
 
 
 @dataclass
-class Told:
+class AcknowledgedState:
     """What clients know: of each thing what is promised, and what may be besides."""
 
     promised: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Told:
         assert found in allowed, f"{what} is {found}, told or tried was {allowed}"
 
 
-def tell(node: InMemoryNode, told: Told) -> None:
+def tell(node: InMemoryNode, told: AcknowledgedState) -> None:
     node.create_topic(partitions=4)
     first, second = Member(node.connect()), Member(node.connect())
     told.attempt("members", 1, lambda: _entered(first))
@@ -90,12 +90,12 @@ def look(node: InMemoryNode) -> dict[str, Any]:
 MISSING = {"members": 0, "offset": -1, "simple": -1}
 
 
-def died_at(change: int) -> tuple[FaultyDisk, Told, int] | None:
+def died_at(change: int) -> tuple[FaultyDisk, AcknowledgedState, int] | None:
     """The disk after a death at this change, and what clients know; None if there is none."""
     disk = FaultyDisk(change)
     node = InMemoryNode(disk)
     disk.stop_at(change)
-    told = Told()
+    told = AcknowledgedState()
     try:
         tell(node, told)
     except Stopped:

@@ -53,9 +53,9 @@ class Log:
         return asyncio.run(find_ages({PLACE: offset}, ends, NOW, self.ask)).get(PLACE)
 
 
-def near(age: int, truth: int) -> bool:
+def near(age: int, expected: int) -> bool:
     """Not less, and not much more."""
-    return truth <= age <= truth + max(AGE_TOLERANCE_MS, age // AGE_TOLERANCE_DIVISOR)
+    return expected <= age <= expected + max(AGE_TOLERANCE_MS, age // AGE_TOLERANCE_DIVISOR)
 
 
 @examples(quick=25)

@@ -50,97 +50,99 @@ def test_a_group_has_its_place_in_the_journal(group: str, partition: int) -> Non
 
 
 def test_a_group_begins_with_an_entry_of_its_own() -> None:
-    desk = CoordinatorDriver()
-    reply = desk.joined(desk.send(join()))
+    driver = CoordinatorDriver()
+    reply = driver.joined(driver.send(join()))
     assert (reply.code, reply.member_id) == (Code.MEMBER_ID_REQUIRED, "app-id1")
     entry = GroupMetadataEntry(
         group=GROUP, protocol_type="", generation=0, protocol=None, leader=None, state_timestamp=0
     )
-    assert desk.journal == [entry]
+    assert driver.journal == [entry]
 
 
 def test_the_first_to_join_leads_and_is_told_of_all() -> None:
-    desk = CoordinatorDriver()
-    first, one = desk.enter()
-    second, two = desk.enter()
-    desk.wait(6_000)
-    leader, follower = desk.joined(one), desk.joined(two)
+    driver = CoordinatorDriver()
+    first, one = driver.enter()
+    second, two = driver.enter()
+    driver.wait(6_000)
+    leader, follower = driver.joined(one), driver.joined(two)
     assert leader.leader == follower.leader == first
     assert [member.member_id for member in leader.members] == [first, second]
     assert follower.members == ()
     assert leader.generation == follower.generation == 1
-    assert desk.state() == "CompletingRebalance"
+    assert driver.state() == "CompletingRebalance"
 
 
 def test_an_old_client_is_taken_in_without_an_id_of_its_own() -> None:
-    desk = CoordinatorDriver()
-    token = desk.send(join(supports_member_id_required=False))
-    desk.wait(3_000)
-    assert desk.joined(token).member_id == "app-id1"
+    driver = CoordinatorDriver()
+    token = driver.send(join(supports_member_id_required=False))
+    driver.wait(3_000)
+    assert driver.joined(token).member_id == "app-id1"
 
 
 def test_the_initial_delay_is_extended_while_members_arrive() -> None:
-    desk = CoordinatorDriver()
-    tokens = [desk.enter()[1]]
+    driver = CoordinatorDriver()
+    tokens = [driver.enter()[1]]
     for _ in range(3):
-        desk.wait(2_900)
-        tokens.append(desk.enter()[1])
-    assert not desk.answers.keys() & tokens
-    desk.wait(3_300)  # the first 3 s had a newcomer, so did the second, the third; the fourth none
-    assert {desk.joined(token).generation for token in tokens} == {1}
+        driver.wait(2_900)
+        tokens.append(driver.enter()[1])
+    assert not driver.answers.keys() & tokens
+    driver.wait(
+        3_300
+    )  # the first 3 s had a newcomer, so did the second, the third; the fourth none
+    assert {driver.joined(token).generation for token in tokens} == {1}
 
 
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
-    desk = CoordinatorDriver()
-    _, first = desk.enter(join(rebalance=5_000))
-    desk.wait(2_999)
-    desk.enter(join(rebalance=5_000))
-    desk.wait(2_000)
-    desk.enter(join(rebalance=5_000))
-    assert first not in desk.answers
-    desk.wait(1)
-    assert desk.joined(first).generation == 1
+    driver = CoordinatorDriver()
+    _, first = driver.enter(join(rebalance=5_000))
+    driver.wait(2_999)
+    driver.enter(join(rebalance=5_000))
+    driver.wait(2_000)
+    driver.enter(join(rebalance=5_000))
+    assert first not in driver.answers
+    driver.wait(1)
+    assert driver.joined(first).generation == 1
 
 
 def test_an_id_that_is_not_used_expires() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join())
-    pending = desk.joined(desk.send(join(session=8_000))).member_id
-    rejoined = desk.send(join(ids[0]))  # the leader asks for a rebalance; the newcomer is awaited
-    desk.wait(7_999)
-    assert rejoined not in desk.answers
-    desk.wait(1)
-    assert desk.joined(rejoined).generation == 2
-    assert desk.joined(desk.send(join(pending))).code == Code.UNKNOWN_MEMBER_ID
+    driver = CoordinatorDriver()
+    ids = driver.stable(join())
+    pending = driver.joined(driver.send(join(session=8_000))).member_id
+    rejoined = driver.send(join(ids[0]))  # the leader asks for a rebalance; the newcomer is awaited
+    driver.wait(7_999)
+    assert rejoined not in driver.answers
+    driver.wait(1)
+    assert driver.joined(rejoined).generation == 2
+    assert driver.joined(driver.send(join(pending))).code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_does_not_wait_for_ever() -> None:
-    desk = CoordinatorDriver()
-    desk.stable(join(session=1_800_000, rebalance=600_000))
-    _, token = desk.enter(join(rebalance=600_000))
-    desk.wait(299_999)
-    assert token not in desk.answers
-    desk.wait(1)
-    assert desk.joined(token).code == Code.UNKNOWN_MEMBER_ID
+    driver = CoordinatorDriver()
+    driver.stable(join(session=1_800_000, rebalance=600_000))
+    _, token = driver.enter(join(rebalance=600_000))
+    driver.wait(299_999)
+    assert token not in driver.answers
+    driver.wait(1)
+    assert driver.joined(token).code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_full_group_refuses() -> None:
-    desk = CoordinatorDriver(GroupConfig(max_size=2))
-    ids = desk.stable(join(), join())
-    assert desk.joined(desk.send(join())).code == Code.GROUP_MAX_SIZE_REACHED
-    assert desk.members() == ids
+    driver = CoordinatorDriver(GroupConfig(max_size=2))
+    ids = driver.stable(join(), join())
+    assert driver.joined(driver.send(join())).code == Code.GROUP_MAX_SIZE_REACHED
+    assert driver.members() == ids
 
 
 def test_a_group_over_its_size_loses_who_joins_last() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join(), join())
-    desk.config = GroupConfig(max_size=2)
-    desk.restart()
-    assert desk.state() == "PreparingRebalance"
-    tokens = [desk.send(join(member_id)) for member_id in ids]
-    assert desk.joined(tokens[2]).code == Code.GROUP_MAX_SIZE_REACHED
-    assert desk.joined(tokens[0]).generation == 2
-    assert desk.members() == ids[:2]
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join(), join())
+    driver.config = GroupConfig(max_size=2)
+    driver.restart()
+    assert driver.state() == "PreparingRebalance"
+    tokens = [driver.send(join(member_id)) for member_id in ids]
+    assert driver.joined(tokens[2]).code == Code.GROUP_MAX_SIZE_REACHED
+    assert driver.joined(tokens[0]).generation == 2
+    assert driver.members() == ids[:2]
 
 
 @pytest.mark.parametrize(
@@ -162,11 +164,11 @@ def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
 
 
 def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
-    desk = CoordinatorDriver()
-    desk.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
-    refused = desk.joined(desk.send(join(strategies=("roundrobin",), client_id="new")))
+    driver = CoordinatorDriver()
+    driver.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
+    refused = driver.joined(driver.send(join(strategies=("roundrobin",), client_id="new")))
     assert refused.code == Code.INCONSISTENT_GROUP_PROTOCOL
-    (mismatch,) = (one.change for one in desk.notes if isinstance(one.change, ProtocolMismatch))
+    (mismatch,) = (one.change for one in driver.notes if isinstance(one.change, ProtocolMismatch))
     assert mismatch == ProtocolMismatch(
         "new", "consumer", ("roundrobin",), "consumer", ("range", "sticky")
     )
@@ -200,187 +202,187 @@ def test_most_votes_win_and_the_leader_decides_a_tie(
 
 
 def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join(), join())
-    assert desk.leave(LeavingMember(member_id=ids[0])) == [Code.NONE]
-    tokens = [desk.send(join(member_id)) for member_id in (ids[2], ids[1])]
-    assert desk.joined(tokens[0]).leader == ids[1]
-    assert len(desk.joined(tokens[1]).members) == 2
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join(), join())
+    assert driver.leave(LeavingMember(member_id=ids[0])) == [Code.NONE]
+    tokens = [driver.send(join(member_id)) for member_id in (ids[2], ids[1])]
+    assert driver.joined(tokens[0]).leader == ids[1]
+    assert len(driver.joined(tokens[1]).members) == 2
 
 
 def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join())
-    token = desk.send(join(ids[1], topics=("t", "u")))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join())
+    token = driver.send(join(ids[1], topics=("t", "u")))
     for _ in range(12):
-        desk.wait(5_000)
-        assert desk.beat(ids[0], 1, "a") in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION)
-    assert desk.joined(token).leader == ids[1]
-    assert desk.members() == ids  # the static one keeps its place
+        driver.wait(5_000)
+        assert driver.beat(ids[0], 1, "a") in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION)
+    assert driver.joined(token).leader == ids[1]
+    assert driver.members() == ids  # the static one keeps its place
 
 
 # rejoining
 
 
 def test_a_follower_that_missed_the_answer_is_told_again() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    again = desk.joined(desk.send(join(ids[1])))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    again = driver.joined(driver.send(join(ids[1])))
     assert (again.code, again.generation, again.members) == (Code.NONE, 1, ())
-    assert desk.state() == "Stable"
+    assert driver.state() == "Stable"
 
 
 @pytest.mark.parametrize(
     ("position", "topics"), [(0, ("t",)), (1, ("t", "u"))], ids=["leader", "other topics"]
 )
 def test_a_leader_or_other_topics_start_a_rebalance(position: int, topics: tuple[str, ...]) -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    token = desk.send(join(ids[position], topics=topics))
-    assert desk.state() == "PreparingRebalance"
-    assert desk.beat(ids[1 - position], 1) == Code.REBALANCE_IN_PROGRESS
-    desk.send(join(ids[1 - position]))
-    assert desk.joined(token).generation == 2
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    token = driver.send(join(ids[position], topics=topics))
+    assert driver.state() == "PreparingRebalance"
+    assert driver.beat(ids[1 - position], 1) == Code.REBALANCE_IN_PROGRESS
+    driver.send(join(ids[1 - position]))
+    assert driver.joined(token).generation == 2
 
 
 def test_who_joins_twice_is_answered_once_with_the_new_generation() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    older, newer = (desk.send(join(ids[0])) for _ in range(2))
-    assert desk.joined(older).code == Code.REBALANCE_IN_PROGRESS
-    desk.send(join(ids[1]))
-    assert desk.joined(newer).generation == 2
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    older, newer = (driver.send(join(ids[0])) for _ in range(2))
+    assert driver.joined(older).code == Code.REBALANCE_IN_PROGRESS
+    driver.send(join(ids[1]))
+    assert driver.joined(newer).generation == 2
 
 
 def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(session=120_000), join())
-    token = desk.send(join(ids[1], topics=("t", "u")))
-    desk.wait(60_000)
-    assert desk.joined(token).leader == ids[1]
-    assert desk.members() == [ids[1]]
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(session=120_000), join())
+    token = driver.send(join(ids[1], topics=("t", "u")))
+    driver.wait(60_000)
+    assert driver.joined(token).leader == ids[1]
+    assert driver.members() == [ids[1]]
 
 
 def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join(group_instance_id="a", rebalance=7_000))
-    newcomer, _ = desk.enter(join(rebalance=7_000))
-    assert desk.leave(LeavingMember(member_id=newcomer)) == [Code.NONE]
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join(group_instance_id="a", rebalance=7_000))
+    newcomer, _ = driver.enter(join(rebalance=7_000))
+    assert driver.leave(LeavingMember(member_id=newcomer)) == [Code.NONE]
     for _ in range(4):
-        desk.wait(7_000)
-        assert desk.state() == "PreparingRebalance"
-        assert desk.beat(member, 1, "a") == Code.REBALANCE_IN_PROGRESS
-    desk.wait(10_000)
-    assert desk.state() == "Empty"
+        driver.wait(7_000)
+        assert driver.state() == "PreparingRebalance"
+        assert driver.beat(member, 1, "a") == Code.REBALANCE_IN_PROGRESS
+    driver.wait(10_000)
+    assert driver.state() == "Empty"
 
 
 # syncing
 
 
 def test_everybody_waits_for_the_leader() -> None:
-    desk = CoordinatorDriver()
-    entered = [desk.enter() for _ in range(2)]
-    desk.wait(6_000)
+    driver = CoordinatorDriver()
+    entered = [driver.enter() for _ in range(2)]
+    driver.wait(6_000)
     (leader, _), (follower, _) = entered
-    early = desk.sync(follower, 1)
-    assert early not in desk.answers
-    assert desk.beat(follower, 1) == Code.NONE  # completing: it need not join again
-    late = desk.sync(leader, 1, **{leader: b"L", follower: b"F"})
-    assert desk.synced(early).assignment == b"F"
-    assert desk.synced(late).assignment == b"L"
-    saved = desk.journal[-1]
+    early = driver.sync(follower, 1)
+    assert early not in driver.answers
+    assert driver.beat(follower, 1) == Code.NONE  # completing: it need not join again
+    late = driver.sync(leader, 1, **{leader: b"L", follower: b"F"})
+    assert driver.synced(early).assignment == b"F"
+    assert driver.synced(late).assignment == b"L"
+    saved = driver.journal[-1]
     assert isinstance(saved, GroupMetadataEntry)
     assert [member.assignment for member in saved.members] == [b"L", b"F"]
 
 
 def test_a_leader_that_forgets_members_or_invents_them() -> None:
-    desk = CoordinatorDriver()
-    entered = [desk.enter() for _ in range(2)]
-    desk.wait(6_000)
+    driver = CoordinatorDriver()
+    entered = [driver.enter() for _ in range(2)]
+    driver.wait(6_000)
     (leader, _), (follower, _) = entered
-    desk.sync(leader, 1, nobody=b"?")
-    assert desk.synced(desk.sync(follower, 1)).assignment == b""
-    assert AssignmentReceived(leader, 2, 0, (leader, follower)) in [n.change for n in desk.notes]
+    driver.sync(leader, 1, nobody=b"?")
+    assert driver.synced(driver.sync(follower, 1)).assignment == b""
+    assert AssignmentReceived(leader, 2, 0, (leader, follower)) in [n.change for n in driver.notes]
 
 
 def test_who_does_not_sync_in_time_is_removed() -> None:
-    desk = CoordinatorDriver()
-    leader, _ = desk.enter(join(session=120_000))
-    silent, _ = desk.enter(join(session=120_000))
-    desk.wait(6_000)
-    desk.sync(leader, 1, **{leader: b"L"})
-    desk.wait(59_999)
-    assert desk.members() == [leader, silent]
-    desk.wait(1)
-    assert desk.members() == [leader]
-    assert desk.state() == "PreparingRebalance"
+    driver = CoordinatorDriver()
+    leader, _ = driver.enter(join(session=120_000))
+    silent, _ = driver.enter(join(session=120_000))
+    driver.wait(6_000)
+    driver.sync(leader, 1, **{leader: b"L"})
+    driver.wait(59_999)
+    assert driver.members() == [leader, silent]
+    driver.wait(1)
+    assert driver.members() == [leader]
+    assert driver.state() == "PreparingRebalance"
 
 
 def test_a_leader_that_dies_before_its_sync() -> None:
-    desk = CoordinatorDriver()
-    leader, _ = desk.enter()
-    follower, _ = desk.enter(join(session=120_000))
-    desk.wait(6_000)
-    waits = desk.sync(follower, 1)
-    desk.wait(10_000)
-    assert desk.synced(waits).code == Code.REBALANCE_IN_PROGRESS
-    assert desk.joined(desk.send(join(follower))).leader == follower
-    assert leader not in desk.members()
+    driver = CoordinatorDriver()
+    leader, _ = driver.enter()
+    follower, _ = driver.enter(join(session=120_000))
+    driver.wait(6_000)
+    waits = driver.sync(follower, 1)
+    driver.wait(10_000)
+    assert driver.synced(waits).code == Code.REBALANCE_IN_PROGRESS
+    assert driver.joined(driver.send(join(follower))).leader == follower
+    assert leader not in driver.members()
 
 
 def test_codes_of_a_sync() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join())
-    assert desk.synced(desk.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
-    assert desk.synced(desk.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
-    assert desk.synced(desk.sync("nobody", 1)).code == Code.UNKNOWN_MEMBER_ID
-    desk.send(join(ids[0]))
-    assert desk.synced(desk.sync(ids[1], 1)).code == Code.REBALANCE_IN_PROGRESS
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join())
+    assert driver.synced(driver.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
+    assert driver.synced(driver.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
+    assert driver.synced(driver.sync("nobody", 1)).code == Code.UNKNOWN_MEMBER_ID
+    driver.send(join(ids[0]))
+    assert driver.synced(driver.sync(ids[1], 1)).code == Code.REBALANCE_IN_PROGRESS
 
 
 # presence
 
 
 def test_silence_past_the_session_removes_a_member() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
     for _ in range(4):
-        desk.wait(3_000)
-        desk.beat(ids[0], 1)
-    assert desk.state() == "PreparingRebalance"
-    assert desk.members() == [ids[0]]
-    assert desk.beat(ids[1], 1) == Code.UNKNOWN_MEMBER_ID
+        driver.wait(3_000)
+        driver.beat(ids[0], 1)
+    assert driver.state() == "PreparingRebalance"
+    assert driver.members() == [ids[0]]
+    assert driver.beat(ids[1], 1) == Code.UNKNOWN_MEMBER_ID
 
 
 def test_who_waits_for_the_coordinator_is_not_called_silent() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join(session=120_000))
-    token = desk.send(join(ids[0]))
-    desk.wait(50_000)
-    assert token not in desk.answers
-    desk.send(join(ids[1]))
-    assert desk.joined(token).generation == 2
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join(session=120_000))
+    token = driver.send(join(ids[0]))
+    driver.wait(50_000)
+    assert token not in driver.answers
+    driver.send(join(ids[1]))
+    assert driver.joined(token).generation == 2
 
 
 def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    desk.appends = [None]
-    token = desk.send_leave(member)
-    assert token not in desk.answers
-    desk.store(desk.held.pop())
-    assert token in desk.answers
-    assert desk.state() == "Empty"
-    saved = desk.journal[-1]
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    driver.appends = [None]
+    token = driver.send_leave(member)
+    assert token not in driver.answers
+    driver.store(driver.held.pop())
+    assert token in driver.answers
+    assert driver.state() == "Empty"
+    saved = driver.journal[-1]
     assert isinstance(saved, GroupMetadataEntry)
     assert (saved.generation, saved.members, saved.leader, saved.protocol) == (2, (), None, None)
 
 
 def test_several_leave_at_once_each_with_its_code() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"), join(), join())
-    pending = desk.joined(desk.send(join())).member_id
-    assert desk.leave(
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"), join(), join())
+    pending = driver.joined(driver.send(join())).member_id
+    assert driver.leave(
         LeavingMember(group_instance_id="a"),
         LeavingMember(group_instance_id="nobody"),
         LeavingMember(member_id="wrong", group_instance_id="b"),
@@ -397,40 +399,40 @@ def test_several_leave_at_once_each_with_its_code() -> None:
         Code.NONE,
         Code.UNKNOWN_MEMBER_ID,
     ]
-    assert desk.members() == [ids[1], ids[3]]
+    assert driver.members() == [ids[1], ids[3]]
 
 
 def test_whoever_waits_when_removed_is_answered() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    waits = desk.send(join(ids[0]))
-    desk.leave(LeavingMember(member_id=ids[0]))
-    assert desk.joined(waits).code == Code.UNKNOWN_MEMBER_ID
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    waits = driver.send(join(ids[0]))
+    driver.leave(LeavingMember(member_id=ids[0]))
+    assert driver.joined(waits).code == Code.UNKNOWN_MEMBER_ID
 
 
 # static members
 
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"))
-    back = desk.joined(desk.send(join(group_instance_id="b")))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"))
+    back = driver.joined(driver.send(join(group_instance_id="b")))
     assert (back.code, back.generation, back.leader) == (Code.NONE, 1, ids[0])
-    assert desk.state() == "Stable"
-    assert desk.synced(desk.sync(back.member_id, 1)).assignment == ids[1].encode()
-    assert desk.beat(ids[1], 1, "b") == Code.FENCED_INSTANCE_ID
-    assert desk.members() == [ids[0], back.member_id]
-    saved = desk.journal[-1]
+    assert driver.state() == "Stable"
+    assert driver.synced(driver.sync(back.member_id, 1)).assignment == ids[1].encode()
+    assert driver.beat(ids[1], 1, "b") == Code.FENCED_INSTANCE_ID
+    assert driver.members() == [ids[0], back.member_id]
+    saved = driver.journal[-1]
     assert isinstance(saved, GroupMetadataEntry)
     assert saved.generation == 1
 
 
 @pytest.mark.parametrize("supports_skip_assignment", [True, False])
 def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join())
-    back = desk.joined(
-        desk.send(join(group_instance_id="a", supports_skip_assignment=supports_skip_assignment))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join())
+    back = driver.joined(
+        driver.send(join(group_instance_id="a", supports_skip_assignment=supports_skip_assignment))
     )
     assert back.skip_assignment is supports_skip_assignment
     assert len(back.members) == (2 if supports_skip_assignment else 0)
@@ -438,45 +440,45 @@ def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
 
 
 def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
-    desk = CoordinatorDriver()
+    driver = CoordinatorDriver()
     both = ("range", "sticky")
-    ids = desk.stable(join(group_instance_id="a", strategies=both), join(strategies=both[::-1]))
-    token = desk.send(join(group_instance_id="a", strategies=both[::-1]))
-    assert desk.state() == "PreparingRebalance"
-    desk.send(join(ids[1], strategies=both[::-1]))
-    assert desk.joined(token).protocol == "sticky"
+    ids = driver.stable(join(group_instance_id="a", strategies=both), join(strategies=both[::-1]))
+    token = driver.send(join(group_instance_id="a", strategies=both[::-1]))
+    assert driver.state() == "PreparingRebalance"
+    driver.send(join(ids[1], strategies=both[::-1]))
+    assert driver.joined(token).protocol == "sticky"
 
 
 def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"))
-    old = desk.send(join(ids[1], group_instance_id="b", topics=("t", "u")))
-    new = desk.send(join(group_instance_id="b"))
-    assert desk.joined(old).code == Code.FENCED_INSTANCE_ID
-    desk.send(join(ids[0], group_instance_id="a"))
-    assert desk.joined(new).generation == 2
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"))
+    old = driver.send(join(ids[1], group_instance_id="b", topics=("t", "u")))
+    new = driver.send(join(group_instance_id="b"))
+    assert driver.joined(old).code == Code.FENCED_INSTANCE_ID
+    driver.send(join(ids[0], group_instance_id="a"))
+    assert driver.joined(new).generation == 2
 
 
 def test_a_static_member_that_is_back_before_the_assignment() -> None:
-    desk = CoordinatorDriver()
-    tokens = [desk.send(join(group_instance_id=name)) for name in "ab"]
-    desk.wait(6_000)
-    leader, follower = (desk.joined(token).member_id for token in tokens)
-    waits = desk.send_sync(follower, 1, "b")
-    desk.send(join(group_instance_id="b"))
-    assert desk.synced(waits).code == Code.FENCED_INSTANCE_ID
-    assert desk.state() == "PreparingRebalance"
-    assert desk.synced(desk.sync(leader, 1)).code == Code.REBALANCE_IN_PROGRESS
+    driver = CoordinatorDriver()
+    tokens = [driver.send(join(group_instance_id=name)) for name in "ab"]
+    driver.wait(6_000)
+    leader, follower = (driver.joined(token).member_id for token in tokens)
+    waits = driver.send_sync(follower, 1, "b")
+    driver.send(join(group_instance_id="b"))
+    assert driver.synced(waits).code == Code.FENCED_INSTANCE_ID
+    assert driver.state() == "PreparingRebalance"
+    assert driver.synced(driver.sync(leader, 1)).code == Code.REBALANCE_IN_PROGRESS
 
 
 # the journal
 
 
 def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
-    desk = CoordinatorDriver()
-    desk.appends = [Code.REQUEST_TIMED_OUT]
-    assert desk.joined(desk.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
-    assert desk.ask(ListGroups()) == ListGroupsResult()
+    driver = CoordinatorDriver()
+    driver.appends = [Code.REQUEST_TIMED_OUT]
+    assert driver.joined(driver.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
+    assert driver.ask(ListGroups()) == ListGroupsResult()
 
 
 @pytest.mark.parametrize(
@@ -489,117 +491,118 @@ def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
 def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
     failure: Code, told: Code
 ) -> None:
-    desk = CoordinatorDriver()
-    leader, _ = desk.enter()
-    follower, _ = desk.enter()
-    desk.wait(6_000)
-    waits = desk.sync(follower, 1)
-    desk.appends = [failure]
-    token = desk.sync(leader, 1, **{leader: b"L"})
-    assert desk.synced(token).code == desk.synced(waits).code == told
-    assert desk.state() == "PreparingRebalance"
-    tokens = [desk.send(join(member_id)) for member_id in (leader, follower)]
-    assert desk.settle(tokens) == [leader, follower]
+    driver = CoordinatorDriver()
+    leader, _ = driver.enter()
+    follower, _ = driver.enter()
+    driver.wait(6_000)
+    waits = driver.sync(follower, 1)
+    driver.appends = [failure]
+    token = driver.sync(leader, 1, **{leader: b"L"})
+    assert driver.synced(token).code == driver.synced(waits).code == told
+    assert driver.state() == "PreparingRebalance"
+    tokens = [driver.send(join(member_id)) for member_id in (leader, follower)]
+    assert driver.settle(tokens) == [leader, follower]
 
 
 def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join(group_instance_id="a"))
-    desk.appends = [Code.REQUEST_TIMED_OUT]
-    refused = desk.joined(desk.send(join(group_instance_id="a")))
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join(group_instance_id="a"))
+    driver.appends = [Code.REQUEST_TIMED_OUT]
+    refused = driver.joined(driver.send(join(group_instance_id="a")))
     assert refused.code == Code.COORDINATOR_NOT_AVAILABLE
-    assert desk.beat(member, 1, "a") == Code.NONE
+    assert driver.beat(member, 1, "a") == Code.NONE
 
 
 def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do_not() -> None:
-    desk = CoordinatorDriver()
-    leader, _ = desk.enter()
-    desk.wait(6_000)
-    desk.appends = [None]
-    sync = desk.sync(leader, 1, **{leader: b"L"})
-    beat = desk.send(Heartbeat(group=GROUP, generation=1, member_id=leader))
-    leave = desk.send_leave(leader)
-    other = desk.send(join(group="other"))
-    assert {sync, leave}.isdisjoint(desk.answers)
-    assert desk.answers[beat] == HeartbeatResult()
-    assert desk.joined(other).code == Code.MEMBER_ID_REQUIRED
-    desk.store(desk.held.pop())
-    assert desk.synced(sync).assignment == b"L"
-    assert leave in desk.answers
-    assert desk.state() == "Empty"
+    driver = CoordinatorDriver()
+    leader, _ = driver.enter()
+    driver.wait(6_000)
+    driver.appends = [None]
+    sync = driver.sync(leader, 1, **{leader: b"L"})
+    beat = driver.send(Heartbeat(group=GROUP, generation=1, member_id=leader))
+    leave = driver.send_leave(leader)
+    other = driver.send(join(group="other"))
+    assert {sync, leave}.isdisjoint(driver.answers)
+    assert driver.answers[beat] == HeartbeatResult()
+    assert driver.joined(other).code == Code.MEMBER_ID_REQUIRED
+    driver.store(driver.held.pop())
+    assert driver.synced(sync).assignment == b"L"
+    assert leave in driver.answers
+    assert driver.state() == "Empty"
 
 
 def test_a_restart_is_a_replay() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join())
-    desk.ask(commit(7, ids[0], 1, group_instance_id="a"))
-    before = list(desk.coordinator.make_journal_snapshot())
-    desk.restart()
-    assert list(desk.coordinator.make_journal_snapshot()) == [
-        entry if not isinstance(entry, GroupMetadataEntry) else _at(entry, desk) for entry in before
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join())
+    driver.ask(commit(7, ids[0], 1, group_instance_id="a"))
+    before = list(driver.coordinator.make_journal_snapshot())
+    driver.restart()
+    assert list(driver.coordinator.make_journal_snapshot()) == [
+        entry if not isinstance(entry, GroupMetadataEntry) else _at(entry, driver)
+        for entry in before
     ]
-    assert {key.kind for key in desk.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
-    assert desk.beat(ids[1], 1) == Code.NONE
-    assert desk.joined(desk.send(join(group_instance_id="a"))).generation == 1
+    assert {key.kind for key in driver.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
+    assert driver.beat(ids[1], 1) == Code.NONE
+    assert driver.joined(driver.send(join(group_instance_id="a"))).generation == 1
 
 
-def _at(entry: GroupMetadataEntry, desk: CoordinatorDriver) -> GroupMetadataEntry:
+def _at(entry: GroupMetadataEntry, driver: CoordinatorDriver) -> GroupMetadataEntry:
     """A stable group's entry tells of the time before it was stable."""
     stored = [
-        e for e in desk.journal if isinstance(e, GroupMetadataEntry) and e.group == entry.group
+        e for e in driver.journal if isinstance(e, GroupMetadataEntry) and e.group == entry.group
     ]
     return stored[-1]
 
 
 def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    desk.send(join(ids[0]))
-    desk.restart()
-    assert desk.state() == "Stable"
-    assert desk.beat(ids[1], 1) == Code.NONE
-    desk.wait(10_000)
-    assert desk.state() == "Empty"
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    driver.send(join(ids[0]))
+    driver.restart()
+    assert driver.state() == "Stable"
+    assert driver.beat(ids[1], 1) == Code.NONE
+    driver.wait(10_000)
+    assert driver.state() == "Empty"
 
 
 def test_requests_while_loading() -> None:
-    desk = CoordinatorDriver()
-    desk.handle(JournalLoadStarted())
-    assert desk.joined(desk.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
-    assert desk.beat("anybody", 3) == Code.NONE
-    reply = desk.ask(commit())
+    driver = CoordinatorDriver()
+    driver.handle(JournalLoadStarted())
+    assert driver.joined(driver.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert driver.beat("anybody", 3) == Code.NONE
+    reply = driver.ask(commit())
     assert isinstance(reply, OffsetCommitResult)
     assert set(reply.codes.values()) == {Code.COORDINATOR_LOAD_IN_PROGRESS}
-    desk.handle(JournalLoaded())
-    assert desk.beat("anybody", 3) == Code.UNKNOWN_MEMBER_ID
+    driver.handle(JournalLoaded())
+    assert driver.beat("anybody", 3) == Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_coordinator_that_moves_sends_everybody_away() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    waits = desk.send(join(ids[0]))
-    desk.appends = [None]
-    storing = desk.send(commit(group="other"))
-    queued = desk.send(OffsetDelete(group="other", partitions=()))
-    desk.handle(JournalUnloaded())
-    assert desk.joined(waits).code == Code.NOT_COORDINATOR
-    assert desk.answers[queued] == OffsetDeleteResult(code=Code.NOT_COORDINATOR)
-    reply = desk.answers[storing]
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    waits = driver.send(join(ids[0]))
+    driver.appends = [None]
+    storing = driver.send(commit(group="other"))
+    queued = driver.send(OffsetDelete(group="other", partitions=()))
+    driver.handle(JournalUnloaded())
+    assert driver.joined(waits).code == Code.NOT_COORDINATOR
+    assert driver.answers[queued] == OffsetDeleteResult(code=Code.NOT_COORDINATOR)
+    reply = driver.answers[storing]
     assert isinstance(reply, OffsetCommitResult)
     assert set(reply.codes.values()) == {Code.NOT_COORDINATOR}
-    assert desk.timers == {}
-    assert desk.beat(ids[0], 1) == Code.NOT_COORDINATOR
-    desk.store(desk.held.pop())  # too late: nothing happens
+    assert driver.timers == {}
+    assert driver.beat(ids[0], 1) == Code.NOT_COORDINATOR
+    driver.store(driver.held.pop())  # too late: nothing happens
 
 
 # deleting
 
 
 def test_only_empty_groups_are_deleted() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join())
-    desk.ask(commit(group="simple"))
-    reply = desk.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join())
+    driver.ask(commit(group="simple"))
+    reply = driver.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
     assert reply == DeleteGroupsResult(
         codes={
             GROUP: Code.NON_EMPTY_GROUP,
@@ -607,79 +610,79 @@ def test_only_empty_groups_are_deleted() -> None:
             "nobody": Code.GROUP_ID_NOT_FOUND,
         }
     )
-    assert desk.journal[-1] == GroupMetadataTombstone(group="simple")
-    assert desk.state("simple") == "Dead"
-    assert desk.beat(ids[0], 1) == Code.NONE
+    assert driver.journal[-1] == GroupMetadataTombstone(group="simple")
+    assert driver.state("simple") == "Dead"
+    assert driver.beat(ids[0], 1) == Code.NONE
 
 
 def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    desk.leave(LeavingMember(member_id=member))
-    desk.appends = [None]
-    desk.send(DeleteGroups(groups=(GROUP,)))
-    token = desk.send(join())
-    assert token not in desk.answers
-    desk.store(desk.held.pop())
-    assert desk.joined(token).code == Code.MEMBER_ID_REQUIRED
-    assert desk.state() == "Empty"
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    driver.leave(LeavingMember(member_id=member))
+    driver.appends = [None]
+    driver.send(DeleteGroups(groups=(GROUP,)))
+    token = driver.send(join())
+    assert token not in driver.answers
+    driver.store(driver.held.pop())
+    assert driver.joined(token).code == Code.MEMBER_ID_REQUIRED
+    assert driver.state() == "Empty"
 
 
 # what waits for an append, and what does not
 
 
 def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
-    desk = CoordinatorDriver()
-    _, follower = desk.stable(join(group_instance_id="a"), join())
-    desk.appends = [None]
-    desk.send(join(group_instance_id="a"))  # being stored: what changes the group waits
-    desk.wait(10_000)  # the follower's session ends, and waits
-    assert desk.beat(follower, 1) == Code.NONE
-    desk.store(desk.held.pop())
-    assert follower in desk.members()
-    assert desk.state() == "Stable"
+    driver = CoordinatorDriver()
+    _, follower = driver.stable(join(group_instance_id="a"), join())
+    driver.appends = [None]
+    driver.send(join(group_instance_id="a"))  # being stored: what changes the group waits
+    driver.wait(10_000)  # the follower's session ends, and waits
+    assert driver.beat(follower, 1) == Code.NONE
+    driver.store(driver.held.pop())
+    assert follower in driver.members()
+    assert driver.state() == "Stable"
 
 
 def test_a_join_timer_of_the_phase_before_is_void() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(session=200_000), join(session=200_000))
-    desk.send(join(ids[0]))
-    desk.appends = [None]
-    desk.send(commit(1, ids[1], 1))
-    desk.send(OffsetDelete(group=GROUP, partitions=()))  # waits for the commit
-    desk.wait(60_000)  # the join phase has lasted long enough, which waits too
-    desk.send(join(ids[1]))
-    desk.store(desk.held.pop())
-    assert desk.state() == "CompletingRebalance"
-    assert desk.members() == [ids[0]]  # the timer was first: it was not moved
-    assert desk.joined(desk.send(join(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(session=200_000), join(session=200_000))
+    driver.send(join(ids[0]))
+    driver.appends = [None]
+    driver.send(commit(1, ids[1], 1))
+    driver.send(OffsetDelete(group=GROUP, partitions=()))  # waits for the commit
+    driver.wait(60_000)  # the join phase has lasted long enough, which waits too
+    driver.send(join(ids[1]))
+    driver.store(driver.held.pop())
+    assert driver.state() == "CompletingRebalance"
+    assert driver.members() == [ids[0]]  # the timer was first: it was not moved
+    assert driver.joined(driver.send(join(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_commits_do_not_wait_for_each_other() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    desk.appends = [None] * 100
-    tokens = [desk.send(commit(number, member, 1)) for number in range(100)]
-    assert desk.beat(member, 1) == Code.NONE
-    assert len(desk.held) == 100
-    for held in desk.held:
-        desk.store(held)
-    assert desk.answers.keys() >= set(tokens)
-    assert desk.state() == "Stable"
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    driver.appends = [None] * 100
+    tokens = [driver.send(commit(number, member, 1)) for number in range(100)]
+    assert driver.beat(member, 1) == Code.NONE
+    assert len(driver.held) == 100
+    for held in driver.held:
+        driver.store(held)
+    assert driver.answers.keys() >= set(tokens)
+    assert driver.state() == "Stable"
 
 
 def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() -> None:
-    desk = CoordinatorDriver()
-    desk.appends = [None]
-    first = desk.send(commit(1))
-    deletion = desk.send(DeleteGroups(groups=(GROUP, "other")))
-    second = desk.send(commit(2))
-    assert desk.answers.keys().isdisjoint({first, deletion, second})
-    desk.store(desk.held.pop())
-    assert desk.answers[deletion] == DeleteGroupsResult(
+    driver = CoordinatorDriver()
+    driver.appends = [None]
+    first = driver.send(commit(1))
+    deletion = driver.send(DeleteGroups(groups=(GROUP, "other")))
+    second = driver.send(commit(2))
+    assert driver.answers.keys().isdisjoint({first, deletion, second})
+    driver.store(driver.held.pop())
+    assert driver.answers[deletion] == DeleteGroupsResult(
         codes={GROUP: Code.NONE, "other": Code.GROUP_ID_NOT_FOUND}
     )
-    assert [type(entry).__name__ for entry in desk.journal] == [
+    assert [type(entry).__name__ for entry in driver.journal] == [
         "OffsetCommitEntry",
         "OffsetCommitTombstone",
         "GroupMetadataTombstone",
@@ -688,20 +691,20 @@ def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() ->
 
 
 def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(), join())
-    waits = desk.send(join(ids[0]))
-    desk.handle(JournalLoadStarted())
-    assert desk.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
-    assert desk.timers == {}
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(), join())
+    waits = driver.send(join(ids[0]))
+    driver.handle(JournalLoadStarted())
+    assert driver.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert driver.timers == {}
 
 
 def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
-    desk = CoordinatorDriver()
-    leader, _ = desk.enter()
-    desk.wait(6_000)
-    desk.appends = [Code.MESSAGE_TOO_LARGE]
-    assert desk.synced(desk.sync(leader, 1)).code == Code.UNKNOWN
+    driver = CoordinatorDriver()
+    leader, _ = driver.enter()
+    driver.wait(6_000)
+    driver.appends = [Code.MESSAGE_TOO_LARGE]
+    assert driver.synced(driver.sync(leader, 1)).code == Code.UNKNOWN
 
 
 def saved(
@@ -735,22 +738,22 @@ def saved(
 
 
 def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
-    desk = CoordinatorDriver()
-    desk.journal = [saved(("a", None), rebalance_timeout=0)]
-    desk.restart()
-    desk.leave(LeavingMember(member_id="m1"))
-    desk.wait(9_000)  # without a shortest wait, this would never end
-    assert desk.state() == "PreparingRebalance"
-    desk.wait(1_000)
-    assert desk.state() == "Empty"
+    driver = CoordinatorDriver()
+    driver.journal = [saved(("a", None), rebalance_timeout=0)]
+    driver.restart()
+    driver.leave(LeavingMember(member_id="m1"))
+    driver.wait(9_000)  # without a shortest wait, this would never end
+    assert driver.state() == "PreparingRebalance"
+    driver.wait(1_000)
+    assert driver.state() == "Empty"
 
 
 def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
     for number in range(20):
-        token = desk.send(join(member, strategies=("range", f"x{number}")))
-        desk.settle([token])  # the books are checked after every event
+        token = driver.send(join(member, strategies=("range", f"x{number}")))
+        driver.settle([token])  # the books are checked after every event
 
 
 @pytest.mark.parametrize(
@@ -768,18 +771,18 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
     group_instance_ids: tuple[str | None, ...],
     left: list[str],
 ) -> None:
-    desk = CoordinatorDriver()
-    desk.journal = [saved(group_instance_ids, leader, protocol)]
-    desk.restart()
-    assert desk.members() == left
-    desk.send(join(group_instance_id="a"))
-    desk.wait(20_000)
-    assert set(desk.members()) & set(left) == set()
+    driver = CoordinatorDriver()
+    driver.journal = [saved(group_instance_ids, leader, protocol)]
+    driver.restart()
+    assert driver.members() == left
+    driver.send(join(group_instance_id="a"))
+    driver.wait(20_000)
+    assert set(driver.members()) & set(left) == set()
 
 
 def test_what_is_no_event_is_said_so() -> None:
-    desk = CoordinatorDriver()
+    driver = CoordinatorDriver()
     with pytest.raises(InputError, match="not an event of a coordinator"):
-        desk.handle(join())  # type: ignore[arg-type]
+        driver.handle(join())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="between the events JournalLoadStarted and JournalLoaded"):
-        desk.coordinator.replay(saved((None,)))
+        driver.coordinator.replay(saved((None,)))

@@ -10,35 +10,35 @@ from tests.support.coordinator_driver import GROUP, CoordinatorDriver, join
 
 
 def test_a_strategy_listed_twice_counts_once() -> None:
-    desk = CoordinatorDriver()
-    _, one = desk.enter(join(strategies=("range", "range")))
-    _, two = desk.enter(join(strategies=("range", "sticky")))
-    desk.wait(6_000)
-    assert desk.joined(one).protocol == desk.joined(two).protocol == "range"
+    driver = CoordinatorDriver()
+    _, one = driver.enter(join(strategies=("range", "range")))
+    _, two = driver.enter(join(strategies=("range", "sticky")))
+    driver.wait(6_000)
+    assert driver.joined(one).protocol == driver.joined(two).protocol == "range"
 
 
 def test_an_empty_static_id_is_a_static_id() -> None:
-    desk = CoordinatorDriver()
-    first = desk.send(join(group_instance_id=""))
-    second = desk.send(join(group_instance_id=""))
-    assert desk.joined(first) == JoinGroupResult(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
-    desk.wait(3_000)
-    assert desk.joined(second).member_id == "-id2"
-    assert desk.leave(LeavingMember()) == [Code.UNKNOWN_MEMBER_ID]
-    assert desk.leave(LeavingMember(group_instance_id="")) == [Code.NONE]
+    driver = CoordinatorDriver()
+    first = driver.send(join(group_instance_id=""))
+    second = driver.send(join(group_instance_id=""))
+    assert driver.joined(first) == JoinGroupResult(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
+    driver.wait(3_000)
+    assert driver.joined(second).member_id == "-id2"
+    assert driver.leave(LeavingMember()) == [Code.UNKNOWN_MEMBER_ID]
+    assert driver.leave(LeavingMember(group_instance_id="")) == [Code.NONE]
 
 
 def test_an_id_given_to_a_dynamic_member_is_no_static_member_s() -> None:
-    desk = CoordinatorDriver()
-    given = desk.joined(desk.send(join())).member_id
-    assert desk.ask(join(given, group_instance_id="a")) == JoinGroupResult(code=Code.UNKNOWN)
+    driver = CoordinatorDriver()
+    given = driver.joined(driver.send(join())).member_id
+    assert driver.ask(join(given, group_instance_id="a")) == JoinGroupResult(code=Code.UNKNOWN)
 
 
 def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> None:
-    desk = CoordinatorDriver()
-    member, _ = desk.enter()
+    driver = CoordinatorDriver()
+    member, _ = driver.enter()
     sync = SyncGroup(group=GROUP, generation=0, member_id=member, protocol="sticky")
-    assert desk.ask(sync) == SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS)
+    assert driver.ask(sync) == SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS)
 
 
 def test_offsets_of_no_group_are_not_deleted() -> None:

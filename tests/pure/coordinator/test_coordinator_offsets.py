@@ -21,66 +21,66 @@ T0 = TopicPartition("t", 0)
 U0 = TopicPartition("u", 0)
 
 
-def code(desk: CoordinatorDriver, request: OffsetCommit) -> Code:
-    reply = desk.ask(request)
+def code(driver: CoordinatorDriver, request: OffsetCommit) -> Code:
+    reply = driver.ask(request)
     assert isinstance(reply, OffsetCommitResult)
     (found,) = set(reply.codes.values())
     return found
 
 
 def fetched(
-    desk: CoordinatorDriver, *partitions: TopicPartition, group: str = GROUP
+    driver: CoordinatorDriver, *partitions: TopicPartition, group: str = GROUP
 ) -> list[int | None]:
-    reply = desk.ask(OffsetFetch(group=group, partitions=partitions))
+    reply = driver.ask(OffsetFetch(group=group, partitions=partitions))
     assert isinstance(reply, OffsetFetchResult)
     return [None if found is None else found.offset for found in reply.offsets.values()]
 
 
 def test_a_member_commits_and_fetches() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    assert code(desk, commit(7, member, 1, text="note")) == Code.NONE
-    assert fetched(desk, T0, U0) == [7, None]
-    reply = desk.ask(OffsetFetch(group=GROUP))
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    assert code(driver, commit(7, member, 1, text="note")) == Code.NONE
+    assert fetched(driver, T0, U0) == [7, None]
+    reply = driver.ask(OffsetFetch(group=GROUP))
     assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(7, "note")})
-    assert desk.journal[-1] == OffsetCommitEntry(
-        group=GROUP, topic="t", partition=0, offset=7, metadata="note", commit_timestamp=desk.now
+    assert driver.journal[-1] == OffsetCommitEntry(
+        group=GROUP, topic="t", partition=0, offset=7, metadata="note", commit_timestamp=driver.now
     )
 
 
 def test_an_offset_is_there_only_once_it_is_stored() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    desk.appends = [None]
-    token = desk.send(commit(7, member, 1))
-    assert token not in desk.answers
-    desk.store(desk.held.pop())
-    assert token in desk.answers
-    assert fetched(desk, T0) == [7]
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    driver.appends = [None]
+    token = driver.send(commit(7, member, 1))
+    assert token not in driver.answers
+    driver.store(driver.held.pop())
+    assert token in driver.answers
+    assert fetched(driver, T0) == [7]
 
 
 def test_an_offset_that_is_not_stored_is_not_there() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
-    desk.appends = [Code.KAFKA_STORAGE_ERROR]
-    assert code(desk, commit(7, member, 1)) == Code.NOT_COORDINATOR
-    assert fetched(desk, T0) == [None]
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
+    driver.appends = [Code.KAFKA_STORAGE_ERROR]
+    assert code(driver, commit(7, member, 1)) == Code.NOT_COORDINATOR
+    assert fetched(driver, T0) == [None]
 
 
 def test_codes_of_a_commit() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(group_instance_id="a"), join())
-    assert code(desk, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
-    assert code(desk, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
-    assert code(desk, commit(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
-    assert code(desk, commit(1, "nobody", 1, group_instance_id="a")) == Code.FENCED_INSTANCE_ID
-    assert code(desk, commit(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
-    desk.send(join(ids[0], group_instance_id="a"))
-    assert code(desk, commit(1, ids[1], 1)) == Code.NONE  # preparing: what it read counts still
-    token = desk.send(join(ids[1]))
-    assert code(desk, commit(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
-    generation = desk.joined(token).generation
-    assert code(desk, commit(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(group_instance_id="a"), join())
+    assert code(driver, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
+    assert code(driver, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
+    assert code(driver, commit(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
+    assert code(driver, commit(1, "nobody", 1, group_instance_id="a")) == Code.FENCED_INSTANCE_ID
+    assert code(driver, commit(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
+    driver.send(join(ids[0], group_instance_id="a"))
+    assert code(driver, commit(1, ids[1], 1)) == Code.NONE  # preparing: what it read counts still
+    token = driver.send(join(ids[1]))
+    assert code(driver, commit(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
+    generation = driver.joined(token).generation
+    assert code(driver, commit(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
@@ -111,78 +111,78 @@ def test_metadata_has_a_limit_in_utf16(text: str, told: Code) -> None:
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join())
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join())
     for _ in range(5):
-        desk.wait(9_000)
-        assert code(desk, commit(1, member, 1)) == Code.NONE
-    assert desk.state() == "Stable"
+        driver.wait(9_000)
+        assert code(driver, commit(1, member, 1)) == Code.NONE
+    assert driver.state() == "Stable"
 
 
 def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
-    desk = CoordinatorDriver()
+    driver = CoordinatorDriver()
     old, new = b"o" * 16, b"n" * 16
-    desk.ask(OffsetCommit(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
+    driver.ask(OffsetCommit(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
     for topic_id, expected in ((old, OffsetAndMetadata(9)), (new, None)):
-        reply = desk.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
+        reply = driver.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
         assert reply == OffsetFetchResult(offsets={T0: expected})
-    desk.handle(TopicsDeleted((("t", new),)))
-    assert fetched(desk, T0) == [9]
-    desk.handle(TopicsDeleted((("t", old),)))
-    assert fetched(desk, T0) == [None]
-    assert desk.journal[-1] == OffsetCommitTombstone(group=GROUP, topic="t", partition=0)
+    driver.handle(TopicsDeleted((("t", new),)))
+    assert fetched(driver, T0) == [9]
+    driver.handle(TopicsDeleted((("t", old),)))
+    assert fetched(driver, T0) == [None]
+    assert driver.journal[-1] == OffsetCommitTombstone(group=GROUP, topic="t", partition=0)
 
 
 def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
-    desk = CoordinatorDriver()
-    desk.appends = [None]
-    desk.send(commit(5))
-    desk.handle(TopicsDeleted((("t", None),)))
-    desk.store(desk.held.pop())
-    assert fetched(desk, T0) == [None]
-    desk.ask(commit(5))
-    desk.handle(JournalLoadStarted())
-    desk.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
-    for entry in desk.journal:
-        desk.coordinator.replay(entry)
-    desk.handle(JournalLoaded())
-    assert fetched(desk, T0) == [None]
+    driver = CoordinatorDriver()
+    driver.appends = [None]
+    driver.send(commit(5))
+    driver.handle(TopicsDeleted((("t", None),)))
+    driver.store(driver.held.pop())
+    assert fetched(driver, T0) == [None]
+    driver.ask(commit(5))
+    driver.handle(JournalLoadStarted())
+    driver.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
+    for entry in driver.journal:
+        driver.coordinator.replay(entry)
+    driver.handle(JournalLoaded())
+    assert fetched(driver, T0) == [None]
 
 
 def test_zeros_are_no_topic_id() -> None:
-    desk = CoordinatorDriver()
-    desk.ask(
+    driver = CoordinatorDriver()
+    driver.ask(
         OffsetCommit(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
     )
-    reply = desk.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
+    reply = driver.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
     assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(5)})
 
 
 def test_a_journal_may_say_that_there_is_no_offset() -> None:
-    desk = CoordinatorDriver()
-    desk.journal = [
+    driver = CoordinatorDriver()
+    driver.journal = [
         OffsetCommitEntry(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
     ]
-    desk.restart()
-    assert fetched(desk, T0) == [None]
+    driver.restart()
+    assert fetched(driver, T0) == [None]
 
 
 def test_deleting_offsets() -> None:
-    desk = CoordinatorDriver()
-    missing = desk.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
+    driver = CoordinatorDriver()
+    missing = driver.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
     assert missing == OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND)
-    (member,) = desk.stable(join())
+    (member,) = driver.stable(join())
     for topic in "tu":
-        desk.ask(commit(3, member, 1, topic=topic))
-    reply = desk.ask(OffsetDelete(group=GROUP, partitions=(T0, U0)))
+        driver.ask(commit(3, member, 1, topic=topic))
+    reply = driver.ask(OffsetDelete(group=GROUP, partitions=(T0, U0)))
     assert reply == OffsetDeleteResult(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
-    assert fetched(desk, T0, U0) == [3, None]
+    assert fetched(driver, T0, U0) == [3, None]
 
 
 def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
-    desk = CoordinatorDriver()
-    desk.enter(join(protocol_type="connect"))
-    reply = desk.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
+    driver = CoordinatorDriver()
+    driver.enter(join(protocol_type="connect"))
+    reply = driver.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
     assert reply == OffsetDeleteResult(code=Code.NON_EMPTY_GROUP)
 
 
@@ -190,61 +190,61 @@ def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() ->
 
 
 def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join(session=1_800_000))
-    desk.ask(commit(3, member, 1))
-    desk.wait(1_000_000)
-    desk.leave(LeavingMember(member_id=member))
-    emptied = desk.now
-    desk.wait(7 * DAY - 1)
-    assert fetched(desk, T0) == [3]
-    desk.wait(600_000)
-    assert fetched(desk, T0) == [None]
-    assert desk.journal[-2:] == [
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join(session=1_800_000))
+    driver.ask(commit(3, member, 1))
+    driver.wait(1_000_000)
+    driver.leave(LeavingMember(member_id=member))
+    emptied = driver.now
+    driver.wait(7 * DAY - 1)
+    assert fetched(driver, T0) == [3]
+    driver.wait(600_000)
+    assert fetched(driver, T0) == [None]
+    assert driver.journal[-2:] == [
         OffsetCommitTombstone(group=GROUP, topic="t", partition=0),
         GroupMetadataTombstone(group=GROUP),
     ]
-    assert desk.state() == "Dead"
-    desk.restart()
-    assert desk.state() == "Dead"
-    assert desk.now >= emptied + 7 * DAY
+    assert driver.state() == "Dead"
+    driver.restart()
+    assert driver.state() == "Dead"
+    assert driver.now >= emptied + 7 * DAY
 
 
 def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
-    desk = CoordinatorDriver()
-    desk.ask(commit(3))
-    desk.wait(3 * DAY)
-    desk.ask(commit(4, topic="u"))
-    desk.wait(4 * DAY)
-    assert fetched(desk, T0, U0) == [None, 4]
-    desk.wait(3 * DAY)
-    assert fetched(desk, T0, U0) == [None, None]
+    driver = CoordinatorDriver()
+    driver.ask(commit(3))
+    driver.wait(3 * DAY)
+    driver.ask(commit(4, topic="u"))
+    driver.wait(4 * DAY)
+    assert fetched(driver, T0, U0) == [None, 4]
+    driver.wait(3 * DAY)
+    assert fetched(driver, T0, U0) == [None, None]
 
 
 def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
-    desk = CoordinatorDriver()
-    (member,) = desk.stable(join(session=1_800_000))
+    driver = CoordinatorDriver()
+    (member,) = driver.stable(join(session=1_800_000))
     for topic in "tu":
-        desk.ask(commit(3, member, 1, topic=topic))
+        driver.ask(commit(3, member, 1, topic=topic))
     for _ in range(8 * 50):
-        desk.wait(DAY // 50)
-        desk.beat(member, 1)
-    assert fetched(desk, T0, U0) == [3, None]
+        driver.wait(DAY // 50)
+        driver.beat(member, 1)
+    assert fetched(driver, T0, U0) == [3, None]
 
 
 def test_a_client_may_ask_for_a_retention_of_its_own() -> None:
-    desk = CoordinatorDriver()
-    desk.ask(commit(3, retention=DAY))
-    desk.wait(DAY)
-    assert fetched(desk, T0) == [None]
+    driver = CoordinatorDriver()
+    driver.ask(commit(3, retention=DAY))
+    driver.wait(DAY)
+    assert fetched(driver, T0) == [None]
 
 
 def test_nothing_expires_while_rebalancing() -> None:
-    desk = CoordinatorDriver()
-    ids = desk.stable(join(rebalance=2**31 - 1), join(session=1_800_000, rebalance=2**31 - 1))
-    desk.ask(commit(3, ids[0], 1, topic="u"))
-    desk.send(join(ids[0], rebalance=2**31 - 1))
+    driver = CoordinatorDriver()
+    ids = driver.stable(join(rebalance=2**31 - 1), join(session=1_800_000, rebalance=2**31 - 1))
+    driver.ask(commit(3, ids[0], 1, topic="u"))
+    driver.send(join(ids[0], rebalance=2**31 - 1))
     for _ in range(8 * 50):
-        desk.wait(DAY // 50)
-        assert desk.beat(ids[1], 1) == Code.REBALANCE_IN_PROGRESS
-    assert fetched(desk, U0) == [3]
+        driver.wait(DAY // 50)
+        assert driver.beat(ids[1], 1) == Code.REBALANCE_IN_PROGRESS
+    assert fetched(driver, U0) == [3]

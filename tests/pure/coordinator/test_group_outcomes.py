@@ -53,21 +53,21 @@ EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 class Case:
     """A group in a state, its members, and the generation that they know."""
 
-    desk: CoordinatorDriver
+    driver: CoordinatorDriver
     leader: str
     follower: str
     static: str
     generation: int = 1
 
     def send(self, request: GroupRequest) -> Code | None:
-        token = self.desk.send(request)
-        return _code(self.desk.answers[token]) if token in self.desk.answers else None
+        token = self.driver.send(request)
+        return _code(self.driver.answers[token]) if token in self.driver.answers else None
 
     def fire(self, kind: GroupTimerKind, member_id: str = "") -> None:
         group = "" if kind is GroupTimerKind.RETENTION else GROUP
         key = GroupTimerKey(kind, group, member_id)
-        self.desk.timers.pop(key, None)
-        self.desk.handle(GroupTimerFired(key))
+        self.driver.timers.pop(key, None)
+        self.driver.handle(GroupTimerFired(key))
 
     def sync(self, member_id: str, generation: int = 0) -> Code | None:
         number = generation or self.generation
@@ -108,14 +108,14 @@ def _code(response: GroupResponse) -> Code:
 
 def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
     """Four members, of which the last has left where the state is PREPARING."""
-    desk = CoordinatorDriver(config)
+    driver = CoordinatorDriver(config)
     requests = [join(), join(), join(group_instance_id="s"), join()]
     if state is COMPLETING:
-        leader, follower, static, _ = (desk.enter(request)[0] for request in requests)
-        desk.wait(6_000)
-        return Case(desk, leader, follower, static)
-    leader, follower, static, last = desk.stable(*requests)
-    case = Case(desk, leader, follower, static)
+        leader, follower, static, _ = (driver.enter(request)[0] for request in requests)
+        driver.wait(6_000)
+        return Case(driver, leader, follower, static)
+    leader, follower, static, last = driver.stable(*requests)
+    case = Case(driver, leader, follower, static)
     case.send(commit(5, leader, 1))
     if state is PREPARING:
         case.leave(last)
@@ -128,21 +128,21 @@ def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
 
 def make_single_member_case(state: GroupState) -> Case:
     """One member is left."""
-    desk = CoordinatorDriver(CONFIG)
+    driver = CoordinatorDriver(CONFIG)
     if state is COMPLETING:
-        leader, _ = desk.enter()
-        desk.wait(6_000)
-        return Case(desk, leader, leader, leader)
+        leader, _ = driver.enter()
+        driver.wait(6_000)
+        return Case(driver, leader, leader, leader)
     if state is not PREPARING:
-        (leader,) = desk.stable(join())
-        case = Case(desk, leader, leader, leader)
+        (leader,) = driver.stable(join())
+        case = Case(driver, leader, leader, leader)
         if state is not STABLE:
             case.leave(leader)
         if state is DEAD:
             case.send(DeleteGroups(groups=(GROUP,)))
         return case
-    leader, last = desk.stable(join(), join())
-    case = Case(desk, leader, leader, leader)
+    leader, last = driver.stable(join(), join())
+    case = Case(driver, leader, leader, leader)
     case.leave(last)
     return case
 
@@ -152,17 +152,17 @@ def make_full_case(state: GroupState) -> Case:
     config = GroupConfig(max_size=4)
     if state is not PREPARING:
         return make_case(state, config)
-    desk = CoordinatorDriver(config)
+    driver = CoordinatorDriver(config)
     leader, follower, static, _ = (
-        desk.enter(one)[0] for one in [join(), join(), join(group_instance_id="s"), join()]
+        driver.enter(one)[0] for one in [join(), join(), join(group_instance_id="s"), join()]
     )
-    return Case(desk, leader, follower, static, 0)
+    return Case(driver, leader, follower, static, 0)
 
 
 def join_with_assigned_id(case: Case) -> Code | None:
-    if case.desk.state() == "Dead":
+    if case.driver.state() == "Dead":
         return case.send(join("app-id99"))
-    return case.send(join(case.desk.joined(case.desk.send(join())).member_id))
+    return case.send(join(case.driver.joined(case.driver.send(join())).member_id))
 
 
 def delete_offsets(case: Case) -> Code | None:
@@ -171,8 +171,8 @@ def delete_offsets(case: Case) -> Code | None:
 
 def fail_append(case: Case) -> Code | None:
     """A request that appends in this state."""
-    case.desk.appends.append(Code.NOT_ENOUGH_REPLICAS)
-    match GroupState(case.desk.state()):
+    case.driver.appends.append(Code.NOT_ENOUGH_REPLICAS)
+    match GroupState(case.driver.state()):
         case GroupState.EMPTY:
             return case.send(DeleteGroups(groups=(GROUP,)))
         case GroupState.PREPARING:
@@ -185,17 +185,17 @@ def fail_append(case: Case) -> Code | None:
 
 def expire_assigned_id(case: Case) -> None:
     """All members that are there have joined, and only the id is waited for."""
-    if case.desk.state() == "Dead":
+    if case.driver.state() == "Dead":
         case.fire(GroupTimerKind.SESSION, "app-id99")
         return
-    member_id = case.desk.joined(case.desk.send(join())).member_id
-    if case.desk.state() == "PreparingRebalance":
+    member_id = case.driver.joined(case.driver.send(join())).member_id
+    if case.driver.state() == "PreparingRebalance":
         for request in (
             join(case.leader),
             join(case.follower),
             join(case.static, group_instance_id="s"),
         ):
-            case.desk.send(request)
+            case.driver.send(request)
     case.fire(GroupTimerKind.SESSION, member_id)
 
 
@@ -204,13 +204,13 @@ def end_initial_delay(case: Case) -> None:
 
 
 def end_join_phase(case: Case) -> None:
-    if case.desk.state() == "PreparingRebalance":
-        case.desk.send(join(case.leader))
+    if case.driver.state() == "PreparingRebalance":
+        case.driver.send(join(case.leader))
     case.fire(GroupTimerKind.JOIN)
 
 
 def end_sync_phase(case: Case) -> None:
-    if case.desk.state() == "CompletingRebalance":
+    if case.driver.state() == "CompletingRebalance":
         case.sync(case.follower)
     case.fire(GroupTimerKind.SYNC)
 
@@ -225,19 +225,19 @@ def make_unsynced_case(state: GroupState) -> Case:
 
 
 def expire_offsets(case: Case) -> None:
-    case.desk.wait(2_000)
+    case.driver.wait(2_000)
     case.fire(GroupTimerKind.RETENTION)
 
 
 def unload(case: Case) -> Code | None:
     """The code that a waiting JoinGroup or SyncGroup gets."""
     waiting = None
-    if case.desk.state() == "PreparingRebalance":
-        waiting = case.desk.send(join(case.leader))
-    elif case.desk.state() == "CompletingRebalance":
-        waiting = case.desk.sync(case.follower, case.generation)
-    case.desk.handle(JournalUnloaded())
-    return None if waiting is None else _code(case.desk.answers[waiting])
+    if case.driver.state() == "PreparingRebalance":
+        waiting = case.driver.send(join(case.leader))
+    elif case.driver.state() == "CompletingRebalance":
+        waiting = case.driver.sync(case.follower, case.generation)
+    case.driver.handle(JournalUnloaded())
+    return None if waiting is None else _code(case.driver.answers[waiting])
 
 
 Scenario = tuple[Callable[[GroupState], Case], Callable[[Case], Code | None]]
@@ -304,10 +304,10 @@ def test_no_cell_is_missing() -> None:
 def test_the_coordinator_does_what_the_table_says(state: GroupState, event: GroupTrigger) -> None:
     make, act = SCENARIOS[event]
     case = make(state)
-    assert GroupState(case.desk.state()) is state
+    assert GroupState(case.driver.state()) is state
     outcome = GROUP_OUTCOMES[state, event]
     assert act(case) == outcome.code
-    assert GroupState(case.desk.state()) is (outcome.next_state or state)
+    assert GroupState(case.driver.state()) is (outcome.next_state or state)
 
 
 def test_the_table_has_every_legal_transition() -> None:

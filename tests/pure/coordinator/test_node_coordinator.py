@@ -18,10 +18,10 @@ from rota.engine.model.request import GroupRequest
 from rota.engine.model.response import GroupResponse
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from tests.support.coordinator import wire
-from tests.support.coordinator.actor import CONFIG, TOPICS
-from tests.support.coordinator.play import Case, before_rota, play, transcript
+from tests.support.coordinator.case_run import QUIET
+from tests.support.coordinator.comparison import Case, before_rota, run_case, transcript
 from tests.support.coordinator.restart import after_restart
-from tests.support.coordinator.stage import QUIET
+from tests.support.coordinator.scripted_member import CONFIG, TOPICS
 from tests.support.coordinator.state import STATES
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import asked, bundles
@@ -97,7 +97,7 @@ def differing(cases: Mapping[str, Case]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, case in cases.items():
         side = NodeSide()
-        stage = play(case, side)
+        stage = run_case(case, side)
         told = difference(before_rota(case), transcript(stage, side.journal))
         if told is not None:
             found[name] = told

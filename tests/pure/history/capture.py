@@ -49,7 +49,7 @@ def timelines() -> Mapping[str, GroupHistory]:
 
 
 @cache
-def truth() -> Sequence[Mapping[str, Any]]:
+def expected() -> Sequence[Mapping[str, Any]]:
     return _lines("truth.jsonl.gz")
 
 

@@ -63,14 +63,14 @@ def step(before: Generation | None, *rounds: Generation) -> Rebalance:
 
 
 @dataclass
-class Tale:
+class HistoryBuilder:
     """A group under range, told second by second."""
 
     partitions: Mapping[str, int] = field(default_factory=lambda: {"t": 12})
     told: list[Generation] = field(default_factory=list)
     fields: Mapping[str, Any] = field(default_factory=dict)
 
-    def at(self, second: int, *names: str) -> Tale:
+    def at(self, second: int, *names: str) -> HistoryBuilder:
         """These are in the group now."""
         number = len(self.told) + 1
         self.told.append(
@@ -78,7 +78,7 @@ class Tale:
         )
         return self
 
-    def replaced(self, second: int, *names: str) -> Tale:
+    def replaced(self, second: int, *names: str) -> HistoryBuilder:
         """A static member is back: the same generation with another id."""
         last = self.told[-1]
         held = {one.group_instance_id: one.assigned for one in last.members}

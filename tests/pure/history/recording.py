@@ -18,8 +18,8 @@ from rota.engine.history.facts import JournalRecord, LogLine, Rebalance, Rebalan
 from rota.engine.history.generations import read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.server_log import SkippedLine, parse_line
+from tests.support.expected_history import commits_of
 from tests.support.paths import FIXTURES
-from tests.support.truth import commits_of
 
 RECORDED = FIXTURES / "kafka-4.3.1-b"
 
@@ -67,7 +67,7 @@ def lines(group: str) -> list[LogLine]:
 
 
 @cache
-def truth() -> Sequence[Mapping[str, Any]]:
+def expected() -> Sequence[Mapping[str, Any]]:
     data = gzip.decompress((RECORDED / "truth.jsonl.gz").read_bytes())
     return [json.loads(line) for line in io.StringIO(data.decode())]
 
@@ -85,7 +85,7 @@ OTHERWISE = {
 def causes() -> Mapping[str, Sequence[RebalanceCause]]:
     """Why each group rebalanced, in order: what was done to it says so."""
     found: dict[str, list[RebalanceCause]] = defaultdict(list)
-    for deed in truth():
+    for deed in expected():
         if deed["group"] is not None:
             found[deed["group"]] += map(RebalanceCause, deed["causes"])
     for group, words in OTHERWISE.items():

@@ -1,4 +1,4 @@
-"""Simulated histories with their truth: scenarios at random, journal, commits and broker log."""
+"""Simulated histories, the events that made them, their journals, commits and broker logs."""
 
 from __future__ import annotations
 

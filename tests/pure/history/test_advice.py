@@ -10,31 +10,37 @@ from rota.engine.history.facts import Advice, RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history import capture
-from tests.pure.history.example_history import Tale, generation, member
+from tests.pure.history.example_history import HistoryBuilder, generation, member
 
 
-def advised(tale: Tale, rollouts: dict[tuple[int, int], str] | None = None) -> Advice:
+def advised(
+    history_builder: HistoryBuilder, rollouts: dict[tuple[int, int], str] | None = None
+) -> Advice:
     return advise_group(
-        tale.told, tale.steps, evaluate_policies(tale.told, tale.steps), None, rollouts
+        history_builder.told,
+        history_builder.steps,
+        evaluate_policies(history_builder.told, history_builder.steps),
+        None,
+        rollouts,
     )
 
 
-def deployed(**fields: object) -> Tale:
+def deployed(**fields: object) -> HistoryBuilder:
     """Twelve members, replaced one after the other, each gone for 50 seconds."""
-    tale = Tale({"t": 24}, fields=fields)
+    history_builder = HistoryBuilder({"t": 24}, fields=fields)
     names = [f"pod-{number:02}" for number in range(12)]
-    tale.at(0, *names)
+    history_builder.at(0, *names)
     for number in range(12):
-        tale.at(100 * number + 10, *(name for name in names if name != names[number]))
+        history_builder.at(100 * number + 10, *(name for name in names if name != names[number]))
         names[number] += "#2"
-        tale.at(100 * number + 60, *names)
-    return tale
+        history_builder.at(100 * number + 60, *names)
+    return history_builder
 
 
 def test_a_rolling_deploy_asks_for_static_members() -> None:
-    tale = deployed(library=client_settings.JAVA)
+    history_builder = deployed(library=client_settings.JAVA)
     rollout = {(0, number): "2-25" for number in range(2, 26)}
-    found = advised(tale, rollout)
+    found = advised(history_builder, rollout)
     assert found.verdict == "change"
     assert (found.policy_used, found.policy) == ("range", "range, static 60s")
     assert (found.rebalances, found.rebalances_after) == (25, 1)
@@ -51,10 +57,10 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     assert not any("is unknown" in one for one in found.steps)
 
 
-def mixed(*names: str | None) -> Tale:
+def mixed(*names: str | None) -> HistoryBuilder:
     """The same deploy, of members that run these libraries in turn."""
-    tale = deployed()
-    tale.told = [
+    history_builder = deployed()
+    history_builder.told = [
         replace(
             one,
             members=tuple(
@@ -62,9 +68,9 @@ def mixed(*names: str | None) -> Tale:
                 for each in one.members
             ),
         )
-        for one in tale.told
+        for one in history_builder.told
     ]
-    return tale
+    return history_builder
 
 
 def test_each_library_is_told_its_own_settings() -> None:
@@ -77,10 +83,10 @@ def test_each_library_is_told_its_own_settings() -> None:
     )
 
 
-def rewritten(before: str | None, after: str | None) -> Tale:
+def rewritten(before: str | None, after: str | None) -> HistoryBuilder:
     """The same deploy, of processes that run another library than those they replace."""
-    tale = deployed()
-    tale.told = [
+    history_builder = deployed()
+    history_builder.told = [
         replace(
             one,
             members=tuple(
@@ -88,9 +94,9 @@ def rewritten(before: str | None, after: str | None) -> Tale:
                 for each in one.members
             ),
         )
-        for one in tale.told
+        for one in history_builder.told
     ]
-    return tale
+    return history_builder
 
 
 def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
@@ -104,9 +110,9 @@ def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
 
 
 def test_the_last_members_count_where_all_have_left() -> None:
-    tale = rewritten(client_settings.KAFKAJS, client_settings.JAVA).at(2_000)
-    assert not tale.told[-1].members
-    found = advised(tale)
+    history_builder = rewritten(client_settings.KAFKAJS, client_settings.JAVA).at(2_000)
+    assert not history_builder.told[-1].members
+    found = advised(history_builder)
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
 
 
@@ -130,15 +136,17 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
 
 
 def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "a", "b", "c")
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "a", "b", "c")
     # everything stopped; six moved, four had to
-    assert advised(tale).damage == 12 + 2
-    rows = [row for row in evaluate_policies(tale.told, tale.steps) if row.actual]
+    assert advised(history_builder).damage == 12 + 2
+    rows = [
+        row for row in evaluate_policies(history_builder.told, history_builder.steps) if row.actual
+    ]
     assert sum_by_policy(rows)["range"].needless == 2
 
 
 def test_next_to_nothing_is_not_worth_a_change() -> None:
-    found = advised(Tale({"t": 4}).at(0, "a").at(10, "a", "b"))
+    found = advised(HistoryBuilder({"t": 4}).at(0, "a").at(10, "a", "b"))
     assert found.verdict == "keep"
     assert (found.policy, found.stopped_after) == (found.policy_used, found.stopped)
     assert found.steps == ()
@@ -239,10 +247,15 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
 
 
 def test_slow_polls_of_many_libraries() -> None:
-    tale = mixed(client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA)
+    history_builder = mixed(
+        client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA
+    )
     causes = {(0, 2): RebalanceCause.SLOW_POLL}
     found = advise_group(
-        tale.told, tale.steps, evaluate_policies(tale.told, tale.steps, causes), causes
+        history_builder.told,
+        history_builder.steps,
+        evaluate_policies(history_builder.told, history_builder.steps, causes),
+        causes,
     )
     assert found.steps[0] == (
         "Slow polls caused 1 rebalance, which no policy prevents: do this. aiokafka: raise "

@@ -16,7 +16,7 @@ from rota.engine.history.whatif import (
     reproduce_rebalances,
 )
 from tests.pure.history import capture
-from tests.pure.history.example_history import START, Tale
+from tests.pure.history.example_history import START, HistoryBuilder
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 
@@ -45,7 +45,7 @@ def advice(policy: str, verdict: str = CHANGE) -> Advice:
 Shown = tuple[str, str, int, int | None]
 
 
-def under(tale: Tale, policy: str, partition: int) -> list[Shown]:
+def under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[Shown]:
     """Owners of a partition: member, its client, since and until in seconds."""
     return [
         (
@@ -54,7 +54,9 @@ def under(tale: Tale, policy: str, partition: int) -> list[Shown]:
             (row.since - START) // 1_000,
             None if row.until is None else (row.until - START) // 1_000,
         )
-        for row in list_advised_ownership(tale.told, tale.steps, advice(policy))
+        for row in list_advised_ownership(
+            history_builder.told, history_builder.steps, advice(policy)
+        )
         if row.partition == partition
     ]
 
@@ -72,10 +74,10 @@ def owners(
 
 
 def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
-    assert under(tale, "range, static 45s", 0) == [("a", "a", 0, None)]
-    assert under(tale, "range, static 45s", 11) == [("b", "b", 0, None)]
-    assert under(tale, "range", 0) == [
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
+    assert under(history_builder, "range, static 45s", 0) == [("a", "a", 0, None)]
+    assert under(history_builder, "range, static 45s", 11) == [("b", "b", 0, None)]
+    assert under(history_builder, "range", 0) == [
         ("a", "a", 0, 10),
         ("b", "b", 10, 30),
         ("a#2", "a", 30, None),
@@ -83,8 +85,8 @@ def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
 
 
 def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
-    assert under(tale, "range, static 45s", 0) == [
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
+    assert under(history_builder, "range, static 45s", 0) == [
         ("a", "a", 0, 55),
         ("b", "b", 55, 60),
         ("a", "a", 60, None),
@@ -92,27 +94,35 @@ def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
 
 
 def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
-    assert under(tale, "sticky, static 45s", 0) == [("a", "a", 0, 55), ("b", "b", 55, None)]
+    history_builder = (
+        HistoryBuilder().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
+    )
+    assert under(history_builder, "sticky, static 45s", 0) == [
+        ("a", "a", 0, 55),
+        ("b", "b", 55, None),
+    ]
 
 
 def test_member_ids_may_begin_with_any_word() -> None:
-    tale = Tale().at(0, "person a", "b").at(10, "b")
-    assert under(tale, "range", 0)[-1][0] == "b"
-    assert under(tale, "range, static 45s", 11) == [
+    history_builder = HistoryBuilder().at(0, "person a", "b").at(10, "b")
+    assert under(history_builder, "range", 0)[-1][0] == "b"
+    assert under(history_builder, "range, static 45s", 11) == [
         ("person a", "person a", 0, 55),
         ("b", "b", 55, None),
     ]
 
 
 def test_an_empty_group_owns_nothing() -> None:
-    tale = Tale().at(0, "a").at(10).at(100, "a")
-    assert under(tale, "roundrobin", 3) == [("a", "a", 0, 10), ("a", "a", 100, None)]
+    history_builder = HistoryBuilder().at(0, "a").at(10).at(100, "a")
+    assert under(history_builder, "roundrobin", 3) == [("a", "a", 0, 10), ("a", "a", 100, None)]
 
 
 def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b")
-    assert list_advised_ownership(tale.told, tale.steps, advice("sticky", KEEP)) == []
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b")
+    assert (
+        list_advised_ownership(history_builder.told, history_builder.steps, advice("sticky", KEEP))
+        == []
+    )
 
 
 def _replayed() -> list[str]:

@@ -106,10 +106,10 @@ def _callbacks(kind: GroupType) -> Iterator[Mapping[str, Any]]:
     """What listeners of this kind of member were told, in order."""
     protocols = {
         (event["group"], event["client"]): event["protocol"]
-        for event in capture.truth()
+        for event in capture.expected()
         if event["event"] == "start"
     }
-    for event in capture.truth():
+    for event in capture.expected():
         if event["event"] in {"assigned", "revoked", "lost"} and event["group"] != "a-share":
             protocol = protocols[event["group"], event["client"]]
             yield from [event] if protocol == kind else []
@@ -197,7 +197,7 @@ class _Client:
 def _clients() -> Mapping[tuple[str, str], _Client]:
     clients: dict[tuple[str, str], _Client] = {}
     crashed: set[tuple[str, str]] = set()
-    for event in capture.truth():
+    for event in capture.expected():
         if event["group"] not in capture.timelines() or "member" not in event:
             continue
         who = event["group"], event["member"]
@@ -235,7 +235,7 @@ def test_members_owned_all_the_time_that_they_had_a_partition() -> None:
 def test_no_ownership_is_invented() -> None:
     told = {
         (event["group"], event["member"], partition)
-        for event in capture.truth()
+        for event in capture.expected()
         if event["event"] == "assigned" and event["group"] in capture.timelines()
         for partition in event["partitions"]
     }

@@ -63,7 +63,7 @@ def _triggers(group: str) -> Iterator[Trigger]:
     """What happened to a group's consumers, by the script that did it."""
     events = [
         event
-        for event in capture.truth()
+        for event in capture.expected()
         if event["group"] in (group, None) or event["event"] == "partitions_added"
     ]
     started = [event for event in events if event["event"] == "start"]

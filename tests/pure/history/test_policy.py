@@ -21,7 +21,7 @@ from rota.engine.history.policies import (
 )
 from rota.engine.history.restarts import find_restarts, list_membership_events
 from rota.errors import InputError
-from tests.pure.history.example_history import Tale, generation, member, step
+from tests.pure.history.example_history import HistoryBuilder, generation, member, step
 
 NAMES = {
     "range": GroupPolicy(strategy="range"),
@@ -110,10 +110,11 @@ def test_the_kind_of_members_is_part_of_it() -> None:
 
 
 def test_a_group_that_nobody_came_back_to_has_no_use_for_static_members() -> None:
-    tale = Tale().at(0, "a").at(10, "a", "b")
-    assert suggest_session_timeouts(tale.steps, []) == ()
+    history_builder = HistoryBuilder().at(0, "a").at(10, "a", "b")
+    assert suggest_session_timeouts(history_builder.steps, []) == ()
     assert {
-        choice.membership for choice in list_alternatives(find_used_policies(tale.steps), ())
+        choice.membership
+        for choice in list_alternatives(find_used_policies(history_builder.steps), ())
     } == {MembershipType.DYNAMIC}
 
 
@@ -124,9 +125,9 @@ def test_a_group_that_nobody_came_back_to_has_no_use_for_static_members() -> Non
 def test_a_session_timeout_long_enough_for_the_restarts(
     away: int, sessions: tuple[int, ...]
 ) -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
-    found = find_restarts(list_membership_events(tale.told, tale.steps), {})
-    assert suggest_session_timeouts(tale.steps, found) == sessions
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
+    found = find_restarts(list_membership_events(history_builder.told, history_builder.steps), {})
+    assert suggest_session_timeouts(history_builder.steps, found) == sessions
 
 
 def test_every_strategy_is_worth_asking_but_the_one_in_use() -> None:

@@ -25,7 +25,7 @@ from rota.engine.simulator.seeded_random import SeededRandom
 from tests.pure.history.history import history
 from tests.pure.history.test_compaction import compacted
 from tests.support.examples import first
-from tests.support.truth import Truth, commits_of, played
+from tests.support.expected_history import ExpectedHistory, commits_of, played
 
 SHORT = 30
 LONG = 600
@@ -36,33 +36,33 @@ CUTS = 4
 
 
 def check(seed: int) -> None:
-    """All that is held to the truth, of one seed."""
-    truth = played(history(seed), seed)
-    generations = read_history(truth.group, truth.records, {}).generations
+    """All checks of one seed against the simulated history."""
+    expected = played(history(seed), seed)
+    generations = read_history(expected.group, expected.records, {}).generations
     found = find_rebalances(generations)
-    check_owners(truth, generations)
-    check_rebalances(truth, found)
+    check_owners(expected, generations)
+    check_rebalances(expected, found)
     chance = SeededRandom(seed, 6)
     for _ in range(CUTS):
-        check_compaction(truth, generations, chance)
+        check_compaction(expected, generations, chance)
     assert reproduce_rebalances(found, {}).exact
 
 
-def check_rebalances(truth: Truth, found: list[Rebalance]) -> None:
+def check_rebalances(expected: ExpectedHistory, found: list[Rebalance]) -> None:
     shapes = [(one.from_generation, tuple(g.generation for g in one.rounds)) for one in found]
-    happened = [one for one in truth.rebalances if one.generations]
+    happened = [one for one in expected.rebalances if one.generations]
     assert shapes == [one.shape for one in happened], "rebalances"
     for step, real in zip(found, happened, strict=True):
         where = f"{real.shape} of {sorted(real.causes)}"
         assert (step.after.mark is GenerationMark.EMPTIED) == real.emptied, where
-        inferred = explain_rebalance(step, truth.commits)
+        inferred = explain_rebalance(step, expected.commits)
         assert inferred.evidence is EvidenceType.INFERRED
         assert inferred.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
-        stated = explain_rebalance(step, truth.commits, truth.lines)
+        stated = explain_rebalance(step, expected.commits, expected.lines)
         assert stated.evidence is EvidenceType.STATED, where
         assert stated.cause in real.causes, f"{where}: {stated}"
         assert stated.started_at is not None
-        doubtful = explain_rebalance(step, truth.commits, unsaid(truth.lines))
+        doubtful = explain_rebalance(step, expected.commits, unsaid(expected.lines))
         assert doubtful.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {doubtful}"
         assert compute_cost(step).moved == real.moved, where
         if inferred.earliest_start is not None:
@@ -76,7 +76,9 @@ def unsaid(lines: list[LogLine]) -> list[LogLine]:
     return [replace(one, client_reason=None) if one.what == "left" else one for one in lines]
 
 
-def check_compaction(truth: Truth, generations: list[Generation], chance: SeededRandom) -> None:
+def check_compaction(
+    expected: ExpectedHistory, generations: list[Generation], chance: SeededRandom
+) -> None:
     """A cleaner has been at the log up to some record, groups' entries and commits alike.
 
     What is left says the same of all that it covers, from the state that it begins with on: the
@@ -84,9 +86,9 @@ def check_compaction(truth: Truth, generations: list[Generation], chance: Seeded
     ``complete_from`` on. Rebalances that began from a generation after that are explained as ever;
     of those before, a cause for which the evidence is gone is unknown, and no other is told.
     """
-    until = chance.between(0, len(truth.records))
-    left = compacted(truth.records, until, tombstones=chance.happens(0.5))
-    found = read_history(truth.group, left, {})
+    until = chance.between(0, len(expected.records))
+    left = compacted(expected.records, until, tombstones=chance.happens(0.5))
+    found = read_history(expected.group, left, {})
     assert found.window is not None or not found.generations
     if found.window is None:
         return
@@ -99,9 +101,9 @@ def check_compaction(truth: Truth, generations: list[Generation], chance: Seeded
             continue
         same = whole[step.after.offset]
         assert compute_cost(step) == compute_cost(same)
-        for lines in ([], truth.lines, unsaid(truth.lines)):
+        for lines in ([], expected.lines, unsaid(expected.lines)):
             was, now = (
-                explain_rebalance(same, truth.commits, lines),
+                explain_rebalance(same, expected.commits, lines),
                 explain_rebalance(step, commits, lines),
             )
             where = f"cleaned up to {until}, {step.from_generation}: {was}, {now}"
@@ -128,7 +130,7 @@ def check_generations(found: GroupHistory, generations: list[Generation]) -> int
     return first
 
 
-def check_owners(truth: Truth, generations: list[Generation]) -> None:
+def check_owners(expected: ExpectedHistory, generations: list[Generation]) -> None:
     given = {
         (member.member_id, one.generation): frozenset(
             TopicPartition(topic, number)
@@ -138,7 +140,7 @@ def check_owners(truth: Truth, generations: list[Generation]) -> None:
         for one in generations
         for member in one.members
     }
-    for (member_id, generation), partitions in truth.handed.items():
+    for (member_id, generation), partitions in expected.handed.items():
         assert given[member_id, generation] == partitions, (member_id, generation)
 
 

@@ -22,10 +22,17 @@ from rota.engine.history.rebalances import compute_cost, diff_generations, find_
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
 from rota.engine.simulator.simulation import simulate
 from tests.pure.history import capture
-from tests.pure.history.example_history import START, Tale, generation, journal, member, scenario
+from tests.pure.history.example_history import (
+    START,
+    HistoryBuilder,
+    generation,
+    journal,
+    member,
+    scenario,
+)
 from tests.pure.history.history import history as random_history
 from tests.support.examples import first
-from tests.support.truth import played
+from tests.support.expected_history import played
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
@@ -49,11 +56,13 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
 
 
 def under(
-    tale: Tale, policy: str, **causes: RebalanceCause
+    history_builder: HistoryBuilder, policy: str, **causes: RebalanceCause
 ) -> list[tuple[int, int, bool, int, int]]:
     """Generation, second, whether it happens, moved, stopped."""
     known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
-    rows = HistoryReplay(tale.told, tale.steps, known).rows_under([parse_policy(policy)])
+    rows = HistoryReplay(history_builder.told, history_builder.steps, known).rows_under(
+        [parse_policy(policy)]
+    )
     return [
         (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.stopped)
         for row in rows
@@ -108,8 +117,8 @@ def check_carried(seed: int) -> None:
     came, loads are those that it would have made. Where members of a static group came and went in
     one rebalance, two are told: when a session was over that nobody noticed is in no journal.
     """
-    truth = played(random_history(seed), seed)
-    told = read_history(truth.group, truth.records, {}).generations
+    expected = played(random_history(seed), seed)
+    told = read_history(expected.group, expected.records, {}).generations
     history = find_rebalances(told)
     used = reproduce_rebalances(history, {}).used
     if len(used) == 1:
@@ -241,8 +250,8 @@ def test_a_group_without_rebalances_has_no_rows() -> None:
 
 
 def test_a_restart_within_the_session_is_no_rebalance() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
-    assert under(tale, "range, static 45s") == [
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
+    assert under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (2, 10, False, 0, 0),
         (3, 30, False, 0, 0),
@@ -250,8 +259,8 @@ def test_a_restart_within_the_session_is_no_rebalance() -> None:
 
 
 def test_a_restart_beyond_it_is_two() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
-    assert under(tale, "range, static 45s") == [
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
+    assert under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (2, 10, True, 0, 6),
         (3, 60, True, 6, 12),
@@ -259,22 +268,28 @@ def test_a_restart_beyond_it_is_two() -> None:
 
 
 def test_a_member_that_does_not_come_back_costs_one() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b")
-    assert under(tale, "range, static 45s") == [(1, 0, True, 0, 0), (2, 10, True, 0, 6)]
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b")
+    assert under(history_builder, "range, static 45s") == [(1, 0, True, 0, 0), (2, 10, True, 0, 6)]
 
 
 def test_a_crash_was_a_session_timeout_earlier() -> None:
-    tale = Tale().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
-    happens = [row[2] for row in under(tale, "range, static 45s", g2=RebalanceCause.SILENT)]
+    history_builder = HistoryBuilder().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
+    happens = [
+        row[2] for row in under(history_builder, "range, static 45s", g2=RebalanceCause.SILENT)
+    ]
     assert happens == [True, True, True]
-    happens = [row[2] for row in under(tale, "range, static 60s", g2=RebalanceCause.SILENT)]
+    happens = [
+        row[2] for row in under(history_builder, "range, static 60s", g2=RebalanceCause.SILENT)
+    ]
     assert happens == [True, False, False]
 
 
 def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(30, "a#2", "b", "c")
+    history_builder = (
+        HistoryBuilder().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(30, "a#2", "b", "c")
+    )
     # a has 0 to 5; with c, which takes the last four, each has four
-    assert under(tale, "range, static 45s") == [
+    assert under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (3, 20, True, 6, 12),
         (2, 10, False, 0, 0),
@@ -283,8 +298,8 @@ def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
 
 
 def test_one_comes_as_another_goes_for_good() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b", "z").at(100, "b", "y", "z")
-    rows = under(tale, "range, static 45s")
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b", "z").at(100, "b", "y", "z")
+    rows = under(history_builder, "range, static 45s")
     # z is a stranger: it joins at once, and a is missed when its session is over
     assert [(row[0], row[1], row[2]) for row in rows] == [
         (1, 0, True),
@@ -295,40 +310,53 @@ def test_one_comes_as_another_goes_for_good() -> None:
 
 
 def test_a_whole_group_that_is_back_in_time_was_never_empty() -> None:
-    tale = Tale().at(0, "a", "b").at(10).at(30, "a#2", "b#2")
-    assert [row[2] for row in under(tale, "sticky, static 45s")] == [True, False, False]
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10).at(30, "a#2", "b#2")
+    assert [row[2] for row in under(history_builder, "sticky, static 45s")] == [True, False, False]
 
 
 def test_a_rolling_deploy_of_strangers_is_none_either() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "b").at(15, "b", "x").at(60, "x").at(65, "x", "y")
-    happens = [row[2] for row in under(tale, "range, static 45s")]
+    history_builder = (
+        HistoryBuilder().at(0, "a", "b").at(10, "b").at(15, "b", "x").at(60, "x").at(65, "x", "y")
+    )
+    happens = [row[2] for row in under(history_builder, "range, static 45s")]
     assert happens == [True, False, False, False, False]
 
 
 def test_a_rebalance_about_nothing_stays_one_but_for_the_broker() -> None:
-    tale = Tale().at(0, "a", "b").at(10, "a", "b")
-    assert [row[2:] for row in under(tale, "range")] == [(True, 0, 0), (True, 0, 12)]
-    assert [row[2] for row in under(tale, "range, static 45s")] == [True, True]
-    assert [row[2] for row in under(tale, "KIP-848 uniform")] == [True, False]
+    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "a", "b")
+    assert [row[2:] for row in under(history_builder, "range")] == [(True, 0, 0), (True, 0, 12)]
+    assert [row[2] for row in under(history_builder, "range, static 45s")] == [True, True]
+    assert [row[2] for row in under(history_builder, "KIP-848 uniform")] == [True, False]
 
 
 # Dynamic members in the place of static ones
 
 
 def test_without_static_ids_a_return_is_two_rebalances() -> None:
-    tale = Tale().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b")
-    assert under(tale, "range") == [
+    history_builder = HistoryBuilder().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b")
+    assert under(history_builder, "range") == [
         (1, 0, True, 0, 0),
         (1, 49, True, 0, 6),
         (1, 50, True, 6, 12),
     ]
-    rows = [row for row in evaluate_policies(tale.told, tale.steps) if row.policy == "range"]
+    rows = [
+        row
+        for row in evaluate_policies(history_builder.told, history_builder.steps)
+        if row.policy == "range"
+    ]
     assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
 
 
 def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
-    tale = Tale().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b").replaced(50, "s!a#2", "r!b#2")
-    rows = HistoryReplay(tale.told, tale.steps).rows_under([parse_policy("range")])
+    history_builder = (
+        HistoryBuilder()
+        .at(0, "s!a", "r!b")
+        .replaced(50, "s!a#2", "r!b")
+        .replaced(50, "s!a#2", "r!b#2")
+    )
+    rows = HistoryReplay(history_builder.told, history_builder.steps).rows_under(
+        [parse_policy("range")]
+    )
     assert len({row.at for row in rows}) == len(rows) == 5
 
 
@@ -336,17 +364,26 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
 
 
 def test_each_policy_is_carried_forward_from_its_own_result() -> None:
-    tale = Tale().at(0, "a", "b", "c").at(10, "a", "b").at(20, "a", "b", "d")
-    assert [row[3:] for row in under(tale, "range")] == [(0, 0), (2, 8), (6, 12)]
-    assert [row[3:] for row in under(tale, "sticky")] == [(0, 0), (0, 8), (4, 12)]
-    assert [row[3:] for row in under(tale, "cooperative-sticky")] == [(0, 0), (0, 0), (4, 4)]
-    assert [row[3:] for row in under(tale, "KIP-848 uniform")] == [(0, 0), (0, 0), (4, 4)]
+    history_builder = HistoryBuilder().at(0, "a", "b", "c").at(10, "a", "b").at(20, "a", "b", "d")
+    assert [row[3:] for row in under(history_builder, "range")] == [(0, 0), (2, 8), (6, 12)]
+    assert [row[3:] for row in under(history_builder, "sticky")] == [(0, 0), (0, 8), (4, 12)]
+    assert [row[3:] for row in under(history_builder, "cooperative-sticky")] == [
+        (0, 0),
+        (0, 0),
+        (4, 4),
+    ]
+    assert [row[3:] for row in under(history_builder, "KIP-848 uniform")] == [
+        (0, 0),
+        (0, 0),
+        (4, 4),
+    ]
 
 
 def test_a_group_made_anew_begins_anew() -> None:
-    first = Tale().at(0, "a", "b").told
+    first = HistoryBuilder().at(0, "a", "b").told
     again: list[Generation] = [
-        replace(one, life=1, offset=one.offset + 10) for one in Tale().at(100, "a", "b").told
+        replace(one, life=1, offset=one.offset + 10)
+        for one in HistoryBuilder().at(100, "a", "b").told
     ]
     told = [*first, *again]
     rows = HistoryReplay(told, find_rebalances(told)).rows_under(
@@ -356,10 +393,10 @@ def test_a_group_made_anew_begins_anew() -> None:
 
 
 def test_added_partitions_are_seen() -> None:
-    tale = Tale().at(0, "a", "b")
-    tale.partitions = {"t": 16}
-    tale.at(10, "a", "b")
-    rows = HistoryReplay(tale.told, tale.steps).rows_under(
+    history_builder = HistoryBuilder().at(0, "a", "b")
+    history_builder.partitions = {"t": 16}
+    history_builder.at(10, "a", "b")
+    rows = HistoryReplay(history_builder.told, history_builder.steps).rows_under(
         [parse_policy("range"), parse_policy("KIP-848 uniform")]
     )
     assert [(row.happens, row.moved) for row in rows] == [

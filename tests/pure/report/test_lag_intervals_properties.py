@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rota.report.lag_intervals import CommitCoverage
 from tests.support.examples import examples
-from tests.support.lag_tables import Scene, Where
+from tests.support.lag_tables import LagHistory, Where
 
 T: Where = ("t", 0)
 Sampled = tuple[Where, int, int, int | None]
@@ -36,7 +36,7 @@ def risen(steps: list[tuple[Where, int, int, int | None]]) -> list[Sampled]:
 
 
 scenes = st.builds(
-    Scene,
+    LagHistory,
     commits=st.lists(
         st.tuples(groups, places, times, st.none() | offsets | offsets | offsets), max_size=14
     ),
@@ -61,9 +61,9 @@ scenes = st.builds(
 Sample = tuple[int, int, int]
 
 
-def runs(scene: Scene, where: Where) -> list[list[Sample]]:
+def runs(case: LagHistory, where: Where) -> list[list[Sample]]:
     """A partition's samples, apart where the end fell."""
-    mine = sorted((at, end, low or 0) for w, at, end, low in scene.samples if w == where)
+    mine = sorted((at, end, low or 0) for w, at, end, low in case.samples if w == where)
     found: list[list[Sample]] = []
     for sample in mine:
         if not found or sample[1] < found[-1][-1][1]:
@@ -80,44 +80,44 @@ def passed(run: list[Sample], offset: int) -> float | None:
     return None
 
 
-def owned_until(scene: Scene, group: str, where: Where, before: float) -> float:
-    mine = [span for span in scene.owned if span[:2] == (group, where) and span[2] <= before]
+def owned_until(case: LagHistory, group: str, where: Where, before: float) -> float:
+    mine = [span for span in case.owned if span[:2] == (group, where) and span[2] <= before]
     if not mine:
         return -math.inf
     return max(math.inf if span[3] is None else span[3] for span in mine)
 
 
 def waited_until(
-    scene: Scene, row: dict[str, Any], following: tuple[int, int | None] | None
+    case: LagHistory, row: dict[str, Any], following: tuple[int, int | None] | None
 ) -> float:
     """Until when the record at a committed offset is sure to have waited."""
     group, where, at = row["group"], (row["topic"], row["partition"]), row["at"]
-    run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
-    later = [run[0][0] for run in runs(scene, where) if run[0][0] > at]
+    run = [run for run in runs(case, where) if run[0][0] <= at][-1]
+    later = [run[0][0] for run in runs(case, where) if run[0][0] > at]
     until: float = math.inf
     if following is not None:
         until = float(following[0])
-        if group in scene.seen.polled_groups:
-            asked = [t for each in runs(scene, where) for t, _, _ in each if t < until]
+        if group in case.seen.polled_groups:
+            asked = [t for each in runs(case, where) for t, _, _ in each if t < until]
             until = max(asked, default=at)
         if later and later[0] <= following[0]:
             until = run[-1][0]
-    if scene.seen.complete_until is not None:
-        until = min(until, scene.seen.complete_until)
+    if case.seen.complete_until is not None:
+        until = min(until, case.seen.complete_until)
     if following is None or following[1] is None:
-        until = min(until, run[-1][0], owned_until(scene, group, where, until))
+        until = min(until, run[-1][0], owned_until(case, group, where, until))
     return until
 
 
-def brought(scene: Scene) -> dict[int, dict[str, Any] | None]:
+def brought(case: LagHistory) -> dict[int, dict[str, Any] | None]:
     """The last commits before lag is told, as they stand when it begins to be, by their places;
     None: of that nothing is sure.
     """
     found: dict[int, dict[str, Any] | None] = {}
-    for (_, where), row in scene.earlier().items():
-        every = runs(scene, where)
+    for (_, where), row in case.earlier().items():
+        every = runs(case, where)
         first, offset = every[0][0], row["offset"]
-        at = max(row["at"], first[0], scene.seen.since or 0)
+        at = max(row["at"], first[0], case.seen.since or 0)
         then = [run for run in every if run[0][0] <= max(row["at"], first[0])][-1]
         now = [run for run in every if run[0][0] <= at][-1]
         end, most = end_at(now, at, is_last=now is every[-1])
@@ -162,13 +162,13 @@ def waiting(
     yield since, until, oldest
 
 
-def plainly(scene: Scene) -> list[tuple[Any, ...]]:
+def plainly(case: LagHistory) -> list[tuple[Any, ...]]:
     """Every stretch: where, from when to when, seconds, whether it is at least so much."""
     found = []
     rows: dict[int, dict[str, Any] | None] = {
-        row["journal_offset"]: row for row in _milliseconds(scene)
+        row["journal_offset"]: row for row in _milliseconds(case)
     }
-    earlier = brought(scene)
+    earlier = brought(case)
     rows |= earlier
     for order, row in rows.items():
         if row is None:
@@ -177,16 +177,16 @@ def plainly(scene: Scene) -> list[tuple[Any, ...]]:
         following = next(
             (
                 ((rows.get(place) or {"at": at})["at"], offset)
-                for place, (g, w, at, offset) in enumerate(scene.commits)
+                for place, (g, w, at, offset) in enumerate(case.commits)
                 if place > order and (g, w) == (group, where) and (place in rows or offset is None)
             ),
             None,
         )
-        at, offset, until = row["at"], row["offset"], waited_until(scene, row, following)
+        at, offset, until = row["at"], row["offset"], waited_until(case, row, following)
         if order in earlier and until < at:
             continue
         until = max(until, float(at))
-        run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
+        run = [run for run in runs(case, where) if run[0][0] <= at][-1]
         for since, upto, oldest in waiting(run, at, offset, until):
             was_there = row["lag"] > 0 and oldest < offset + row["lag"]
             written = passed(run, oldest)
@@ -205,8 +205,8 @@ def ranked(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*key, -1 if seconds is None else round(seconds, 9), at_least)
 
 
-def _milliseconds(scene: Scene) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = scene.lag().to_pylist()
+def _milliseconds(case: LagHistory) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = case.lag().to_pylist()
     return [row | {"at": round(row["at"].timestamp() * 1000)} for row in rows]
 
 
@@ -218,10 +218,10 @@ def near(one: float | None, other: float | None) -> bool:
 
 @examples(quick=25)
 @given(scenes)
-def test_stretches_are_those_that_a_loop_would_find(scene: Scene) -> None:
+def test_stretches_are_those_that_a_loop_would_find(case: LagHistory) -> None:
     columns = ("group", "topic", "partition", "since", "until", "lag_seconds", "at_least")
-    told = sorted((tuple(row[name] for name in columns) for row in scene.told()), key=ranked)
-    expected = plainly(scene)
+    told = sorted((tuple(row[name] for name in columns) for row in case.told()), key=ranked)
+    expected = plainly(case)
     assert len(told) == len(expected)
     for ours, theirs in zip(told, expected, strict=True):
         assert (ours[:5], ours[6]) == (theirs[:5], theirs[6])
@@ -230,33 +230,33 @@ def test_stretches_are_those_that_a_loop_would_find(scene: Scene) -> None:
 
 @examples(quick=25)
 @given(scenes)
-def test_lag_is_never_less_than_at_the_commit(scene: Scene) -> None:
+def test_lag_is_never_less_than_at_the_commit(case: LagHistory) -> None:
     """Of what a commit knows, nothing is lost on the way to the report."""
     most: dict[tuple[str, str, int], float] = {}
-    for row in scene.told():
+    for row in case.told():
         key = row["group"], row["topic"], row["partition"]
         most[key] = max(most.get(key, 0.0), row["lag_seconds"] or 0.0)
         assert row["until"] >= row["since"]
         assert row["lag"] >= 0
-    for row in scene.lag().to_pylist():
+    for row in case.lag().to_pylist():
         key = row["group"], row["topic"], row["partition"]
         assert most[key] >= (row["lag_seconds"] or 0.0) - 1e-6
 
 
 @examples(quick=25)
 @given(scenes, st.permutations(range(20)))
-def test_samples_of_other_partitions_change_nothing(scene: Scene, order: list[int]) -> None:
+def test_samples_of_other_partitions_change_nothing(case: LagHistory, order: list[int]) -> None:
     """Each partition alone is told as it is told among others."""
-    whole = scene.told()
-    for where in {where for _, where, _, _ in scene.commits}:
-        alone = Scene(
+    whole = case.told()
+    for where in {where for _, where, _, _ in case.commits}:
+        alone = LagHistory(
             commits=[
                 commit if commit[1] == where else ("nobody", ("none", 9), *commit[2:])
-                for commit in scene.commits
+                for commit in case.commits
             ],
-            samples=[scene.samples[n] for n in order if n < len(scene.samples)],
-            owned=[span for span in scene.owned if span[1] == where],
-            seen=scene.seen,
+            samples=[case.samples[n] for n in order if n < len(case.samples)],
+            owned=[span for span in case.owned if span[1] == where],
+            seen=case.seen,
         )
         mine = [row for row in whole if (row["topic"], row["partition"]) == where]
         assert [row for row in alone.told() if row["group"] != "nobody"] == mine

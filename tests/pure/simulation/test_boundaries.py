@@ -21,17 +21,17 @@ from rota.engine.simulator.broker import CrashPoint
 from rota.errors import Code
 from tests.support.examples import first
 from tests.support.simulation import story
-from tests.support.simulation.weather import FAILURES
+from tests.support.simulation.unreliable_network import FAILURES
 
 
 @cache
 def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with story.state() as arena:
-        arena.desk.on_append = found.append
-        story.tell(arena)
-        story.play_out(arena)
+    with story.state() as world:
+        world.driver.on_append = found.append
+        story.tell(world)
+        story.play_out(world)
     return tuple(found)
 
 
@@ -54,19 +54,19 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
 
     What an admin asked for is not asked again, so that after a crash there may be fewer appends.
     """
-    with story.state() as arena:
+    with story.state() as world:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
             nonlocal count
             if count in crashes:
-                arena.crash_coordinator_at(crashes[count], downtime=1_000)
+                world.crash_coordinator_at(crashes[count], downtime=1_000)
             count += 1
 
-        arena.desk.on_append = arm
-        story.tell(arena)
-        story.play_out(arena)
-        return [record.detail for record in arena.trace].count("stopped")
+        world.driver.on_append = arm
+        story.tell(world)
+        story.play_out(world)
+        return [record.detail for record in world.trace].count("stopped")
 
 
 @pytest.mark.parametrize("boundary", first(1, CrashPoint))
@@ -88,19 +88,21 @@ def test_it_dies_twice(first: CrashPoint, second: CrashPoint) -> None:
 def test_every_append_fails_once(code: Code) -> None:
     told = 0
     for number in range(len(appends())):
-        with story.state() as arena:
-            arena.weather.failures[number] = code
-            story.tell(arena)
-            story.play_out(arena)
-            assert arena.tally["append failed"] == 1
-            told += story.told_later(arena)
+        with story.state() as world:
+            world.unreliable_network.failures[number] = code
+            story.tell(world)
+            story.play_out(world)
+            assert world.tally["append failed"] == 1
+            told += story.told_later(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
     assert told >= len(appends()) * 0.7
 
 
 def test_no_append_succeeds_for_a_while() -> None:
-    with story.state() as arena:
-        story.tell(arena)
-        arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
-        story.play_out(arena)
-        assert arena.tally["append failed"] >= 20
+    with story.state() as world:
+        story.tell(world)
+        world.unreliable_network.failures.update(
+            dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR)
+        )
+        story.play_out(world)
+        assert world.tally["append failed"] >= 20

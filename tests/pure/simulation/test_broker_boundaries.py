@@ -23,27 +23,27 @@ from rota.engine.model.journal_entry import (
 from rota.engine.simulator.broker import CrashPoint
 from rota.errors import Code
 from tests.support.simulation import broker, story
-from tests.support.simulation.broker import BrokerArena
+from tests.support.simulation.broker import CheckedBrokerWorld
 
 #: At a commit only every so-manieth append is broken; `make nightly` breaks all.
 EVERY = 3
 
 
 @contextmanager
-def state() -> Iterator[BrokerArena]:
-    with story.state(watched=broker.watched) as arena:
-        assert isinstance(arena, BrokerArena)
-        yield arena
+def state() -> Iterator[CheckedBrokerWorld]:
+    with story.state(watched=broker.watched) as world:
+        assert isinstance(world, CheckedBrokerWorld)
+        yield world
 
 
 @cache
 def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with state() as arena:
-        arena.desk.on_append = found.append
-        story.tell(arena)
-        story.play_out(arena)
+    with state() as world:
+        world.driver.on_append = found.append
+        story.tell(world)
+        story.play_out(world)
     return tuple(found)
 
 
@@ -59,19 +59,19 @@ def test_the_story_writes_every_kind_of_entry() -> None:
 
 def crash_at(number: int, boundary: CrashPoint) -> int:
     """Plays the story with a crash at an append; tells how often the broker stopped."""
-    with state() as arena:
+    with state() as world:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
             nonlocal count
             if count == number:
-                arena.crash_coordinator_at(boundary, downtime=1_000)
+                world.crash_coordinator_at(boundary, downtime=1_000)
             count += 1
 
-        arena.desk.on_append = arm
-        story.tell(arena)
-        story.play_out(arena)
-        return [record.detail for record in arena.trace].count("stopped")
+        world.driver.on_append = arm
+        story.tell(world)
+        story.play_out(world)
+        return [record.detail for record in world.trace].count("stopped")
 
 
 @pytest.mark.parametrize("boundary", CrashPoint)
@@ -87,23 +87,25 @@ def test_every_append_fails_once() -> None:
     told = 0
     numbers = range(0, len(appends()), EVERY)
     for number in numbers:
-        with state() as arena:
-            arena.weather.failures[number] = Code.KAFKA_STORAGE_ERROR
-            story.tell(arena)
-            story.play_out(arena)
-            assert arena.tally["append failed"] == 1
+        with state() as world:
+            world.unreliable_network.failures[number] = Code.KAFKA_STORAGE_ERROR
+            story.tell(world)
+            story.play_out(world)
+            assert world.tally["append failed"] == 1
             assert [
-                line for line in arena.broker.lines if "cannot be written; members wait" in line
+                line for line in world.broker.lines if "cannot be written; members wait" in line
             ]
-            told += story.told_later(arena)
+            told += story.told_later(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
     assert told >= len(numbers) * 0.6
 
 
 def test_the_disk_is_full_for_a_while() -> None:
-    with state() as arena:
-        story.tell(arena)
-        arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
-        story.play_out(arena)
-        assert arena.tally["append failed"] >= 20
-        assert [line for line in arena.broker.lines if "can be written again" in line]
+    with state() as world:
+        story.tell(world)
+        world.unreliable_network.failures.update(
+            dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR)
+        )
+        story.play_out(world)
+        assert world.tally["append failed"] >= 20
+        assert [line for line in world.broker.lines if "can be written again" in line]

@@ -18,7 +18,7 @@ from rota.engine.formats.buffer import Int64Array
 from rota.engine.formats.journal import EntryColumns
 from rota.errors import Code
 from tests.support.simulation import broker
-from tests.support.simulation.play import Failure, play
+from tests.support.simulation.run_seed import Failure, run_seed
 
 #: So many seeds are enough, from the first on that found it when this was written.
 WITHIN = 40
@@ -82,7 +82,7 @@ def test_a_broken_broker_is_found(broken: Callable[[], Any], first: int, rules: 
 
 def broken_rule(seed: int) -> str | None:
     try:
-        play(seed, broker.watched)
+        run_seed(seed, broker.watched)
     except Failure as failure:
         return failure.rule
     return None

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.simulation.mutations import MUTATIONS, Mutation
-from tests.support.simulation.play import Failure, play
+from tests.support.simulation.run_seed import Failure, run_seed
 
 #: So many seeds are enough.
 WITHIN = 50
@@ -15,7 +15,7 @@ WITHIN = 50
 
 def broken_rule(seed: int) -> str | None:
     try:
-        play(seed)
+        run_seed(seed)
     except Failure as failure:
         return failure.rule
     return None

@@ -1,7 +1,7 @@
 """Random worlds: nothing that was promised is broken, whatever goes wrong.
 
-A failing seed tells itself and the last things that happened. To play one again, as exactly as it
-was: ``ROTA_SEED=123 python -m pytest tests/pure/simulation -k seed``.
+A failing seed prints itself and the last events before the failure. To repeat exactly the same run:
+``ROTA_SEED=123 python -m pytest tests/pure/simulation -k seed``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rota.engine.coordinator.state import GROUP_TRANSITIONS
 from rota.engine.member.events import ListenerMethod
 from tests.support.examples import first
 from tests.support.simulation.mutations import MUTATIONS
-from tests.support.simulation.plan import KINDS, Act, Kind, drawn
-from tests.support.simulation.play import Failure, play
-from tests.support.simulation.weather import FAILURES
+from tests.support.simulation.plan import KINDS, Action, FaultKind, drawn
+from tests.support.simulation.run_seed import Failure, run_seed
+from tests.support.simulation.unreliable_network import FAILURES
 
 AGAIN = os.environ.get("ROTA_SEED")
 SEEDS = range(200) if AGAIN is None else (int(AGAIN),)
@@ -33,7 +33,7 @@ played: dict[int, Counter[str]] = {}
 
 @pytest.mark.parametrize("seed", first(20, SEEDS))
 def test_seed(seed: int) -> None:
-    played[seed] = play(seed)
+    played[seed] = run_seed(seed)
 
 
 @pytest.mark.nightly
@@ -42,7 +42,7 @@ def test_many_seeds(first: int) -> None:
     failures = []
     for seed in range(first, first + BATCH):
         try:
-            play(seed)
+            run_seed(seed)
         except Failure as failure:
             failures.append(failure)
     assert not failures, "\n\n".join(map(str, failures))
@@ -56,7 +56,7 @@ def tally() -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in SEEDS:
         if seed not in played:
-            played[seed] = play(seed)
+            played[seed] = run_seed(seed)
         total += played[seed]
     print(f"\n{len(SEEDS)} worlds:")
     for name, count in sorted(total.items()):
@@ -70,10 +70,10 @@ def _missing(tally: Counter[str], names: list[str]) -> list[str]:
 
 @pytest.mark.check
 def test_everything_that_can_happen_did(tally: Counter[str]) -> None:
-    assert not _missing(tally, [f"act {act.name}" for act in Act])
+    assert not _missing(tally, [f"act {act.name}" for act in Action])
     faults = ["message slow", "request lost", "request repeated", "connection cut"]
     assert not _missing(tally, faults + [f"append failed: {code.name}" for code in FAILURES])
-    assert {drawn(seed).kind for seed in SEEDS} == set(Kind) == set(KINDS)
+    assert {drawn(seed).kind for seed in SEEDS} == set(FaultKind) == set(KINDS)
 
 
 @pytest.mark.check
@@ -132,7 +132,7 @@ def test_every_code_was_met(tally: Counter[str], request_: str, codes: str) -> N
 def first_failure(seeds: Iterable[int]) -> tuple[int, str]:
     for seed in seeds:
         try:
-            play(seed)
+            run_seed(seed)
         except Failure as failure:
             return seed, str(failure)
     raise AssertionError("no seed fails")

@@ -12,7 +12,7 @@ from rota.broker.storage.log import Log
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
 from rota.engine.model.config import TopicConfig
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.partition_log import NOW, Told, create, offsets, reopen, split
+from tests.support.partition_log import NOW, ReportedEvents, create, offsets, reopen, split
 
 
 class Stored(NamedTuple):
@@ -38,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1 << 30), segment=st.sampled_from([200, 500, 2_000]))
     def begin(self, seed: int, segment: int) -> None:
         self.disk = FaultyDisk(seed)
-        self.told = Told()
+        self.told = ReportedEvents()
         self.model: list[Stored] = []
         self.start = 0
         self.segment = segment

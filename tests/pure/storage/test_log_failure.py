@@ -10,7 +10,16 @@ from rota.broker.storage.log import Log
 from rota.engine.model.config import TopicConfig
 from rota.errors import Code, DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, values
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    batches,
+    create,
+    log_files,
+    reopen,
+    sent,
+    values,
+)
 
 BATCH = sent(b"a", b"b")
 
@@ -44,7 +53,7 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
     assert values(reopen(disk.kill())) == values(log)
 
 
-def failed(disk: FaultyDisk, told: Told) -> Log:
+def failed(disk: FaultyDisk, told: ReportedEvents) -> Log:
     log = create(disk, told)
     log.append(BATCH, NOW)
     disk.refuse("append", "*.log", partly=9)
@@ -55,7 +64,7 @@ def failed(disk: FaultyDisk, told: Told) -> Log:
 
 
 def test_what_cannot_be_taken_back_ends_the_log_until_it_is_opened_anew() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = failed(disk, told)
     for _ in range(2):
         with pytest.raises(Refused) as refused:
@@ -123,7 +132,7 @@ def test_flush_messages_counts_records(most: int, flushed: list[int]) -> None:
 
 def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
     """The machine may have dropped what it could not write, and say next time that all is well."""
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = create(disk, told, config=TopicConfig(flush_messages=1))
     log.append(BATCH, NOW)
     disk.refuse("sync", "*.log")
@@ -185,7 +194,7 @@ def _check(
     power: bool,
     case: tuple[int, int],
 ) -> None:
-    told = Told()
+    told = ReportedEvents()
     log = reopen(disk, told, recovery_point=promised, config=TopicConfig(index_interval=100))
     found = batches(log)
     stored = dict(acknowledged)

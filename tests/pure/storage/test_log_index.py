@@ -13,13 +13,23 @@ from rota.engine.formats.record_batch_columns import decode_batches, iterate_rec
 from rota.engine.model.config import TopicConfig
 from tests.support.examples import first
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    batches,
+    create,
+    log_files,
+    reopen,
+    sent,
+)
 
 CONFIG = TopicConfig(index_interval=150)
 TIMES = [0, 30, 10, 20, 50, 40, 90, 60, 70, 80, 100, 130, 110, 120, 125, 126, 127, 128, 131, 129]
 
 
-def filled(disk: FaultyDisk, told: Told | None = None, times: Sequence[int] = TIMES) -> Log:
+def filled(
+    disk: FaultyDisk, told: ReportedEvents | None = None, times: Sequence[int] = TIMES
+) -> Log:
     """Three segments; times go up and down."""
     log = create(disk, told, config=CONFIG, segment_bytes=1_000)
     for row, at in enumerate(times):
@@ -70,7 +80,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes | None]] = {
 def test_look_ups_are_right_whatever_is_in_an_index(
     damage: str, kind: str, row: int, clean: bool
 ) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk).close()
     path = log_files(disk)[row].replace(".log", f".{kind}")
     good = disk.content(path)
@@ -92,7 +102,7 @@ def test_look_ups_are_right_whatever_is_in_an_index(
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk).close()
     first, second, *_ = (path.replace(".log", f".{kind}") for path in log_files(disk))
     mine, other = disk.content(first), disk.content(second)
@@ -130,7 +140,7 @@ def test_look_ups_are_right_while_the_log_is_written() -> None:
 
 
 def test_a_wrong_index_is_replaced_while_the_log_is_written() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk, told)
     path = log_files(disk)[0].replace(".log", ".index")
     good = disk.content(path)
@@ -158,7 +168,7 @@ def test_look_ups_are_right_however_times_run(
     monkeypatch: pytest.MonkeyPatch, shape: str, near: int
 ) -> None:
     monkeypatch.setattr("rota.broker.storage.log_segment.FULL_CHECK_BYTES", near)
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk, told, SHAPES[shape])
     look_up(log)
     log.close()
@@ -179,7 +189,7 @@ class Counted(FaultyDisk):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_look_up_by_time_reads_little_however_times_run(shape: str) -> None:
-    disk, told = Counted(), Told()
+    disk, told = Counted(), ReportedEvents()
     log = create(disk, config=TopicConfig(), segment_bytes=6 << 20)
     value = bytes(8_000)
     for at in SHAPES[shape]:

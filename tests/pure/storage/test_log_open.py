@@ -9,7 +9,16 @@ from rota.engine.formats.record_batch import read_batch_header
 from rota.engine.model.config import TopicConfig
 from rota.errors import Refused
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, values
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    batches,
+    create,
+    log_files,
+    reopen,
+    sent,
+    values,
+)
 
 CONFIG = TopicConfig(index_interval=150)
 
@@ -36,7 +45,7 @@ def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     before = state(log)
     log.close()
@@ -63,7 +72,7 @@ def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
 
 
 def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     before = state(log)
     again = reopen(disk.kill(), told, recovery_point=log.recovery_point, config=CONFIG)
@@ -107,7 +116,7 @@ def test_after_a_clean_stop_only_the_ends_are_read() -> None:
 
 @pytest.mark.parametrize("size", range(SIZE))
 def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk)
     path = log_files(disk)[-1]
     content = disk.content(path)
@@ -139,7 +148,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> N
     log.close()
     path = log_files(whole)[0]
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
-        disk, told = whole.kill(), Told()
+        disk, told = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
         again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
         assert batches(again) == good[:row], bit
@@ -155,7 +164,7 @@ def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
     log.close()
     path = log_files(whole)[0]
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
-        disk, told = whole.kill(), Told()
+        disk, told = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
         again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
         assert again.append(sent(b"x"), NOW).base_offset == 24, bit
@@ -169,7 +178,7 @@ def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
 
 def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
     for size in range(0, 12 * SIZE, SIZE // 3):
-        disk, told = FaultyDisk(), Told()
+        disk, told = FaultyDisk(), ReportedEvents()
         log = filled(disk, segment_bytes=10_000)
         log.close()
         disk.truncate(log_files(disk)[0], size)
@@ -179,7 +188,7 @@ def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
 
 
 def test_what_follows_damage_is_removed_and_said() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     files = log_files(disk)
     assert len(files) == 4
@@ -194,7 +203,7 @@ def test_what_follows_damage_is_removed_and_said() -> None:
 
 
 def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     files = log_files(disk)
     disk.flip(files[0], 8 * 100)
@@ -207,7 +216,7 @@ def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
 
 
 def test_flushed_records_that_are_gone_are_told_of() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     log.flush()
     path = log_files(disk)[-1]
@@ -217,7 +226,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
 
 
 def test_a_segment_that_begins_too_early_is_removed() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk)
     files = log_files(disk)
     early = files[1].replace("06.log", "05.log")
@@ -230,7 +239,7 @@ def test_a_segment_that_begins_too_early_is_removed() -> None:
 
 
 def test_of_segments_that_overlap_the_later_one_is_read() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk).close()
     first, second, *_ = log_files(disk)
     disk.put(first, disk.content(first) + disk.content(second))
@@ -239,7 +248,7 @@ def test_of_segments_that_overlap_the_later_one_is_read() -> None:
 
 
 def test_a_missing_segment_is_told_of() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk)
     files = log_files(disk)
     disk.remove(files[1])
@@ -251,7 +260,7 @@ def test_a_missing_segment_is_told_of() -> None:
 
 
 def test_an_empty_folder_begins_where_it_should() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     disk.make_folder("t-0")
     log = reopen(disk, told, log_start=70)
     assert (log.log_start_offset, log.log_end_offset) == (70, 70)
@@ -260,7 +269,7 @@ def test_an_empty_folder_begins_where_it_should() -> None:
 
 
 def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk)
     log = reopen(disk, told, log_start=100, config=CONFIG)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
@@ -298,7 +307,7 @@ def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
     for bit in range(8 * len(disk.content(path))):
         again = disk.kill()
         again.flip(path, bit)
-        told = Told()
+        told = ReportedEvents()
         opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
         assert state(opened) == before
         assert opened.epochs.epoch_at(0) == opened.epochs.latest == 0
@@ -307,7 +316,7 @@ def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
 def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
     path = "t-0/leader-epoch-checkpoint"
     for batch in range(3):
-        disk, told = FaultyDisk(), Told()
+        disk, told = FaultyDisk(), ReportedEvents()
         log = filled(disk, segment_bytes=10_000)
         log.close()
         disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
@@ -318,7 +327,7 @@ def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
 
 
 def test_the_leader_epochs_are_found_again() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     path = "t-0/leader-epoch-checkpoint"
     disk.put(path, b"0\n1\nx 0\n")
@@ -351,7 +360,7 @@ LARGE = TopicConfig(max_message_bytes=40 << 20)
 
 @pytest.mark.parametrize("place", [8, 30, 100, 6 << 20, (9 << 20) + 50])
 def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = create(disk, config=LARGE)
     log.append(sent(b"a"), NOW)
     log.append(sent(bytes(9 << 20)), NOW)
@@ -371,7 +380,7 @@ def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) ->
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     log.close()
     gone = log_files(disk)[row]

@@ -13,7 +13,7 @@ from rota.errors import Code, DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
-    Told,
+    ReportedEvents,
     batches,
     create,
     log_files,
@@ -28,7 +28,9 @@ SIZE = len(padded(100))
 SHORT = len(sent(b"5", bytes(20), bytes(30)))
 
 
-def filled(disk: FaultyDisk, told: Told | None = None, count: int = 20, segment: int = 700) -> Log:
+def filled(
+    disk: FaultyDisk, told: ReportedEvents | None = None, count: int = 20, segment: int = 700
+) -> Log:
     """Batches of three records each, a segment has five of them."""
     log = create(disk, told, segment_bytes=segment, config=TopicConfig(index_interval=200))
     for row in range(count):
@@ -94,7 +96,7 @@ def flipped(disk: FaultyDisk, path: str, position: int, bit: int = 0) -> None:
 
 @pytest.mark.parametrize("behind", [False, True])
 def test_what_is_before_damage_is_read_and_what_is_behind_it_too(behind: bool) -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk, told)
     if not behind:
         log.close()
@@ -118,7 +120,7 @@ def test_what_is_before_damage_is_read_and_what_is_behind_it_too(behind: bool) -
 def test_no_flipped_bit_is_ever_served() -> None:
     """Whichever bit of the log: either all batches come as they were, or fewer."""
     for bit in range(0, 8 * 600, 7):
-        disk, told = FaultyDisk(), Told()
+        disk, told = FaultyDisk(), ReportedEvents()
         log = filled(disk, told, count=8, segment=600)
         good = batches(log)
         path = log_files(disk)[0]
@@ -135,7 +137,7 @@ def test_no_flipped_bit_is_ever_served() -> None:
 
 def test_a_batch_that_begins_inside_the_one_before_is_not_served() -> None:
     """No checksum covers a batch's offset: here it is the last one of the batch before."""
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     filled(disk, count=5, segment=10_000).close()
     (path,) = log_files(disk)
     content = bytearray(disk.content(path))

@@ -8,7 +8,7 @@ from rota.broker.storage.log import Log
 from rota.engine.model.config import TopicConfig
 from rota.errors import DiskError
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.partition_log import NOW, Told, create, log_files, reopen, sent, values
+from tests.support.partition_log import NOW, ReportedEvents, create, log_files, reopen, sent, values
 
 MINUTE = 60_000
 HOUR = 3_600_000
@@ -127,7 +127,7 @@ def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
 
 
 def test_a_damaged_segment_does_not_go_by_age() -> None:
-    disk, told = FaultyDisk(), Told()
+    disk, told = FaultyDisk(), ReportedEvents()
     hourly(disk, TopicConfig()).close()
     disk.flip(log_files(disk)[0], 8 * 30)
     log = reopen(disk, told, clean=True, recovery_point=6, config=TopicConfig(retention=HOUR))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import kafka as java_broker
-from tests.support.clients.link import Driver, News
+from tests.support.clients.driver_process import Driver, News
 from tests.support.java.launcher import CACHE, HERE, compiled, fetch, fetch_by, making, require
 from tests.support.missing_tool import Unavailable, once
 from tests.support.paths import ROOT

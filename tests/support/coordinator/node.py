@@ -12,7 +12,7 @@ from rota.engine.model.journal_entry import ClassicEntry
 from rota.engine.model.request import GroupRequest
 from rota.engine.model.response import GroupResponse
 from tests.support.coordinator import wire
-from tests.support.coordinator.stage import QUIET
+from tests.support.coordinator.case_run import QUIET
 from tests.support.coordinator_driver import CoordinatorDriver
 
 

@@ -16,18 +16,18 @@ from rota.engine.model.request import (
     OffsetFetch,
 )
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
-from tests.support.coordinator.actor import (
+from tests.support.coordinator.scripted_member import (
     CONFIG,
     OTHER,
     STRANGER,
     T0,
     T1,
-    Actor,
+    ScriptedMember,
     supports,
 )
-from tests.support.coordinator.state import Cast
+from tests.support.coordinator.state import GroupMembers
 
-Ask = Callable[[Cast], object]
+Ask = Callable[[GroupMembers], object]
 CHANGED = supports("range", "roundrobin", topics=("t", "other"))
 REORDERED = supports("roundrobin", "range")
 NARROWED = supports("range")
@@ -35,9 +35,9 @@ ALIEN = supports("sticky")
 LIMIT = CONFIG.offset_metadata_max
 
 
-def pending(group: Cast) -> Actor:
+def pending(group: GroupMembers) -> ScriptedMember:
     """One that was sent its id just now."""
-    one = Actor(group.stage, "d")
+    one = ScriptedMember(group.stage, "d")
     one.join()
     return one
 
@@ -103,7 +103,7 @@ JOINS: dict[str, Ask] = {
 }
 
 
-def wrong_ways(ask: Callable[[Actor, dict[str, Any]], object]) -> dict[str, Ask]:
+def wrong_ways(ask: Callable[[ScriptedMember, dict[str, Any]], object]) -> dict[str, Ask]:
     """What can be wrong with a request that names member and generation."""
 
     def asked(who: str, **changes: Any) -> Ask:
@@ -175,7 +175,7 @@ LEAVES: dict[str, Ask] = {
 }
 
 
-def leavers(*actors: Actor) -> tuple[LeavingMember, ...]:
+def leavers(*actors: ScriptedMember) -> tuple[LeavingMember, ...]:
     """These, by id and static id."""
     return tuple(
         LeavingMember(member_id=each.member_id, group_instance_id=each.group_instance_id)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from rota.engine.model.request import OffsetFetch
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.comparison import Case, CaseResult, Comparison
 from tests.support.coordinator.connection import Connection, await_coordinator
-from tests.support.coordinator.play import Case, Comparison, Verdict
-from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.state import STATES, Lead
 from tests.support.kafka import KafkaBroker
 
@@ -17,20 +17,20 @@ TIMEOUT = 120
 TRIES = 3
 
 
-def after_restart(lead: Lead, stage: Stage) -> None:
+def after_restart(lead: Lead, stage: CaseRun) -> None:
     """Members go on as if nothing had happened, then one of them joins again."""
     group = lead(stage)
     stage.restart()
     stage.send("admin", OffsetFetch(group=stage.group))
-    for actor in (group.a, group.b):
-        actor.heartbeat()
-        actor.commit(9)
-        actor.sync()
+    for scripted in (group.a, group.b):
+        scripted.heartbeat()
+        scripted.commit(9)
+        scripted.sync()
     group.b.join()
     group.a.join()
 
 
-def judge_restarts(broker: KafkaBroker) -> dict[str, Verdict]:
+def judge_restarts(broker: KafkaBroker) -> dict[str, CaseResult]:
     """All cases come into their states, the broker is killed and comes back, all go on.
 
     Those that differ are played again, lest a slow machine be taken for a difference.
@@ -39,10 +39,10 @@ def judge_restarts(broker: KafkaBroker) -> dict[str, Verdict]:
         f"{state}, restart": partial(after_restart, lead) for state, lead in STATES.items()
     }
     comparison = Comparison(broker.port, cases)
-    comparison.play(cases, len(cases), together(broker, len(cases)))
+    comparison.run(cases, len(cases), together(broker, len(cases)))
     for _ in range(TRIES):
         if again := comparison.differing():
-            comparison.play(again, len(again), together(broker, len(again)))
+            comparison.run(again, len(again), together(broker, len(again)))
     return comparison.verdicts
 
 

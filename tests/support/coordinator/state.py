@@ -6,57 +6,59 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rota.engine.model.request import DeleteGroups, JoinGroupProtocol
-from tests.support.coordinator.actor import DELAY, STRANGER, Actor
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY, STRANGER, ScriptedMember
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class GroupMembers:
     """Those who ask: ``a`` leads and ``b`` follows where the group has members."""
 
-    stage: Stage
-    a: Actor
-    b: Actor
-    newcomer: Actor
+    stage: CaseRun
+    a: ScriptedMember
+    b: ScriptedMember
+    newcomer: ScriptedMember
 
 
-Lead = Callable[[Stage], Cast]
+Lead = Callable[[CaseRun], GroupMembers]
 
 
-def cast(stage: Stage, *, static: bool = False) -> Cast:
+def group_members(stage: CaseRun, *, static: bool = False) -> GroupMembers:
     """Nobody has joined yet; ``a`` and ``b`` have ids and a generation that mean nothing."""
     ids = ("i1", "i2") if static else (None, None)
-    a = Actor(stage, "a", ids[0], member_id=STRANGER, generation=0)
-    b = Actor(stage, "b", ids[1], member_id=f"another {STRANGER}", generation=0)
-    return Cast(stage, a, b, Actor(stage, "n"))
+    a = ScriptedMember(stage, "a", ids[0], member_id=STRANGER, generation=0)
+    b = ScriptedMember(stage, "b", ids[1], member_id=f"another {STRANGER}", generation=0)
+    return GroupMembers(stage, a, b, ScriptedMember(stage, "n"))
 
 
-def unknown(stage: Stage) -> Cast:
+def unknown(stage: CaseRun) -> GroupMembers:
     """No request has named the group."""
-    return cast(stage)
+    return group_members(stage)
 
 
-def simple(stage: Stage) -> Cast:
+def simple(stage: CaseRun) -> GroupMembers:
     """Only offsets were committed, by one that does not join."""
-    group = cast(stage)
+    group = group_members(stage)
     group.newcomer.commit()
     return group
 
 
-def id_given(stage: Stage) -> Cast:
+def id_given(stage: CaseRun) -> GroupMembers:
     """The first one to come was sent its id, and has not come back with it."""
-    group = cast(stage)
+    group = group_members(stage)
     group.a.join(member_id="")
     return group
 
 
-def first_generation(stage: Stage, static: bool, protocol_type: str | None = None) -> Cast:
+def first_generation(
+    stage: CaseRun, static: bool, protocol_type: str | None = None
+) -> GroupMembers:
     """The initial delay is over, ``a`` is alone, has synced and committed."""
-    group = cast(stage, static=static)
+    group = group_members(stage, static=static)
     if protocol_type is not None:
-        for actor in (group.a, group.b):
-            actor.protocol_type = protocol_type
-            actor.protocols = (JoinGroupProtocol("range", b"worker"),)
+        for scripted in (group.a, group.b):
+            scripted.protocol_type = protocol_type
+            scripted.protocols = (JoinGroupProtocol("range", b"worker"),)
     group.a.enter()
     stage.wait(DELAY)
     group.a.sync(group.a)
@@ -64,15 +66,17 @@ def first_generation(stage: Stage, static: bool, protocol_type: str | None = Non
     return group
 
 
-def initial(stage: Stage, *, static: bool = False) -> Cast:
+def initial(stage: CaseRun, *, static: bool = False) -> GroupMembers:
     """The initial delay runs; both joins are parked."""
-    group = cast(stage, static=static)
+    group = group_members(stage, static=static)
     group.a.enter()
     group.b.enter()
     return group
 
 
-def completing(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
+def completing(
+    stage: CaseRun, *, static: bool = False, protocol_type: str | None = None
+) -> GroupMembers:
     """Both have joined, nobody has synced."""
     group = first_generation(stage, static, protocol_type)
     group.b.enter()
@@ -80,14 +84,16 @@ def completing(stage: Stage, *, static: bool = False, protocol_type: str | None 
     return group
 
 
-def completing_synced(stage: Stage, *, static: bool = False) -> Cast:
+def completing_synced(stage: CaseRun, *, static: bool = False) -> GroupMembers:
     """The follower's sync is parked, the leader's is awaited."""
     group = completing(stage, static=static)
     group.b.sync()
     return group
 
 
-def stable(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
+def stable(
+    stage: CaseRun, *, static: bool = False, protocol_type: str | None = None
+) -> GroupMembers:
     """Both have their assignment."""
     group = completing(stage, static=static, protocol_type=protocol_type)
     group.a.sync(group.a, group.b)
@@ -95,24 +101,24 @@ def stable(stage: Stage, *, static: bool = False, protocol_type: str | None = No
     return group
 
 
-def stable_unsynced(stage: Stage) -> Cast:
+def stable_unsynced(stage: CaseRun) -> GroupMembers:
     """The leader has synced, so the group is stable; the follower has not asked yet."""
     group = completing(stage)
     group.a.sync(group.a, group.b)
     return group
 
 
-def id_pending(stage: Stage) -> Cast:
+def id_pending(stage: CaseRun) -> GroupMembers:
     """Stable, and somebody was sent an id."""
     group = stable(stage)
-    Actor(stage, "p").join()
+    ScriptedMember(stage, "p").join()
     return group
 
 
-def full(stage: Stage) -> Cast:
+def full(stage: CaseRun) -> GroupMembers:
     """Stable with as many members as may be."""
     group = stable(stage)
-    c = Actor(stage, "c")
+    c = ScriptedMember(stage, "c")
     c.enter()
     group.a.join()
     group.b.join()
@@ -122,21 +128,21 @@ def full(stage: Stage) -> Cast:
     return group
 
 
-def awaited(stage: Stage, *, static: bool = False) -> Cast:
+def awaited(stage: CaseRun, *, static: bool = False) -> GroupMembers:
     """A third one joins: ``a`` and ``b`` are awaited."""
     group = stable(stage, static=static)
-    Actor(stage, "c", "i3" if static else None).enter()
+    ScriptedMember(stage, "c", "i3" if static else None).enter()
     return group
 
 
-def follower_awaited(stage: Stage) -> Cast:
+def follower_awaited(stage: CaseRun) -> GroupMembers:
     """A third one joins, ``a`` has joined again: only ``b`` is awaited."""
     group = awaited(stage)
     group.a.join()
     return group
 
 
-def emptied(stage: Stage) -> Cast:
+def emptied(stage: CaseRun) -> GroupMembers:
     """Both have left; offsets are kept."""
     group = stable(stage)
     group.b.leave()
@@ -144,7 +150,7 @@ def emptied(stage: Stage) -> Cast:
     return group
 
 
-def deleted(stage: Stage) -> Cast:
+def deleted(stage: CaseRun) -> GroupMembers:
     """An admin has deleted the group after both left."""
     group = emptied(stage)
     stage.send("admin", DeleteGroups(groups=(stage.group,)))

@@ -17,11 +17,18 @@ from rota.engine.model.response import (
     OffsetFetchResult,
 )
 from rota.errors import Code
-from tests.support.coordinator.actor import CONFIG
+from tests.support.coordinator.case_run import QUIET, CaseRun
+from tests.support.coordinator.comparison import (
+    Case,
+    CaseResult,
+    RepeatedCase,
+    before_rota,
+    judge,
+    run_case,
+)
 from tests.support.coordinator.node import CoordinatorSide
-from tests.support.coordinator.play import Case, Repeat, Verdict, before_rota, judge, play
 from tests.support.coordinator.question import QUESTIONS
-from tests.support.coordinator.stage import QUIET, Stage
+from tests.support.coordinator.scripted_member import CONFIG
 from tests.support.coordinator.state import STATES
 from tests.support.coordinator.transcript import Step
 
@@ -40,7 +47,7 @@ def asked(bundle: Bundle) -> Case:
     """A case: into the state, then these questions; the same one each time."""
     state, questions = bundle
 
-    def case(stage: Stage) -> None:
+    def case(stage: CaseRun) -> None:
         group = STATES[state](stage)
         for question in questions:
             QUESTIONS[question](group)
@@ -92,11 +99,11 @@ def bundles() -> list[Bundle]:
 def together(state: str) -> int:
     """How many questions a group in this state can be asked before one of its timers is near."""
     side = CoordinatorSide(CONFIG)
-    play(STATES[state], side)
+    run_case(STATES[state], side)
     return max(1, min(TOGETHER, (side.remaining - IN_HAND) // QUIET))
 
 
-def judge_table(port: int) -> dict[str, Verdict]:
+def judge_table(port: int) -> dict[str, CaseResult]:
     """The whole table; bundles that differ are taken apart."""
     verdicts = judge(port, {bundle: asked(bundle) for bundle in bundles()})
     for bundle in [bundle for bundle, each in verdicts.items() if each.difference is not None]:
@@ -104,6 +111,6 @@ def judge_table(port: int) -> dict[str, Verdict]:
         alone = judge(port, {(state, (each,)): asked((state, (each,))) for each in questions})
         for each, verdict in alone.items():  # what was seen together is told with each of them
             assert seen.difference is not None
-            repeats = (*seen.repeats, Repeat(1, seen.difference), *verdict.repeats)
+            repeats = (*seen.repeats, RepeatedCase(1, seen.difference), *verdict.repeats)
             verdicts[each] = replace(verdict, repeats=repeats)
     return {f"{state} / {' + '.join(asks)}": each for (state, asks), each in verdicts.items()}

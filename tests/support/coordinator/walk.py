@@ -15,10 +15,17 @@ from typing import Any
 from rota.engine.model.request import DeleteGroups, OffsetDelete
 from rota.engine.model.response import JoinGroupResult
 from rota.errors import Code
-from tests.support.coordinator.actor import CONFIG, DELAY, OTHER, T0, Actor, supports
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.comparison import Case, run_case
 from tests.support.coordinator.node import CoordinatorSide
-from tests.support.coordinator.play import Case, play
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.scripted_member import (
+    CONFIG,
+    DELAY,
+    OTHER,
+    T0,
+    ScriptedMember,
+    supports,
+)
 
 LENGTH = 14
 #: Milliseconds; with 200, walks of many steps within the initial delay differed on a busy machine,
@@ -27,81 +34,88 @@ STEADY = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class WalkMembers:
     """Those who walk: ``b`` and ``again`` are processes with the same static id."""
 
-    stage: Stage
-    actors: tuple[Actor, ...]
+    stage: CaseRun
+    actors: tuple[ScriptedMember, ...]
 
     def gather(self) -> None:
         """Everybody joins, and whoever leads assigns."""
-        for actor in self.actors[:2]:
-            _join(actor)
+        for scripted in self.actors[:2]:
+            _join(scripted)
         self.stage.wait(DELAY)
-        for actor in self.actors:
-            actor.sync(*self.actors)
+        for scripted in self.actors:
+            scripted.sync(*self.actors)
 
 
-def _company(stage: Stage) -> Company:
-    return Company(stage, (Actor(stage, "a"), Actor(stage, "b", "i2"), Actor(stage, "again", "i2")))
+def _company(stage: CaseRun) -> WalkMembers:
+    return WalkMembers(
+        stage,
+        (
+            ScriptedMember(stage, "a"),
+            ScriptedMember(stage, "b", "i2"),
+            ScriptedMember(stage, "again", "i2"),
+        ),
+    )
 
 
-def _enter(actor: Actor) -> None:
+def _enter(scripted: ScriptedMember) -> None:
     """Join as a new process; a dynamic one only if its last member is gone."""
-    if actor.group_instance_id is not None or not actor.member_id:
-        actor.enter()
+    if scripted.group_instance_id is not None or not scripted.member_id:
+        scripted.enter()
 
 
-def _join(actor: Actor, **changes: Any) -> None:
+def _join(scripted: ScriptedMember, **changes: Any) -> None:
     """Join, and start anew if nobody knows the id any more, as clients do."""
-    reply = actor.join(**changes)
+    reply = scripted.join(**changes)
     if isinstance(reply, JoinGroupResult) and reply.code == Code.UNKNOWN_MEMBER_ID:
-        actor.member_id = ""
+        scripted.member_id = ""
 
 
-def _leave(actor: Actor) -> None:
-    actor.leave()
-    if actor.group_instance_id is None:
-        actor.member_id = ""
+def _leave(scripted: ScriptedMember) -> None:
+    scripted.leave()
+    if scripted.group_instance_id is None:
+        scripted.member_id = ""
 
 
-def _delete_group(company: Company) -> None:
-    company.stage.send("admin", DeleteGroups(groups=(company.stage.group,)))
+def _delete_group(walkers: WalkMembers) -> None:
+    walkers.stage.send("admin", DeleteGroups(groups=(walkers.stage.group,)))
 
 
-def _delete_offsets(company: Company) -> None:
-    request = OffsetDelete(group=company.stage.group, partitions=(T0, OTHER))
-    company.stage.send("admin", request)
+def _delete_offsets(walkers: WalkMembers) -> None:
+    request = OffsetDelete(group=walkers.stage.group, partitions=(T0, OTHER))
+    walkers.stage.send("admin", request)
 
 
 #: How often, and what.
-ACTIONS: tuple[tuple[int, Callable[[Company, Actor], object]], ...] = (
-    (4, lambda company, _: company.gather()),
-    (3, lambda _, actor: _enter(actor)),
-    (4, lambda _, actor: _join(actor)),
-    (2, lambda _, actor: _join(actor, protocols=supports("range", topics=("other",)))),
-    (1, lambda _, actor: _join(actor, supports_skip_assignment=False)),
-    (4, lambda company, actor: actor.sync(*company.actors)),
-    (3, lambda _, actor: actor.heartbeat()),
-    (1, lambda _, actor: actor.heartbeat(generation=actor.generation + 1)),
-    (3, lambda _, actor: _leave(actor)),
-    (3, lambda _, actor: actor.commit()),
-    (1, lambda _, actor: actor.commit(generation=-1, member_id="", group_instance_id=None)),
-    (3, lambda company, _: company.stage.wait(DELAY)),
-    (1, lambda company, _: _delete_group(company)),
-    (1, lambda company, _: _delete_offsets(company)),
+ACTIONS: tuple[tuple[int, Callable[[WalkMembers, ScriptedMember], object]], ...] = (
+    (4, lambda walkers, _: walkers.gather()),
+    (3, lambda _, scripted: _enter(scripted)),
+    (4, lambda _, scripted: _join(scripted)),
+    (2, lambda _, scripted: _join(scripted, protocols=supports("range", topics=("other",)))),
+    (1, lambda _, scripted: _join(scripted, supports_skip_assignment=False)),
+    (4, lambda walkers, scripted: scripted.sync(*walkers.actors)),
+    (3, lambda _, scripted: scripted.heartbeat()),
+    (1, lambda _, scripted: scripted.heartbeat(generation=scripted.generation + 1)),
+    (3, lambda _, scripted: _leave(scripted)),
+    (3, lambda _, scripted: scripted.commit()),
+    (1, lambda _, scripted: scripted.commit(generation=-1, member_id="", group_instance_id=None)),
+    (3, lambda walkers, _: walkers.stage.wait(DELAY)),
+    (1, lambda walkers, _: _delete_group(walkers)),
+    (1, lambda walkers, _: _delete_offsets(walkers)),
 )
 
 
 def walk(seed: int) -> Case:
     """A case of random steps; the same ones whatever is answered."""
 
-    def case(stage: Stage) -> None:
+    def case(stage: CaseRun) -> None:
         rng = random.Random(seed)
-        company = _company(stage)
+        walkers = _company(stage)
         weights = [weight for weight, _ in ACTIONS]
         for _, act in rng.choices(ACTIONS, weights, k=LENGTH):
-            act(company, rng.choice(company.actors))
+            act(walkers, rng.choice(walkers.actors))
 
     return case
 
@@ -115,5 +129,5 @@ def walks(count: int) -> dict[str, Case]:
 
 def _slack(case: Case) -> int:
     node = CoordinatorSide(CONFIG)
-    play(case, node)
+    run_case(case, node)
     return node.slack

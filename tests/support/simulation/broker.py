@@ -48,12 +48,12 @@ from rota.engine.simulator.trace import TraceEventType
 from tests.support.coordinator import wire
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.node import build_node, decode_response, is_fault, open_storage, request_frame
-from tests.support.simulation.answer import Answers
-from tests.support.simulation.ownership import Floor, WatchedMachine
+from tests.support.simulation.coordinator_checker import CheckedCoordinator, CoordinatorChecker
+from tests.support.simulation.ownership_checker import CheckedMember, OwnershipChecker
 from tests.support.simulation.plan import Plan
+from tests.support.simulation.response_checker import ResponseChecker
 from tests.support.simulation.rule import must
-from tests.support.simulation.safety import Desk, WatchedCoordinator
-from tests.support.simulation.worlds import Arena
+from tests.support.simulation.worlds import CheckedWorld
 
 #: One coordinator, and segments that are soon full, so that they are compacted.
 CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
@@ -66,7 +66,7 @@ class Broker(broker.SimulatedBroker):
 
     def __init__(self, state: WorldState, config: GroupConfig, seed: int) -> None:
         super().__init__(state, config, seed)
-        self.answers = Answers()
+        self.answers = ResponseChecker()
         #: What a check has raised: the node would take it for a fault of one request.
         self.broken: Exception | None = None
         self.lines: list[str] = []
@@ -335,7 +335,7 @@ def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:
     return entry
 
 
-class OutspokenCoordinator(WatchedCoordinator):
+class RaisingCoordinator(CheckedCoordinator):
     """What is wrong with it is not kept quiet by the broker around it."""
 
     def __init__(self, broker: Broker, *given: Any) -> None:
@@ -350,12 +350,12 @@ class OutspokenCoordinator(WatchedCoordinator):
             raise
 
 
-class BrokerArena(Arena):
+class CheckedBrokerWorld(CheckedWorld):
     """A random world around a whole broker."""
 
-    def __init__(self, plan: Plan, desk: Desk, floor: Floor) -> None:
+    def __init__(self, plan: Plan, driver: CoordinatorChecker, checker: OwnershipChecker) -> None:
         self._deleted = False
-        super().__init__(plan, desk, floor)
+        super().__init__(plan, driver, checker)
         self.broker.set_topics(self._topics)
 
     @property
@@ -387,20 +387,20 @@ class BrokerArena(Arena):
         self.broker.set_topics(self._topics)
 
 
-def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
+def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedBrokerWorld:
     """A world of this plan; until the stack is closed, all machines are watched."""
-    desk = Desk(tally)
-    floor = Floor(desk)
+    driver = CoordinatorChecker(tally)
+    checker = OwnershipChecker(driver)
     made: list[Broker] = []
 
     def broker(state: WorldState, config: GroupConfig, seed: int) -> Broker:
         made.append(Broker(state, config, seed))
-        made[0].answers = desk.answers
+        made[0].answers = driver.answers
         return made[0]
 
-    def coordinator(config: GroupConfig, new_id: Callable[[], str]) -> WatchedCoordinator:
-        desk.journal = made[0].journal
-        made[0].coordinator = found = OutspokenCoordinator(made[0], desk, config, new_id)
+    def coordinator(config: GroupConfig, new_id: Callable[[], str]) -> CheckedCoordinator:
+        driver.journal = made[0].journal
+        made[0].coordinator = found = RaisingCoordinator(made[0], driver, config, new_id)
         return found
 
     write = topics.Topics.append_records
@@ -411,8 +411,8 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
     for module, name, in_place in (
         (world, "SimulatedBroker", broker),
         (groups, "Coordinator", coordinator),
-        (process, "MemberStateMachine", functools.partial(WatchedMachine, floor)),
+        (process, "MemberStateMachine", functools.partial(CheckedMember, checker)),
         (topics.Topics, "append_records", append),
     ):
         stack.enter_context(mock.patch.object(module, name, in_place))
-    return BrokerArena(plan, desk, floor)
+    return CheckedBrokerWorld(plan, driver, checker)

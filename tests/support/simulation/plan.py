@@ -19,7 +19,7 @@ SECOND = 1_000
 DUSK = 15 * SECOND
 
 
-class Act(enum.Enum):
+class Action(enum.Enum):
     """Something that happens to a world."""
 
     # life
@@ -60,57 +60,63 @@ class Act(enum.Enum):
 
 
 LIFE = (
-    Act.JOIN,
-    Act.LEAVE,
-    Act.ALL_LEAVE,
-    Act.RESUBSCRIBE,
-    Act.UNSUBSCRIBE,
-    Act.MORE_PARTITIONS,
-    Act.TOPIC_ADDED,
-    Act.TOPIC_DELETED,
-    Act.COMMIT_SYNC,
-    Act.COMMIT_ASYNC,
+    Action.JOIN,
+    Action.LEAVE,
+    Action.ALL_LEAVE,
+    Action.RESUBSCRIBE,
+    Action.UNSUBSCRIBE,
+    Action.MORE_PARTITIONS,
+    Action.TOPIC_ADDED,
+    Action.TOPIC_DELETED,
+    Action.COMMIT_SYNC,
+    Action.COMMIT_ASYNC,
 )
 ADMIN = (
-    Act.LOOK,
-    Act.ADMIN_COMMIT,
-    Act.DELETE_OFFSETS,
-    Act.DELETE_GROUP,
-    Act.REMOVE_STATIC,
+    Action.LOOK,
+    Action.ADMIN_COMMIT,
+    Action.DELETE_OFFSETS,
+    Action.DELETE_GROUP,
+    Action.REMOVE_STATIC,
 )
 PROCESS = (
-    Act.CRASH,
-    Act.PAUSE,
-    Act.STALL,
-    Act.SLOW,
-    Act.RESTART_SOON,
-    Act.RESTART_LATE,
-    Act.TWIN,
-    Act.LISTENER_RAISES,
-    Act.STRANGER,
+    Action.CRASH,
+    Action.PAUSE,
+    Action.STALL,
+    Action.SLOW,
+    Action.RESTART_SOON,
+    Action.RESTART_LATE,
+    Action.TWIN,
+    Action.LISTENER_RAISES,
+    Action.STRANGER,
 )
 BROKER = (
-    Act.STOP,
-    Act.MOVE,
-    Act.CRASH_BEFORE_APPEND,
-    Act.CRASH_BEFORE_REPLAY,
-    Act.CRASH_BEFORE_REPLY,
+    Action.STOP,
+    Action.MOVE,
+    Action.CRASH_BEFORE_APPEND,
+    Action.CRASH_BEFORE_REPLAY,
+    Action.CRASH_BEFORE_REPLY,
 )
-NETWORK = (Act.STRAY,)
+NETWORK = (Action.STRAY,)
 
 #: What would leave nothing else to happen if it came all the time.
-ONCE = frozenset({Act.ALL_LEAVE, Act.STRANGER, Act.LISTENER_RAISES})
+ONCE = frozenset({Action.ALL_LEAVE, Action.STRANGER, Action.LISTENER_RAISES})
 
 
 #: What only happens to static members.
-STATIC = frozenset({Act.REMOVE_STATIC, Act.RESTART_SOON, Act.RESTART_LATE, Act.TWIN})
+STATIC = frozenset({Action.REMOVE_STATIC, Action.RESTART_SOON, Action.RESTART_LATE, Action.TWIN})
 
 
 #: What may be the last thing that happens.
-LAST = (Act.MORE_PARTITIONS, Act.TOPIC_ADDED, Act.TOPIC_DELETED, Act.RESUBSCRIBE, Act.JOIN)
+LAST = (
+    Action.MORE_PARTITIONS,
+    Action.TOPIC_ADDED,
+    Action.TOPIC_DELETED,
+    Action.RESUBSCRIBE,
+    Action.JOIN,
+)
 
 
-class Kind(enum.Enum):
+class FaultKind(enum.Enum):
     """What may go wrong in a world."""
 
     CALM = "nothing"
@@ -120,17 +126,24 @@ class Kind(enum.Enum):
     ALL = "everything"
 
 
-KINDS = (Kind.CALM, Kind.NETWORK, Kind.BROKER, Kind.PROCESS, Kind.ALL, Kind.ALL)
+KINDS = (
+    FaultKind.CALM,
+    FaultKind.NETWORK,
+    FaultKind.BROKER,
+    FaultKind.PROCESS,
+    FaultKind.ALL,
+    FaultKind.ALL,
+)
 
 #: Network and coordinator do their work: nothing is lost, and nobody is cut off.
-UNTROUBLED = frozenset({Kind.CALM, Kind.PROCESS})
+UNTROUBLED = frozenset({FaultKind.CALM, FaultKind.PROCESS})
 
 FAULTS = {
-    Kind.CALM: (),
-    Kind.NETWORK: NETWORK,
-    Kind.BROKER: BROKER,
-    Kind.PROCESS: PROCESS,
-    Kind.ALL: (*NETWORK, *BROKER, *PROCESS),
+    FaultKind.CALM: (),
+    FaultKind.NETWORK: NETWORK,
+    FaultKind.BROKER: BROKER,
+    FaultKind.PROCESS: PROCESS,
+    FaultKind.ALL: (*NETWORK, *BROKER, *PROCESS),
 }
 
 EAGER_LISTS = (
@@ -166,8 +179,8 @@ class Plan:
     """A world and its script. Times are in milliseconds."""
 
     seed: int
-    kind: Kind
-    features: tuple[Act, ...]
+    kind: FaultKind
+    features: tuple[Action, ...]
     groups: tuple[GroupPlan, ...]
     topics: dict[str, int]
     config: GroupConfig
@@ -180,7 +193,7 @@ class Plan:
     hasty: bool
     #: When the network is well again, connections are reset, so that losses are known at once.
     resets: bool
-    script: tuple[tuple[int, Act], ...]
+    script: tuple[tuple[int, Action], ...]
 
 
 def drawn(seed: int) -> Plan:
@@ -210,16 +223,16 @@ def drawn(seed: int) -> Plan:
     )
 
 
-def _features(chance: SeededRandom, kind: Kind) -> tuple[Act, ...]:
+def _features(chance: SeededRandom, kind: FaultKind) -> tuple[Action, ...]:
     life = [act for act in LIFE if chance.happens(0.6)]
     admin = [act for act in ADMIN if chance.happens(0.3)]
-    share = 0.4 if kind is Kind.ALL else 0.7
+    share = 0.4 if kind is FaultKind.ALL else 0.7
     faults = [act for act in FAULTS[kind] if act in NETWORK or chance.happens(share)]
     static = [act for act in faults if act in STATIC]  # not everybody is, so they come twice
     return (*life, *admin, *faults, *static)
 
 
-def _groups(chance: SeededRandom, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
+def _groups(chance: SeededRandom, size: int, features: tuple[Action, ...]) -> Iterable[GroupPlan]:
     count = 2 if size > 2 and chance.happens(0.25) else 1
     static = (0.5, 1.0) if STATIC.intersection(features) else (0.0, 0.0, 0.5)
     for number in range(count):
@@ -244,12 +257,12 @@ def _config(chance: SeededRandom, size: int) -> GroupConfig:
     )
 
 
-def _odds(chance: SeededRandom, kind: Kind) -> FaultRates:
+def _odds(chance: SeededRandom, kind: FaultKind) -> FaultRates:
     def share(of: tuple[float, ...]) -> float:
         return chance.pick(of)
 
-    network = kind in (Kind.NETWORK, Kind.ALL)
-    broker = kind in (Kind.BROKER, Kind.ALL)
+    network = kind in (FaultKind.NETWORK, FaultKind.ALL)
+    broker = kind in (FaultKind.BROKER, FaultKind.ALL)
     return FaultRates(
         slow=share((0.0, 0.05, 0.3)) * network,
         lost=share((0.0, 0.01, 0.05)) * network,
@@ -261,13 +274,13 @@ def _odds(chance: SeededRandom, kind: Kind) -> FaultRates:
 
 
 def _script(
-    chance: SeededRandom, features: tuple[Act, ...], horizon: int, *, hasty: bool
-) -> Iterable[tuple[int, Act]]:
+    chance: SeededRandom, features: tuple[Action, ...], horizon: int, *, hasty: bool
+) -> Iterable[tuple[int, Action]]:
     if not features:
         return
     gap = chance.pick((1, 2, 3) if hasty else (2, 5, 10)) * SECOND
     time = chance.between(0, gap)
-    seen: set[Act] = set()
+    seen: set[Action] = set()
     while time < horizon - DUSK:
         act = chance.pick(features)
         if act not in seen or act not in ONCE:

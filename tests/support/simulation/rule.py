@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Broken(AssertionError):
+class RuleViolation(AssertionError):
     """A rule does not hold."""
 
     def __init__(self, rule: str, text: str) -> None:
@@ -14,4 +14,4 @@ class Broken(AssertionError):
 def must(holds: object, rule: str, *told: object) -> None:
     """What must be true of every world."""
     if not holds:
-        raise Broken(rule, " ".join(str(one) for one in told))
+        raise RuleViolation(rule, " ".join(str(one) for one in told))

@@ -16,7 +16,7 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.member import NO_GENERATION, Subscription
 from rota.engine.model.topic import TopicPartition
-from tests.support.simulation.rule import Broken, must
+from tests.support.simulation.rule import RuleViolation, must
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -58,7 +58,7 @@ class Stored:
                 gone = self.groups.pop(entry.group, None)
                 must(gone is not None, "tombstone", "of a group that there was not:", entry.group)
                 if gone is not None and gone.offsets:
-                    raise Broken("tombstone", f"of {entry.group}, whose offsets stay")
+                    raise RuleViolation("tombstone", f"of {entry.group}, whose offsets stay")
             case OffsetCommitEntry():
                 if known is None:
                     known = self.groups[entry.group] = StoredGroup(_nobody(entry.group))

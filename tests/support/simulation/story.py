@@ -17,18 +17,18 @@ from rota.engine.simulator.network import FaultRates
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.errors import Code
 from tests.support.simulation.liveness import CALM, check_settled, nudge
-from tests.support.simulation.plan import SECOND, GroupPlan, Kind, Plan
-from tests.support.simulation.play import Watched, run
-from tests.support.simulation.play import settle as settle_down
+from tests.support.simulation.plan import SECOND, FaultKind, GroupPlan, Plan
 from tests.support.simulation.rule import must
-from tests.support.simulation.worlds import Arena, watched
+from tests.support.simulation.run_seed import Watched, run
+from tests.support.simulation.run_seed import settle as settle_down
+from tests.support.simulation.worlds import CheckedWorld, watched
 
 GROUP = "g"
 END = 100 * SECOND
 
 PLAN = Plan(
     seed=1,
-    kind=Kind.BROKER,
+    kind=FaultKind.BROKER,
     features=(),
     groups=(GroupPlan(GROUP, (("cooperative-sticky",),), "exact", 3, 0.3),),
     topics={"t0": 3, "t1": 2},
@@ -63,18 +63,20 @@ def program(name: str, *, static: bool = False, **settings: int) -> ProcessConfi
 
 
 @contextmanager
-def state(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
+def state(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[CheckedWorld]:
     """A watched world with nobody in it."""
     with ExitStack() as stack:
         yield watched(plan, Counter(), stack)
 
 
-def _do(arena: Arena, name: str, act: Callable[[SimulatedProcess], object]) -> Callable[[], None]:
+def _do(
+    checked_world: CheckedWorld, name: str, act: Callable[[SimulatedProcess], object]
+) -> Callable[[], None]:
     """Something is done to a process, if it still runs."""
 
     def done() -> None:
-        if name in arena.processes:
-            act(arena[name])
+        if name in checked_world.processes:
+            act(checked_world[name])
 
     return done
 
@@ -83,55 +85,55 @@ def _commit(wait: int | None) -> Callable[[SimulatedProcess], None]:
     return lambda one: one.commit(wait=wait)
 
 
-def tell(arena: Arena) -> None:
+def tell(checked_world: CheckedWorld) -> None:
     """Three come, commit, see a topic grow, lose one, and go; then the group is deleted."""
     for name in ("a", "b"):
-        arena.schedule(0, functools.partial(arena.start, program(name)))
+        checked_world.schedule(0, functools.partial(checked_world.start, program(name)))
     static = program("s", static=True)
-    arena.schedule(100, functools.partial(arena.start, static))
-    arena.schedule(8 * SECOND, _do(arena, "a", _commit(3 * SECOND)))
-    arena.schedule(9 * SECOND, _do(arena, "b", _commit(None)))
-    arena.schedule(12 * SECOND, lambda: arena.set_partitions({"t1": 5}))
-    arena.schedule(30 * SECOND, _do(arena, "s", SimulatedProcess.crash))
-    arena.schedule(31 * SECOND, functools.partial(_start, arena, static))
-    arena.schedule(35 * SECOND, _do(arena, "s", _commit(3 * SECOND)))
-    arena.schedule(40 * SECOND, _do(arena, "b", SimulatedProcess.leave))
-    arena.schedule(55 * SECOND, functools.partial(arena.delete_topic, "t0"))
-    arena.schedule(70 * SECOND, _do(arena, "a", SimulatedProcess.leave))
-    arena.schedule(72 * SECOND, _do(arena, "s", SimulatedProcess.crash))
+    checked_world.schedule(100, functools.partial(checked_world.start, static))
+    checked_world.schedule(8 * SECOND, _do(checked_world, "a", _commit(3 * SECOND)))
+    checked_world.schedule(9 * SECOND, _do(checked_world, "b", _commit(None)))
+    checked_world.schedule(12 * SECOND, lambda: checked_world.set_partitions({"t1": 5}))
+    checked_world.schedule(30 * SECOND, _do(checked_world, "s", SimulatedProcess.crash))
+    checked_world.schedule(31 * SECOND, functools.partial(_start, checked_world, static))
+    checked_world.schedule(35 * SECOND, _do(checked_world, "s", _commit(3 * SECOND)))
+    checked_world.schedule(40 * SECOND, _do(checked_world, "b", SimulatedProcess.leave))
+    checked_world.schedule(55 * SECOND, functools.partial(checked_world.delete_topic, "t0"))
+    checked_world.schedule(70 * SECOND, _do(checked_world, "a", SimulatedProcess.leave))
+    checked_world.schedule(72 * SECOND, _do(checked_world, "s", SimulatedProcess.crash))
     offsets = OffsetDelete(group=GROUP, partitions=(TopicPartition("t1", 0),))
-    arena.schedule(90 * SECOND, lambda: arena.ask(offsets))
-    arena.schedule(92 * SECOND, lambda: arena.ask(DeleteGroups(groups=(GROUP,))))
-    arena.schedule(94 * SECOND, functools.partial(arena.start, program("c")))
+    checked_world.schedule(90 * SECOND, lambda: checked_world.ask(offsets))
+    checked_world.schedule(92 * SECOND, lambda: checked_world.ask(DeleteGroups(groups=(GROUP,))))
+    checked_world.schedule(94 * SECOND, functools.partial(checked_world.start, program("c")))
 
 
-def _start(arena: Arena, one: ProcessConfig) -> None:
-    if one.name not in arena.processes:
-        arena.start(one)
+def _start(checked_world: CheckedWorld, one: ProcessConfig) -> None:
+    if one.name not in checked_world.processes:
+        checked_world.start(one)
 
 
-def play_out(arena: Arena) -> None:
+def play_out(checked_world: CheckedWorld) -> None:
     """To the end of the story, and on until everything is well."""
-    run(arena, END)
-    if arena.coordinator is None:
-        arena.start_coordinator()
-    settle(arena)
+    run(checked_world, END)
+    if checked_world.coordinator is None:
+        checked_world.start_coordinator()
+    settle(checked_world)
 
 
-def settle(arena: Arena) -> None:
+def settle(checked_world: CheckedWorld) -> None:
     """Everything is well in time, and stays so."""
-    settle_down(arena)
-    check_settled(arena)
-    if nudge(arena):
-        settle_down(arena)
-        check_settled(arena)
-    generations = dict(arena.desk.generations)
-    run(arena, arena.now + CALM)
-    check_settled(arena)
-    must(generations == dict(arena.desk.generations), "no rebalance without a reason")
+    settle_down(checked_world)
+    check_settled(checked_world)
+    if nudge(checked_world):
+        settle_down(checked_world)
+        check_settled(checked_world)
+    generations = dict(checked_world.driver.generations)
+    run(checked_world, checked_world.now + CALM)
+    check_settled(checked_world)
+    must(generations == dict(checked_world.driver.generations), "no rebalance without a reason")
 
 
-def told_later(arena: Arena) -> int:
+def told_later(checked_world: CheckedWorld) -> int:
     """How many requests were told to try again, here or elsewhere."""
     later = (Code.COORDINATOR_NOT_AVAILABLE.name, Code.NOT_COORDINATOR.name)
-    return sum(count for name, count in arena.tally.items() if name.endswith(later))
+    return sum(count for name, count in checked_world.tally.items() if name.endswith(later))

@@ -22,17 +22,17 @@ from rota.engine.simulator.process import ListenerBehavior, ProcessConfig, Simul
 from rota.engine.simulator.seeded_random import SeededRandom
 from rota.engine.simulator.trace import TraceEventType
 from rota.engine.simulator.world import World
-from tests.support.simulation.ownership import Floor, WatchedMachine
+from tests.support.simulation.coordinator_checker import CheckedCoordinator, CoordinatorChecker
+from tests.support.simulation.ownership_checker import CheckedMember, OwnershipChecker
 from tests.support.simulation.plan import SECOND, GroupPlan, Plan
-from tests.support.simulation.safety import Desk, WatchedCoordinator
-from tests.support.simulation.weather import Weather
+from tests.support.simulation.unreliable_network import UnreliableNetwork
 
 #: A group of nobody, whose offsets are written when something has to be.
 PROBES = "probes"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubscriptionChoice:
     """What an application subscribes to."""
 
     topics: tuple[str, ...]
@@ -46,23 +46,23 @@ class _Admin:
         """Nothing follows."""
 
 
-class Arena(World):
+class CheckedWorld(World):
     """A world whose machines are watched, and that knows how to act."""
 
-    def __init__(self, plan: Plan, desk: Desk, floor: Floor) -> None:
+    def __init__(self, plan: Plan, driver: CoordinatorChecker, checker: OwnershipChecker) -> None:
         self.plan = plan
-        self.desk = desk
-        self.tally = desk.tally
+        self.driver = driver
+        self.tally = driver.tally
         self.chance = SeededRandom(plan.seed, 2)
-        self.weather = Weather(
+        self.unreliable_network = UnreliableNetwork(
             plan.odds,
             SeededRandom(plan.seed, 3),
-            desk.tally,
+            driver.tally,
             latency=plan.latency,
             append=plan.append,
         )
         #: What each process wants; None while it wants nothing.
-        self.wishes: dict[str, Wish | None] = {}
+        self.wishes: dict[str, SubscriptionChoice | None] = {}
         #: Processes that were frozen, stalled or slow: they may be thrown out.
         self.disturbed: set[str] = set()
         #: Processes that have unsubscribed at some time.
@@ -81,11 +81,11 @@ class Arena(World):
             plan.topics,
             seed=plan.seed,
             config=plan.config,
-            network=self.weather,
+            network=self.unreliable_network,
             metadata_age=plan.metadata_age,
         )
-        desk.journal = self.journal
-        floor.machines = lambda: [one.machine for one in self.processes.values()]
+        driver.journal = self.journal
+        checker.machines = lambda: [one.machine for one in self.processes.values()]
 
     # processes
 
@@ -141,16 +141,18 @@ class Arena(World):
 
         return listener
 
-    def new_wish(self) -> Wish:
+    def new_wish(self) -> SubscriptionChoice:
         names = sorted(self.cluster.partitions)
         if self.chance.happens(0.2):
-            return Wish((), self.chance.pick((".*", "t[02468]", "t[1-3]")))
+            return SubscriptionChoice((), self.chance.pick((".*", "t[02468]", "t[1-3]")))
         if self.chance.happens(0.5):
-            return Wish(tuple(names))
-        return Wish(tuple(name for name in names if self.chance.happens(0.7)) or (names[0],))
+            return SubscriptionChoice(tuple(names))
+        return SubscriptionChoice(
+            tuple(name for name in names if self.chance.happens(0.7)) or (names[0],)
+        )
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
-        self.wishes[program.name] = Wish(program.topics, program.pattern)
+        self.wishes[program.name] = SubscriptionChoice(program.topics, program.pattern)
         self.catch_up()  # what is told of it so far is of the one before
         self.closing.discard(program.name)
         self.sessions.append(program.config.session_timeout)
@@ -203,13 +205,13 @@ class Arena(World):
                 one.connection.disconnect(None)
 
 
-def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:
+def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedWorld:
     """A world of this plan; until the stack is closed, all machines are watched."""
-    desk = Desk(tally)
-    floor = Floor(desk)
+    driver = CoordinatorChecker(tally)
+    checker = OwnershipChecker(driver)
     for module, name, made in (
-        (broker, "Coordinator", functools.partial(WatchedCoordinator, desk)),
-        (process, "MemberStateMachine", functools.partial(WatchedMachine, floor)),
+        (broker, "Coordinator", functools.partial(CheckedCoordinator, driver)),
+        (process, "MemberStateMachine", functools.partial(CheckedMember, checker)),
     ):
         stack.enter_context(mock.patch.object(module, name, made))
-    return Arena(plan, desk, floor)
+    return CheckedWorld(plan, driver, checker)

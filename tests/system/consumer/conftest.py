@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.system.consumer.client_drivers import ClientDrivers
 from tests.system.consumer.cluster import Cluster, kafka_cluster, rota_cluster
-from tests.system.consumer.crew import Crew
-from tests.system.consumer.group import Scene
+from tests.system.consumer.group import GroupCase
 
 
 @pytest.fixture(scope="package", params=["rota", "kafka"])
@@ -22,16 +22,16 @@ def cluster(
 
 
 @pytest.fixture(scope="package")
-def crew() -> Iterator[Crew]:
+def crew() -> Iterator[ClientDrivers]:
     """The clients."""
-    made = Crew()
+    made = ClientDrivers()
     yield made
     made.close()
 
 
 @pytest.fixture
-def scene(cluster: Cluster, crew: Crew) -> Iterator[Scene]:
-    """A scene whose broker may be hurt; it is well again at the end."""
-    with Scene(cluster, crew, cluster.cut_off) as made:
+def case(cluster: Cluster, crew: ClientDrivers) -> Iterator[GroupCase]:
+    """A case whose broker may be hurt; it is well again at the end."""
+    with GroupCase(cluster, crew, cluster.cut_off) as made:
         yield made
     cluster.heal()

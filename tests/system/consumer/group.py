@@ -15,12 +15,12 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from rota import TopicPartition
+from tests.support.clients.case import fresh, plain_record
 from tests.support.clients.driver.confluent import Confluent, done
-from tests.support.clients.link import Driver, Link, Refused
-from tests.support.clients.scene import fresh, plain_record
+from tests.support.clients.driver_process import ClientError, Driver, DriverAt
 from tests.support.waiting import until
+from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ClientDrivers, ConsumerKind
 from tests.system.consumer.cluster import Cluster
-from tests.system.consumer.crew import ASYNC, BLOCKING, Crew, Kind
 from tests.system.consumer.history import (
     Assigned,
     Ended,
@@ -48,11 +48,11 @@ class Admin(Confluent):
 
 
 @dataclass(slots=True)
-class Scene:
+class GroupCase:
     """What a case works with."""
 
     cluster: Cluster
-    crew: Crew
+    drivers: ClientDrivers
     #: Where all go; the plain listener by default.
     servers: str = ""
     security: Mapping[str, str] | None = None
@@ -63,7 +63,7 @@ class Scene:
         given = None if self.security is None else dict(self.security)
         self.admin = Admin(self.servers, given)
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> GroupCase:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,8 +87,8 @@ class Member:
     """One member, as far as it has told."""
 
     name: str
-    kind: Kind
-    link: Link
+    kind: ConsumerKind
+    link: DriverAt
     #: The process, if it is the member's own.
     doomed: Driver | None = None
     owned: set[TopicPartition] = field(default_factory=set)
@@ -114,11 +114,11 @@ class Member:
 class Group:
     """A group and its history."""
 
-    def __init__(self, scene: Scene, *topics: str, partitions: int = 6) -> None:
-        self.scene = scene
-        self.name = fresh(f"g-{scene.cluster.name}")
-        self.topics = list(topics) or [scene.topic(partitions)]
-        self.partitions = {topic: scene.admin.partitions(topic) for topic in self.topics}
+    def __init__(self, client_case: GroupCase, *topics: str, partitions: int = 6) -> None:
+        self.client_case = client_case
+        self.name = fresh(f"g-{client_case.cluster.name}")
+        self.topics = list(topics) or [client_case.topic(partitions)]
+        self.partitions = {topic: client_case.admin.partitions(topic) for topic in self.topics}
         self.history = History()
         self.members: dict[str, Member] = {}
         self._lock = threading.Lock()
@@ -128,23 +128,23 @@ class Group:
 
     def join(
         self,
-        kind: Kind,
+        kind: ConsumerKind,
         *strategies: str,
         own_process: bool = False,
         settings: Mapping[str, object] | None = None,
         **wanted: Any,
     ) -> Member:
         """Start a member."""
-        crew, scene = self.scene.crew, self.scene
-        doomed = crew.doomed(kind) if own_process else None
-        link = Link(doomed or crew.driver(kind), scene.servers, scene.security)
+        drivers, client_case = self.client_case.drivers, self.client_case
+        doomed = drivers.doomed(kind) if own_process else None
+        link = DriverAt(doomed or drivers.driver(kind), client_case.servers, client_case.security)
         member = Member(fresh("m"), kind, link, doomed)
-        crew.listen(member.name, lambda line: self._hear(member, line))
+        drivers.listen(member.name, lambda line: self._hear(member, line))
         self.members[member.name] = member
         if kind.repeats:
             self.history.repeaters.add(member.name)
-        if seat := (settings or {}).get("group.instance.id"):
-            self.history.seats[member.name] = str(seat)
+        if group_member := (settings or {}).get("group.instance.id"):
+            self.history.seats[member.name] = str(group_member)
         common = {"group.id": self.name, "auto.offset.reset": "earliest", **SESSION}
         wanted.setdefault("topics", None if "pattern" in wanted else self.topics)
         wanted |= {"settings": {**common, **(settings or {})}, **kind.options}
@@ -159,7 +159,7 @@ class Group:
         """Have a member close its consumer."""
         try:
             member.link.ask("leave", member=member.name)
-        except (Refused, TimeoutError) as error:
+        except (ClientError, TimeoutError) as error:
             raise AssertionError(f"{member} does not leave: {error}; {member.said()}") from error
         self._gone(member)
 
@@ -195,7 +195,7 @@ class Group:
                 for partition in range(self.partitions[topic])
                 for _ in range(rounds)
             ]
-            placed = self.scene.admin.produce(topic, records)
+            placed = self.client_case.admin.produce(topic, records)
             with self._lock:
                 for record, (partition, offset) in zip(records, placed, strict=True):
                     own = self.history.written.setdefault(TopicPartition(topic, partition), {})
@@ -203,15 +203,15 @@ class Group:
 
     def grow(self, topic: str, count: int) -> None:
         """Add partitions to a topic."""
-        self.scene.admin.grow_topic(topic, count)
-        until("it has grown", lambda: self.scene.admin.partitions(topic) == count)
+        self.client_case.admin.grow_topic(topic, count)
+        until("it has grown", lambda: self.client_case.admin.partitions(topic) == count)
         self.partitions[topic] = count
 
     def watch(self, topic: str) -> None:
         """A topic that is the group's from now on."""
         if topic not in self.topics:
             self.topics.append(topic)
-        self.partitions[topic] = self.scene.admin.partitions(topic)
+        self.partitions[topic] = self.client_case.admin.partitions(topic)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the group is when it is through."""
@@ -347,7 +347,7 @@ class Group:
         """The group's offsets as an admin sees them; they are held against the members' commits."""
         wanted = [ConsumerGroupTopicPartitions(self.name)]
         began = time.monotonic()
-        (found,) = done(self.scene.admin.admin.list_consumer_group_offsets(wanted))
+        (found,) = done(self.client_case.admin.admin.list_consumer_group_offsets(wanted))
         ended = time.monotonic()
         seen = {
             TopicPartition(each.topic, each.partition): each.offset

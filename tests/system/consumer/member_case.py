@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.system.consumer.crew import ASYNC, BLOCKING, CONFLUENT, JAVA, Kind
-from tests.system.consumer.group import Group, Scene
+from tests.system.consumer.client_drivers import ASYNC, BLOCKING, CONFLUENT, JAVA, ConsumerKind
+from tests.system.consumer.group import Group, GroupCase
 
 SHORT = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 200}
 
 
-def killed(kind: Kind, scene: Scene) -> None:
+def killed(kind: ConsumerKind, case: GroupCase) -> None:
     """kill -9: the others have its partitions when its session is over, and lose nothing."""
-    group = Group(scene)
+    group = Group(case)
     doomed = group.join(kind, "cooperative-sticky", own_process=True, settings=SHORT)
     for other in (JAVA, ASYNC):
         group.join(other, "cooperative-sticky")
@@ -28,9 +28,9 @@ def killed(kind: Kind, scene: Scene) -> None:
     group.judge()
 
 
-def killed_without_a_commit(scene: Scene) -> None:
+def killed_without_a_commit(case: GroupCase) -> None:
     """What a killed member had handed out, but not committed, is handed out again."""
-    group = Group(scene, partitions=2)
+    group = Group(case, partitions=2)
     doomed = group.join(BLOCKING, own_process=True, settings=SHORT, commits="never")
     group.write()
     group.finish()
@@ -40,9 +40,9 @@ def killed_without_a_commit(scene: Scene) -> None:
     group.judge()
 
 
-def restarted_in_time(kind: Kind, kills: bool, scene: Scene) -> None:
+def restarted_in_time(kind: ConsumerKind, kills: bool, case: GroupCase) -> None:
     """A static member comes back inside its session: nobody notices, the generation is the same."""
-    group = Group(scene)
+    group = Group(case)
     (first, *others) = [
         group.join(each, "range", own_process=each is kind, settings=_static(number))
         for number, each in enumerate((kind, JAVA, BLOCKING if kind is ASYNC else ASYNC))
@@ -64,9 +64,9 @@ def restarted_in_time(kind: Kind, kills: bool, scene: Scene) -> None:
     group.judge()
 
 
-def restarted_too_late(scene: Scene) -> None:
+def restarted_too_late(case: GroupCase) -> None:
     """A static member's session ends before it is back: the others take over, then share."""
-    group = Group(scene)
+    group = Group(case)
     first = group.join(BLOCKING, "range", own_process=True, settings={**_static(0), **SHORT})
     other = group.join(ASYNC, "range", settings=_static(1))
     group.settle()
@@ -90,9 +90,9 @@ def _static(number: int) -> dict[str, object]:
     return {"group.instance.id": f"seat-{number}"}
 
 
-def automatic(scene: Scene) -> None:
+def automatic(case: GroupCase) -> None:
     """Automatic commits, looked at all the time: never ahead of what was handed out."""
-    group = Group(scene)
+    group = Group(case)
     settings = {**SHORT, "auto.commit.interval.ms": 50}
     for kind in (BLOCKING, ASYNC, JAVA, CONFLUENT):
         group.join(kind, "cooperative-sticky", commits="auto", settings=settings)
@@ -112,11 +112,11 @@ def automatic(scene: Scene) -> None:
     group.judge()
 
 
-def handed_over(scene: Scene) -> None:
+def handed_over(case: GroupCase) -> None:
     """With automatic commits, what was handed out is committed before it goes to another: while all
     live, each record is handed out once.
     """
-    group = Group(scene)
+    group = Group(case)
     settings = {"auto.commit.interval.ms": 60_000}
     for kind in (BLOCKING, ASYNC, BLOCKING, ASYNC):
         group.join(kind, "cooperative-sticky", commits="auto", settings=settings)
@@ -131,7 +131,7 @@ def handed_over(scene: Scene) -> None:
     assert group.twice() == []
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[GroupCase], None]] = {
     **{f"{kind} is killed": partial(killed, kind) for kind in (BLOCKING, ASYNC)},
     "killed without a commit": killed_without_a_commit,
     "a static rota.AsyncConsumer is closed and back in time": partial(

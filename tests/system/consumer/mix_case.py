@@ -7,13 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.system.consumer.crew import ASYNC, BLOCKING, CONFLUENT, JAVA, KAFKA_PYTHON, Kind
-from tests.system.consumer.group import Group, Scene
+from tests.system.consumer.client_drivers import (
+    ASYNC,
+    BLOCKING,
+    CONFLUENT,
+    JAVA,
+    KAFKA_PYTHON,
+    ConsumerKind,
+)
+from tests.system.consumer.group import Group, GroupCase
 from tests.system.interop.security_case import login
 
 EVERYONE = (ASYNC, JAVA, BLOCKING, KAFKA_PYTHON, CONFLUENT)
 #: Who has each strategy.
-MIXES: dict[str, tuple[Kind, ...]] = {
+MIXES: dict[str, tuple[ConsumerKind, ...]] = {
     "range": EVERYONE,
     "roundrobin": EVERYONE,
     "cooperative-sticky": EVERYONE,
@@ -21,10 +28,10 @@ MIXES: dict[str, tuple[Kind, ...]] = {
 }
 
 
-def mixed(strategy: str, scene: Scene) -> None:
+def mixed(strategy: str, case: GroupCase) -> None:
     """All come, and leave one by one."""
     kinds = MIXES[strategy]
-    group = Group(scene, partitions=2 * len(kinds))
+    group = Group(case, partitions=2 * len(kinds))
     for kind in kinds:
         group.join(kind, strategy)
     group.write()
@@ -38,10 +45,10 @@ def mixed(strategy: str, scene: Scene) -> None:
     group.judge()
 
 
-def led(strategy: str, leader: Kind, scene: Scene) -> None:
+def led(strategy: str, leader: ConsumerKind, case: GroupCase) -> None:
     """The first to come leads the group, as long as it stays."""
     others = [kind for kind in (ASYNC, JAVA, BLOCKING) if kind is not leader][:2]
-    group = Group(scene)
+    group = Group(case)
     first = group.join(leader, strategy)
     group.settle()
     group.write()
@@ -63,9 +70,9 @@ def led(strategy: str, leader: Kind, scene: Scene) -> None:
 OWN = "tests.system.consumer.strategy:Blocks"
 
 
-def own_strategy(scene: Scene) -> None:
+def own_strategy(case: GroupCase) -> None:
     """A class of the application's, which both of Rota's consumers have."""
-    group = Group(scene, partitions=8)
+    group = Group(case, partitions=8)
     for kind in (BLOCKING, ASYNC, ASYNC):
         group.join(kind, OWN)
     group.settle()
@@ -75,9 +82,9 @@ def own_strategy(scene: Scene) -> None:
     group.judge()
 
 
-def own_strategy_beside_another(scene: Scene) -> None:
+def own_strategy_beside_another(case: GroupCase) -> None:
     """A Java member does not have it: the group takes what all have."""
-    group = Group(scene)
+    group = Group(case)
     for kind, *strategies in ((BLOCKING, OWN, "range"), (ASYNC, OWN, "range"), (JAVA, "range")):
         group.join(kind, *strategies)
     group.write()
@@ -87,9 +94,9 @@ def own_strategy_beside_another(scene: Scene) -> None:
     group.judge()
 
 
-def migrated(scene: Scene) -> None:
+def migrated(case: GroupCase) -> None:
     """From eager to cooperative by two rolling bounces, with records all the way."""
-    group = Group(scene)
+    group = Group(case)
     members = [group.join(kind, "range") for kind in (JAVA, ASYNC, BLOCKING)]
     group.settle()
     for strategies in (["cooperative-sticky", "range"], ["cooperative-sticky"]):
@@ -111,11 +118,11 @@ def migrated(scene: Scene) -> None:
     group.judge()
 
 
-def secured(scene: Scene) -> None:
+def secured(case: GroupCase) -> None:
     """All over TLS, logged in with SCRAM."""
-    cluster = scene.cluster
+    cluster = case.cluster
     security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
-    with Scene(cluster, scene.crew, cluster.secure, security) as guarded:
+    with GroupCase(cluster, case.drivers, cluster.secure, security) as guarded:
         group = Group(guarded)
         for kind in (BLOCKING, JAVA, ASYNC):
             group.join(kind, "cooperative-sticky")
@@ -125,8 +132,8 @@ def secured(scene: Scene) -> None:
         group.judge()
 
 
-def _cases() -> dict[str, Callable[[Scene], None]]:
-    cases: dict[str, Callable[[Scene], None]] = {}
+def _cases() -> dict[str, Callable[[GroupCase], None]]:
+    cases: dict[str, Callable[[GroupCase], None]] = {}
     for strategy, kinds in MIXES.items():
         cases[f"{strategy}, mixed"] = partial(mixed, strategy)
         for kind in kinds:
@@ -134,7 +141,7 @@ def _cases() -> dict[str, Callable[[Scene], None]]:
     return cases
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[GroupCase], None]] = {
     **_cases(),
     "a strategy of one's own": own_strategy,
     "a strategy of one's own, beside members without it": own_strategy_beside_another,

@@ -9,31 +9,31 @@ from functools import partial
 import pytest
 
 from rota.errors import CommitFailed
-from tests.system.consumer.crew import ASYNC, BLOCKING, Kind
-from tests.system.consumer.group import Group, Scene
-from tests.system.consumer.hands import Diary, consumer, poll_until, read
+from tests.system.consumer.blocking_calls import BlockingListener, consumer, poll_until, read
+from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ConsumerKind
+from tests.system.consumer.group import Group, GroupCase
 
 SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
 #: Seconds; more than two sessions.
 BLOCKED = 5.0
 
 
-def handler_blocks(kind: Kind, scene: Scene) -> None:
+def handler_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
     """A record takes longer than the session: the member is still there, and nobody noticed."""
-    group, diary = Group(scene), Diary()
+    group, recording_listener = Group(client_case), BlockingListener()
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, scene.servers, settings) as own:
-        own.subscribe(group.topics, listener=diary)
+    with consumer(kind, client_case.servers, settings) as own:
+        own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)
         poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
-        before = own.group_metadata, other.rebalances, list(diary.calls)
+        before = own.group_metadata, other.rebalances, list(recording_listener.calls)
         group.write()
         found = read(own, 15)
         time.sleep(BLOCKED)
         own.commit()
         assert not own.poll(timeout=0.3)
-        assert (own.group_metadata, other.rebalances, diary.calls) == before
+        assert (own.group_metadata, other.rebalances, recording_listener.calls) == before
         assert {each.partition: each.offset for each in found} == {
             place.partition: offset - 1
             for place, offset in group.observe().items()
@@ -41,41 +41,41 @@ def handler_blocks(kind: Kind, scene: Scene) -> None:
         }
 
 
-def assigned_blocks(kind: Kind, scene: Scene) -> None:
+def assigned_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
     """The listener takes longer than the session when it hears of the assignment."""
-    group, diary = Group(scene), Diary(assigned=BLOCKED)
+    group, recording_listener = Group(client_case), BlockingListener(assigned=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
     group.write()
-    with consumer(kind, scene.servers, settings) as own:
-        own.subscribe(group.topics, listener=diary)
+    with consumer(kind, client_case.servers, settings) as own:
+        own.subscribe(group.topics, listener=recording_listener)
         read(own, 30)
         own.commit()
-        assert [call for call, _ in diary.calls] == ["assigned"]
+        assert [call for call, _ in recording_listener.calls] == ["assigned"]
         assert own.group_metadata.generation == 1
     assert group.observe() == group.ends()
 
 
-def revoked_blocks(kind: Kind, scene: Scene) -> None:
+def revoked_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
     """It takes longer than the session to give up what goes to another: that one waits."""
-    group, diary = Group(scene), Diary(revoked=BLOCKED)
+    group, recording_listener = Group(client_case), BlockingListener(revoked=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, scene.servers, settings) as own:
-        own.subscribe(group.topics, listener=diary)
+    with consumer(kind, client_case.servers, settings) as own:
+        own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         member = own.group_metadata.member_id
         other = group.join(BLOCKING)
         poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
         assert own.group_metadata.member_id == member
-        assert [call for call, _ in diary.calls] == ["assigned", "revoked", "assigned"]
+        assert [call for call, _ in recording_listener.calls] == ["assigned", "revoked", "assigned"]
 
 
-def too_slow(kind: Kind, scene: Scene) -> None:
+def too_slow(kind: ConsumerKind, client_case: GroupCase) -> None:
     """A poll comes too late: the others go on without it, and its commit says why it failed."""
-    group, diary = Group(scene), Diary()
+    group, recording_listener = Group(client_case), BlockingListener()
     deadline = {"max.poll.interval.ms": 3_000}
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION, **deadline}
-    with consumer(kind, scene.servers, settings) as own:
-        own.subscribe(group.topics, listener=diary)
+    with consumer(kind, client_case.servers, settings) as own:
+        own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)
         poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
@@ -87,11 +87,11 @@ def too_slow(kind: Kind, scene: Scene) -> None:
             own.commit()
         group.finish()
         poll_until(own, "they share again", lambda: len(own.assignment) == len(other.owned) == 3)
-        assert ("lost", mine) in diary.calls
+        assert ("lost", mine) in recording_listener.calls
         group.judge()
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[GroupCase], None]] = {
     f"{kind}: {what}": partial(case, kind)
     for kind in (ASYNC, BLOCKING)
     for what, case in {

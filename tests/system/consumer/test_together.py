@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.system.consumer import member_case, mix_case, position_case, presence_case, topic_case
+from tests.system.consumer.client_drivers import ClientDrivers
 from tests.system.consumer.cluster import Cluster
-from tests.system.consumer.crew import Crew
-from tests.system.consumer.group import Scene
+from tests.system.consumer.group import GroupCase
 
 CASES = {
     **mix_case.CASES,
@@ -29,7 +29,7 @@ AT_ONCE = 5
 
 @pytest.fixture(scope="module")
 def turns(
-    request: pytest.FixtureRequest, cluster: Cluster, crew: Crew
+    request: pytest.FixtureRequest, cluster: Cluster, drivers: ClientDrivers
 ) -> Iterator[dict[str, Future[None]]]:
     """What each chosen test waits for, by the test's name."""
     pool = ThreadPoolExecutor(AT_ONCE)
@@ -37,8 +37,8 @@ def turns(
     names = {f"test_a_group[{cluster.name}-{case}]": case for case in CASES}
 
     def play(case: str) -> None:
-        with Scene(cluster, crew) as scene:
-            CASES[case](scene)
+        with GroupCase(cluster, drivers) as client_case:
+            CASES[case](client_case)
 
     yield {name: pool.submit(play, case) for name, case in names.items() if name in chosen}
     pool.shutdown(cancel_futures=True)

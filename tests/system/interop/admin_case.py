@@ -4,135 +4,139 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.clients.scene import Scene, fresh, plain_record
+from tests.support.clients.case import ClientCase, fresh, plain_record
 from tests.support.waiting import until
 from tests.system.interop.group_case import Group
 from tests.system.interop.record_case import START
 
 
-def create(scene: Scene) -> None:
+def create(client_case: ClientCase) -> None:
     topic = fresh("t")
     configs = {"retention.ms": "123456", "cleanup.policy": "compact"}
-    scene.own.ask("create_topic", topic=topic, partitions=3, configs=configs)
-    until("it is there", lambda: topic in scene.steady.ask("topics"))
-    assert scene.steady.ask("partitions", topic=topic) == 3
-    assert configs.items() <= scene.steady.ask("describe_config", topic=topic).items()
+    client_case.own.ask("create_topic", topic=topic, partitions=3, configs=configs)
+    until("it is there", lambda: topic in client_case.steady.ask("topics"))
+    assert client_case.steady.ask("partitions", topic=topic) == 3
+    assert configs.items() <= client_case.steady.ask("describe_config", topic=topic).items()
 
 
-def list_topics(scene: Scene) -> None:
-    topics = {scene.topic(1), scene.topic(2)}
-    until("both are listed", lambda: topics <= set(scene.own.ask("topics")))
+def list_topics(client_case: ClientCase) -> None:
+    topics = {client_case.topic(1), client_case.topic(2)}
+    until("both are listed", lambda: topics <= set(client_case.own.ask("topics")))
 
 
-def describe_topic(scene: Scene) -> None:
-    topic = scene.topic(5)
-    until("it has five", lambda: scene.own.ask("partitions", topic=topic) == 5)
+def describe_topic(client_case: ClientCase) -> None:
+    topic = client_case.topic(5)
+    until("it has five", lambda: client_case.own.ask("partitions", topic=topic) == 5)
 
 
-def delete(scene: Scene) -> None:
-    topic = scene.topic(1)
-    scene.own.ask("delete_topic", topic=topic)
-    until("it is gone", lambda: topic not in scene.steady.ask("topics"))
+def delete(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
+    client_case.own.ask("delete_topic", topic=topic)
+    until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
 
 
-def grow(scene: Scene) -> None:
-    topic = scene.topic(1)
-    scene.own.ask("grow_topic", topic=topic, count=4)
-    until("it has grown", lambda: scene.steady.ask("partitions", topic=topic) == 4)
+def grow(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
+    client_case.own.ask("grow_topic", topic=topic, count=4)
+    until("it has grown", lambda: client_case.steady.ask("partitions", topic=topic) == 4)
     records = [plain_record(1, 3)]
-    assert scene.steady.ask("produce", topic=topic, records=records) == [[3, 0]]
+    assert client_case.steady.ask("produce", topic=topic, records=records) == [[3, 0]]
 
 
-def describe_config(scene: Scene) -> None:
-    topic = scene.topic(1, **{"max.message.bytes": "65536"})
-    found = scene.own.ask("describe_config", topic=topic)
+def describe_config(client_case: ClientCase) -> None:
+    topic = client_case.topic(1, **{"max.message.bytes": "65536"})
+    found = client_case.own.ask("describe_config", topic=topic)
     assert found["max.message.bytes"] == "65536"
     assert found["cleanup.policy"] == "delete"
     assert found["compression.type"] == "producer"
 
 
-def alter_config(scene: Scene) -> None:
-    topic = scene.topic(1)
-    scene.own.ask("alter_config", topic=topic, key="retention.ms", value="98765")
+def alter_config(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
+    client_case.own.ask("alter_config", topic=topic, key="retention.ms", value="98765")
 
     def altered() -> bool:
-        found = scene.steady.ask("describe_config", topic=topic)["retention.ms"]
+        found = client_case.steady.ask("describe_config", topic=topic)["retention.ms"]
         return bool(found == "98765")
 
     until("it is altered", altered)
 
 
-def _read_by_a_group(scene: Scene) -> Group:
-    group = Group(scene, partitions=2)
-    member = group.join(scene.steady, manual=True)
+def _read_by_a_group(client_case: ClientCase) -> Group:
+    group = Group(client_case, partitions=2)
+    member = group.join(client_case.steady, manual=True)
     group.write()
     group.finish()
-    scene.steady.ask("commit", member=member, how="sync")
+    client_case.steady.ask("commit", member=member, how="sync")
     return group
 
 
-def groups(scene: Scene) -> None:
-    group = _read_by_a_group(scene)
-    assert group.name in scene.own.ask("groups")
-    assert scene.own.ask("group", group=group.name) == {"state": "Stable", "members": 1}
+def groups(client_case: ClientCase) -> None:
+    group = _read_by_a_group(client_case)
+    assert group.name in client_case.own.ask("groups")
+    assert client_case.own.ask("group", group=group.name) == {"state": "Stable", "members": 1}
     group.end()
-    assert scene.own.ask("group", group=group.name) == {"state": "Empty", "members": 0}
+    assert client_case.own.ask("group", group=group.name) == {"state": "Empty", "members": 0}
 
 
-def delete_group(scene: Scene) -> None:
-    group = _read_by_a_group(scene)
+def delete_group(client_case: ClientCase) -> None:
+    group = _read_by_a_group(client_case)
     group.end()
-    scene.own.ask("delete_group", group=group.name)
-    assert group.name not in scene.steady.ask("groups")
+    client_case.own.ask("delete_group", group=group.name)
+    assert group.name not in client_case.steady.ask("groups")
 
 
-def offsets(scene: Scene) -> None:
-    group = _read_by_a_group(scene)
+def offsets(client_case: ClientCase) -> None:
+    group = _read_by_a_group(client_case)
     group.end()
-    assert sorted(scene.own.ask("offsets", group=group.name, topic=group.topic)) == [
+    assert sorted(client_case.own.ask("offsets", group=group.name, topic=group.topic)) == [
         [0, 10],
         [1, 10],
     ]
 
 
-def alter_offsets(scene: Scene) -> None:
-    group = _read_by_a_group(scene)
+def alter_offsets(client_case: ClientCase) -> None:
+    group = _read_by_a_group(client_case)
     group.end()
-    scene.own.ask("alter_offsets", group=group.name, topic=group.topic, offsets=[[0, 3], [1, 5]])
-    assert _stored(scene, group) == [[0, 3], [1, 5]]
+    client_case.own.ask(
+        "alter_offsets", group=group.name, topic=group.topic, offsets=[[0, 3], [1, 5]]
+    )
+    assert _stored(client_case, group) == [[0, 3], [1, 5]]
 
 
-def delete_offsets(scene: Scene) -> None:
-    group = _read_by_a_group(scene)
+def delete_offsets(client_case: ClientCase) -> None:
+    group = _read_by_a_group(client_case)
     group.end()
-    scene.own.ask("delete_offsets", group=group.name, topic=group.topic, partitions=[0])
-    assert _stored(scene, group) == [[1, 10]]
+    client_case.own.ask("delete_offsets", group=group.name, topic=group.topic, partitions=[0])
+    assert _stored(client_case, group) == [[1, 10]]
 
 
-def _stored(scene: Scene, group: Group) -> list[list[int]]:
-    return sorted(scene.steady.ask("offsets", group=group.name, topic=group.topic))
+def _stored(client_case: ClientCase, group: Group) -> list[list[int]]:
+    return sorted(client_case.steady.ask("offsets", group=group.name, topic=group.topic))
 
 
-def delete_records(scene: Scene) -> None:
-    topic = scene.topic(1)
+def delete_records(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     records = [plain_record(number, 0) for number in range(10)]
-    scene.steady.ask("produce", topic=topic, records=records)
-    scene.own.ask("delete_records", topic=topic, offsets=[[0, 6]])
-    assert scene.steady.ask("log_offsets", topic=topic, partitions=1, at="earliest") == [[0, 6]]
-    left = scene.steady.ask("read", topic=topic, partitions=1, count=4)
+    client_case.steady.ask("produce", topic=topic, records=records)
+    client_case.own.ask("delete_records", topic=topic, offsets=[[0, 6]])
+    assert client_case.steady.ask("log_offsets", topic=topic, partitions=1, at="earliest") == [
+        [0, 6]
+    ]
+    left = client_case.steady.ask("read", topic=topic, partitions=1, count=4)
     assert [record["value"] for record in left] == ["6", "7", "8", "9"]
 
 
-def log_offsets(scene: Scene) -> None:
-    topic = scene.topic(2)
+def log_offsets(client_case: ClientCase) -> None:
+    topic = client_case.topic(2)
     records = [
         {**plain_record(number, number % 2), "timestamp": START + number * 1_000}
         for number in range(20)
     ]
-    scene.steady.ask("produce", topic=topic, records=records)
+    client_case.steady.ask("produce", topic=topic, records=records)
 
     def at(when: str | int) -> list[list[int]]:
-        return sorted(scene.own.ask("log_offsets", topic=topic, partitions=2, at=when))
+        return sorted(client_case.own.ask("log_offsets", topic=topic, partitions=2, at=when))
 
     assert at("earliest") == [[0, 0], [1, 0]]
     assert at("latest") == [[0, 10], [1, 10]]
@@ -140,14 +144,14 @@ def log_offsets(scene: Scene) -> None:
     assert at(START + 11_000) == [[0, 6], [1, 5]]
 
 
-def cluster(scene: Scene) -> None:
-    found = scene.own.ask("cluster")
-    assert found["brokers"] == [scene.stage.cluster.plain]
-    assert found["id"] == scene.steady.ask("cluster")["id"]
+def cluster(client_case: ClientCase) -> None:
+    found = client_case.own.ask("cluster")
+    assert found["brokers"] == [client_case.stage.cluster.plain]
+    assert found["id"] == client_case.steady.ask("cluster")["id"]
     assert found["id"]
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[ClientCase], None]] = {
     "create a topic": create,
     "list topics": list_topics,
     "describe a topic": describe_topic,

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from tests.support.clients.link import Link, Refused
+from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
+from tests.support.clients.driver_process import ClientError, DriverAt
 from tests.support.clients.registry import Client
-from tests.support.clients.scene import Scene, Stage, fresh, plain_record
 from tests.support.waiting import until
 
 PARTITIONS = 6
@@ -24,18 +24,18 @@ HEARTBEAT = 300
 class Group:
     """A group, its members, and the records that were written for it."""
 
-    scene: Scene
+    client_case: ClientCase
     partitions: int = PARTITIONS
     name: str = field(default_factory=lambda: fresh("g"))
     topic: str = ""
     written: int = 0
-    members: dict[str, Link] = field(default_factory=dict)
+    members: dict[str, DriverAt] = field(default_factory=dict)
     _past: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.topic = self.scene.topic(self.partitions)
+        self.topic = self.client_case.topic(self.partitions)
 
-    def join(self, link: Link, **wanted: Any) -> str:
+    def join(self, link: DriverAt, **wanted: Any) -> str:
         """Start a member."""
         member = fresh("m")
         own = {"group": self.name, "topic": self.topic, "heartbeat": HEARTBEAT, **wanted}
@@ -82,7 +82,7 @@ class Group:
         """Write some records to each partition."""
         numbers = range(self.written, self.written + rounds * self.partitions)
         records = [plain_record(number, number % self.partitions) for number in numbers]
-        self.scene.steady.ask("produce", topic=self.topic, records=records)
+        self.client_case.steady.ask("produce", topic=self.topic, records=records)
         self.written = numbers.stop
 
     def handled(self) -> list[int]:
@@ -116,9 +116,9 @@ def share(name: str, count: int) -> int | None:
     return count if name == "cooperative-sticky" else None
 
 
-def strategy(name: str, scene: Scene) -> None:
-    group = Group(scene)
-    _, _, last = [group.join(scene.own, strategy=name) for _ in range(3)]
+def strategy(name: str, client_case: ClientCase) -> None:
+    group = Group(client_case)
+    _, _, last = [group.join(client_case.own, strategy=name) for _ in range(3)]
     assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
     group.write()
     group.finish()
@@ -129,15 +129,15 @@ def strategy(name: str, scene: Scene) -> None:
     group.end()
 
 
-def killed(scene: Scene) -> None:
+def killed(client_case: ClientCase) -> None:
     """A member of each strategy, all in a process that is killed."""
-    doomed = scene.client.start()
+    doomed = client_case.client.start()
     try:
         groups = [
-            _with_doomed(scene, Link(doomed, scene.own.servers), name)
-            for name in scene.client.strategies
+            _with_doomed(client_case, DriverAt(doomed, client_case.own.servers), name)
+            for name in client_case.client.strategies
         ]
-        for (group, _), name in zip(groups, scene.client.strategies, strict=True):
+        for (group, _), name in zip(groups, client_case.client.strategies, strict=True):
             assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
             group.write()
         for group, member in groups:
@@ -146,34 +146,34 @@ def killed(scene: Scene) -> None:
             group.lose(member)
     finally:
         doomed.kill()
-    for (group, _), name in zip(groups, scene.client.strategies, strict=True):
+    for (group, _), name in zip(groups, client_case.client.strategies, strict=True):
         assert {len(owned) for owned in group.settle(share(name, 3)).values()} == {3}
         group.write()
         group.finish()
         group.end()
 
 
-def _with_doomed(scene: Scene, doomed: Link, name: str) -> tuple[Group, str]:
-    group = Group(scene)
+def _with_doomed(client_case: ClientCase, doomed: DriverAt, name: str) -> tuple[Group, str]:
+    group = Group(client_case)
     for _ in range(2):
-        group.join(scene.own, strategy=name, session=SESSION)
+        group.join(client_case.own, strategy=name, session=SESSION)
     return group, group.join(doomed, strategy=name, session=SESSION)
 
 
 def _committed(group: Group) -> bool:
     try:
         group.commit()
-    except Refused:  # a rebalance came between: the machine is slow
+    except ClientError:  # a rebalance came between: the machine is slow
         return False
     return True
 
 
-def static(scene: Scene) -> None:
+def static(client_case: ClientCase) -> None:
     """Nobody else notices a restart. Heartbeats are as rare as the library has them by itself."""
-    group = Group(scene)
+    group = Group(client_case)
     members = {}
     for instance in ("leader", "follower"):
-        members[instance] = group.join(scene.own, instance=instance, heartbeat=None)
+        members[instance] = group.join(client_case.own, instance=instance, heartbeat=None)
         group.settle()
     group.write()
     group.finish()
@@ -183,37 +183,37 @@ def static(scene: Scene) -> None:
         rebalances = group.seen(other)["rebalances"]
         owned = before[members[instance]]
         group.leave(members[instance])
-        members[instance] = group.join(scene.own, instance=instance, heartbeat=None)
+        members[instance] = group.join(client_case.own, instance=instance, heartbeat=None)
         assert group.settle()[members[instance]] == owned
         group.write()
         group.finish()
-        if instance == "follower" or not scene.client.leader_rejoins:
+        if instance == "follower" or not client_case.client.leader_rejoins:
             assert group.seen(other)["rebalances"] == rebalances
     group.end()
 
 
-def commit(how: str, scene: Scene) -> None:
-    group = Group(scene)
-    first = group.join(scene.own, manual=True)
+def commit(how: str, client_case: ClientCase) -> None:
+    group = Group(client_case)
+    first = group.join(client_case.own, manual=True)
     group.write()
     group.finish()
-    scene.own.ask("commit", member=first, how=how)
-    stored = dict(scene.steady.ask("offsets", group=group.name, topic=group.topic))
+    client_case.own.ask("commit", member=first, how=how)
+    stored = dict(client_case.steady.ask("offsets", group=group.name, topic=group.topic))
     assert stored == dict.fromkeys(range(PARTITIONS), 10)
     group.write(1)
     group.finish()
     group.leave(first)  # without a commit: what came after the last one is read again
-    again = Group(scene, name=group.name)
+    again = Group(client_case, name=group.name)
     again.topic = group.topic
-    member = again.join(scene.own, manual=True)
+    member = again.join(client_case.own, manual=True)
     until("the rest is read", lambda: len(again.seen(member)["handled"]) >= PARTITIONS)
     assert again.handled() == list(range(group.written - PARTITIONS, group.written))
     again.end()
 
 
-def mixed(name: str, clients: Sequence[Client], stage: Stage) -> None:
+def mixed(name: str, clients: Sequence[Client], stage: Drivers) -> None:
     """One group with a member of each library."""
-    group = Group(Scene(stage, clients[0]), partitions=2 * len(clients))
+    group = Group(ClientCase(stage, clients[0]), partitions=2 * len(clients))
     members = [group.join(stage.link(client), strategy=name) for client in clients]
     assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
     group.write()
@@ -232,7 +232,7 @@ def names(strategies: Iterable[str]) -> list[str]:
 
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[ClientCase], None]] = {
     **{f"group, {name}": partial(strategy, name) for name in STRATEGIES},
     "group, a member is killed": killed,
     "static members restart": static,

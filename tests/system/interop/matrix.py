@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.support.clients.case import ClientCase, Drivers
 from tests.support.clients.registry import (
     AIOKAFKA,
     CLIENTS,
@@ -18,10 +19,9 @@ from tests.support.clients.registry import (
     KAFKA_PYTHON,
     Client,
 )
-from tests.support.clients.scene import Scene, Stage
 from tests.system.interop import admin_case, group_case, record_case, security_case, tool_case
 
-SECTIONS: Mapping[str, Mapping[str, Callable[[Scene], None]]] = {
+SECTIONS: Mapping[str, Mapping[str, Callable[[ClientCase], None]]] = {
     "Records": record_case.CASES,
     "Consumer groups": group_case.CASES,
     "Administration": admin_case.CASES,
@@ -45,11 +45,11 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.case} - {self.client.name}"
 
-    def run(self, stage: Stage) -> None:
+    def run(self, stage: Drivers) -> None:
         """Try it; raises where it does not hold."""
         driver = stage.driver(self.client)
         try:
-            SECTIONS[self.section][self.case](Scene(stage, self.client))
+            SECTIONS[self.section][self.case](ClientCase(stage, self.client))
         except Exception as error:
             error.add_note(f"{self.client.name} has logged: {driver.said()}")
             raise

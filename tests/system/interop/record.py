@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.clients.case import Drivers
 from tests.support.clients.registry import CLIENTS, Client
-from tests.support.clients.scene import Stage
 from tests.support.paths import ROOT
 from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
 
@@ -38,7 +38,7 @@ class Record:
         """One group of these clients holds together."""
         self._mixed[strategy] = [client.name for client in clients]
 
-    def save(self, stage: Stage) -> None:
+    def save(self, stage: Drivers) -> None:
         """Write it where the generator of the page looks for it, if the whole matrix was run."""
         found = {
             "passed": [[cell.section, cell.case, cell.client.name] for cell in self._passed],

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.support.clients.link import Link
-from tests.support.clients.scene import Scene, fresh, plain_record
+from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.driver_process import DriverAt
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEAD = struct.Struct(">qiibIhiqqqhii")  # of a batch, up to the number of records
@@ -48,15 +48,15 @@ def place(record: dict[str, Any]) -> tuple[int, int]:
     return record["partition"], record["offset"]
 
 
-def found_by(reader: Link, topic: str, partitions: int, count: int) -> list[dict[str, Any]]:
+def found_by(reader: DriverAt, topic: str, partitions: int, count: int) -> list[dict[str, Any]]:
     """All that a client reads of a topic."""
     found = reader.ask("read", topic=topic, partitions=partitions, count=count)
     return sorted(found, key=place)
 
 
-def heads(scene: Scene, topic: str) -> Iterator[tuple[Any, ...]]:
+def heads(client_case: ClientCase, topic: str) -> Iterator[tuple[Any, ...]]:
     """The heads of the batches of a topic, out of its files."""
-    for log in sorted(scene.stage.cluster.logs.glob(f"{topic}-*/*.log")):
+    for log in sorted(client_case.stage.cluster.logs.glob(f"{topic}-*/*.log")):
         data = log.read_bytes()
         position = 0
         while position + HEAD.size <= len(data):
@@ -67,47 +67,47 @@ def heads(scene: Scene, topic: str) -> Iterator[tuple[Any, ...]]:
             position += 12 + head[1]
 
 
-def every_codec(codec: str, scene: Scene) -> None:
-    topic = scene.topic(2)
+def every_codec(codec: str, client_case: ClientCase) -> None:
+    topic = client_case.topic(2)
     records = sample(60)
-    places = scene.own.ask("produce", topic=topic, records=records, codec=codec)
+    places = client_case.own.ask("produce", topic=topic, records=records, codec=codec)
     expected = placed(records, places)
     assert sorted(map(tuple, places)) == [(p, o) for p in range(2) for o in range(30)]
-    assert found_by(scene.own, topic, 2, 60) == expected
-    assert found_by(scene.other, topic, 2, 60) == expected
-    assert {CODECS[head[5] & 7] for head in heads(scene, topic)} == {codec}
+    assert found_by(client_case.own, topic, 2, 60) == expected
+    assert found_by(client_case.other, topic, 2, 60) == expected
+    assert {CODECS[head[5] & 7] for head in heads(client_case, topic)} == {codec}
 
 
-def header_without_value(scene: Scene) -> None:
-    topic = scene.topic(1)
+def header_without_value(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     records = [{**plain_record(1, 0), "headers": [["nothing", None]]}]
-    scene.own.ask("produce", topic=topic, records=records)
-    for reader in (scene.own, scene.other):
+    client_case.own.ask("produce", topic=topic, records=records)
+    for reader in (client_case.own, client_case.other):
         (found,) = found_by(reader, topic, 1, 1)
         assert found["headers"] == [["nothing", None]]
 
 
-def idempotent(scene: Scene) -> None:
-    topic = scene.topic(1)
+def idempotent(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     records = [plain_record(number, 0) for number in range(20)]
-    fields = {} if "Java" in scene.client.name else {"idempotent": True}
-    scene.own.ask("produce", topic=topic, records=records, **fields)
-    stored = list(heads(scene, topic))
+    fields = {} if "Java" in client_case.client.name else {"idempotent": True}
+    client_case.own.ask("produce", topic=topic, records=records, **fields)
+    stored = list(heads(client_case, topic))
     assert {head[9] >= 0 for head in stored} == {True}  # a producer id
     counts = [head[12] for head in stored]
     assert [head[11] for head in stored] == [sum(counts[:n]) for n in range(len(counts))]
-    assert [each["value"] for each in found_by(scene.other, topic, 1, 20)] == [
+    assert [each["value"] for each in found_by(client_case.other, topic, 1, 20)] == [
         str(number) for number in range(20)
     ]
 
 
-def created_by_use(scene: Scene) -> None:
+def created_by_use(client_case: ClientCase) -> None:
     topic = fresh("unheard-of")
-    scene.own.ask("produce", topic=topic, records=[plain_record(1)], create=True)
-    assert [each["value"] for each in found_by(scene.other, topic, 1, 1)] == ["1"]
+    client_case.own.ask("produce", topic=topic, records=[plain_record(1)], create=True)
+    assert [each["value"] for each in found_by(client_case.other, topic, 1, 1)] == ["1"]
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[ClientCase], None]] = {
     **{f"produce and read, {codec}": partial(every_codec, codec) for codec in CODECS},
     "a header without a value": header_without_value,
     "idempotent producer": idempotent,

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from tests.support.clients.link import Refused
+from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.driver_process import ClientError
 from tests.support.clients.registry import CONFLUENT
-from tests.support.clients.scene import Scene, fresh, plain_record
 from tests.support.cluster import MECHANISMS, PASSWORD, USER
 
 #: What a client's error must say for a user to know that it is the password.
@@ -27,9 +27,9 @@ def login(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:
     }
 
 
-def _works(scene: Scene, servers: str, security: Mapping[str, str]) -> None:
+def _works(client_case: ClientCase, servers: str, security: Mapping[str, str]) -> None:
     topic = fresh("t")
-    link = scene.secured(servers, security)
+    link = client_case.secured(servers, security)
     link.ask("create_topic", topic=topic, partitions=1, configs={})
     records = [plain_record(number, 0) for number in range(3)]
     assert link.ask("produce", topic=topic, records=records) == [[0, 0], [0, 1], [0, 2]]
@@ -37,34 +37,34 @@ def _works(scene: Scene, servers: str, security: Mapping[str, str]) -> None:
     assert [record["value"] for record in found] == ["0", "1", "2"]
 
 
-def tls(scene: Scene) -> None:
-    cluster = scene.stage.cluster
-    _works(scene, cluster.tls, {"protocol": "SSL", "ca": str(cluster.ca)})
+def tls(client_case: ClientCase) -> None:
+    cluster = client_case.stage.cluster
+    _works(client_case, cluster.tls, {"protocol": "SSL", "ca": str(cluster.ca)})
 
 
-def sasl(mechanism: str, scene: Scene) -> None:
-    _works(scene, scene.stage.cluster.sasl, login(mechanism))
+def sasl(mechanism: str, client_case: ClientCase) -> None:
+    _works(client_case, client_case.stage.cluster.sasl, login(mechanism))
 
 
-def sasl_over_tls(scene: Scene) -> None:
-    cluster = scene.stage.cluster
+def sasl_over_tls(client_case: ClientCase) -> None:
+    cluster = client_case.stage.cluster
     security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
-    _works(scene, cluster.sasl_tls, security)
+    _works(client_case, cluster.sasl_tls, security)
 
 
-def wrong_password(mechanism: str, scene: Scene) -> None:
+def wrong_password(mechanism: str, client_case: ClientCase) -> None:
     topic = fresh("t")
-    servers = scene.stage.cluster.sasl
-    witness = scene.stage.link(CONFLUENT, servers, login("PLAIN"))
+    servers = client_case.stage.cluster.sasl
+    witness = client_case.stage.link(CONFLUENT, servers, login("PLAIN"))
     witness.ask("create_topic", topic=topic, partitions=1, configs={})
-    link = scene.secured(servers, login(mechanism, "barley"))
-    with pytest.raises(Refused, match=CLEAR):
+    link = client_case.secured(servers, login(mechanism, "barley"))
+    with pytest.raises(ClientError, match=CLEAR):
         link.ask("produce", topic=topic, records=[plain_record(1, 0)], hurry=True)
     latest = witness.ask("log_offsets", topic=topic, partitions=1, at="latest")
     assert latest == [[0, 0]]
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[ClientCase], None]] = {
     "TLS": tls,
     **{f"SASL {mechanism}": partial(sasl, mechanism) for mechanism in MECHANISMS},
     "SASL SCRAM over TLS": sasl_over_tls,

@@ -54,7 +54,7 @@ class Passive(GroupCoordinator):
         """Offsets are not of interest here."""
 
 
-class Seat:
+class AdapterMember:
     """One member: its strategies in its own coordinator."""
 
     def __init__(self, topics: Sequence[str], strategies: Strategies) -> None:
@@ -68,17 +68,17 @@ class Seat:
 
 
 async def _rebalance(
-    group: Mapping[str, Seat], strategy: str, partitions: Mapping[str, int]
+    group: Mapping[str, AdapterMember], strategy: str, partitions: Mapping[str, int]
 ) -> Given:
     given: Given = {}
     async with asyncio.timeout(10):
         answers: dict[str, bytes] = {}
-        for name, seat in group.items():
+        for name, group_member in group.items():
             client = Offline(partitions)
             state = SubscriptionState()
-            state.subscribe(set(seat.topics))
+            state.subscribe(set(group_member.topics))
             coordinator = Passive(
-                client, state, assignors=seat.strategies, enable_auto_commit=False
+                client, state, assignors=group_member.strategies, enable_auto_commit=False
             )
             if not answers:
                 joined = [(member, None, s.sent(strategy)) for member, s in group.items()]
@@ -94,7 +94,9 @@ async def _rebalance(
     return given
 
 
-def rebalance(group: Mapping[str, Seat], strategy: str, partitions: Mapping[str, int]) -> Given:
+def rebalance(
+    group: Mapping[str, AdapterMember], strategy: str, partitions: Mapping[str, int]
+) -> Given:
     """One rebalance of the whole group, led by its first member; what each owns after it."""
     return asyncio.run(_rebalance(group, strategy, partitions))
 
@@ -104,7 +106,7 @@ def loads(given: Given) -> list[int]:
 
 
 def test_range() -> None:
-    group = {name: Seat(["t0", "t1"], adapt("range")) for name in ("C0", "C1")}
+    group = {name: AdapterMember(["t0", "t1"], adapt("range")) for name in ("C0", "C1")}
     assert rebalance(group, "range", {"t0": 3, "t1": 3}) == {
         "C0": {("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)},
         "C1": {("t0", 2), ("t1", 2)},
@@ -113,7 +115,9 @@ def test_range() -> None:
 
 def test_roundrobin_with_differing_subscriptions() -> None:
     topics = {"C0": ["t0"], "C1": ["t0", "t1"], "C2": ["t0", "t1", "t2"]}
-    group = {name: Seat(wanted, adapt("roundrobin", "range")) for name, wanted in topics.items()}
+    group = {
+        name: AdapterMember(wanted, adapt("roundrobin", "range")) for name, wanted in topics.items()
+    }
     assert rebalance(group, "roundrobin", {"t0": 1, "t1": 2, "t2": 3}) == {
         "C0": {("t0", 0)},
         "C1": {("t1", 0)},
@@ -122,13 +126,13 @@ def test_roundrobin_with_differing_subscriptions() -> None:
 
 
 def test_custom_strategy() -> None:
-    group = {name: Seat(["t"], adapt(FirstTakesAll)) for name in "ab"}
+    group = {name: AdapterMember(["t"], adapt(FirstTakesAll)) for name in "ab"}
     given = rebalance(group, "first-takes-all", {"t": 2})
     assert given == {"a": {("t", 0), ("t", 1)}, "b": set()}
 
 
 def test_custom_strategy_that_breaks_a_rule_is_named() -> None:
-    group = {name: Seat(["t"], adapt(Forgetful)) for name in "ab"}
+    group = {name: AdapterMember(["t"], adapt(Forgetful)) for name in "ab"}
     with pytest.raises(BrokenRule, match=r"forgetful.*all-members"):
         rebalance(group, "forgetful", {"t": 2})
 
@@ -155,7 +159,7 @@ def test_the_consumer_takes_the_list() -> None:
 @pytest.mark.parametrize("solver", ["exact", "kafka"])
 class TestSticky:
     def test_keeps_what_members_had(self, solver: str) -> None:
-        group = {name: Seat(["t"], adapt("sticky", solver=solver)) for name in "abc"}
+        group = {name: AdapterMember(["t"], adapt("sticky", solver=solver)) for name in "abc"}
         before = rebalance(group, "sticky", {"t": 6})
         assert loads(before) == [2, 2, 2]
         del group["b"]
@@ -165,18 +169,18 @@ class TestSticky:
 
     def test_consumers_share_nothing(self, solver: str) -> None:
         """aiokafka's own keeps what it remembers on the class (aiokafka#1175)."""
-        group = {name: Seat(["t"], adapt("sticky", solver=solver)) for name in "ab"}
+        group = {name: AdapterMember(["t"], adapt("sticky", solver=solver)) for name in "ab"}
         given = rebalance(group, "sticky", {"t": 4})
-        for name, seat in group.items():
-            stated = consumer_protocol.decode_subscription(seat.sent("sticky"))
+        for name, group_member in group.items():
+            stated = consumer_protocol.decode_subscription(group_member.sent("sticky"))
             owned = StickyAssignor().read_ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == NO_GENERATION
 
     def test_internal_topics(self, solver: str) -> None:
         """aiokafka's own raises KeyError."""
-        seat = Seat(["__consumer_offsets", "t"], adapt("sticky", solver=solver))
-        given = rebalance({"a": seat}, "sticky", {"__consumer_offsets": 2, "t": 1})
+        group_member = AdapterMember(["__consumer_offsets", "t"], adapt("sticky", solver=solver))
+        given = rebalance({"a": group_member}, "sticky", {"__consumer_offsets": 2, "t": 1})
         assert given == {"a": {("__consumer_offsets", 0), ("__consumer_offsets", 1), ("t", 0)}}
 
     def test_aiokafka_sticky_member_in_the_group_keeps_what_it_had(self, solver: str) -> None:
@@ -186,8 +190,8 @@ class TestSticky:
             """A class of this test: the original keeps its memory for the whole process."""
 
         group = {
-            "a": Seat(["t"], adapt("sticky", solver=solver)),
-            "b": Seat(["t"], [Own]),
+            "a": AdapterMember(["t"], adapt("sticky", solver=solver)),
+            "b": AdapterMember(["t"], [Own]),
         }
         before = rebalance(group, "sticky", {"t": 6})
         assert rebalance(group, "sticky", {"t": 6}) == before

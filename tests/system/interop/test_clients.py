@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.case import Drivers
 from tests.support.clients.registry import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
-from tests.support.clients.scene import Stage
 from tests.support.cluster import real_kafka, rota_broker
 from tests.support.missing_tool import Unavailable, tools_required
 from tests.system.interop.group_case import mixed
@@ -38,16 +38,16 @@ def marks(cell: Cell) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     broker = real_kafka if WITH_KAFKA else rota_broker
     with broker(tmp_path_factory.mktemp("broker")) as cluster:
-        made = Stage(cluster)
+        made = Drivers(cluster)
         yield made
         made.close()
 
 
 @pytest.fixture(scope="module")
-def turns(request: pytest.FixtureRequest, stage: Stage) -> Iterator[dict[str, Future[Any]]]:
+def turns(request: pytest.FixtureRequest, stage: Drivers) -> Iterator[dict[str, Future[Any]]]:
     """What each chosen test waits for, by the test's name."""
     pool = ThreadPoolExecutor(AT_ONCE)
     trials: dict[str, Callable[[], Any]] = {
@@ -61,14 +61,14 @@ def turns(request: pytest.FixtureRequest, stage: Stage) -> Iterator[dict[str, Fu
 
 
 @pytest.fixture(scope="module")
-def record(stage: Stage) -> Iterator[Record]:
+def record(stage: Drivers) -> Iterator[Record]:
     made = Record()
     yield made
     if not WITH_KAFKA:
         made.save(stage)
 
 
-def together(strategy: str, stage: Stage) -> list[Client]:
+def together(strategy: str, stage: Drivers) -> list[Client]:
     """One group of all libraries that are to be had here; returns them."""
     there = []
     for client in MIXED:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.clients.scene import Scene, fresh, plain_record
+from tests.support.clients.case import ClientCase, fresh, plain_record
 from tests.support.waiting import until
 from tests.system.interop.group_case import Group
 
@@ -24,24 +24,24 @@ OLD_PLACES = {  # moved after 3.9
 }
 
 
-def run(scene: Scene, tool: str, *args: str, typed: str = "") -> str:
+def run(client_case: ClientCase, tool: str, *args: str, typed: str = "") -> str:
     """What a tool printed; it must have ended well."""
-    places = PLACES if scene.client.tools != "3.9" else {**PLACES, **OLD_PLACES}
+    places = PLACES if client_case.client.tools != "3.9" else {**PLACES, **OLD_PLACES}
     main = places.get(tool, f"{TOOLS}.{tool}")
-    done: dict[str, Any] = scene.own.ask("tool", main=main, args=args, input=typed)
+    done: dict[str, Any] = client_case.own.ask("tool", main=main, args=args, input=typed)
     assert done["status"] == 0, f"{tool} ended with {done['status']}: {done['out']}{done['err']}"
     return str(done["out"])
 
 
-def server(scene: Scene) -> tuple[str, str]:
-    return "--bootstrap-server", scene.stage.cluster.plain
+def server(client_case: ClientCase) -> tuple[str, str]:
+    return "--bootstrap-server", client_case.stage.cluster.plain
 
 
-def topics(scene: Scene) -> None:
+def topics(client_case: ClientCase) -> None:
     topic = fresh("t")
-    named = (*server(scene), "--topic", topic)
+    named = (*server(client_case), "--topic", topic)
     made = run(
-        scene,
+        client_case,
         "TopicCommand",
         "--create",
         *named,
@@ -51,56 +51,61 @@ def topics(scene: Scene) -> None:
         "retention.ms=5000",
     )
     assert f"Created topic {topic}." in made
-    assert topic in run(scene, "TopicCommand", "--list", *server(scene)).split()
-    run(scene, "TopicCommand", "--alter", *named, "--partitions", "3")
-    shown = run(scene, "TopicCommand", "--describe", *named)
+    assert topic in run(client_case, "TopicCommand", "--list", *server(client_case)).split()
+    run(client_case, "TopicCommand", "--alter", *named, "--partitions", "3")
+    shown = run(client_case, "TopicCommand", "--describe", *named)
     assert "PartitionCount: 3" in shown
     assert "retention.ms=5000" in shown
     assert shown.count("Leader: ") == 3
-    run(scene, "TopicCommand", "--delete", *named)
-    until("it is gone", lambda: topic not in scene.steady.ask("topics"))
+    run(client_case, "TopicCommand", "--delete", *named)
+    until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
 
 
-def consumer_groups(scene: Scene) -> None:
-    group = Group(scene, partitions=2)
-    member = group.join(scene.steady)
+def consumer_groups(client_case: ClientCase) -> None:
+    group = Group(client_case, partitions=2)
+    member = group.join(client_case.steady)
     group.write()
     group.finish()
-    scene.steady.ask("commit", member=member, how="sync")
-    named = (*server(scene), "--group", group.name)
-    assert group.name in run(scene, "ConsumerGroupCommand", "--list", *server(scene)).split()
-    rows = run(scene, "ConsumerGroupCommand", "--describe", *named).splitlines()
+    client_case.steady.ask("commit", member=member, how="sync")
+    named = (*server(client_case), "--group", group.name)
+    assert (
+        group.name
+        in run(client_case, "ConsumerGroupCommand", "--list", *server(client_case)).split()
+    )
+    rows = run(client_case, "ConsumerGroupCommand", "--describe", *named).splitlines()
     lines = [row.split() for row in rows if row.startswith(group.name)]
     assert [line[1:6] for line in sorted(lines)] == [
         [group.topic, number, "10", "10", "0"] for number in ("0", "1")
     ]
-    assert "Stable" in run(scene, "ConsumerGroupCommand", "--describe", "--state", *named)
-    assert group.name in run(scene, "ConsumerGroupCommand", "--describe", "--members", *named)
+    assert "Stable" in run(client_case, "ConsumerGroupCommand", "--describe", "--state", *named)
+    assert group.name in run(client_case, "ConsumerGroupCommand", "--describe", "--members", *named)
     group.end()
     reset = ("--reset-offsets", "--to-offset", "4", "--topic", f"{group.topic}:0", "--execute")
-    run(scene, "ConsumerGroupCommand", *reset, *named)
-    assert [0, 4] in scene.steady.ask("offsets", group=group.name, topic=group.topic)
-    run(scene, "ConsumerGroupCommand", "--delete-offsets", "--topic", group.topic, *named)
-    assert scene.steady.ask("offsets", group=group.name, topic=group.topic) == []
+    run(client_case, "ConsumerGroupCommand", *reset, *named)
+    assert [0, 4] in client_case.steady.ask("offsets", group=group.name, topic=group.topic)
+    run(client_case, "ConsumerGroupCommand", "--delete-offsets", "--topic", group.topic, *named)
+    assert client_case.steady.ask("offsets", group=group.name, topic=group.topic) == []
 
 
-def delete_groups(scene: Scene) -> None:
-    group = Group(scene, partitions=1)
-    group.join(scene.steady)
+def delete_groups(client_case: ClientCase) -> None:
+    group = Group(client_case, partitions=1)
+    group.join(client_case.steady)
     group.write()
     group.finish()
     group.end()
-    run(scene, "ConsumerGroupCommand", "--delete", *server(scene), "--group", group.name)
-    assert group.name not in scene.steady.ask("groups")
+    run(
+        client_case, "ConsumerGroupCommand", "--delete", *server(client_case), "--group", group.name
+    )
+    assert group.name not in client_case.steady.ask("groups")
 
 
-def console(scene: Scene) -> None:
-    topic = scene.topic(1)
+def console(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     lines = [f"key {number}\tvalue {number}" for number in range(5)]
     run(
-        scene,
+        client_case,
         "ConsoleProducer",
-        *server(scene),
+        *server(client_case),
         "--topic",
         topic,
         "--property",
@@ -108,9 +113,9 @@ def console(scene: Scene) -> None:
         typed="\n".join(lines) + "\n",
     )
     printed = run(
-        scene,
+        client_case,
         "ConsoleConsumer",
-        *server(scene),
+        *server(client_case),
         "--topic",
         topic,
         "--from-beginning",
@@ -122,52 +127,56 @@ def console(scene: Scene) -> None:
     assert printed.splitlines()[-5:] == lines  # 4.3 has a word about --property first
 
 
-def configs(scene: Scene) -> None:
-    topic = scene.topic(1)
-    named = (*server(scene), "--entity-type", "topics", "--entity-name", topic)
+def configs(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
+    named = (*server(client_case), "--entity-type", "topics", "--entity-name", topic)
     wanted = "cleanup.policy=[compact,delete],segment.bytes=2000000"
-    run(scene, "ConfigCommand", "--alter", *named, "--add-config", wanted)
-    shown = run(scene, "ConfigCommand", "--describe", *named)
+    run(client_case, "ConfigCommand", "--alter", *named, "--add-config", wanted)
+    shown = run(client_case, "ConfigCommand", "--describe", *named)
     assert "cleanup.policy=compact,delete" in shown
     assert "segment.bytes=2000000" in shown
-    run(scene, "ConfigCommand", "--alter", *named, "--delete-config", "segment.bytes")
-    assert "segment.bytes" not in run(scene, "ConfigCommand", "--describe", *named)
-    broker = (*server(scene), "--entity-type", "brokers", "--entity-name", "1")
-    every = run(scene, "ConfigCommand", "--describe", "--all", *broker)
+    run(client_case, "ConfigCommand", "--alter", *named, "--delete-config", "segment.bytes")
+    assert "segment.bytes" not in run(client_case, "ConfigCommand", "--describe", *named)
+    broker = (*server(client_case), "--entity-type", "brokers", "--entity-name", "1")
+    every = run(client_case, "ConfigCommand", "--describe", "--all", *broker)
     assert "auto.create.topics.enable=true" in every
 
 
-def get_offsets(scene: Scene) -> None:
-    topic = scene.topic(2)
+def get_offsets(client_case: ClientCase) -> None:
+    topic = client_case.topic(2)
     records = [plain_record(number, number % 2) for number in range(9)]
-    scene.steady.ask("produce", topic=topic, records=records)
-    named = (*server(scene), "--topic", topic)
-    latest = run(scene, "GetOffsetShell", *named).split()
+    client_case.steady.ask("produce", topic=topic, records=records)
+    named = (*server(client_case), "--topic", topic)
+    latest = run(client_case, "GetOffsetShell", *named).split()
     assert latest == [f"{topic}:0:5", f"{topic}:1:4"]
-    earliest = run(scene, "GetOffsetShell", *named, "--time", "earliest").split()
+    earliest = run(client_case, "GetOffsetShell", *named, "--time", "earliest").split()
     assert earliest == [f"{topic}:0:0", f"{topic}:1:0"]
-    newest = run(scene, "GetOffsetShell", *named, "--time", "max-timestamp").split()
+    newest = run(client_case, "GetOffsetShell", *named, "--time", "max-timestamp").split()
     assert len(newest) == 2
 
 
-def delete_records(scene: Scene) -> None:
-    topic = scene.topic(1)
+def delete_records(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     records = [plain_record(number, 0) for number in range(9)]
-    scene.steady.ask("produce", topic=topic, records=records)
+    client_case.steady.ask("produce", topic=topic, records=records)
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "offsets.json"
         place = {"topic": topic, "partition": 0, "offset": 5}
         wanted.write_text(json.dumps({"partitions": [place], "version": 1}))
         printed = run(
-            scene, "DeleteRecordsCommand", *server(scene), "--offset-json-file", str(wanted)
+            client_case,
+            "DeleteRecordsCommand",
+            *server(client_case),
+            "--offset-json-file",
+            str(wanted),
         )
     assert "low_watermark: 5" in printed
 
 
-def performance(scene: Scene) -> None:
-    topic = scene.topic(1)
+def performance(client_case: ClientCase) -> None:
+    topic = client_case.topic(1)
     written = run(
-        scene,
+        client_case,
         "ProducerPerformance",
         "--topic",
         topic,
@@ -178,21 +187,21 @@ def performance(scene: Scene) -> None:
         "--throughput",
         "-1",
         "--producer-props",
-        f"bootstrap.servers={scene.stage.cluster.plain}",
+        f"bootstrap.servers={client_case.stage.cluster.plain}",
     )
     assert "2000 records sent" in written
-    latest = scene.steady.ask("log_offsets", topic=topic, partitions=1, at="latest")
+    latest = client_case.steady.ask("log_offsets", topic=topic, partitions=1, at="latest")
     assert latest == [[0, 2000]]
 
 
-def api_versions(scene: Scene) -> None:
-    printed = run(scene, "BrokerApiVersionsCommand", *server(scene))
-    assert scene.stage.cluster.plain in printed
+def api_versions(client_case: ClientCase) -> None:
+    printed = run(client_case, "BrokerApiVersionsCommand", *server(client_case))
+    assert client_case.stage.cluster.plain in printed
     assert "Produce(0)" in printed
     assert "JoinGroup(11)" in printed
 
 
-CASES: dict[str, Callable[[Scene], None]] = {
+CASES: dict[str, Callable[[ClientCase], None]] = {
     "kafka-topics": topics,
     "kafka-consumer-groups": consumer_groups,
     "kafka-consumer-groups --delete": delete_groups,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rota.engine.model.config import GroupConfig, field_keys
-from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
+from tests.support.coordinator.scripted_member import CONFIG, TOPICS
 from tests.support.kafka import KafkaBroker
 
 SET = {"min_session_timeout", "max_session_timeout", "initial_rebalance_delay", "max_size"}

@@ -17,7 +17,7 @@ from rota.engine.model.response import DescribedGroup, DescribeGroupsResult, Off
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import CommitFailed, Fenced, InconsistentProtocol
 from tests.support.consumer_driver import Application
-from tests.support.coordinator.actor import CONFIG, TOPICS
+from tests.support.coordinator.scripted_member import CONFIG, TOPICS
 from tests.support.kafka import KafkaBroker
 
 TOPIC = min(TOPICS)

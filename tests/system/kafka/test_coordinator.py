@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from tests.support.coordinator.comparison import CaseResult, format_repeats, judge
 from tests.support.coordinator.difference import RULES
-from tests.support.coordinator.play import Verdict, judge, told_repeats
 from tests.support.coordinator.restart import judge_restarts
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import judge_table
@@ -19,9 +19,9 @@ NIGHTLY_WALKS = 2_000
 
 
 def assert_no_difference(
-    verdicts: Mapping[str, Verdict], record_property: Callable[[str, object], None]
+    verdicts: Mapping[str, CaseResult], record_property: Callable[[str, object], None]
 ) -> None:
-    if repeats := told_repeats(verdicts):
+    if repeats := format_repeats(verdicts):
         record_property("repeated", repeats)
     differing = {name: each.difference for name, each in verdicts.items() if each.difference}
     told = "\n\n".join(f"{name}\n{text}" for name, text in list(differing.items())[:10])
@@ -29,17 +29,17 @@ def assert_no_difference(
 
 
 @pytest.fixture(scope="module")
-def verdicts(broker: KafkaBroker) -> dict[str, Verdict]:
+def verdicts(broker: KafkaBroker) -> dict[str, CaseResult]:
     return judge_table(broker.port) | judge(broker.port, {**STORIES, **walks(WALKS)})
 
 
 def test_kafka_answers_and_writes_as_rota_does_but_for_listed_differences(
-    verdicts: dict[str, Verdict], record_property: Callable[[str, object], None]
+    verdicts: dict[str, CaseResult], record_property: Callable[[str, object], None]
 ) -> None:
     assert_no_difference(verdicts, record_property)
 
 
-def test_every_listed_difference_is_met(verdicts: dict[str, Verdict]) -> None:
+def test_every_listed_difference_is_met(verdicts: dict[str, CaseResult]) -> None:
     assert {rule for each in verdicts.values() for rule in each.rules} == set(RULES)
 
 

@@ -1,6 +1,6 @@
 """Where Rota's coordinator means to act otherwise than Kafka's: both sides, exactly.
 
-Differences that show in a single answer are rules of the comparison itself. These need a scene of
+Differences that show in a single answer are rules of the comparison itself. These need cases of
 their own: in Kafka they hang on the order of a hash map, or on a timer.
 """
 
@@ -14,12 +14,12 @@ import pytest
 from rota.engine.formats.hashing import hash_map_order
 from rota.engine.model.response import JoinGroupResult
 from rota.errors import Code
-from tests.support.coordinator.actor import CONFIG, DELAY, Actor, supports
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.comparison import run_case
 from tests.support.coordinator.difference import RULES
-from tests.support.coordinator.live import Live
+from tests.support.coordinator.live_side import LiveSide
 from tests.support.coordinator.node import CoordinatorSide
-from tests.support.coordinator.play import play
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.scripted_member import CONFIG, DELAY, ScriptedMember, supports
 from tests.support.coordinator.story.company import BEYOND, SHORT, formed, members
 from tests.support.coordinator.transcript import Step
 from tests.support.kafka import KafkaBroker
@@ -31,18 +31,18 @@ SEEN = TypeVar("SEEN")
 
 
 def both(
-    broker: KafkaBroker, scene: Callable[[Stage], SEEN], *, alike: bool = True
+    broker: KafkaBroker, client_case: Callable[[CaseRun], SEEN], *, alike: bool = True
 ) -> tuple[SEEN, SEEN]:
     """What is seen before Rota and before Kafka; alike: the same requests are answered."""
     seen: list[SEEN] = []
 
-    def case(stage: Stage) -> None:
-        seen.append(scene(stage))
+    def case(stage: CaseRun) -> None:
+        seen.append(client_case(stage))
 
-    ours = play(case, CoordinatorSide(CONFIG))
+    ours = run_case(case, CoordinatorSide(CONFIG))
     expected: tuple[Step, ...] = tuple(ours.steps) if alike else ()
-    with Live(broker.port) as live:
-        play(case, live, expected)
+    with LiveSide(broker.port) as live:
+        run_case(case, live, expected)
     return seen[0], seen[1]
 
 
@@ -50,7 +50,7 @@ def first_in_hash_map(names: list[str], among: list[str]) -> str:
     return next(names[at] for at in hash_map_order(names) if names[at] in among)
 
 
-def leader_leaves(stage: Stage) -> tuple[list[str], str | None]:
+def leader_leaves(stage: CaseRun) -> tuple[list[str], str | None]:
     a, b, c = everybody = members(stage, "a", "b", "c")
     formed(stage, a, b, c)
     a.leave()
@@ -60,7 +60,7 @@ def leader_leaves(stage: Stage) -> tuple[list[str], str | None]:
     return [each.member_id for each in everybody], b.joined.leader
 
 
-def static_leader_is_absent(stage: Stage) -> tuple[list[str], str | None]:
+def static_leader_is_absent(stage: CaseRun) -> tuple[list[str], str | None]:
     a, b, c = everybody = members(stage, "a", "b", "c", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
     formed(stage, a, b, c)
@@ -74,9 +74,9 @@ def static_leader_is_absent(stage: Stage) -> tuple[list[str], str | None]:
 @pytest.mark.parametrize("scene", [leader_leaves, static_leader_is_absent])
 @pytest.mark.parametrize("_time", range(3))
 def test_succession_of_leaders(
-    broker: KafkaBroker, scene: Callable[[Stage], tuple[list[str], str | None]], _time: int
+    broker: KafkaBroker, client_case: Callable[[CaseRun], tuple[list[str], str | None]], _time: int
 ) -> None:
-    (our_ids, our_leader), (their_ids, their_leader) = both(broker, scene)
+    (our_ids, our_leader), (their_ids, their_leader) = both(broker, client_case)
     assert our_leader == our_ids[1]
     assert their_leader == first_in_hash_map(their_ids, their_ids[1:])
 
@@ -86,7 +86,7 @@ def test_tied_election(broker: KafkaBroker) -> None:
     first = first_in_hash_map(strategies, strategies)
     (second,) = set(strategies) - {first}
 
-    def scene(stage: Stage) -> str | None:
+    def client_case(stage: CaseRun) -> str | None:
         a, b = members(stage, "a", "b")
         a.protocols, b.protocols = supports(second, first), supports(first, second)
         a.enter()
@@ -96,26 +96,26 @@ def test_tied_election(broker: KafkaBroker) -> None:
         assert a.joined is not None
         return a.joined.protocol
 
-    assert both(broker, scene) == (second, first)
+    assert both(broker, client_case) == (second, first)
 
 
 def test_strategy_listed_twice(broker: KafkaBroker) -> None:
-    def scene(stage: Stage) -> bool:
+    def client_case(stage: CaseRun) -> bool:
         (a,) = members(stage, "a", protocols=supports("range", "range"))
         a.enter()
         stage.wait(DELAY)
         return a.joined is not None
 
-    assert both(broker, scene, alike=False) == (True, False)
+    assert both(broker, client_case, alike=False) == (True, False)
 
 
 def test_turned_away(broker: KafkaBroker) -> None:
     """Whoever is one too many is sent away; Kafka lets the others wait for the timeout then."""
     patience = 4 * SHORT
 
-    def scene(stage: Stage) -> tuple[list[str], list[str]]:
+    def client_case(stage: CaseRun) -> tuple[list[str], list[str]]:
         a, b, c = members(stage, "a", "b", "c", rebalance_timeout=patience)
-        d = Actor(stage, "d")  # its longer timeout leaves time to sync
+        d = ScriptedMember(stage, "d")  # its longer timeout leaves time to sync
         formed(stage, a, b)
         c.enter()
         d.enter()
@@ -127,7 +127,7 @@ def test_turned_away(broker: KafkaBroker) -> None:
         stage.wait(patience)
         return at_once, [each.name for each in (a, c, d) if each.generation > b.generation]
 
-    ours, theirs = both(broker, scene, alike=False)
+    ours, theirs = both(broker, client_case, alike=False)
     assert ours == (["a", "c", "d"], ["a", "c", "d"])
     assert theirs == ([], ["a", "c", "d"])
 

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.broker.startup import all_handlers
-from tests.support.differential_side import Answered, Side
+from tests.support.differential_side import Side, StepResult
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
 from tests.system.kafka.differential import admin, data, group
@@ -49,7 +49,7 @@ def seen() -> set[str]:
     return set()
 
 
-def played(side: Side, section: str) -> list[Answered]:
+def played(side: Side, section: str) -> list[StepResult]:
     before = len(side.answers)
     with side.section(section):
         SECTIONS[section](side)

@@ -28,8 +28,8 @@ from confluent_kafka.admin import (
 
 import rota
 from rota.cli.main import main
+from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
 from tests.support.clients.registry import JAVA_4
-from tests.support.clients.scene import Scene, Stage, fresh, plain_record
 from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
 from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.waiting import until
@@ -56,33 +56,35 @@ def started(kind: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=BROKERS)
-def scene(
+def client_case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
+) -> Iterator[ClientCase]:
     folder = tmp_path_factory.mktemp(request.param)
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(started(request.param, folder))
-        stage = Stage(Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder))
+        stage = Drivers(
+            Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder)
+        )
         stack.callback(stage.close)
         stage.driver(JAVA_4)
-        yield Scene(stage, JAVA_4)
+        yield ClientCase(stage, JAVA_4)
 
 
-def rota_says(scene: Scene, *arguments: str, code: int = 0) -> str:
+def rota_says(client_case: ClientCase, *arguments: str, code: int = 0) -> str:
     """What the command printed; all of it where it is refused."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        found = main([*arguments, "--bootstrap-servers", scene.stage.cluster.plain])
+        found = main([*arguments, "--bootstrap-servers", client_case.stage.cluster.plain])
     assert found == code, out.getvalue() + err.getvalue()
     return out.getvalue() + (err.getvalue() if code else "")
 
 
-def rota_json(scene: Scene, *arguments: str) -> Any:
-    return json.loads(rota_says(scene, *arguments, "--json"))
+def rota_json(client_case: ClientCase, *arguments: str) -> Any:
+    return json.loads(rota_says(client_case, *arguments, "--json"))
 
 
-def tool(scene: Scene, *arguments: str) -> str:
-    return run(scene, "ConsumerGroupCommand", *server(scene), *arguments)
+def tool(client_case: ClientCase, *arguments: str) -> str:
+    return run(client_case, "ConsumerGroupCommand", *server(client_case), *arguments)
 
 
 def rows(printed: str, title: str) -> list[dict[str, str]]:
@@ -98,14 +100,14 @@ def rows(printed: str, title: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def group(scene: Scene) -> Iterator[Group]:
+def group(client_case: ClientCase) -> Iterator[Group]:
     """Two Java consumers, one static, that have committed ten records of each partition, and five
     more have come since.
     """
-    made = Group(scene, partitions=4)
-    made.join(scene.own, manual=True)
+    made = Group(client_case, partitions=4)
+    made.join(client_case.own, manual=True)
     made.settle()
-    made.join(scene.own, manual=True, instance="static-one")
+    made.join(client_case.own, manual=True, instance="static-one")
     made.settle()
     write(made, 10)
     made.finish()
@@ -126,16 +128,18 @@ def write(group: Group, rounds: int) -> None:
         }
         for number in numbers
     ]
-    group.scene.own.ask("produce", topic=group.topic, records=records)
+    group.client_case.own.ask("produce", topic=group.topic, records=records)
     group.written = numbers.stop
 
 
 # What there is
 
 
-def test_offsets_lag_and_owners_are_those_of_kafkas_tool(scene: Scene, group: Group) -> None:
-    (ours,) = rota_json(scene, "groups", "describe", group.name)
-    theirs = rows(tool(scene, "--describe", "--group", group.name), "GROUP")
+def test_offsets_lag_and_owners_are_those_of_kafkas_tool(
+    client_case: ClientCase, group: Group
+) -> None:
+    (ours,) = rota_json(client_case, "groups", "describe", group.name)
+    theirs = rows(tool(client_case, "--describe", "--group", group.name), "GROUP")
     hosts = {each["id"]: each for each in ours["members"]}
     assert len(theirs) == group.partitions
     assert [
@@ -167,10 +171,10 @@ def test_offsets_lag_and_owners_are_those_of_kafkas_tool(scene: Scene, group: Gr
 
 
 def test_state_strategy_and_coordinator_are_those_of_kafkas_tool(
-    scene: Scene, group: Group
+    client_case: ClientCase, group: Group
 ) -> None:
-    (ours,) = rota_json(scene, "groups", "describe", group.name)
-    printed = tool(scene, "--describe", "--state", "--group", group.name)
+    (ours,) = rota_json(client_case, "groups", "describe", group.name)
+    printed = tool(client_case, "--describe", "--state", "--group", group.name)
     line = next(each for each in printed.splitlines() if each.startswith(group.name))
     _, address, number, strategy, state, members = line.split()
     assert ours["coordinator"] == f"{number.strip('()')} ({address})"
@@ -178,9 +182,11 @@ def test_state_strategy_and_coordinator_are_those_of_kafkas_tool(
     assert str(len(ours["members"])) == members == "2"
 
 
-def test_members_and_their_partitions_are_those_of_kafkas_tool(scene: Scene, group: Group) -> None:
-    (ours,) = rota_json(scene, "groups", "describe", group.name)
-    printed = tool(scene, "--describe", "--members", "--verbose", "--group", group.name)
+def test_members_and_their_partitions_are_those_of_kafkas_tool(
+    client_case: ClientCase, group: Group
+) -> None:
+    (ours,) = rota_json(client_case, "groups", "describe", group.name)
+    printed = tool(client_case, "--describe", "--members", "--verbose", "--group", group.name)
     theirs = {}
     for line in printed.splitlines():
         if line.startswith(group.name):
@@ -194,16 +200,18 @@ def test_members_and_their_partitions_are_those_of_kafkas_tool(scene: Scene, gro
     }
 
 
-def test_the_list_is_that_of_kafkas_tool(scene: Scene, group: Group) -> None:
-    ours = {each["group"]: each["state"] for each in rota_json(scene, "groups", "list")}
-    printed = tool(scene, "--list", "--state")
+def test_the_list_is_that_of_kafkas_tool(client_case: ClientCase, group: Group) -> None:
+    ours = {each["group"]: each["state"] for each in rota_json(client_case, "groups", "list")}
+    printed = tool(client_case, "--list", "--state")
     theirs = {each["GROUP"]: each["STATE"] for each in rows(printed, "GROUP")}
     assert ours == theirs
     assert ours[group.name] == "Stable"
 
 
-def test_lag_in_time_is_that_of_the_first_unread_record(scene: Scene, group: Group) -> None:
-    (ours,) = rota_json(scene, "groups", "lag", group.name)
+def test_lag_in_time_is_that_of_the_first_unread_record(
+    client_case: ClientCase, group: Group
+) -> None:
+    (ours,) = rota_json(client_case, "groups", "lag", group.name)
     age = time.time() - (START / 1_000 + 10)
     assert ours["lag"] == 20
     assert age - 5 <= ours["lag_seconds"] <= age * 1.02 + 5
@@ -212,21 +220,21 @@ def test_lag_in_time_is_that_of_the_first_unread_record(scene: Scene, group: Gro
 # Where to go on
 
 
-def reset_by(tool_flags: tuple[str, ...]) -> Callable[[Scene, str], dict[int, int]]:
+def reset_by(tool_flags: tuple[str, ...]) -> Callable[[ClientCase, str], dict[int, int]]:
     """What Kafka's tool would set, without setting it."""
 
-    def ask(scene: Scene, name: str) -> dict[int, int]:
-        printed = tool(scene, "--reset-offsets", "--group", name, *tool_flags, "--dry-run")
+    def ask(client_case: ClientCase, name: str) -> dict[int, int]:
+        printed = tool(client_case, "--reset-offsets", "--group", name, *tool_flags, "--dry-run")
         return {int(each["PARTITION"]): int(each["NEW-OFFSET"]) for each in rows(printed, "GROUP")}
 
     return ask
 
 
 @pytest.fixture(scope="module")
-def stopped(scene: Scene) -> Group:
+def stopped(client_case: ClientCase) -> Group:
     """A group without members, in the middle of its records; of some the first are deleted."""
-    made = Group(scene, partitions=3)
-    made.join(scene.own, manual=True)
+    made = Group(client_case, partitions=3)
+    made.join(client_case.own, manual=True)
     made.settle()
     write(made, 10)
     made.finish()
@@ -235,13 +243,13 @@ def stopped(scene: Scene) -> Group:
     made.finish()
     made.end()
     deletions = [[0, 4]]
-    scene.own.ask("delete_records", topic=made.topic, offsets=deletions)
-    until("they are gone", lambda: earliest(scene, made)[0] == 4)
+    client_case.own.ask("delete_records", topic=made.topic, offsets=deletions)
+    until("they are gone", lambda: earliest(client_case, made)[0] == 4)
     return made
 
 
-def earliest(scene: Scene, group: Group) -> dict[int, int]:
-    listed = scene.own.ask(
+def earliest(client_case: ClientCase, group: Group) -> dict[int, int]:
+    listed = client_case.own.ask(
         "log_offsets", topic=group.topic, partitions=group.partitions, at="earliest"
     )
     return dict(listed)
@@ -268,75 +276,77 @@ RESETS = [
 
 @pytest.mark.parametrize("flags", RESETS, ids=" ".join)
 def test_resets_are_those_of_kafkas_tool(
-    scene: Scene, stopped: Group, flags: tuple[str, ...]
+    client_case: ClientCase, stopped: Group, flags: tuple[str, ...]
 ) -> None:
-    theirs = reset_by(("--topic", stopped.topic, *flags))(scene, stopped.name)
-    ours = rota_json(scene, "groups", "reset", stopped.name, "--topic", stopped.topic, *flags)
+    theirs = reset_by(("--topic", stopped.topic, *flags))(client_case, stopped.name)
+    ours = rota_json(client_case, "groups", "reset", stopped.name, "--topic", stopped.topic, *flags)
     assert {each["partition"]: each["new"] for each in ours["changes"]} == theirs
     assert len(theirs) == 3
     assert {each["old"] for each in ours["changes"]} == {10}
 
 
-def test_what_is_set_is_what_kafkas_tool_sees(scene: Scene, stopped: Group) -> None:
-    before = dict(scene.own.ask("offsets", group=stopped.name))
+def test_what_is_set_is_what_kafkas_tool_sees(client_case: ClientCase, stopped: Group) -> None:
+    before = dict(client_case.own.ask("offsets", group=stopped.name))
     flags = ("--topic", f"{stopped.topic}:0,2", "--shift-by", "-3")
-    rota_says(scene, "groups", "reset", stopped.name, *flags)
-    assert dict(scene.own.ask("offsets", group=stopped.name)) == before == {0: 10, 1: 10, 2: 10}
-    rota_says(scene, "groups", "reset", stopped.name, *flags, "--execute")
-    assert dict(scene.own.ask("offsets", group=stopped.name)) == {0: 7, 1: 10, 2: 7}
+    rota_says(client_case, "groups", "reset", stopped.name, *flags)
+    assert (
+        dict(client_case.own.ask("offsets", group=stopped.name)) == before == {0: 10, 1: 10, 2: 10}
+    )
+    rota_says(client_case, "groups", "reset", stopped.name, *flags, "--execute")
+    assert dict(client_case.own.ask("offsets", group=stopped.name)) == {0: 7, 1: 10, 2: 7}
     back = ("--all-topics", "--to-offset", "10", "--execute")
-    rota_says(scene, "groups", "reset", stopped.name, *back)
-    assert dict(scene.own.ask("offsets", group=stopped.name)) == before
+    rota_says(client_case, "groups", "reset", stopped.name, *back)
+    assert dict(client_case.own.ask("offsets", group=stopped.name)) == before
 
 
 def test_what_kafkas_tool_exports_is_taken_and_the_other_way(
-    scene: Scene, stopped: Group, tmp_path: Path
+    client_case: ClientCase, stopped: Group, tmp_path: Path
 ) -> None:
     exported = tool(
-        scene,
+        client_case,
         *("--reset-offsets", "--group", stopped.name, "--all-topics", "--shift-by", "2"),
         *("--export", "--dry-run"),
     )
     theirs = tmp_path / "theirs.csv"
     theirs.write_text(exported)
-    changes = rota_json(scene, "groups", "reset", stopped.name, "--from-file", str(theirs))
+    changes = rota_json(client_case, "groups", "reset", stopped.name, "--from-file", str(theirs))
     assert {each["new"] for each in changes["changes"]} == {12}
     ours = tmp_path / "ours.csv"
     flags = ("--all-topics", "--shift-by", "3", "--export")
-    ours.write_text(rota_says(scene, "groups", "reset", stopped.name, *flags))
-    assert reset_by(("--from-file", str(ours)))(scene, stopped.name) == {0: 13, 1: 13, 2: 13}
+    ours.write_text(rota_says(client_case, "groups", "reset", stopped.name, *flags))
+    assert reset_by(("--from-file", str(ours)))(client_case, stopped.name) == {0: 13, 1: 13, 2: 13}
 
 
-def test_members_keep_a_group_from_being_changed(scene: Scene, group: Group) -> None:
-    before = scene.own.ask("offsets", group=group.name)
+def test_members_keep_a_group_from_being_changed(client_case: ClientCase, group: Group) -> None:
+    before = client_case.own.ask("offsets", group=group.name)
     flags = ("--all-topics", "--to-earliest", "--execute")
-    said = rota_says(scene, "groups", "reset", group.name, *flags, code=4)
+    said = rota_says(client_case, "groups", "reset", group.name, *flags, code=4)
     assert "is Stable with members" in said
     assert "static-one at 127.0.0.1" in said
-    assert "members" in rota_says(scene, "groups", "delete", group.name, "--execute", code=4)
+    assert "members" in rota_says(client_case, "groups", "delete", group.name, "--execute", code=4)
     flags = ("--topic", group.topic, "--execute")
-    said = rota_says(scene, "groups", "delete-offsets", group.name, *flags, code=4)
+    said = rota_says(client_case, "groups", "delete-offsets", group.name, *flags, code=4)
     assert "a member subscribes to the topic" in said
-    assert scene.own.ask("offsets", group=group.name) == before
+    assert client_case.own.ask("offsets", group=group.name) == before
 
 
-def test_groups_and_offsets_are_deleted(scene: Scene) -> None:
-    made = Group(scene, partitions=2)
-    made.join(scene.own)
+def test_groups_and_offsets_are_deleted(client_case: ClientCase) -> None:
+    made = Group(client_case, partitions=2)
+    made.join(client_case.own)
     made.settle()
     write(made, 1)
     made.finish()
     made.end()
     place = ("--topic", f"{made.topic}:1")
-    rota_says(scene, "groups", "delete-offsets", made.name, *place)
-    assert len(scene.own.ask("offsets", group=made.name)) == 2
-    rota_says(scene, "groups", "delete-offsets", made.name, *place, "--execute")
-    assert scene.own.ask("offsets", group=made.name) == [[0, 1]]
-    rota_says(scene, "groups", "delete", made.name)
-    assert made.name in scene.own.ask("groups")
-    rota_says(scene, "groups", "delete", made.name, "--execute")
-    assert made.name not in scene.own.ask("groups")
-    said = rota_says(scene, "groups", "describe", made.name, code=4)
+    rota_says(client_case, "groups", "delete-offsets", made.name, *place)
+    assert len(client_case.own.ask("offsets", group=made.name)) == 2
+    rota_says(client_case, "groups", "delete-offsets", made.name, *place, "--execute")
+    assert client_case.own.ask("offsets", group=made.name) == [[0, 1]]
+    rota_says(client_case, "groups", "delete", made.name)
+    assert made.name in client_case.own.ask("groups")
+    rota_says(client_case, "groups", "delete", made.name, "--execute")
+    assert made.name not in client_case.own.ask("groups")
+    said = rota_says(client_case, "groups", "describe", made.name, code=4)
     assert f"there is no group '{made.name}'" in said
 
 
@@ -344,22 +354,22 @@ def test_groups_and_offsets_are_deleted(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("strategy", JAVA_4.strategies)
-def test_a_plan_of_a_live_group_comes_true(scene: Scene, strategy: str) -> None:
+def test_a_plan_of_a_live_group_comes_true(client_case: ClientCase, strategy: str) -> None:
     """Java consumers do what Kafka's solver is planned to do when one more joins. The first are
     static, so that the new one comes behind them in every order.
     """
-    made = Group(scene, partitions=7)
+    made = Group(client_case, partitions=7)
     for name in ("a", "b"):
-        made.join(scene.own, strategy=strategy, instance=name)
+        made.join(client_case.own, strategy=strategy, instance=name)
         made.settle()
     flags = ("--add", "1", "--solver", "kafka")
-    plan = rota_json(scene, "plan", "--group", made.name, *flags)
+    plan = rota_json(client_case, "plan", "--group", made.name, *flags)
     assert plan["strategy"] == strategy
-    made.join(scene.own, strategy=strategy)
+    made.join(client_case.own, strategy=strategy)
     made.settle()
 
     def assigned() -> dict[str, list[int]]:
-        (found,) = rota_json(scene, "groups", "describe", made.name)
+        (found,) = rota_json(client_case, "groups", "describe", made.name)
         return {each["id"]: each["assigned"].get(made.topic, []) for each in found["members"]}
 
     wanted = {who: given[made.topic] for who, given in plan["target_assignment"].items()}
@@ -371,15 +381,15 @@ def test_a_plan_of_a_live_group_comes_true(scene: Scene, strategy: str) -> None:
     made.end()
 
 
-def test_a_group_that_the_broker_assigns(scene: Scene) -> None:
+def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
     """KIP-848: shown with its members and where they are; planned only under another strategy."""
-    if "rota" in scene.stage.cluster.logs.name:
+    if "rota" in client_case.stage.cluster.logs.name:
         pytest.skip("Rota's broker has classic groups only")
-    topic = scene.topic(4)
+    topic = client_case.topic(4)
     name = fresh("g")
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": scene.stage.cluster.plain,
+            "bootstrap.servers": client_case.stage.cluster.plain,
             "group.id": name,
             "group.protocol": "consumer",
             "client.id": "modern",
@@ -388,27 +398,29 @@ def test_a_group_that_the_broker_assigns(scene: Scene) -> None:
     try:
         consumer.subscribe([topic])
         until("it is assigned", lambda: not consumer.poll(0.1) and len(consumer.assignment()) == 4)
-        listed = {each["group"]: each for each in rota_json(scene, "groups", "list")}
+        listed = {each["group"]: each for each in rota_json(client_case, "groups", "list")}
         assert (listed[name]["type"], len(listed[name]["members"])) == ("consumer", 1)
-        (found,) = rota_json(scene, "groups", "describe", name)
+        (found,) = rota_json(client_case, "groups", "describe", name)
         assert (found["state"], found["strategy"]) == ("Stable", "uniform")
         assert found["type"] == "consumer"
         (member,) = found["members"]
         assert (member["client_id"], member["topics"]) == ("modern", [topic])
         assert member["assigned"] == {topic: [0, 1, 2, 3]}
         assert member["target"] is None
-        assert "assigned by the broker (KIP-848)" in rota_says(scene, "groups", "describe", name)
-        said = rota_says(scene, "plan", "--group", name, "--add", "1", code=4)
+        assert "assigned by the broker (KIP-848)" in rota_says(
+            client_case, "groups", "describe", name
+        )
+        said = rota_says(client_case, "plan", "--group", name, "--add", "1", code=4)
         assert "is assigned by the broker (KIP-848, strategy uniform)" in said
-        plan = rota_json(scene, "plan", "--group", name, "--add", "1", "--strategy", "sticky")
+        plan = rota_json(client_case, "plan", "--group", name, "--add", "1", "--strategy", "sticky")
         assert plan["moved"] == 2
     finally:
         consumer.close()
-    until("it is empty", lambda: "Empty" in rota_says(scene, "groups", "describe", name))
+    until("it is empty", lambda: "Empty" in rota_says(client_case, "groups", "describe", name))
     flags = ("--topic", topic, "--to-latest", "--execute")
-    rota_says(scene, "groups", "reset", name, *flags)
-    assert len(scene.own.ask("offsets", group=name)) == 4
-    rota_says(scene, "groups", "delete", name, "--execute")
+    rota_says(client_case, "groups", "reset", name, *flags)
+    assert len(client_case.own.ask("offsets", group=name)) == 4
+    rota_says(client_case, "groups", "delete", name, "--execute")
 
 
 # Without permission

@@ -178,10 +178,10 @@ GROUPS = pytest.mark.parametrize("group", [CLASSIC, MODERN])
 @GROUPS
 def test_owners_at_the_times_of_samples(watched: Watched, group: str) -> None:
     _, owned = watched.sampled(group)
-    truth = watched.journal(group).ownership
+    expected = watched.journal(group).ownership
     for time in watched.times:
-        assert owners(owned, time) == owners(truth, time)
-    assert len(owners(truth, watched.times[0])) == PARTITIONS
+        assert owners(owned, time) == owners(expected, time)
+    assert len(owners(expected, watched.times[0])) == PARTITIONS
 
 
 @GROUPS
@@ -190,11 +190,11 @@ def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: s
     assert made[0].mark is GenerationMark.FOUND
     taken = find_rebalances(made)
     assert [len(step.after.members) for step in taken] == [2, 1, 0]
-    truth = watched.journal(group).generations
+    expected = watched.journal(group).generations
     for one in made:
         same = [
             each
-            for each in truth
+            for each in expected
             if _content(each) == _content(one) and (one.not_before or 0) <= each.at <= one.at
         ]
         assert same

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support.process import environment, run_python
-from tests.support.simulation.play import fingerprint
+from tests.support.simulation.run_seed import fingerprint
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_gives_the_same_world_in_every_process(hash_seed: str) -> None:
-    program = "from tests.support.simulation.play import fingerprint; print(fingerprint(4))"
+    program = "from tests.support.simulation.run_seed import fingerprint; print(fingerprint(4))"
     told = run_python(program, env=environment(PYTHONHASHSEED=hash_seed)).checked()
     assert told.out.strip() == fingerprint(4)

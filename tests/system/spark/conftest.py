@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from rota.pipeline.session import open_session
-from tests.support.clients.link import Driver
+from tests.support.clients.driver_process import Driver
 from tests.support.examples import NIGHTLY
 from tests.support.spark_start import FEW_ROWS, make_archive, spark_variables
 from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded

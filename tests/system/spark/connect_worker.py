@@ -82,12 +82,12 @@ def serve(work: Path) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     assert type(spark).__module__ == "pyspark.sql.connect.session"
-    desk = ConnectWorker(spark)
+    driver = ConnectWorker(spark)
     for line in sys.stdin:
         order = json.loads(line)
         number, op = order.pop("id"), order.pop("op")
         try:
-            answer = {"id": number, "ok": getattr(desk, op)(**order)}
+            answer = {"id": number, "ok": getattr(driver, op)(**order)}
         except Exception as error:  # noqa: BLE001 (the test fails with it)
             answer = {"id": number, "error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")

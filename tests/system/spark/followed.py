@@ -28,7 +28,7 @@ PATIENCE = 600.0
 Offsets = Mapping[int, int]
 
 
-class Told(Quiet):
+class RecordedProgress(Quiet):
     """Keeps what rounds tell, and the error that ended them."""
 
     def __init__(self) -> None:
@@ -117,9 +117,9 @@ def member(broker: rota.Broker, group: str) -> Iterator[None]:
 @contextmanager
 def following(
     spark: SparkSession, cluster: LiveCluster, out: Path, options: RunOptions | None = None
-) -> Iterator[Told]:
+) -> Iterator[RecordedProgress]:
     """Follow a cluster until the block ends."""
-    told, stop = Told(), threading.Event()
+    told, stop = RecordedProgress(), threading.Event()
 
     def work() -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from rota.pipeline.tables import EVIDENCE
-from tests.support.clients.link import Driver
+from tests.support.clients.driver_process import Driver
 from tests.support.spark_query import fill
 from tests.system.spark.played import LOG, Ran, everything, recorded_segments
 from tests.system.spark.source.test_committer import ROWS, ends

@@ -19,7 +19,7 @@ from rota.pipeline.follow import FollowState, MicroBatchResult, MicroBatchRunner
 from rota.pipeline.store import OutputFolder, bucket_of_group, repartition_by_bucket
 from rota.pipeline.tables import JOURNAL, REBALANCES
 from tests.support.examples import NIGHTLY
-from tests.system.spark.followed import Told, cuts, piece, served
+from tests.system.spark.followed import RecordedProgress, cuts, piece, served
 from tests.system.spark.played import ENDS, LOG, Ran, everything, ran, recorded_segments
 
 
@@ -35,7 +35,7 @@ def going_on(
     shelf: OutputFolder,
     live: LiveJournal,
     evidence: EvidenceSources,
-    told: Told,
+    told: RecordedProgress,
 ) -> MicroBatchRunner:
     """Rounds from where the folder is."""
     new = FollowState(follow="x", cluster=live.cluster_id, groups=[], since=None)
@@ -55,7 +55,7 @@ def begun(
     spark: SparkSession, live: LiveJournal, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, MicroBatchResult]:
     """A folder after its first round, and what that told."""
-    out, told = tmp_path_factory.mktemp("begun"), Told()
+    out, told = tmp_path_factory.mktemp("begun"), RecordedProgress()
     evidence = EvidenceSources(cluster=live.cluster, server_logs=(str(LOG),), ends=(str(ENDS),))
     nothing, first = cuts(live, SHARES[:1])
     with store.lock_output(str(out)) as shelf:
@@ -78,7 +78,7 @@ def test_in_pieces_as_in_one_run(
     begun: tuple[Path, MicroBatchResult],
     out: Path,
 ) -> None:
-    evidence, told = EvidenceSources(cluster=live.cluster), Told()
+    evidence, told = EvidenceSources(cluster=live.cluster), RecordedProgress()
     places = list(pairwise(cuts(live, PIECES)))
     with store.lock_output(str(out)) as shelf:
         for batch, (begin, end) in enumerate(places[1:], 1):
@@ -108,7 +108,7 @@ def test_a_large_round_among_small_ones(
     places = list(enumerate(pairwise(cuts(live, [*SHARES[:3], 0.6]))))
     for folder, large in ((out, set[int]()), (other, {2})):
         with store.lock_output(str(folder)) as shelf:
-            taking = going_on(spark, shelf, live, evidence, Told())
+            taking = going_on(spark, shelf, live, evidence, RecordedProgress())
             for batch, (begin, end) in places[1:]:
                 monkeypatch.setattr(follow, "MAX_SMALL_RECORDS", 0 if batch in large else 10**9)
                 taking.process_batch(piece(spark, live, begin, end), batch)
@@ -139,7 +139,7 @@ def test_a_round_is_killed_when_it_writes_a_file(
 
     def take(folder: Path) -> None:
         with store.lock_output(str(folder)) as shelf:
-            taking = going_on(spark, shelf, live, evidence, Told())
+            taking = going_on(spark, shelf, live, evidence, RecordedProgress())
             taking.process_batch(piece(spark, live, begin, end), 1)
 
     whole = Path(shutil.copytree(out, tmp_path / "whole", symlinks=True))
@@ -168,7 +168,7 @@ def test_some_groups_in_pieces(
     out = tmp_path / "out"
     with store.lock_output(str(out)) as shelf:
         told = (EvidenceSources(cluster=live.cluster), chosen, live)
-        taking = MicroBatchRunner(spark, shelf, told, mark, Told())
+        taking = MicroBatchRunner(spark, shelf, told, mark, RecordedProgress())
         for batch, (begin, end) in enumerate(pairwise(cuts(live, [0.3, 0.6, 1.0]))):
             taking.process_batch(piece(spark, live, begin, end), batch)
     assert everything(out) == everything(at_once.out)

@@ -21,7 +21,14 @@ from rota.pipeline.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand
-from tests.system.spark.followed import PATIENCE, TOPIC, Told, following, member, rebalances
+from tests.system.spark.followed import (
+    PATIENCE,
+    TOPIC,
+    RecordedProgress,
+    following,
+    member,
+    rebalances,
+)
 from tests.system.spark.played import everything, ran, rows
 
 until = partial(waiting.until, seconds=PATIENCE)
@@ -74,7 +81,11 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
     assert wanted[LAG.name]
     with pytest.raises(InputError, match=r"--group was not given; now it is x"):
         follow_cluster(
-            EvidenceSources(cluster=cluster), str(out), RunOptions(groups=("x",)), Told(), spark
+            EvidenceSources(cluster=cluster),
+            str(out),
+            RunOptions(groups=("x",)),
+            RecordedProgress(),
+            spark,
         )
 
 

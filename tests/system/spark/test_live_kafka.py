@@ -106,7 +106,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ClusterCase:
     """What there was."""
 
     broker: KafkaBroker
@@ -127,12 +127,12 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterCase]:
     folder = tmp_path_factory.mktemp("kafka")
     broker = KafkaBroker(folder, SETTINGS)
     fleet = Fleet(broker.port)
     try:
-        found = Scene(broker, folder, fleet.told)
+        found = ClusterCase(broker, folder, fleet.told)
         play(found, fleet)
         yield found
     finally:
@@ -140,9 +140,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         broker.stop()
 
 
-def play(scene: Scene, fleet: Fleet) -> None:
+def play(case: ClusterCase, fleet: Fleet) -> None:
     """A group of two, one of whom leaves; one of the new protocol; one that is behind."""
-    admin = AdminClient({"bootstrap.servers": scene.address})
+    admin = AdminClient({"bootstrap.servers": case.address})
     for made in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
         made.result(PATIENCE)
     fleet.start("a", "billing", partition_assignment_strategy=RANGE)
@@ -152,57 +152,57 @@ def play(scene: Scene, fleet: Fleet) -> None:
     fleet.has("a", 2)
     fleet.start("m", "modern", group_protocol="consumer")
     fleet.has("m", 4)
-    produce(scene, EACH, range(PARTITIONS))
-    until("billing is through", lambda: read_by(scene, "billing") == EACH * PARTITIONS)
-    until("modern is through", lambda: read_by(scene, "modern") == EACH * PARTITIONS)
+    produce(case, EACH, range(PARTITIONS))
+    until("billing is through", lambda: read_by(case, "billing") == EACH * PARTITIONS)
+    until("modern is through", lambda: read_by(case, "modern") == EACH * PARTITIONS)
     fleet.close("b")
     fleet.has("a", 4)
     for name in ("a", "m"):
         fleet.close(name)
-    settings = {"bootstrap.servers": scene.address, "group.id": "behind"}
+    settings = {"bootstrap.servers": case.address, "group.id": "behind"}
     with rota.Consumer(settings) as consumer:
         place = TopicPartition("orders", 0)
         consumer.assign([place])
         consumer.commit({place: OffsetAndMetadata(3)})
-    produce(scene, LATER, [0])
+    produce(case, LATER, [0])
 
 
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
-def produce(scene: Scene, number: int, partitions: range | list[int]) -> None:
-    producer = Producer({"bootstrap.servers": scene.address, "linger.ms": 0})
+def produce(case: ClusterCase, number: int, partitions: range | list[int]) -> None:
+    producer = Producer({"bootstrap.servers": case.address, "linger.ms": 0})
     for partition in partitions:
         for each in range(number):
             producer.produce("orders", b"%d" % each, partition=partition)
             producer.flush()
 
 
-def read_by(scene: Scene, group: str) -> int:
+def read_by(case: ClusterCase, group: str) -> int:
     """How many records a group has committed."""
 
     async def ask(client: ClusterClient) -> int:
         found = await Admin(client, PATIENCE).fetch_committed(group)
         return sum(each.offset for each in found.values())
 
-    return ask_cluster(scene.cluster, ask)
+    return ask_cluster(case.cluster, ask)
 
 
 @pytest.fixture(scope="module")
-def live(spark: SparkSession, scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def live(spark: SparkSession, case: ClusterCase, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Read while it runs, with its own log up to now."""
-    shutil.copy(scene.folder / "server.log", scene.log)
-    evidence = EvidenceSources(cluster=scene.cluster, server_logs=(str(scene.log),))
+    shutil.copy(case.folder / "server.log", case.log)
+    evidence = EvidenceSources(cluster=case.cluster, server_logs=(str(case.log),))
     return ran(spark, evidence, tmp_path_factory.mktemp("live"))
 
 
-def test_what_is_to_be_read_is_known_before(scene: Scene, live: Ran) -> None:
+def test_what_is_to_be_read_is_known_before(case: ClusterCase, live: Ran) -> None:
     found = live.summary.live
     assert found is not None
     assert len(found.log_ends) == 5
     assert found.records == live.summary.records, "nothing is compacted yet"
     assert found.size
-    folders = scene.folder.glob("data/__consumer_offsets-*/*.log")
+    folders = case.folder.glob("data/__consumer_offsets-*/*.log")
     assert found.size == sum(file.stat().st_size for file in folders)
 
 
@@ -218,9 +218,9 @@ def test_every_rebalance_with_its_cause(live: Ran) -> None:
     ]
 
 
-def test_owners_are_those_that_the_consumers_were_told(scene: Scene, live: Ran) -> None:
+def test_owners_are_those_that_the_consumers_were_told(case: ClusterCase, live: Ran) -> None:
     told: dict[str, list[str]] = {}
-    for name, what, partitions in scene.told:
+    for name, what, partitions in case.told:
         if what == "assigned" and name in {"a", "b"}:
             for partition in partitions:
                 told.setdefault(partition, []).append(name)
@@ -269,11 +269,11 @@ def test_lag_at_commits_and_now(live: Ran) -> None:
 
 
 @pytest.fixture
-def denied(scene: Scene) -> Callable[[str, AclOperation], None]:
+def denied(case: ClusterCase) -> Callable[[str, AclOperation], None]:
     """Takes a permission away from everybody."""
 
     def deny(topic: str, operation: AclOperation) -> None:
-        admin = AdminClient({"bootstrap.servers": scene.address})
+        admin = AdminClient({"bootstrap.servers": case.address})
         rule = AclBinding(
             ResourceType.TOPIC,
             topic,
@@ -290,26 +290,26 @@ def denied(scene: Scene) -> Callable[[str, AclOperation], None]:
 
 
 def test_a_topic_that_may_not_be_described_is_left_out(
-    scene: Scene, live: Ran, denied: Callable[[str, AclOperation], None]
+    case: ClusterCase, live: Ran, denied: Callable[[str, AclOperation], None]
 ) -> None:
     denied("orders", AclOperation.DESCRIBE)
     wanted = LookupPlan(times={TopicPartition("orders", 0): [1]})
 
     skipped = until(
         "the rule is known to the broker",
-        lambda: cluster.look_up_ends(scene.cluster, wanted).skipped,
+        lambda: cluster.look_up_ends(case.cluster, wanted).skipped,
     )
     assert skipped == {"without permission to describe them": ["orders"]}
 
 
 def test_a_journal_that_may_not_be_read(
-    scene: Scene, live: Ran, denied: Callable[[str, AclOperation], None]
+    case: ClusterCase, live: Ran, denied: Callable[[str, AclOperation], None]
 ) -> None:
     denied("__consumer_offsets", AclOperation.READ)
 
     def refused() -> str:
         try:
-            find_journal(scene.cluster)
+            find_journal(case.cluster)
         except Unreachable as error:
             return str(error)
         return ""
@@ -319,11 +319,11 @@ def test_a_journal_that_may_not_be_read(
 
 
 def test_its_folders_give_the_same_tables(
-    spark: SparkSession, scene: Scene, live: Ran, tmp_path: Path
+    spark: SparkSession, case: ClusterCase, live: Ran, tmp_path: Path
 ) -> None:
-    scene.broker.shut_down()
-    folders = (str(scene.folder / "data"),)
-    ran(spark, EvidenceSources(segments=folders, server_logs=(str(scene.log),)), tmp_path)
+    case.broker.shut_down()
+    folders = (str(case.folder / "data"),)
+    ran(spark, EvidenceSources(segments=folders, server_logs=(str(case.log),)), tmp_path)
     same = [table for table in TABLES if table not in {ENDS, LAG, STATUS}]
     found, wanted = everything(tmp_path, same), everything(live.out, same)
     for (row,) in (found[EVIDENCE.name], wanted[EVIDENCE.name]):

@@ -18,7 +18,7 @@ from rota.pipeline.poll import PollResult, PollSettings, poll_groups, poll_log_p
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.tables import COMMITS, ENDS, SAMPLES, Table
 from tests.support.client import client, run
-from tests.support.live_group import WAITING, Seat, commit, knocking, seat
+from tests.support.live_group import WAITING, LiveMember, add_members, commit, knocking
 from tests.support.polling import Script, poll
 
 EVERY = 0.01
@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[rota.Broker]:
         yield running
 
 
-class Seen:
+class PolledTables:
     """What was written down."""
 
     def __init__(self, polled: PollResult) -> None:
@@ -59,14 +59,16 @@ def sampled(
     script: Script,
     redaction: Redaction | None = None,
     **fields: Any,
-) -> Seen:
+) -> PolledTables:
     plan = PollSettings(every=EVERY, **fields)
-    return Seen(poll(broker.bootstrap_servers, plan, folder / "seen", script, redaction))
+    return PolledTables(poll(broker.bootstrap_servers, plan, folder / "seen", script, redaction))
 
 
 def billing(broker: rota.Broker, *names: str) -> list[str]:
     gets = {name: {"orders": [place]} for place, name in enumerate(names)}
-    return seat(broker, "billing", [Seat(name=name, gets=gets[name]) for name in names])
+    return add_members(
+        broker, "billing", [LiveMember(name=name, gets=gets[name]) for name in names]
+    )
 
 
 def test_members_offsets_and_ends(broker: rota.Broker, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import rota
 from rota.pipeline.tables import COMMITS, ENDS, SAMPLES
 from tests.support.command import ROTA
-from tests.support.live_group import WAITING, Seat, commit, seat
+from tests.support.live_group import WAITING, LiveMember, add_members, commit
 from tests.support.process import RunningCommand
 from tests.support.waiting import until
 from tests.system.spark.played import rows
@@ -27,7 +27,7 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
     with rota.Broker(config=WAITING) as broker:
         broker.create_topic("orders", 1)
         commit(broker, "billing", {("orders", 0): 0})
-        seat(broker, "billing", [Seat(name="secret-pod", gets={"orders": [0]})])
+        add_members(broker, "billing", [LiveMember(name="secret-pod", gets={"orders": [0]})])
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(out))
         how = ("--poll", "200ms", "--for", "1h", "--group", "bill*", "--redact", "--json")
         with RunningCommand(*ROTA, "run", *where, *how) as running:

@@ -104,7 +104,7 @@ class Both:
     """A run over samples and the journal of one group, and the journal of the other."""
 
     ran: Ran
-    truth: GroupHistory
+    expected: GroupHistory
     times: list[int]
 
     def rows(self, table: Table, group: str = SAMPLED) -> list[Row]:
@@ -125,8 +125,8 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
         if any(entries(copy, SAMPLED, partition.name)):
             shutil.rmtree(partition)
     evidence = EvidenceSources(segments=(str(copy),), polled=polled)
-    truth = read_history(SAMPLED, list(entries(data, SAMPLED)), {})
-    return Both(ran(spark, evidence, folder / "out"), truth, times)
+    expected = read_history(SAMPLED, list(entries(data, SAMPLED)), {})
+    return Both(ran(spark, evidence, folder / "out"), expected, times)
 
 
 def milliseconds(row: Row, column: str) -> int:
@@ -142,18 +142,18 @@ def test_owners_at_the_times_of_samples(both: Both) -> None:
             if milliseconds(row, "since") <= time
             and (row["until"] is None or time < milliseconds(row, "until"))
         }
-        assert told == owners(both.truth.ownership, time)
+        assert told == owners(both.expected.ownership, time)
 
 
 def test_rebalances_are_those_of_the_journal(both: Both) -> None:
     """Each was seen: there was a sample after each."""
-    truth = [
+    expected = [
         (0 if step.before is None else len(step.before.members), len(step.after.members))
-        for step in find_rebalances(both.truth.generations)
+        for step in find_rebalances(both.expected.generations)
     ]
     told = both.rows(REBALANCES)
-    assert [(row["members_before"], row["members_after"]) for row in told] == truth
-    assert truth == [(0, 1), (1, 2), (2, 1), (1, 0)]
+    assert [(row["members_before"], row["members_after"]) for row in told] == expected
+    assert expected == [(0, 1), (1, 2), (2, 1), (1, 0)]
     assert {row["evidence"] for row in told} == {"sampled"}
     assert [(row["cause"], row["likely"]) for row in told] == [
         ("joined", None),
@@ -161,9 +161,9 @@ def test_rebalances_are_those_of_the_journal(both: Both) -> None:
         ("unknown", "left"),
         ("unknown", "left"),
     ]
-    for row, step in zip(told, find_rebalances(both.truth.generations), strict=True):
+    for row, step in zip(told, find_rebalances(both.expected.generations), strict=True):
         assert milliseconds(row, "earliest_start") <= step.after.at <= milliseconds(row, "at")
-    members = {each.member_id for one in both.truth.generations for each in one.members}
+    members = {each.member_id for one in both.expected.generations for each in one.members}
     assert {name for row in told for name in row["joined"]} == members
 
 

@@ -1,1 +1,1 @@
-"""Programs that do with one client library what they are told: see desk.py for the language."""
+"""Programs that do with one client library what they are told: see base.py for the requests."""

@@ -19,11 +19,11 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaConnectionError, for_code
 
-from tests.support.clients.driver.desk import (
+from tests.support.clients.driver.base import (
     PATIENCE,
     Library,
-    Overheard,
-    Seen,
+    LogCapture,
+    MemberState,
     deadline,
     describe,
     run,
@@ -81,7 +81,7 @@ class AioKafka(Library):
     ) -> list[list[int]]:
         producer = AIOKafkaProducer(**self.settings(), **chosen)
         try:
-            with Overheard("aiokafka") as said:
+            with LogCapture("aiokafka") as said:
                 try:
                     await producer.start()
                 except KafkaConnectionError as error:
@@ -120,8 +120,8 @@ class AioKafka(Library):
             await consumer.stop()
         return found
 
-    def member_of(self, **wanted: Any) -> Seat:
-        return Seat(self.settings(), **wanted)
+    def member_of(self, **wanted: Any) -> AioKafkaMember:
+        return AioKafkaMember(self.settings(), **wanted)
 
     async def _ask(self, what: str, *args: Any) -> Any:
         admin = AIOKafkaAdminClient(**self.settings())
@@ -204,7 +204,7 @@ class AioKafka(Library):
         return [[place.partition, offset] for place, offset in found.items()]
 
 
-class Seat(ConsumerRebalanceListener):
+class AioKafkaMember(ConsumerRebalanceListener):
     """A member of a group."""
 
     def __init__(
@@ -219,7 +219,7 @@ class Seat(ConsumerRebalanceListener):
         heartbeat: int | None = None,
         manual: bool = False,
     ) -> None:
-        self.seen = Seen()
+        self.seen = MemberState()
         self._topic = topic
         self._settings = {**settings, "group_id": group, "auto_offset_reset": "earliest"}
         if strategy is not None:

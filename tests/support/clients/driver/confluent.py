@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
-from tests.support.clients.driver.desk import PATIENCE, Library, Member, deadline, run
+from tests.support.clients.driver.base import PATIENCE, Library, Member, deadline, run
 
 EARLIEST = confluent_kafka.OFFSET_BEGINNING
 
@@ -98,7 +98,7 @@ class Confluent(Library):
         return found
 
     def member_of(self, **wanted: Any) -> Member:
-        return Seat(self.settings(), **wanted).start()
+        return ConfluentMember(self.settings(), **wanted).start()
 
     @functools.cached_property
     def admin(self) -> AdminClient:
@@ -193,7 +193,7 @@ class Confluent(Library):
         return [[each.partition, future.result(PATIENCE).offset] for each, future in found.items()]
 
 
-class Seat(Member):
+class ConfluentMember(Member):
     """A member of a group."""
 
     def __init__(

@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaTimeoutError, NoError
 from kafka.structs import OffsetAndMetadata
 
-from tests.support.clients.driver.desk import PATIENCE, Library, Member, Overheard, deadline, run
+from tests.support.clients.driver.base import PATIENCE, Library, LogCapture, Member, deadline, run
 
 STRATEGIES = {
     "range": RangePartitionAssignor,
@@ -70,7 +70,7 @@ class KafkaPython(Library):
             chosen["compression_type"] = codec
         if hurry:  # else it tries for half a minute before it says what was wrong
             chosen["bootstrap_timeout_ms"] = 3_000
-        with Overheard("kafka") as said:
+        with LogCapture("kafka") as said:
             try:
                 producer = KafkaProducer(**self.settings(), **chosen)
             except KafkaTimeoutError as error:
@@ -107,59 +107,59 @@ class KafkaPython(Library):
         return found
 
     def member_of(self, **wanted: Any) -> Member:
-        return Seat(self.settings(), **wanted).start()
+        return KafkaPythonMember(self.settings(), **wanted).start()
 
     def admin(self) -> KafkaAdminClient:
         return KafkaAdminClient(**self.settings())
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             admin.create_topics({topic: {"num_partitions": partitions, "configs": configs}})
 
     def delete_topic(self, topic: str) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             admin.delete_topics([topic])
 
     def grow_topic(self, topic: str, count: int) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             admin.create_partitions({topic: count})
 
     def topics(self) -> list[str]:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             return admin.list_topics()
 
     def partitions(self, topic: str) -> int:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             return len(admin.describe_topics([topic])[0]["partitions"])
 
     def describe_config(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
             return {key: entry["value"] for key, entry in found.items()}
 
     def alter_config(self, topic: str, key: str, value: str) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {key: value})
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             admin.alter_configs([resource])
 
     def groups(self) -> list[str]:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             return [group["group_id"] for group in admin.list_groups()]
 
     def group(self, group: str) -> dict[str, Any]:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             found = admin.describe_groups([group])[group]
             if found["error"]:
                 raise RuntimeError(found["error"])
             return {"state": found["group_state"], "members": len(found["members"])}
 
     def delete_group(self, group: str) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             checked(admin.delete_groups([group]))
 
     def offsets(self, group: str, topic: str) -> list[list[int]]:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             found = admin.list_group_offsets({group: None})[group]
             return [[at.partition, entry.offset] for at, entry in found.items()]
 
@@ -168,20 +168,20 @@ class KafkaPython(Library):
             TopicPartition(topic, number): OffsetAndMetadata(offset, "", -1)
             for number, offset in offsets
         }
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             checked(admin.alter_group_offsets(group, wanted))
 
     def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             wanted = [TopicPartition(topic, number) for number in partitions]
             checked(admin.delete_group_offsets(group, wanted))
 
     def delete_records(self, topic: str, offsets: list[list[int]]) -> None:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             admin.delete_records({TopicPartition(topic, n): offset for n, offset in offsets})
 
     def cluster(self) -> dict[str, Any]:
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             found = admin.describe_cluster()
             brokers = [f"{each['host']}:{each['port']}" for each in found["brokers"]]
             return {"id": found["cluster_id"], "brokers": brokers}
@@ -189,12 +189,12 @@ class KafkaPython(Library):
     def log_offsets(self, topic: str, partitions: int, at: str | int) -> list[list[int]]:
         spec = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}.get(str(at), at)
         wanted = {TopicPartition(topic, number): spec for number in range(partitions)}
-        with Closing(self.admin()) as admin:
+        with ClosingAdmin(self.admin()) as admin:
             found = admin.list_partition_offsets(wanted)
             return [[place.partition, entry.offset] for place, entry in found.items()]
 
 
-class Closing:
+class ClosingAdmin:
     """Closes an admin client at the end."""
 
     def __init__(self, admin: KafkaAdminClient) -> None:
@@ -207,7 +207,7 @@ class Closing:
         self._admin.close()
 
 
-class Seat(Member):
+class KafkaPythonMember(Member):
     """A member of a group."""
 
     def __init__(
@@ -285,8 +285,8 @@ class Seat(Member):
 class Listener(kafka.ConsumerRebalanceListener):
     """Counts rebalances."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, group_member: KafkaPythonMember) -> None:
+        self._seat = group_member
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         """Nothing to do."""

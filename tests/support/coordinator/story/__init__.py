@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.coordinator.play import Case
+from tests.support.coordinator.comparison import Case
 from tests.support.coordinator.story import (
     absence,
     delay,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.coordinator.actor import Actor
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import ScriptedMember
 from tests.support.coordinator.state import awaited, completing_synced, stable
 from tests.support.coordinator.story.company import BEYOND, SHORT, WITHIN, alone, formed, members
 
 
-def absentee_is_dropped(stage: Stage) -> None:
+def absentee_is_dropped(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     alone(stage, a)
     b.enter()
@@ -17,7 +17,7 @@ def absentee_is_dropped(stage: Stage) -> None:
     a.heartbeat()
 
 
-def longest_rebalance_timeout_counts(stage: Stage) -> None:
+def longest_rebalance_timeout_counts(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     b.rebalance_timeout = 2 * SHORT
     alone(stage, a)
@@ -26,21 +26,21 @@ def longest_rebalance_timeout_counts(stage: Stage) -> None:
     stage.wait(SHORT)
 
 
-def no_time_to_join(stage: Stage) -> None:
+def no_time_to_join(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=0)
     alone(stage, a)
     b.enter()
     stage.wait(WITHIN)
 
 
-def negative_time_to_join(stage: Stage) -> None:
+def negative_time_to_join(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=-1)
     alone(stage, a)
     b.enter()
     stage.wait(WITHIN)
 
 
-def static_absentee_stays(stage: Stage) -> None:
+def static_absentee_stays(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
     alone(stage, a)
@@ -50,7 +50,7 @@ def static_absentee_stays(stage: Stage) -> None:
     a.heartbeat()
 
 
-def static_members_alone_are_awaited_again(stage: Stage) -> None:
+def static_members_alone_are_awaited_again(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
     formed(stage, a, b)
@@ -59,36 +59,36 @@ def static_members_alone_are_awaited_again(stage: Stage) -> None:
     a.join()
 
 
-def given_id_holds_up_a_join(stage: Stage) -> None:
+def given_id_holds_up_a_join(stage: CaseRun) -> None:
     group = stable(stage)
-    p = Actor(stage, "p", session_timeout=SHORT)
+    p = ScriptedMember(stage, "p", session_timeout=SHORT)
     p.join()
     group.a.join()
     group.b.join()
     stage.wait(BEYOND)
 
 
-def given_id_that_leaves_holds_up_no_longer(stage: Stage) -> None:
+def given_id_that_leaves_holds_up_no_longer(stage: CaseRun) -> None:
     group = stable(stage)
-    p = Actor(stage, "p")
+    p = ScriptedMember(stage, "p")
     p.join()
     group.a.join()
     group.b.join()
     p.leave()
 
 
-def given_id_expires(stage: Stage) -> None:
+def given_id_expires(stage: CaseRun) -> None:
     group = stable(stage)
-    p = Actor(stage, "p", session_timeout=SHORT)
+    p = ScriptedMember(stage, "p", session_timeout=SHORT)
     p.join()
     stage.wait(BEYOND)
     p.join()
     group.a.heartbeat()
 
 
-def id_is_asked_for_twice(stage: Stage) -> None:
+def id_is_asked_for_twice(stage: CaseRun) -> None:
     group = stable(stage)
-    p = Actor(stage, "p", session_timeout=SHORT)
+    p = ScriptedMember(stage, "p", session_timeout=SHORT)
     p.join()
     p.enter()
     group.a.join()
@@ -96,13 +96,13 @@ def id_is_asked_for_twice(stage: Stage) -> None:
     stage.wait(BEYOND)
 
 
-def awaited_member_leaves(stage: Stage) -> None:
+def awaited_member_leaves(stage: CaseRun) -> None:
     group = awaited(stage)
     group.a.join()
     group.b.leave()
 
 
-def follower_never_syncs(stage: Stage) -> None:
+def follower_never_syncs(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     alone(stage, a)
     b.enter()
@@ -114,7 +114,7 @@ def follower_never_syncs(stage: Stage) -> None:
     a.join()
 
 
-def leader_never_syncs(stage: Stage) -> None:
+def leader_never_syncs(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     alone(stage, a)
     b.enter()
@@ -125,7 +125,7 @@ def leader_never_syncs(stage: Stage) -> None:
     b.join()
 
 
-def nobody_syncs(stage: Stage) -> None:
+def nobody_syncs(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
     alone(stage, a)
     b.enter()
@@ -133,7 +133,7 @@ def nobody_syncs(stage: Stage) -> None:
     stage.wait(BEYOND)
 
 
-def leader_leaves_before_its_sync(stage: Stage) -> None:
+def leader_leaves_before_its_sync(stage: CaseRun) -> None:
     group = completing_synced(stage)
     group.a.leave()
     group.b.join()

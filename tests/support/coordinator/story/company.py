@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.coordinator.actor import DELAY, Actor
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY, ScriptedMember
 
 #: A session or rebalance timeout that a case waits for; the shortest that the broker allows.
 SHORT = 1_000
@@ -11,19 +11,19 @@ WITHIN = 500
 BEYOND = 1_500
 
 
-def members(stage: Stage, *names: str, **settings: object) -> list[Actor]:
+def members(stage: CaseRun, *names: str, **settings: object) -> list[ScriptedMember]:
     """New actors, alike."""
-    return [Actor(stage, name, **settings) for name in names]  # type: ignore[arg-type]
+    return [ScriptedMember(stage, name, **settings) for name in names]  # type: ignore[arg-type]
 
 
-def alone(stage: Stage, actor: Actor) -> None:
-    """The actor makes the group's first generation alone."""
-    actor.enter()
+def alone(stage: CaseRun, scripted: ScriptedMember) -> None:
+    """The scripted member makes the group's first generation alone."""
+    scripted.enter()
     stage.wait(DELAY)
-    actor.sync(actor)
+    scripted.sync(scripted)
 
 
-def formed(stage: Stage, leader: Actor, *others: Actor) -> None:
+def formed(stage: CaseRun, leader: ScriptedMember, *others: ScriptedMember) -> None:
     """All are in one generation and have synced; each newcomer makes all others join again."""
     alone(stage, leader)
     present = [leader]

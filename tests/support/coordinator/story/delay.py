@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.coordinator.actor import DELAY
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY
 from tests.support.coordinator.state import stable
 from tests.support.coordinator.story.company import SHORT, alone, members
 
 
-def delay_is_extended(stage: Stage) -> None:
+def delay_is_extended(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     a.enter()
     b.enter()
@@ -16,14 +16,14 @@ def delay_is_extended(stage: Stage) -> None:
     stage.wait(DELAY)
 
 
-def delay_ends_with_the_rebalance_timeout(stage: Stage) -> None:
+def delay_ends_with_the_rebalance_timeout(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=DELAY)
     a.enter()
     b.enter()
     stage.wait(DELAY)
 
 
-def leaves_during_the_delay(stage: Stage) -> None:
+def leaves_during_the_delay(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     a.enter()
     b.enter()
@@ -32,7 +32,7 @@ def leaves_during_the_delay(stage: Stage) -> None:
     stage.wait(DELAY)
 
 
-def all_leave_during_the_delay(stage: Stage) -> None:
+def all_leave_during_the_delay(stage: CaseRun) -> None:
     (a,) = members(stage, "a")
     a.enter()
     a.leave()
@@ -41,7 +41,7 @@ def all_leave_during_the_delay(stage: Stage) -> None:
     stage.wait(DELAY)
 
 
-def nobody_is_left_after_the_delay(stage: Stage) -> None:
+def nobody_is_left_after_the_delay(stage: CaseRun) -> None:
     (a,) = members(stage, "a")
     a.enter()
     a.leave()
@@ -49,7 +49,7 @@ def nobody_is_left_after_the_delay(stage: Stage) -> None:
     alone(stage, a)
 
 
-def given_id_expires_during_the_delay(stage: Stage) -> None:
+def given_id_expires_during_the_delay(stage: CaseRun) -> None:
     a, b, p = members(stage, "a", "b", "p")
     p.session_timeout = SHORT
     p.join()
@@ -58,7 +58,7 @@ def given_id_expires_during_the_delay(stage: Stage) -> None:
     stage.wait(SHORT)
 
 
-def emptied_group_delays_again(stage: Stage) -> None:
+def emptied_group_delays_again(stage: CaseRun) -> None:
     group = stable(stage)
     group.b.leave()
     group.a.leave()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rota.engine.model.request import DeleteGroups, JoinGroupProtocol, LeavingMember
-from tests.support.coordinator.actor import DELAY, Actor, supports
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, supports
 from tests.support.coordinator.state import awaited, completing, completing_synced, stable
 from tests.support.coordinator.story.company import alone, members
 
 
-def leader_joins_again(stage: Stage) -> None:
+def leader_joins_again(stage: CaseRun) -> None:
     group = stable(stage)
     group.a.join()
     group.b.heartbeat()
@@ -23,14 +23,14 @@ def leader_joins_again(stage: Stage) -> None:
     group.b.commit()
 
 
-def follower_joins_again_with_the_same(stage: Stage) -> None:
+def follower_joins_again_with_the_same(stage: CaseRun) -> None:
     group = stable(stage)
     group.b.join()
     group.b.sync()
     group.a.heartbeat()
 
 
-def answer_to_a_join_is_lost(stage: Stage) -> None:
+def answer_to_a_join_is_lost(stage: CaseRun) -> None:
     group = completing(stage)
     group.a.join()
     group.b.join()
@@ -38,22 +38,22 @@ def answer_to_a_join_is_lost(stage: Stage) -> None:
     group.b.sync()
 
 
-def parked_join_is_sent_again(stage: Stage) -> None:
+def parked_join_is_sent_again(stage: CaseRun) -> None:
     group = awaited(stage)
     group.a.join()
     group.a.join(protocols=supports("roundrobin", "range"))
     group.b.join()
 
 
-def parked_sync_is_sent_again(stage: Stage) -> None:
+def parked_sync_is_sent_again(stage: CaseRun) -> None:
     group = completing_synced(stage)
     group.b.sync()
     group.a.sync(group.a, group.b)
 
 
-def newcomer_ends_a_sync(stage: Stage) -> None:
+def newcomer_ends_a_sync(stage: CaseRun) -> None:
     group = completing_synced(stage)
-    c = Actor(stage, "c")
+    c = ScriptedMember(stage, "c")
     c.enter()
     group.b.heartbeat()
     group.a.join()
@@ -61,13 +61,13 @@ def newcomer_ends_a_sync(stage: Stage) -> None:
     group.a.sync(group.a, group.b, c)
 
 
-def changed_member_ends_a_sync(stage: Stage) -> None:
+def changed_member_ends_a_sync(stage: CaseRun) -> None:
     group = completing_synced(stage)
     group.a.join(protocols=supports("range", topics=("other",)))
     group.b.join()
 
 
-def left_behind(stage: Stage) -> None:
+def left_behind(stage: CaseRun) -> None:
     """What one that was left behind can still do: nothing."""
     group = stable(stage)
     generation = group.b.generation
@@ -79,14 +79,14 @@ def left_behind(stage: Stage) -> None:
     group.b.commit(generation=generation)
 
 
-def generations_go_on_after_empty(stage: Stage) -> None:
+def generations_go_on_after_empty(stage: CaseRun) -> None:
     group = stable(stage)
     group.a.leave(*(LeavingMember(member_id=each.member_id) for each in (group.a, group.b)))
     alone(stage, group.b)
     group.a.heartbeat()
 
 
-def generations_begin_anew_after_deletion(stage: Stage) -> None:
+def generations_begin_anew_after_deletion(stage: CaseRun) -> None:
     group = stable(stage)
     group.b.leave()
     group.a.leave()
@@ -94,17 +94,17 @@ def generations_begin_anew_after_deletion(stage: Stage) -> None:
     alone(stage, group.b)
 
 
-def other_type_after_empty(stage: Stage) -> None:
+def other_type_after_empty(stage: CaseRun) -> None:
     (a,) = members(stage, "a")
     alone(stage, a)
     a.leave()
-    w = Actor(
+    w = ScriptedMember(
         stage, "w", protocol_type="connect", protocols=(JoinGroupProtocol("range", b"worker"),)
     )
     alone(stage, w)
 
 
-def old_client_joins(stage: Stage) -> None:
+def old_client_joins(stage: CaseRun) -> None:
     (a,) = members(stage, "a")
     a.join(supports_member_id_required=False, supports_skip_assignment=False)
     stage.wait(DELAY)
@@ -112,7 +112,7 @@ def old_client_joins(stage: Stage) -> None:
     a.join(supports_member_id_required=False, supports_skip_assignment=False)
 
 
-def given_ids_take_no_room(stage: Stage) -> None:
+def given_ids_take_no_room(stage: CaseRun) -> None:
     group = stable(stage)
     c, d = members(stage, "c", "d")
     c.join()
@@ -121,7 +121,7 @@ def given_ids_take_no_room(stage: Stage) -> None:
     group.a.heartbeat()
 
 
-def full_while_completing(stage: Stage) -> None:
+def full_while_completing(stage: CaseRun) -> None:
     group = completing(stage)
     c, d = members(stage, "c", "d")
     c.enter()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rota.engine.model.request import JoinGroupProtocol, OffsetDelete, OffsetFetch
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
-from tests.support.coordinator.actor import DELAY, OTHER, T0, Actor, supports
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY, OTHER, T0, ScriptedMember, supports
 from tests.support.coordinator.state import awaited, first_generation, stable
 from tests.support.coordinator.story.company import alone, members
 
 OFFSET = OffsetAndMetadata(7)
 
 
-def commits_through_a_rebalance(stage: Stage) -> None:
+def commits_through_a_rebalance(stage: CaseRun) -> None:
     group = awaited(stage)
     group.a.commit(11)
     group.b.commit(12)
@@ -22,8 +22,8 @@ def commits_through_a_rebalance(stage: Stage) -> None:
     stage.send("admin", OffsetFetch(group=stage.group))
 
 
-def simple_group_gets_members(stage: Stage) -> None:
-    outsider = Actor(stage, "o")
+def simple_group_gets_members(stage: CaseRun) -> None:
+    outsider = ScriptedMember(stage, "o")
     outsider.commit(5)
     (a,) = members(stage, "a")
     a.enter()
@@ -37,7 +37,7 @@ def simple_group_gets_members(stage: Stage) -> None:
     outsider.commit(8)
 
 
-def offsets_of_other_topics_are_deleted(stage: Stage) -> None:
+def offsets_of_other_topics_are_deleted(stage: CaseRun) -> None:
     group = stable(stage)
     group.a.commit(offsets={T0: OFFSET, OTHER: OFFSET})
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
@@ -47,7 +47,7 @@ def offsets_of_other_topics_are_deleted(stage: Stage) -> None:
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 
 
-def topic_is_deleted(stage: Stage) -> None:
+def topic_is_deleted(stage: CaseRun) -> None:
     doomed = TopicPartition("doomed", 0)
     stage.create_topic(doomed.topic)
     group = stable(stage)
@@ -56,14 +56,14 @@ def topic_is_deleted(stage: Stage) -> None:
     stage.look(OffsetFetch(group=stage.group))
 
 
-def unreadable_subscriptions_are_taken_for_all(stage: Stage) -> None:
+def unreadable_subscriptions_are_taken_for_all(stage: CaseRun) -> None:
     (a,) = members(stage, "a", protocols=(JoinGroupProtocol("range", b"?"),))
     alone(stage, a)
     a.commit()
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 
 
-def offsets_outlive_members(stage: Stage) -> None:
+def offsets_outlive_members(stage: CaseRun) -> None:
     group = first_generation(stage, static=False)
     group.a.leave()
     stage.send("admin", OffsetFetch(group=stage.group))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.state import awaited
 from tests.support.coordinator.story.company import BEYOND, SHORT, WITHIN, alone, formed, members
 
 
-def silent_member_is_removed(stage: Stage) -> None:
+def silent_member_is_removed(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     b.session_timeout = SHORT
     formed(stage, a, b)
@@ -19,7 +19,7 @@ def silent_member_is_removed(stage: Stage) -> None:
     b.commit()
 
 
-def last_member_falls_silent(stage: Stage) -> None:
+def last_member_falls_silent(stage: CaseRun) -> None:
     (a,) = members(stage, "a", session_timeout=SHORT)
     alone(stage, a)
     a.commit()
@@ -27,7 +27,7 @@ def last_member_falls_silent(stage: Stage) -> None:
     a.heartbeat()
 
 
-def heartbeats_keep_a_session(stage: Stage) -> None:
+def heartbeats_keep_a_session(stage: CaseRun) -> None:
     (a,) = members(stage, "a", session_timeout=SHORT)
     alone(stage, a)
     for _ in range(3):
@@ -35,7 +35,7 @@ def heartbeats_keep_a_session(stage: Stage) -> None:
         a.heartbeat()
 
 
-def commits_keep_a_session(stage: Stage) -> None:
+def commits_keep_a_session(stage: CaseRun) -> None:
     (a,) = members(stage, "a", session_timeout=SHORT)
     alone(stage, a)
     for offset in range(3):
@@ -43,7 +43,7 @@ def commits_keep_a_session(stage: Stage) -> None:
         a.commit(offset)
 
 
-def refused_heartbeats_keep_no_session(stage: Stage) -> None:
+def refused_heartbeats_keep_no_session(stage: CaseRun) -> None:
     (a,) = members(stage, "a", session_timeout=SHORT)
     alone(stage, a)
     for _ in range(3):
@@ -51,7 +51,7 @@ def refused_heartbeats_keep_no_session(stage: Stage) -> None:
         a.heartbeat(generation=7)
 
 
-def silent_before_its_sync(stage: Stage) -> None:
+def silent_before_its_sync(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     b.session_timeout = SHORT
     alone(stage, a)
@@ -61,7 +61,7 @@ def silent_before_its_sync(stage: Stage) -> None:
     a.heartbeat()
 
 
-def parked_join_outlives_the_session(stage: Stage) -> None:
+def parked_join_outlives_the_session(stage: CaseRun) -> None:
     group = awaited(stage)
     group.a.session_timeout = SHORT
     group.a.join()
@@ -69,7 +69,7 @@ def parked_join_outlives_the_session(stage: Stage) -> None:
     group.b.join()
 
 
-def parked_sync_outlives_the_session(stage: Stage) -> None:
+def parked_sync_outlives_the_session(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     b.session_timeout = SHORT
     alone(stage, a)
@@ -80,7 +80,7 @@ def parked_sync_outlives_the_session(stage: Stage) -> None:
     a.sync(a, b)
 
 
-def static_member_falls_silent(stage: Stage) -> None:
+def static_member_falls_silent(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     b.group_instance_id = "i2"
     b.session_timeout = SHORT
@@ -90,7 +90,7 @@ def static_member_falls_silent(stage: Stage) -> None:
     b.heartbeat()
 
 
-def awaited_member_falls_silent(stage: Stage) -> None:
+def awaited_member_falls_silent(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     a.session_timeout = SHORT
     alone(stage, a)
@@ -99,7 +99,7 @@ def awaited_member_falls_silent(stage: Stage) -> None:
     a.join()
 
 
-def heartbeats_keep_an_awaited_member(stage: Stage) -> None:
+def heartbeats_keep_an_awaited_member(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     a.session_timeout = SHORT
     alone(stage, a)
@@ -110,7 +110,7 @@ def heartbeats_keep_an_awaited_member(stage: Stage) -> None:
     a.join()
 
 
-def commits_keep_an_awaited_member(stage: Stage) -> None:
+def commits_keep_an_awaited_member(stage: CaseRun) -> None:
     a, b = members(stage, "a", "b")
     a.session_timeout = SHORT
     alone(stage, a)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from rota.engine.model.request import LeavingMember
-from tests.support.coordinator.actor import DELAY, Actor, supports
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
+from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, supports
 from tests.support.coordinator.state import awaited, completing_synced, stable
 from tests.support.coordinator.story.company import alone, members
 
 
-def replaced_process_is_fenced(stage: Stage) -> None:
+def replaced_process_is_fenced(stage: CaseRun) -> None:
     group = stable(stage, static=True)
-    again = Actor(stage, "again", "i2")
+    again = ScriptedMember(stage, "again", "i2")
     again.enter()
     group.b.heartbeat()
     group.b.sync()
@@ -23,9 +23,9 @@ def replaced_process_is_fenced(stage: Stage) -> None:
     again.commit()
 
 
-def leader_comes_back(stage: Stage) -> None:
+def leader_comes_back(stage: CaseRun) -> None:
     group = stable(stage, static=True)
-    again = Actor(stage, "again", "i1")
+    again = ScriptedMember(stage, "again", "i1")
     again.enter()
     again.sync()
     again.heartbeat()
@@ -33,73 +33,73 @@ def leader_comes_back(stage: Stage) -> None:
     again.join()
 
 
-def leader_comes_back_with_version_8(stage: Stage) -> None:
+def leader_comes_back_with_version_8(stage: CaseRun) -> None:
     group = stable(stage, static=True)
-    again = Actor(stage, "again", "i1")
+    again = ScriptedMember(stage, "again", "i1")
     again.join(supports_skip_assignment=False)
     again.sync()
     group.b.heartbeat()
 
 
-def comes_back_with_other_metadata(stage: Stage) -> None:
+def comes_back_with_other_metadata(stage: CaseRun) -> None:
     """The strategy stays the same, so nobody rebalances, and the leader is not told."""
     group = stable(stage, static=True)
-    again = Actor(stage, "again", "i2", protocols=supports("range", topics=("other",)))
+    again = ScriptedMember(stage, "again", "i2", protocols=supports("range", topics=("other",)))
     again.enter()
     again.sync()
     group.a.join()
 
 
-def comes_back_and_changes_the_vote(stage: Stage) -> None:
+def comes_back_and_changes_the_vote(stage: CaseRun) -> None:
     (a,) = members(stage, "a", group_instance_id="i1")
     alone(stage, a)
-    again = Actor(stage, "again", "i1", protocols=supports("roundrobin", "range"))
+    again = ScriptedMember(stage, "again", "i1", protocols=supports("roundrobin", "range"))
     again.enter()
     again.sync(again, protocol="roundrobin")
 
 
-def comes_back_while_awaited(stage: Stage) -> None:
+def comes_back_while_awaited(stage: CaseRun) -> None:
     group = awaited(stage, static=True)
-    again = Actor(stage, "again", "i2")
+    again = ScriptedMember(stage, "again", "i2")
     again.enter()
     group.a.join()
 
 
-def comes_back_while_its_join_is_parked(stage: Stage) -> None:
+def comes_back_while_its_join_is_parked(stage: CaseRun) -> None:
     group = awaited(stage, static=True)
     group.b.join()
-    again = Actor(stage, "again", "i2")
+    again = ScriptedMember(stage, "again", "i2")
     again.enter()
     group.a.join()
 
 
-def comes_back_while_completing(stage: Stage) -> None:
+def comes_back_while_completing(stage: CaseRun) -> None:
     group = completing_synced(stage, static=True)
-    again = Actor(stage, "again", "i2")
+    again = ScriptedMember(stage, "again", "i2")
     again.enter()
     group.a.join()
     group.a.sync(group.a, again)
     again.sync()
 
 
-def leader_comes_back_while_completing(stage: Stage) -> None:
+def leader_comes_back_while_completing(stage: CaseRun) -> None:
     group = completing_synced(stage, static=True)
-    again = Actor(stage, "again", "i1")
+    again = ScriptedMember(stage, "again", "i1")
     again.enter()
     group.b.join()
     again.sync(again, group.b)
 
 
-def comes_back_during_the_delay(stage: Stage) -> None:
+def comes_back_during_the_delay(stage: CaseRun) -> None:
     (a,) = members(stage, "a", group_instance_id="i1")
     a.enter()
-    again = Actor(stage, "again", "i1")
+    again = ScriptedMember(stage, "again", "i1")
     again.enter()
     stage.wait(DELAY)
     again.sync(again)
 
 
-def two_processes_share_a_static_id(stage: Stage) -> None:
+def two_processes_share_a_static_id(stage: CaseRun) -> None:
     one, other = members(stage, "one", "other", group_instance_id="i1")
     alone(stage, one)
     for _ in range(2):
@@ -109,7 +109,7 @@ def two_processes_share_a_static_id(stage: Stage) -> None:
         other.heartbeat()
 
 
-def admin_removes_static_members(stage: Stage) -> None:
+def admin_removes_static_members(stage: CaseRun) -> None:
     group = stable(stage, static=True)
     group.newcomer.leave(
         LeavingMember(group_instance_id="i1"), LeavingMember(group_instance_id="i7")
@@ -118,7 +118,7 @@ def admin_removes_static_members(stage: Stage) -> None:
     group.b.join()
 
 
-def static_leaver_comes_back(stage: Stage) -> None:
+def static_leaver_comes_back(stage: CaseRun) -> None:
     group = stable(stage, static=True)
     group.b.leave()
     group.b.enter()

@@ -51,7 +51,7 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's own producer, consumer, admin client and command-line tools, told what to do by lines of
- * JSON on standard input; tests/support/clients/driver/desk.py has the language. One process does many
+ * JSON on standard input; tests/support/clients/driver/base.py has the language. One process does many
  * orders at once, so that a Java is started once.
  */
 public final class ClientDriver {

@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from tests.support.clients.driver.base import run
 from tests.support.clients.driver.confluent import Confluent
-from tests.support.clients.driver.desk import run
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 
 #: How librdkafka's opaque group metadata begins; the generation follows, in the machine's order.
@@ -18,7 +18,7 @@ MAGIC = b"CGMDv2:"
 MOST = 500
 
 
-class Seat(Noted):
+class NotedConfluentMember(Noted):
     """A member of a group."""
 
     def open(self) -> None:
@@ -84,7 +84,7 @@ class NotedConfluent(Confluent):
 
     def join(self, member: str, **wanted: Any) -> None:
         own = {**wanted.pop("settings"), **self.settings()}
-        self.members[member] = Seat(member, own, **wanted).start()
+        self.members[member] = NotedConfluentMember(member, own, **wanted).start()
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import kafka
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from tests.support.clients.driver.desk import run
+from tests.support.clients.driver.base import run
 from tests.support.clients.driver.kafka_python import JOINING, LOST, STRATEGIES, KafkaPython
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 
 
-class Seat(Noted):
+class NotedKafkaPythonMember(Noted):
     """A member of a group."""
 
     def open(self) -> None:
@@ -58,10 +58,10 @@ class Seat(Noted):
 
 
 class Listener(kafka.ConsumerRebalanceListener):
-    """Tells the seat."""
+    """Pass the callback to the member."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, group_member: NotedKafkaPythonMember) -> None:
+        self._seat = group_member
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._seat.revoked(map(tuple, revoked))
@@ -78,7 +78,7 @@ class NotedKafkaPython(KafkaPython):
 
     def join(self, member: str, **wanted: Any) -> None:
         own = {**wanted.pop("settings"), **self.settings()}
-        self.members[member] = Seat(member, own, **wanted).start()
+        self.members[member] = NotedKafkaPythonMember(member, own, **wanted).start()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tests.support.clients.driver.desk import VOICE, Member, describe
+from tests.support.clients.driver.base import VOICE, Member, describe
 
 #: Seconds that a poll may take.
 TURN = 0.1

@@ -16,17 +16,17 @@ import rota
 from rota import TopicPartition
 from rota.consumer.records import RebalanceListener, Records
 from rota.engine.model.topic import OffsetAndMetadata
-from tests.support.clients.driver.desk import PATIENCE, Library, run
+from tests.support.clients.driver.base import PATIENCE, Library, run
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 
 T = TypeVar("T")
 
 
 class Listener(RebalanceListener):
-    """Tells the seat."""
+    """Pass the callback to the member."""
 
-    def __init__(self, seat: RotaSeat) -> None:
-        self._seat = seat
+    def __init__(self, group_member: RotaSeat) -> None:
+        self._seat = group_member
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._seat.revoked(partitions)
@@ -164,9 +164,9 @@ class NotedRota(Library):
         return given
 
     def join(self, member: str, **wanted: Any) -> None:
-        seat = BlockingSeat if wanted.pop("blocking") else AsyncSeat
+        group_member = BlockingSeat if wanted.pop("blocking") else AsyncSeat
         own = {**wanted.pop("settings"), **self.settings()}
-        self.members[member] = seat(member, own, **wanted).start()
+        self.members[member] = group_member(member, own, **wanted).start()
 
 
 if __name__ == "__main__":

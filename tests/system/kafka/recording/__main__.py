@@ -2,7 +2,7 @@
 
     python -m tests.system.kafka.recording FOLDER
 
-It takes three and a half minutes. What was done is in ``truth.jsonl``, with the causes of the
+It takes three and a half minutes. What was done is in ``expected.jsonl``, with the causes of the
 rebalances that it led to; the broker's own lines are in ``coordinator.log.gz``, and the folders of
 ``__consumer_offsets`` in ``segments.tar.gz``.
 """
@@ -31,14 +31,22 @@ from kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
-from tests.system.kafka.recording.story import END, GROUPS, STORY, TOPICS, TRAFFIC, Deed, Do
+from tests.system.kafka.recording.story import (
+    END,
+    GROUPS,
+    STORY,
+    TOPICS,
+    TRAFFIC,
+    Do,
+    ScriptedAction,
+)
 
 SETTINGS = {"offsets.topic.num.partitions": "10", "group.initial.rebalance.delay.ms": "3000"}
 PRODUCE_EVERY = 0.1
 COORDINATOR = re.compile(rb"\(org\.apache\.kafka\.coordinator\.group\.[\w.]+\)$")
 
 
-class Crew:
+class ClientProcesses:
     """All client processes."""
 
     def __init__(self, port: int) -> None:
@@ -138,52 +146,54 @@ def play(port: int) -> tuple[list[dict[str, object]], list[str]]:
     bootstrap = f"127.0.0.1:{port}"
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
-    crew = Crew(port)
-    truth: list[dict[str, object]] = []
+    drivers = ClientProcesses(port)
+    expected: list[dict[str, object]] = []
     try:
         with producing(bootstrap):
             began = time.time()
-            for deed in sorted(STORY, key=lambda deed: deed.at):
-                time.sleep(max(began + deed.at - time.time(), 0))
-                truth.append(_said(deed))
-                _do(deed, crew, admin)
+            for action in sorted(STORY, key=lambda action: action.at):
+                time.sleep(max(began + action.at - time.time(), 0))
+                expected.append(_said(action))
+                _do(action, drivers, admin)
             time.sleep(max(began + END - time.time(), 0))
     finally:
-        crew.end()
-    truth.append({"t": int(time.time() * 1000), "group": None, "event": "end"})
-    return truth, crew.told
+        drivers.end()
+    expected.append({"t": int(time.time() * 1000), "group": None, "event": "end"})
+    return expected, drivers.told
 
 
-def _said(deed: Deed) -> dict[str, object]:
+def _said(action: ScriptedAction) -> dict[str, object]:
     return {
         "t": int(time.time() * 1000),
-        "group": deed.group,
-        "event": deed.do.value,
-        "who": list(deed.who),
-        "causes": [cause.value for cause in deed.causes],
+        "group": action.group,
+        "event": action.do.value,
+        "who": list(action.who),
+        "causes": [cause.value for cause in action.causes],
     }
 
 
-def _do(deed: Deed, crew: Crew, admin: KafkaAdminClient) -> None:
-    for name in deed.who:
-        _do_to(name, deed, crew)
-    if deed.do is Do.GROW:
-        topic, _, count = deed.what.partition("=")
+def _do(action: ScriptedAction, drivers: ClientProcesses, admin: KafkaAdminClient) -> None:
+    for name in action.who:
+        _do_to(name, action, drivers)
+    if action.do is Do.GROW:
+        topic, _, count = action.what.partition("=")
         admin.create_partitions({topic: NewPartitions(int(count))})
-    elif deed.do is Do.MAKE:
-        admin.create_topics([NewTopic(deed.what, 2, 1)])
+    elif action.do is Do.MAKE:
+        admin.create_topics([NewTopic(action.what, 2, 1)])
 
 
-def _do_to(name: str, deed: Deed, crew: Crew) -> None:
-    match deed.do:
+def _do_to(name: str, action: ScriptedAction, drivers: ClientProcesses) -> None:
+    match action.do:
         case Do.START:
-            crew.start(deed.group, name)
+            drivers.start(action.group, name)
         case Do.KILL:
-            crew.kill(name)
+            drivers.kill(name)
         case Do.FREEZE:
-            crew.freeze(name, float(deed.what))
+            drivers.freeze(name, float(action.what))
         case _:
-            crew.order(deed.group, name, deed.do.value, *([deed.what] if deed.what else []))
+            drivers.order(
+                action.group, name, action.do.value, *([action.what] if action.what else [])
+            )
 
 
 def packed(data: Path) -> bytes:
@@ -207,7 +217,7 @@ def main() -> None:
         folder = Path(place)
         broker = KafkaBroker(folder, SETTINGS)
         try:
-            truth, told = play(broker.port)
+            expected, told = play(broker.port)
             broker.shut_down()
             kept = [
                 line
@@ -220,7 +230,7 @@ def main() -> None:
     with gzip.open(target / "coordinator.log.gz", "wb") as log:
         log.writelines(kept)
     with gzip.open(target / "truth.jsonl.gz", "wt") as lines:
-        lines.writelines(json.dumps(one) + "\n" for one in truth)
+        lines.writelines(json.dumps(one) + "\n" for one in expected)
     with gzip.open(target / "clients.txt.gz", "wt") as lines:
         lines.writelines(sorted(told))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.clients.link import Driver
+from tests.support.clients.driver_process import Driver
 from tests.support.kafka import KafkaBroker
 from tests.system.spark.beside.environment import worker
 from tests.system.spark.beside.shop import SETTINGS, Shop, stock
@@ -43,7 +43,7 @@ def beside(
 
 
 @pytest.fixture(autouse=True)
-def told_repeats(request: pytest.FixtureRequest) -> Iterator[None]:
+def format_repeats(request: pytest.FixtureRequest) -> Iterator[None]:
     """Say at the end of the run what a test had to ask again."""
     asked: Beside | None = None
     if "beside" in request.fixturenames:

@@ -13,7 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.support.clients.link import Driver
+from tests.support.clients.driver_process import Driver
 from tests.support.java.launcher import CACHE, HERE, fetch, fetch_by, making, require
 from tests.support.missing_tool import once
 from tests.support.paths import ROOT

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from tests.support.clients.link import Driver, Refused
+from tests.support.clients.driver_process import ClientError, Driver
 from tests.support.spark_limit import TOO_SLOW
 
 #: The names of the two sources.
@@ -108,7 +108,7 @@ class Beside:
         for _ in range(REPEATS):
             try:
                 return self._driver.ask(op, source=source, options=given, **more)
-            except Refused as refused:
+            except ClientError as refused:
                 if op not in ONE_QUERY or TOO_SLOW not in str(refused):
                     raise
                 self.repeated.append(f"{op} by {source}: {str(refused).splitlines()[0]}")
@@ -118,7 +118,7 @@ class Beside:
         """What one of them gives, or says."""
         try:
             seen = self.ask(op, source, options, **more)
-        except Refused as refused:
+        except ClientError as refused:
             return Outcome(refused=str(refused))
         return shown(seen)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients.link import Driver, Refused
+from tests.support.clients.driver_process import ClientError, Driver
 from tests.support.spark_limit import TOO_SLOW
 from tests.system.spark.beside.case import COMMITTED, EARLIEST, LATEST, LOSE, after, at, timed
 from tests.system.spark.beside.shop import Shop
@@ -214,7 +214,7 @@ class LateDriver(Driver):
     def ask(self, op: str, **fields: Any) -> Any:
         self.left -= 1
         if self.left >= 0:
-            raise Refused(f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}.")
+            raise ClientError(f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}.")
         return op
 
 
@@ -224,5 +224,5 @@ def test_a_python_that_starts_too_late_is_asked_again_and_told(tmp_path: Path) -
     said = f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}."
     assert asked.repeated == [f"stream by rota: {said}"] * 2
     for times, op in ((REPEATS + 1, "stream"), (1, "drain")):
-        with pytest.raises(Refused, match=TOO_SLOW):
+        with pytest.raises(ClientError, match=TOO_SLOW):
             Beside(LateDriver(times), "127.0.0.1:1", tmp_path).ask(op, ROTAS, {})

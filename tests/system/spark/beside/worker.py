@@ -72,7 +72,7 @@ class Followed:
             raise TimeoutError(f"not done after {PATIENCE} s")
 
 
-class Desk:
+class WorkerRequests:
     """What can be asked."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -137,10 +137,10 @@ def serve(jars: str) -> None:
     os.dup2(2, 1)  # what Spark prints must not come between the answers
     lock = threading.Lock()
 
-    def obey(desk: Desk, order: dict[str, Any]) -> None:
+    def obey(driver: WorkerRequests, order: dict[str, Any]) -> None:
         number, op = order.pop("id"), order.pop("op")
         try:
-            answer = {"id": number, "ok": getattr(desk, op)(**order)}
+            answer = {"id": number, "ok": getattr(driver, op)(**order)}
         except Exception as error:  # noqa: BLE001 - the test decides what it means
             answer = {"id": number, "error": f"{type(error).__name__}: {error}"}
         with lock:
@@ -151,10 +151,10 @@ def serve(jars: str) -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{patience} --jars {jars} pyspark-shell"
     with open_session("local[2]") as spark:
         rota.spark.register(spark)
-        desk = Desk(spark)
+        driver = WorkerRequests(spark)
         for line in sys.stdin:
             # each in a thread of its own: the two sources are asked at the same time
-            threading.Thread(target=obey, args=(desk, json.loads(line)), daemon=True).start()
+            threading.Thread(target=obey, args=(driver, json.loads(line)), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class Rebalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class ExpectedHistory:
     """A history's evidence, and what truly happened."""
 
     group: str
@@ -107,7 +107,7 @@ class Truth:
     handed: Mapping[tuple[str, int], frozenset[TopicPartition]]
 
 
-def played(scenario: Scenario, seed: int) -> Truth:
+def played(scenario: Scenario, seed: int) -> ExpectedHistory:
     """Plays a scenario, members as Java's consumers."""
     trace = ScenarioRunner(scenario, solver="kafka", seed=seed).run().trace
     entries = [record for record in trace if record.type is TraceEventType.JOURNAL]
@@ -115,7 +115,7 @@ def played(scenario: Scenario, seed: int) -> Truth:
         JournalRecord(offset, record.at, record.detail)  # type: ignore[arg-type]
         for offset, record in enumerate(entries)
     ]
-    return Truth(
+    return ExpectedHistory(
         scenario.group,
         records,
         _lines(trace),

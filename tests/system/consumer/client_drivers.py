@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.support.clients.link import Driver, News
+from tests.support.clients.driver_process import Driver, News
 from tests.support.clients.registry import java_driver, python_driver
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ConsumerKind:
     """A client library, and which of its consumers."""
 
     name: str
@@ -34,14 +34,14 @@ def _rota(news: News) -> Driver:
     return python_driver("tests.system.consumer.driver.rota", news, closes=True)
 
 
-BLOCKING = Kind("rota.Consumer", _rota, {"blocking": True})
-ASYNC = Kind("rota.AsyncConsumer", _rota, {"blocking": False})
-KAFKA_PYTHON = Kind("kafka-python", partial(_python, "kafka_python"), repeats=True)
-CONFLUENT = Kind("confluent-kafka", partial(_python, "confluent"))
-JAVA = Kind("Java", partial(java_driver, "4.3"))
+BLOCKING = ConsumerKind("rota.Consumer", _rota, {"blocking": True})
+ASYNC = ConsumerKind("rota.AsyncConsumer", _rota, {"blocking": False})
+KAFKA_PYTHON = ConsumerKind("kafka-python", partial(_python, "kafka_python"), repeats=True)
+CONFLUENT = ConsumerKind("confluent-kafka", partial(_python, "confluent"))
+JAVA = ConsumerKind("Java", partial(java_driver, "4.3"))
 
 
-class Crew:
+class ClientDrivers:
     """The drivers that were started, one for each library but for those of members that are killed,
     and who listens to which member.
     """
@@ -51,14 +51,14 @@ class Crew:
         self._lock = threading.Lock()
         self._listeners: dict[str, News] = {}
 
-    def driver(self, kind: Kind) -> Driver:
+    def driver(self, kind: ConsumerKind) -> Driver:
         """The library's driver, started where it is not there yet."""
         with self._lock:
             if kind.start not in self._drivers:
                 self._drivers[kind.start] = kind.start(self._hear)
             return self._drivers[kind.start]
 
-    def doomed(self, kind: Kind) -> Driver:
+    def doomed(self, kind: ConsumerKind) -> Driver:
         """A driver for one member; the caller must end it."""
         return kind.start(self._hear)
 

@@ -36,15 +36,15 @@ from rota.engine.model.request import JoinGroup
 from rota.engine.model.response import JoinGroupResult
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from tests.support.simulation.answer import Told
+from tests.support.simulation.coordinator_checker import CoordinatorChecker
+from tests.support.simulation.response_checker import JoinedMember
 from tests.support.simulation.rule import must
-from tests.support.simulation.safety import Desk
 
 Consumed = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 
 
 @dataclass(slots=True)
-class Seen:
+class MemberHistory:
     """What a member was seen to do."""
 
     name: str
@@ -67,18 +67,18 @@ class Seen:
         return self.group_instance_id or self.name
 
 
-class Floor:
+class OwnershipChecker:
     """Watches all members of a world."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, driver: CoordinatorChecker) -> None:
+        self.driver = driver
         #: The members that live.
         self.machines: Callable[[], Iterable[MemberStateMachine]] = lambda: ()
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
 
     def handled(
         self,
-        machine: WatchedMachine,
+        machine: CheckedMember,
         before: MemberState,
         event: MemberEvent,
         commands: Sequence[MemberCommand],
@@ -87,7 +87,7 @@ class Floor:
         match event:
             case ResponseReceived(_, JoinGroupResult() as reply) if reply.code is Code.NONE:
                 if machine.generation == reply.generation:
-                    self._enter(seen, self.desk.answers.told[id(reply)])
+                    self._enter(seen, self.driver.answers.told[id(reply)])
             case ListenerReturned():
                 seen.calling = False
             case CommitRequested():
@@ -102,14 +102,14 @@ class Floor:
             rest = owned - seen.held
             must(not rest, "listeners are told first", seen.name, sorted(rest))
 
-    def _enter(self, seen: Seen, told: Told) -> None:
+    def _enter(self, seen: MemberHistory, told: JoinedMember) -> None:
         """A member's generations rise, but for one that a restart has forgotten."""
         rises = told.incarnation >= seen.incarnation or told.life > seen.life
         must(rises, "generations rise for a member", seen.name, seen.incarnation, told)
         seen.incarnation, seen.life = told.incarnation, told.life
 
     def _commanded(
-        self, machine: WatchedMachine, before: MemberState, command: MemberCommand
+        self, machine: CheckedMember, before: MemberState, command: MemberCommand
     ) -> None:
         seen = machine.seen
         match command:
@@ -122,7 +122,7 @@ class Floor:
                 if isinstance(request, JoinGroup):
                     _check_claims(machine, request)
             case SetAssignment(partitions, _):
-                self.desk.tally["assignment changed"] += 1
+                self.driver.tally["assignment changed"] += 1
             case MarkPendingRevocation(partitions):
                 rest = set(partitions) - set(machine.assignment)
                 must(not rest, "only what is owned is withheld", seen.name, rest)
@@ -130,15 +130,15 @@ class Floor:
                 must(commit_id in seen.asked, "commits end once", seen.name, command)
                 seen.asked.remove(commit_id)
                 outcome = type(error).__name__ if error else "done"
-                self.desk.tally[f"commit {outcome}"] += 1
+                self.driver.tally[f"commit {outcome}"] += 1
             case _:
                 pass
 
     def _called(
-        self, machine: WatchedMachine, call: ListenerMethod, told: set[TopicPartition]
+        self, machine: CheckedMember, call: ListenerMethod, told: set[TopicPartition]
     ) -> None:
         seen = machine.seen
-        self.desk.tally[call.value] += 1
+        self.driver.tally[call.value] += 1
         if call is not ListenerMethod.ASSIGNED:
             rest = told - seen.held
             must(not rest, "only what is owned is revoked", seen.name, call, rest)
@@ -153,7 +153,7 @@ class Floor:
         self._own(machine)
         self._check_others(machine, told)
 
-    def _own(self, machine: WatchedMachine) -> None:
+    def _own(self, machine: CheckedMember) -> None:
         """From now on these are the member's in this generation, and nobody else's ever."""
         seen = machine.seen
         for tp in machine.assignment:
@@ -162,24 +162,24 @@ class Floor:
             text = f"{tp} in generation {machine.generation}: {owner} and {seen.identity}"
             must(one, "one owner in a generation", text)
 
-    def _check_others(self, machine: WatchedMachine, added: set[TopicPartition]) -> None:
+    def _check_others(self, machine: CheckedMember, added: set[TopicPartition]) -> None:
         """Nobody who knows this generation still has what was added."""
         seen = machine.seen
         for other in self.machines():
-            assert isinstance(other, WatchedMachine)
+            assert isinstance(other, CheckedMember)
             theirs = other.seen
             if theirs.group != seen.group or theirs.identity == seen.identity:
                 continue
             both = added.intersection(other.assignment)
             if not both:
                 continue
-            self.desk.tally["one owner is behind"] += 1
+            self.driver.tally["one owner is behind"] += 1
             knows = other.generation >= 0 and theirs.incarnation == seen.incarnation
             text = f"{sorted(both)}: {seen.name} and {theirs.name}, both of {machine.generation}"
             must(not knows, "nobody else owns it", text)
 
 
-def _check_claims(machine: WatchedMachine, request: JoinGroup) -> None:
+def _check_claims(machine: CheckedMember, request: JoinGroup) -> None:
     """An eager member joins with nothing; a cooperative one says truly what it owns."""
     owned = set(machine.assignment)
     if machine.seen.protocol is RebalanceProtocol.EAGER:
@@ -189,17 +189,21 @@ def _check_claims(machine: WatchedMachine, request: JoinGroup) -> None:
         must(told == owned, "claims are true", machine.seen.name, told ^ owned)
 
 
-class WatchedMachine(MemberStateMachine):
-    """A member under the eyes of a :class:`Floor`. Its client id is its process's name."""
+class CheckedMember(MemberStateMachine):
+    """A member checked by an :class:`OwnershipChecker`. Its client id is its process's name."""
 
     def __init__(
-        self, floor: Floor, config: MemberConfig, assignors: Sequence[Assignor], consumed: Consumed
+        self,
+        checker: OwnershipChecker,
+        config: MemberConfig,
+        assignors: Sequence[Assignor],
+        consumed: Consumed,
     ) -> None:
         super().__init__(config, assignors, consumed)
-        self.seen = Seen(
+        self.seen = MemberHistory(
             config.client_id, config.group, config.group_instance_id, common_protocol(assignors)
         )
-        self._floor = floor
+        self._floor = checker
 
     def handle(self, event: MemberEvent, now_ms: int) -> list[MemberCommand]:
         before = self.state

@@ -21,7 +21,7 @@ FAILURES = (
 CLEAR = FaultRates()
 
 
-class Weather(FaultyNetwork):
+class UnreliableNetwork(FaultyNetwork):
     """As :class:`Shaky`, with more ways for an append to fail and to be slow."""
 
     def __init__(

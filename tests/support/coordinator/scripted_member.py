@@ -22,7 +22,7 @@ from rota.engine.model.request import (
 from rota.engine.model.response import GroupResponse, JoinGroupResult
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.case_run import CaseRun
 
 #: The broker's settings, and the coordinator's.
 CONFIG = GroupConfig(
@@ -47,10 +47,10 @@ def supports(*strategies: str, topics: tuple[str, ...] = ("t",)) -> tuple[JoinGr
 
 
 @dataclass(slots=True)
-class Actor:
+class ScriptedMember:
     """A member, or one who would be; it learns its id and generation from what it is answered."""
 
-    stage: Stage
+    stage: CaseRun
     name: str
     group_instance_id: str | None = None
     protocols: tuple[JoinGroupProtocol, ...] = supports("range", "roundrobin")
@@ -99,7 +99,7 @@ class Actor:
         reply = self.join()
         return self.join() if self.group_instance_id is None else reply
 
-    def sync(self, *others: Actor, **changes: Any) -> GroupResponse | None:
+    def sync(self, *others: ScriptedMember, **changes: Any) -> GroupResponse | None:
         """Sync; a leader names those whom it gives an assignment, itself included."""
         assignments = tuple((each.member_id, f"for {each.name}".encode()) for each in others)
         request = SyncGroup(

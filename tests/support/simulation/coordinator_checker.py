@@ -71,8 +71,8 @@ from rota.engine.model.response import (
     SyncGroupResult,
 )
 from rota.errors import Code
-from tests.support.simulation.answer import Answers, Live
-from tests.support.simulation.rule import Broken, must
+from tests.support.simulation.response_checker import LiveGroup, ResponseChecker
+from tests.support.simulation.rule import RuleViolation, must
 
 #: What is told of something that could not be stored.
 LATER = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
@@ -83,7 +83,7 @@ FENCING = LATER | {
     Code.INCONSISTENT_GROUP_PROTOCOL,
     Code.GROUP_ID_NOT_FOUND,
 }
-#: Answers to a heartbeat that counts.
+#: ResponseChecker to a heartbeat that counts.
 BEATEN = frozenset({Code.NONE, Code.REBALANCE_IN_PROGRESS})
 #: The state that a note says a group has come into.
 STATES = {
@@ -113,12 +113,12 @@ class InFlight:
         return isinstance(self.entries[0], OffsetCommitEntry)
 
 
-class Desk:
+class CoordinatorChecker:
     """Watches the coordinators of one journal, one after another."""
 
     def __init__(self, tally: Counter[str]) -> None:
         self.journal: Sequence[ClassicEntry] = ()
-        self.answers = Answers()
+        self.answers = ResponseChecker()
         self.stored = self.answers.stored
         self.live = self.answers.live
         #: Requests that are not answered yet.
@@ -149,7 +149,7 @@ class Desk:
 
     def handled(
         self,
-        coordinator: WatchedCoordinator,
+        coordinator: CheckedCoordinator,
         event: CoordinatorEvent,
         commands: list[CoordinatorCommand],
         now: int,
@@ -248,7 +248,7 @@ class Desk:
                 self._successor.pop(member_id, None)
                 self._heard[member_id] = self._now
             state = GroupState.STABLE if members else GroupState.EMPTY
-            self.live[name] = Live(state, saved.generation, group.incarnation)
+            self.live[name] = LiveGroup(state, saved.generation, group.incarnation)
 
     @staticmethod
     def _too_big(commands: list[CoordinatorCommand], group: str) -> bool:
@@ -286,7 +286,7 @@ class Desk:
         for token, request in same.items():
             if _may_commit(live, request) and request.member_id not in self._successor:
                 return token
-        raise Broken("commits are of the generation", f"group {live}, stored of {same}")
+        raise RuleViolation("commits are of the generation", f"group {live}, stored of {same}")
 
     def _read_journal(self) -> None:
         """Follows what was written, also by a coordinator that died over it."""
@@ -296,7 +296,7 @@ class Desk:
             if isinstance(entry, GroupMetadataTombstone):
                 self.live.pop(entry.group, None)
             elif live is None:
-                self.live[entry.group] = Live(GroupState.EMPTY, 0, 0)
+                self.live[entry.group] = LiveGroup(GroupState.EMPTY, 0, 0)
         self._read = len(self.journal)
 
     def _appended(self, ticket: int) -> None:
@@ -355,7 +355,7 @@ class Desk:
         busy = any(one.entries[0].group == note.group for one in self._in_flight.values())
         must(busy or not rest, "who is fenced is told", note, *rest)
 
-    def _compare(self, coordinator: WatchedCoordinator, now: int) -> None:
+    def _compare(self, coordinator: CheckedCoordinator, now: int) -> None:
         """What the coordinator shows is what its notes and its journal say."""
         shown = coordinator.peek(now)
         states = {name: live.state.value for name, live in self.live.items()}
@@ -402,7 +402,7 @@ class Desk:
             must(set(codes) <= FENCING, "who is fenced is told", request, codes)
 
 
-def _may_commit(live: Live | None, request: OffsetCommit) -> bool:
+def _may_commit(live: LiveGroup | None, request: OffsetCommit) -> bool:
     if request.generation < 0:
         return live is None or live.state is GroupState.EMPTY
     if live is None or request.generation != live.generation:
@@ -433,12 +433,14 @@ def _codes(reply: GroupResponse) -> list[Code]:
             return [group.code for group in reply.groups]
 
 
-class WatchedCoordinator(Coordinator):
-    """A coordinator under the eyes of a :class:`Desk`."""
+class CheckedCoordinator(Coordinator):
+    """A coordinator under the eyes of a :class:`CoordinatorChecker`."""
 
-    def __init__(self, desk: Desk, config: GroupConfig, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, driver: CoordinatorChecker, config: GroupConfig, new_id: Callable[[], str]
+    ) -> None:
         super().__init__(config, new_id)
-        self._desk = desk
+        self._desk = driver
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
         commands = super().handle(event, now)

@@ -23,7 +23,7 @@ WARNINGS = "ignore,always::ResourceWarning"
 PATIENCE = 90
 
 
-class Refused(Exception):
+class ClientError(Exception):
     """What the client library said."""
 
 
@@ -74,11 +74,11 @@ class Driver:
                 continue
             waiting = self._waiting.pop(answer["id"])
             if answer.get("error"):
-                waiting.set_exception(Refused(answer["error"]))
+                waiting.set_exception(ClientError(answer["error"]))
             else:
                 waiting.set_result(answer["ok"])
         for each in list(self._waiting.values()):
-            each.set_exception(Refused("the driver has ended"))
+            each.set_exception(ClientError("the driver has ended"))
 
     def ask(self, op: str, **fields: Any) -> Any:
         """Have something done, and wait for it."""
@@ -127,7 +127,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DriverAt:
     """A driver that talks to one address of the broker."""
 
     driver: Driver

@@ -14,7 +14,7 @@ import rota
 from rota import TopicPartition
 from rota.consumer.records import ConsumerRecord, RebalanceListener
 from tests.support.waiting import until
-from tests.system.consumer.crew import ASYNC, Kind
+from tests.system.consumer.client_drivers import ASYNC, ConsumerKind
 
 
 class OnLoop:
@@ -44,7 +44,7 @@ class OnLoop:
 
 
 @contextlib.contextmanager
-def consumer(kind: Kind, servers: str, settings: Mapping[str, object]) -> Iterator[Any]:
+def consumer(kind: ConsumerKind, servers: str, settings: Mapping[str, object]) -> Iterator[Any]:
     """A consumer of this kind, closed at the end."""
     config = {"bootstrap.servers": servers, "enable.auto.commit": False, **settings}
     made: Any = OnLoop(config) if kind is ASYNC else rota.Consumer(config)
@@ -78,7 +78,7 @@ def poll_until(own: Any, what: str, true: Callable[[], object]) -> None:
     until(what, look)
 
 
-class Diary(RebalanceListener):
+class BlockingListener(RebalanceListener):
     """Notes its calls, and may block in them."""
 
     def __init__(self, **blocks: float) -> None:

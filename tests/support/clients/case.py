@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.clients.link import Driver, Link
+from tests.support.clients.driver_process import Driver, DriverAt
 from tests.support.clients.registry import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Stage:
+class Drivers:
     """The broker and the drivers that were started; one driver for each client."""
 
     cluster: Cluster
@@ -38,9 +38,9 @@ class Stage:
         client: Client,
         servers: str | None = None,
         security: Mapping[str, str] | None = None,
-    ) -> Link:
+    ) -> DriverAt:
         """The client at an address, by default the one without security."""
-        return Link(self.driver(client), servers or self.cluster.plain, security)
+        return DriverAt(self.driver(client), servers or self.cluster.plain, security)
 
     def close(self) -> None:
         """End all drivers."""
@@ -49,29 +49,29 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClientCase:
     """One client's turn."""
 
-    stage: Stage
+    stage: Drivers
     client: Client
 
     @property
-    def own(self) -> Link:
+    def own(self) -> DriverAt:
         """The client whose turn it is."""
         return self.stage.link(self.client)
 
     @property
-    def other(self) -> Link:
+    def other(self) -> DriverAt:
         """A client of another kind."""
         other = KAFKA_PYTHON if "confluent" in self.client.name else CONFLUENT
         return self.stage.link(other)
 
     @property
-    def steady(self) -> Link:
+    def steady(self) -> DriverAt:
         """The client that sets things up and looks at them, whoever's turn it is."""
         return self.stage.link(CONFLUENT)
 
-    def secured(self, servers: str, security: Mapping[str, str]) -> Link:
+    def secured(self, servers: str, security: Mapping[str, str]) -> DriverAt:
         """The client at an address with security."""
         return self.stage.link(self.client, servers, security)
 

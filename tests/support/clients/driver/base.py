@@ -64,7 +64,7 @@ class Library(ABC):
         self.members.pop(member).leave()
 
 
-class Seen:
+class MemberState:
     """What became of a member; told by its thread, asked by others."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Member(ABC):
     """A consumer that belongs to one thread: it polls, and does what it is told in between."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = MemberState()
         self._orders: queue.Queue[tuple[Callable[[], None], Future[None]]] = queue.Queue()
         self._done = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -161,7 +161,7 @@ class Member(ABC):
         """Close the consumer."""
 
 
-class Overheard(logging.Handler):
+class LogCapture(logging.Handler):
     """Keeps the complaints in a library's log: there a user finds why it could not connect."""
 
     def __init__(self, name: str) -> None:
@@ -173,7 +173,7 @@ class Overheard(logging.Handler):
         """One more."""
         self._said.append(record.getMessage())
 
-    def __enter__(self) -> Overheard:
+    def __enter__(self) -> LogCapture:
         self._logger.addHandler(self)
         return self
 
@@ -200,7 +200,7 @@ def deadline() -> Callable[[], None]:
     return check
 
 
-class Voice:
+class JsonOutput:
     """The driver's output, a line of JSON at a time, from any thread."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class Voice:
             self._stream.write(text)
 
 
-VOICE = Voice()
+VOICE = JsonOutput()
 
 
 def run(library: Callable[[str, dict[str, str] | None], Library]) -> None:

@@ -35,7 +35,7 @@ def new_seed() -> int:
     return int(os.environ.get("ROTA_SEED") or int.from_bytes(os.urandom(4), "big"))
 
 
-class Arena:
+class CrashedBroker:
     """The broker, its clients, and the ways to hurt it."""
 
     def __init__(self, folder: Path, seed: int, *, writers: int, readers: int) -> None:
@@ -147,10 +147,10 @@ class Arena:
 
 
 @contextmanager
-def arena(seed: int, *, writers: int, readers: int, keep: bool = True) -> Iterator[Arena]:
-    """An arena in a folder that stays if something goes wrong and it is to be kept."""
+def crashed(seed: int, *, writers: int, readers: int, keep: bool = True) -> Iterator[CrashedBroker]:
+    """A broker in a folder, which is kept after a failure when the caller asks for it."""
     folder = Path(tempfile.mkdtemp(prefix=f"rota-crash-{seed}-"))
-    here = Arena(folder, seed, writers=writers, readers=readers)
+    here = CrashedBroker(folder, seed, writers=writers, readers=readers)
     try:
         with here.proxy:
             try:

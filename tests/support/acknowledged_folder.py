@@ -34,7 +34,7 @@ TIMES = (START - 1, START + 9, START + 21, START + 70_000)
 
 
 @dataclass
-class Served:
+class ServedData:
     """All that a broker gives to its clients."""
 
     #: By partition and base offset.
@@ -49,7 +49,7 @@ class Served:
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def lacks(self, promised: Served) -> bool:
+    def lacks(self, promised: ServedData) -> bool:
         """Is there less than that?"""
         return (
             self.batches != promised.batches
@@ -59,11 +59,11 @@ class Served:
 
 
 @dataclass
-class PromisedFolder:
+class AcknowledgedFolder:
     """A folder, and what was acknowledged by the broker that wrote it."""
 
     disk: FaultyDisk
-    promised: Served
+    promised: ServedData
     #: Every batch as it was before any was deleted or compacted, too.
     taken: dict[tuple[str, int], dict[int, bytes]]
     #: Every offset that was ever committed, by group, topic and partition.
@@ -73,7 +73,7 @@ class PromisedFolder:
 
     def judge(
         self, disk: FaultyDisk, path: str, *, foreign: bool = False, unsaid: bool = False
-    ) -> Served | None:
+    ) -> ServedData | None:
         """Starts a broker on a disk with this file damaged, and asks it for everything.
 
         :param foreign: the file has another's content, in which nothing is wrong by itself
@@ -97,7 +97,7 @@ class PromisedFolder:
         return served
 
     def check(
-        self, served: Served, path: str, *, foreign: bool = False, unsaid: bool = False
+        self, served: ServedData, path: str, *, foreign: bool = False, unsaid: bool = False
     ) -> None:
         """Nothing is wrong; if something is missing, that was said."""
         for partition, batches in served.batches.items():
@@ -124,7 +124,7 @@ class PromisedFolder:
             told = [line for line in served.lines if path in line or (stem and stem in line)]
             assert told, f"something is missing, and nothing said: {served.lines}"
 
-    def _retry(self, node: InMemoryNode, served: Served) -> None:
+    def _retry(self, node: InMemoryNode, served: ServedData) -> None:
         """A producer that was not answered sends its last batch again: it is there once."""
         peer = node.connect()
         for number, (batch, offset) in self.last.items():
@@ -134,9 +134,9 @@ class PromisedFolder:
             assert answer.error_code or answer.base_offset == offset, "taken twice"
 
 
-def read_all(node: InMemoryNode) -> Served:
+def read_all(node: InMemoryNode) -> ServedData:
     """Asks for everything."""
-    served = Served(lines=node.log_lines)
+    served = ServedData(lines=node.log_lines)
     peer = node.connect()
     for topic, number in PARTITIONS:
         log = node.topics.get_log(topic, number)
@@ -180,18 +180,18 @@ def offset_for(
 
 
 @cache
-def stopped() -> PromisedFolder:
+def stopped() -> AcknowledgedFolder:
     """After a stop in good order."""
     return _written(clean=True)
 
 
 @cache
-def killed() -> PromisedFolder:
+def killed() -> AcknowledgedFolder:
     """After a kill -9."""
     return _written(clean=False)
 
 
-def _written(*, clean: bool) -> PromisedFolder:
+def _written(*, clean: bool) -> AcknowledgedFolder:
     node = InMemoryNode(config=CONFIG)
     create = node.topics.create
     create("log", 2, SMALL, START)
@@ -231,7 +231,7 @@ def _written(*, clean: bool) -> PromisedFolder:
     if clean:
         node.topics.close(node.now)
     taken = {each: {**before[each], **promised.batches[each]} for each in PARTITIONS}
-    return PromisedFolder(node.disk.kill(), promised, taken, history, last)
+    return AcknowledgedFolder(node.disk.kill(), promised, taken, history, last)
 
 
 def produced(peer: ClientConnection, topic: str, number: int, batch: bytes) -> int:

@@ -39,7 +39,7 @@ class Side(Interface):
         """The topic is gone from the cluster."""
 
 
-class Stage:
+class CaseRun:
     """The case's group on one side; what the other side did is what this one may wait for."""
 
     def __init__(self, side: Side, group: str, expected: tuple[Step, ...] = ()) -> None:

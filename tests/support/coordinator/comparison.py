@@ -12,26 +12,26 @@ from typing import Generic, TypeVar
 
 from rota.engine.model.journal_entry import ClassicEntry, GroupMetadataEntry, OffsetCommitEntry
 from rota.engine.model.request import OffsetFetch
-from tests.support.coordinator.actor import CONFIG
+from tests.support.coordinator.case_run import CaseRun, Side
 from tests.support.coordinator.connection import Connection, journal_end, read_journal
 from tests.support.coordinator.difference import as_kafka_does
-from tests.support.coordinator.live import Live
+from tests.support.coordinator.live_side import LiveSide
 from tests.support.coordinator.node import CoordinatorSide
-from tests.support.coordinator.stage import Side, Stage
+from tests.support.coordinator.scripted_member import CONFIG
 from tests.support.coordinator.transcript import Step, Transcript, difference
 
-Case = Callable[[Stage], object]
+Case = Callable[[CaseRun], object]
 Name = TypeVar("Name")
 #: How many run side by side. Cases spend their time waiting for the broker's timers; those that
 #: differ are played again with fewer beside them, and then again, since other work on the machine
 #: may be in the way of a single one, too. What really differs does so every time. Every difference
-#: of an earlier play stays in the verdict, and tests tell it.
+#: of an earlier run stays in the result, and tests print it.
 AT_ONCE = (48, 8, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    """A play that differed, after which the case was played again."""
+class RepeatedCase:
+    """A run that differed, after which the case was run again."""
 
     #: How many cases were played side by side.
     at_once: int
@@ -39,16 +39,16 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaseResult:
     """What came of a case: the rules that explain a difference, and one that none explains."""
 
     rules: frozenset[str] = frozenset()
     difference: str | None = None
     #: Earlier plays of the same case, oldest first.
-    repeats: tuple[Repeat, ...] = ()
+    repeats: tuple[RepeatedCase, ...] = ()
 
 
-def told_repeats(verdicts: Mapping[str, Verdict]) -> str:
+def format_repeats(verdicts: Mapping[str, CaseResult]) -> str:
     """Which cases were played more than once, and each difference seen; empty if none was."""
     told = [
         f"{name}, with {each.at_once} at once: {each.difference}"
@@ -58,9 +58,9 @@ def told_repeats(verdicts: Mapping[str, Verdict]) -> str:
     return "\n\n".join([f"{len(told)} plays differed and were repeated", *told]) if told else ""
 
 
-def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
+def run_case(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> CaseRun:
     """The stage after the case's last step, which shows what offsets the group has."""
-    stage = Stage(side, f"group-{uuid.uuid4()}", expected)
+    stage = CaseRun(side, f"group-{uuid.uuid4()}", expected)
     case(stage)
     stage.send("admin", OffsetFetch(group=stage.group))
     return stage
@@ -70,10 +70,10 @@ def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
 def before_rota(case: Case) -> Transcript:
     """The case before Rota's coordinator."""
     node = CoordinatorSide(CONFIG)
-    return transcript(play(case, node), node.journal)
+    return transcript(run_case(case, node), node.journal)
 
 
-def transcript(stage: Stage, journal: Iterable[ClassicEntry]) -> Transcript:
+def transcript(stage: CaseRun, journal: Iterable[ClassicEntry]) -> Transcript:
     """What the case left behind."""
     return Transcript(tuple(stage.steps), stage.names.of(tuple(map(timeless, journal))))
 
@@ -97,26 +97,26 @@ class Comparison(Generic[Name]):
         self._cases = cases
         self._expected: dict[Name, Transcript] = {}
         self._at_once: dict[Name, int] = {}
-        self.verdicts: dict[Name, Verdict] = {}
+        self.verdicts: dict[Name, CaseResult] = {}
         for name, case in cases.items():
             try:
                 expected, rules = as_kafka_does(before_rota(case))
             except Exception as error:  # noqa: BLE001 the other cases shall be judged too
-                self.verdicts[name] = Verdict(difference=f"Rota fails: {error!r}")
+                self.verdicts[name] = CaseResult(difference=f"Rota fails: {error!r}")
             else:
                 self._expected[name] = expected
-                self.verdicts[name] = Verdict(rules)
+                self.verdicts[name] = CaseResult(rules)
 
     def _judge(self, name: Name, found: str | None, at_once: int) -> None:
-        """Put down what this play showed; what an earlier one showed is kept."""
+        """Add the result of this run; the results of earlier runs are kept."""
         before = self.verdicts[name]
         repeats = before.repeats
         if before.difference is not None:
-            repeats += (Repeat(self._at_once[name], before.difference),)
+            repeats += (RepeatedCase(self._at_once[name], before.difference),)
         self._at_once[name] = at_once
         self.verdicts[name] = replace(before, difference=found, repeats=repeats)
 
-    def play(
+    def run(
         self, names: Iterable[Name], at_once: int, restart: Callable[[], None] | None = None
     ) -> None:
         """Play these cases before Kafka, and judge them."""
@@ -141,11 +141,11 @@ class Comparison(Generic[Name]):
 
     def _before_kafka(
         self, name: Name, restart: Callable[[], None] | None
-    ) -> tuple[Stage, int] | OSError:
+    ) -> tuple[CaseRun, int] | OSError:
         """What came of a case; an error where the broker gave no answer in time."""
         try:
-            with Live(self._port, restart) as live:
-                stage = play(self._cases[name], live, self._expected[name].steps)
+            with LiveSide(self._port, restart) as live:
+                stage = run_case(self._cases[name], live, self._expected[name].steps)
                 return stage, live.journal_end()
         except OSError as error:
             return error
@@ -155,15 +155,15 @@ class Comparison(Generic[Name]):
         return [name for name, each in self.verdicts.items() if each.difference is not None]
 
 
-def judge(port: int, cases: Mapping[Name, Case]) -> dict[Name, Verdict]:
+def judge(port: int, cases: Mapping[Name, Case]) -> dict[Name, CaseResult]:
     """Many cases at once.
 
     Those that differ are played again, at last one by one: where only the machine was too slow
     for the broker's timers, the difference does not come again.
     """
     comparison = Comparison(port, cases)
-    comparison.play(cases, AT_ONCE[0])
+    comparison.run(cases, AT_ONCE[0])
     for at_once in AT_ONCE[1:]:
         if again := comparison.differing():
-            comparison.play(again, at_once)
+            comparison.run(again, at_once)
     return comparison.verdicts

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from rota.engine.model.request import GroupRequest
 from rota.engine.model.response import GroupResponse
 from tests.support.coordinator import connection, wire
+from tests.support.coordinator.case_run import QUIET
 from tests.support.coordinator.connection import AGAIN, Connection
-from tests.support.coordinator.stage import QUIET
 
 #: How long to wait for what the other side has done by now.
 #:
@@ -18,7 +18,7 @@ from tests.support.coordinator.stage import QUIET
 PATIENCE = 0.4
 
 
-class Live:
+class LiveSide:
     """A broker, for one case. What the other side answered is waited for; else only listened."""
 
     def __init__(self, port: int, restart: Callable[[], None] | None = None) -> None:
@@ -28,7 +28,7 @@ class Live:
         self._idle: dict[str, list[Connection]] = {}
         self._busy: dict[str, tuple[str, Connection, GroupRequest]] = {}
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveSide:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,23 +15,23 @@ from contextlib import contextmanager
 import pytest
 
 from rota import TopicPartition
-from tests.system.consumer.crew import ASYNC, BLOCKING, Kind
-from tests.system.consumer.group import Group, Member, Scene
+from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ConsumerKind
+from tests.system.consumer.group import Group, GroupCase, Member
 from tests.system.crash import history as crash
-from tests.system.crash.arena import new_seed
+from tests.system.crash.crashed_broker import new_seed
 from tests.system.crash.load import Writer, read_all
 
 PARTITIONS = 4
 SHORT = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 300, "request.timeout.ms": 5_000}
 
 
-class Ordeal:
+class FaultyGroup:
     """The group, its writers, and the ways to hurt them. All that is chosen comes of a seed."""
 
-    def __init__(self, scene: Scene, seed: int) -> None:
+    def __init__(self, case: GroupCase, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.cluster = scene.cluster
-        self.group = Group(scene, partitions=PARTITIONS)
+        self.cluster = case.cluster
+        self.group = Group(case, partitions=PARTITIONS)
         self.log = crash.History()
         (self._topic,) = self.group.topics
         self.writers = [
@@ -39,7 +39,7 @@ class Ordeal:
                 number,
                 seed,
                 self.log,
-                servers=scene.servers,
+                servers=case.servers,
                 partitions=PARTITIONS,
                 topic=self._topic,
             )
@@ -55,7 +55,7 @@ class Ordeal:
         self.group.settle()
         self.wait_for_progress()
 
-    def _member(self, kind: Kind) -> Member:
+    def _member(self, kind: ConsumerKind) -> Member:
         return self.group.join(kind, "cooperative-sticky", own_process=True, settings=SHORT)
 
     def kill_broker(self) -> None:
@@ -111,7 +111,7 @@ class Ordeal:
         for writer in self.writers:
             writer.join(90)
             assert not writer.is_alive(), f"{writer.name} does not end"
-        servers = self.group.scene.servers
+        servers = self.group.client_case.servers
         final = read_all(servers, PARTITIONS, self._topic)
         failures = [each for writer in self.writers for each in writer.failures]
         problems = [*failures, *self.log.problems(final)]
@@ -126,10 +126,10 @@ class Ordeal:
 
 
 @contextmanager
-def ordeal(scene: Scene) -> Iterator[Ordeal]:
-    """An ordeal that tells its seed if it fails."""
+def faulty_group(case: GroupCase) -> Iterator[FaultyGroup]:
+    """A group with random faults; a failure prints the seed."""
     seed = new_seed()
-    made = Ordeal(scene, seed)
+    made = FaultyGroup(case, seed)
     try:
         made.begin()
         yield made
@@ -143,9 +143,9 @@ def ordeal(scene: Scene) -> Iterator[Ordeal]:
         made.group.abandon()
 
 
-def suffer(scene: Scene, rounds: int) -> None:
+def suffer(case: GroupCase, rounds: int) -> None:
     """Each of the ways once in each round, in any order."""
-    with ordeal(scene) as here:
+    with faulty_group(case) as here:
         for _ in range(rounds):
             ways = [
                 here.kill_broker,
@@ -160,10 +160,10 @@ def suffer(scene: Scene, rounds: int) -> None:
                 here.wait_for_progress()
 
 
-def test_one_history_whatever_happens(scene: Scene) -> None:
-    suffer(scene, 1)
+def test_one_history_whatever_happens(case: GroupCase) -> None:
+    suffer(case, 1)
 
 
 @pytest.mark.nightly
-def test_one_history_whatever_happens_for_long(scene: Scene) -> None:
-    suffer(scene, 40)
+def test_one_history_whatever_happens_for_long(case: GroupCase) -> None:
+    suffer(case, 40)

@@ -35,7 +35,7 @@ from tests.support.simulation.stored import Stored
 
 
 @dataclass(slots=True)
-class Live:
+class LiveGroup:
     """A group as its notes tell of it."""
 
     state: GroupState
@@ -43,7 +43,7 @@ class Live:
     incarnation: int
 
 
-class Told(NamedTuple):
+class JoinedMember(NamedTuple):
     """An answer to a join."""
 
     reply: JoinGroupResult
@@ -52,16 +52,16 @@ class Told(NamedTuple):
     life: int
 
 
-class Answers:
+class ResponseChecker:
     """Checks answers of success against the journal and the notes."""
 
     def __init__(self) -> None:
         self.stored = Stored()
-        self.live: dict[str, Live] = {}
+        self.live: dict[str, LiveGroup] = {}
         #: How many coordinators there have been.
         self.lives = 0
         #: What each successful answer to a join told of, by the answer's id.
-        self.told: dict[int, Told] = {}
+        self.told: dict[int, JoinedMember] = {}
 
     def check(self, request: GroupRequest, reply: GroupResponse, *, written: bool) -> None:
         """Whatever is told of as done is in the journal.
@@ -100,7 +100,7 @@ class Answers:
         live, known = self.live[request.group], self.stored.groups.get(request.group)
         must(known is not None, "no success before the journal", request)
         assert known is not None
-        self.told[id(reply)] = Told(reply, live.incarnation, self.lives)
+        self.told[id(reply)] = JoinedMember(reply, live.incarnation, self.lives)
         must(reply.generation == live.generation, "joins tell the generation", live, reply)
         must(
             live.state in (GroupState.COMPLETING, GroupState.STABLE),

@@ -14,7 +14,7 @@ from rota.engine.model.journal_entry import GroupMetadataEntry, OffsetCommitEntr
 from rota.engine.model.request import JoinGroup, OffsetCommit, SyncGroup
 from rota.engine.model.response import JoinGroupResult, OffsetCommitResult
 from rota.engine.simulator.trace import TraceRecord
-from tests.support.simulation.director import Director
+from tests.support.simulation.action_runner import ActionRunner
 from tests.support.simulation.liveness import (
     CALM,
     check_settled,
@@ -24,10 +24,10 @@ from tests.support.simulation.liveness import (
     watch_for_outcasts,
 )
 from tests.support.simulation.plan import Plan, drawn
-from tests.support.simulation.rule import Broken, must
-from tests.support.simulation.worlds import Arena, watched
+from tests.support.simulation.rule import RuleViolation, must
+from tests.support.simulation.worlds import CheckedWorld, watched
 
-Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], Arena]
+Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], CheckedWorld]
 WIDTH = 170
 #: How many of the last things that happened a failure tells.
 TOLD = 60
@@ -41,12 +41,12 @@ class Failure(AssertionError):
         super().__init__(
             f"seed {plan.seed} (trouble with {plan.kind.value}) breaks the rule: {error}\n"
             f"{last}\n"
-            f"play it again: ROTA_SEED={plan.seed} python -m pytest tests/pure/simulation -k seed"
+            f"run it again: ROTA_SEED={plan.seed} python -m pytest tests/pure/simulation -k seed"
         )
         self.rule = rule
 
 
-def play(seed: int, watched: Watched = watched) -> Counter[str]:
+def run_seed(seed: int, watched: Watched = watched) -> Counter[str]:
     """Plays a seed; counts what happened in it.
 
     :param watched: makes the world
@@ -56,12 +56,12 @@ def play(seed: int, watched: Watched = watched) -> Counter[str]:
     tally: Counter[str] = Counter()
     with ExitStack() as stack:
         count_moves(tally, stack)
-        arena = watched(plan, tally, stack)
+        checked_world = watched(plan, tally, stack)
         try:
-            _play(arena)
+            _play(checked_world)
         except Exception as error:
-            rule = error.rule if isinstance(error, Broken) else type(error).__name__
-            trace = tail(arena.trace)
+            rule = error.rule if isinstance(error, RuleViolation) else type(error).__name__
+            trace = tail(checked_world.trace)
             raise Failure(plan, rule, error, trace) from error
     return tally
 
@@ -70,49 +70,53 @@ def fingerprint(seed: int) -> str:
     """Of everything that happens in a world, in its order."""
     digest = hashlib.sha256()
     with ExitStack() as stack:
-        arena = watched(drawn(seed), Counter(), stack)
-        _play(arena)
-        for record in arena.trace:
+        checked_world = watched(drawn(seed), Counter(), stack)
+        _play(checked_world)
+        for record in checked_world.trace:
             digest.update(f"{record}\n".encode())
     return digest.hexdigest()
 
 
-def _play(arena: Arena) -> None:
-    watch_for_outcasts(arena)
-    Director(arena).rehearse()
-    run(arena, arena.plan.horizon)
-    settle(arena)
-    check_settled(arena)
-    if nudge(arena):
-        arena.tally["static member came back"] += 1
-        settle(arena)
-        must(not arena.desk.returned, "members get stable", *arena.desk.returned)
-        check_settled(arena)
-    settled = dict(arena.desk.generations)
-    run(arena, arena.now + CALM)
-    check_settled(arena)
-    must(settled == dict(arena.desk.generations), "no rebalance without a reason", settled)
-    total = arena.desk.generations.total()
-    most = most_generations(arena)
+def _play(checked_world: CheckedWorld) -> None:
+    watch_for_outcasts(checked_world)
+    ActionRunner(checked_world).rehearse()
+    run(checked_world, checked_world.plan.horizon)
+    settle(checked_world)
+    check_settled(checked_world)
+    if nudge(checked_world):
+        checked_world.tally["static member came back"] += 1
+        settle(checked_world)
+        must(
+            not checked_world.driver.returned, "members get stable", *checked_world.driver.returned
+        )
+        check_settled(checked_world)
+    settled = dict(checked_world.driver.generations)
+    run(checked_world, checked_world.now + CALM)
+    check_settled(checked_world)
+    must(
+        settled == dict(checked_world.driver.generations), "no rebalance without a reason", settled
+    )
+    total = checked_world.driver.generations.total()
+    most = most_generations(checked_world)
     must(total <= most, "generations are bounded by events", total, "of at most", most)
-    arena.tally["generations"] += total
+    checked_world.tally["generations"] += total
 
 
-def settle(arena: Arena) -> None:
+def settle(checked_world: CheckedWorld) -> None:
     """As long as it may take; an application that has enough even now begins it anew."""
-    until = arena.now + settling_time(arena)
-    while arena.now < until:
-        run(arena, until)
-        arena.catch_up()
-        until = max(until, arena.last_exit + settling_time(arena))
+    until = checked_world.now + settling_time(checked_world)
+    while checked_world.now < until:
+        run(checked_world, until)
+        checked_world.catch_up()
+        until = max(until, checked_world.last_exit + settling_time(checked_world))
 
 
-def run(arena: Arena, until: int) -> None:
+def run(checked_world: CheckedWorld, until: int) -> None:
     """Step by step; the checks run inside the machines that each step wakes."""
-    arena.schedule(until, lambda: None)
-    while arena.now < until:
-        arena.step()
-        arena.tally["steps"] += 1
+    checked_world.schedule(until, lambda: None)
+    while checked_world.now < until:
+        checked_world.step()
+        checked_world.tally["steps"] += 1
 
 
 def count_moves(tally: Counter[str], stack: ExitStack) -> None:
