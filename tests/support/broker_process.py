@@ -35,10 +35,10 @@ class BrokerProcess:
 
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Waits until it listens."""
-        until("it listens", self._listens, self.said, seconds=seconds)
+        until("it listens", self._listens, self.log_tail, seconds=seconds)
 
     def _listens(self) -> bool:
-        assert self._started.is_running, f"it has ended: {self.said()}"
+        assert self._started.is_running, f"it has ended: {self.log_tail()}"
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
@@ -65,7 +65,7 @@ class BrokerProcess:
         if self._running is not None:
             self._running.kill()
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """The last of its words."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
 

@@ -134,7 +134,7 @@ class Application:
 
     def subscribe(self) -> Self:
         self.driver.handle_event(Subscribed(tuple(self.topics)))
-        self.attend()
+        self.handle_inbox()
         return self
 
     def poll(self, until: Callable[[], bool], timeout: float = PATIENCE) -> None:
@@ -148,7 +148,7 @@ class Application:
         end = time.monotonic() + timeout
         while True:
             self.bell.clear()
-            self.attend()
+            self.handle_inbox()
             if until():
                 return
             assert time.monotonic() < end, f"not in time: {self.state}, {self.log[-5:]}"
@@ -182,7 +182,7 @@ class Application:
         self.wait(lambda: self.is_finished)
         self.driver.stop()
 
-    def attend(self) -> None:
+    def handle_inbox(self) -> None:
         """Does what is in the inbox."""
         while self.driver.inbox:
             command = self.driver.inbox.popleft()

@@ -69,7 +69,7 @@ class LagHistory:
             )
         return table(LAG, rows)
 
-    def told(self) -> list[dict[str, Any]]:
+    def intervals(self) -> list[dict[str, Any]]:
         """The stretches, by group, partition and time."""
         found = find_lag_intervals(
             self.lag(),

@@ -115,7 +115,7 @@ def add_members(
 
 
 @contextmanager
-def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
+def start_join(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     """One more joins; those who sit do not hear of it, and so the group waits for them."""
     who = LiveMember(name=name, group_instance_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:

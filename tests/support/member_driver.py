@@ -158,21 +158,21 @@ class Driver:
         self.now = end
         return commands
 
-    def under_way(self, kind: type[R]) -> list[tuple[int, R]]:
+    def in_flight(self, kind: type[R]) -> list[tuple[int, R]]:
         return [(n, request) for n, request in self.open.items() if isinstance(request, kind)]
 
     def sent(self, kind: type[R]) -> R:
         """The last request of this kind under way."""
-        return self.under_way(kind)[-1][1]
+        return self.in_flight(kind)[-1][1]
 
     def answer(self, kind: type[GroupRequest], reply: GroupResponse) -> list[MemberCommand]:
         """Answers the last request of this kind."""
-        number, _ = self.under_way(kind)[-1]
+        number, _ = self.in_flight(kind)[-1]
         del self.open[number]
         return self.give(ResponseReceived(number, reply))
 
     def fail(self, kind: type[GroupRequest]) -> list[MemberCommand]:
-        number, _ = self.under_way(kind)[-1]
+        number, _ = self.in_flight(kind)[-1]
         del self.open[number]
         return self.give(RequestFailed(number))
 
@@ -261,7 +261,7 @@ class Driver:
     def answer_commit(
         self, code: Code = Code.NONE, number: int | None = None
     ) -> list[MemberCommand]:
-        found = dict(self.under_way(OffsetCommit))
+        found = dict(self.in_flight(OffsetCommit))
         number = max(found) if number is None else number
         del self.open[number]
         codes = dict.fromkeys(found[number].offsets, code)

@@ -298,7 +298,7 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
         assert peak < 24 * MIB
 
 
-def under_way(server: EchoServerThread) -> tuple[int, int]:
+def in_flight(server: EchoServerThread) -> tuple[int, int]:
     """Bytes that are counted for requests, and connections that are looked after."""
     return server.run(
         lambda one: (one.request_memory.reserved_bytes, len(one.request_memory._partial_requests))
@@ -329,7 +329,7 @@ def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
         tracemalloc.stop()
         assert peak < 100 * MIB  # with the answers; 144 in requests alone without a limit
         assert any("bytes of a request came in" in line for line in server.lines)
-        assert under_way(server) == (0, 0)
+        assert in_flight(server) == (0, 0)
         for client in (*stalled, *honest):
             client.close()
 
@@ -350,7 +350,7 @@ def test_all_requests_get_done_however_little_room_there_is(
             answers = list(pool.map(ask, bodies))
         assert answers == [len(body) + len(body[:1_000]) for body in bodies]
         assert is_told(server, len(bodies), ConnectionClosed)
-        assert under_way(server) == (0, 0)
+        assert in_flight(server) == (0, 0)
         assert server.lines == []
 
 

@@ -18,7 +18,7 @@ from tests.support.live_group import (
     add_members,
     billing,
     commit,
-    knocking,
+    start_join,
     waiting_broker,
 )
 
@@ -219,7 +219,7 @@ def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups:
 
 def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> None:
     add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0, 1]})])
-    with knocking(broker, "billing", "b"):
+    with start_join(broker, "billing", "b"):
         code, out, _ = groups("describe", "billing")
     assert code == 0
     assert out.startswith("billing: PreparingRebalance, 2 members")

@@ -68,7 +68,7 @@ class Chaos:
         for _ in range(steps):
             with contextlib.suppress(InputError):  # there is no such group or client just now
                 self.random.choice(self.happenings())()
-            self.attend()
+            self.handle_inbox()
             time.sleep(self.random.choice((0, 0.002, 0.02)))
 
     def happenings(self) -> list[Callable[[], object]]:
@@ -101,9 +101,9 @@ class Chaos:
         if members:
             self.broker.expire(self.random.choice(members).id)
 
-    def attend(self) -> None:
+    def handle_inbox(self) -> None:
         for app in self.apps:
-            app.attend()
+            app.handle_inbox()
             with app.driver.lock:
                 app.driver.machine.check_invariants()
 
@@ -118,7 +118,7 @@ class Chaos:
             ]
             for app in self.apps:
                 self.poll(app)
-            self.attend()
+            self.handle_inbox()
             time.sleep(0.01)
         for app in self.apps:
             app.close()

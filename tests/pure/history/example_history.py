@@ -67,29 +67,29 @@ class HistoryBuilder:
     """A group under range, told second by second."""
 
     partitions: Mapping[str, int] = field(default_factory=lambda: {"t": 12})
-    told: list[Generation] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, second: int, *names: str) -> HistoryBuilder:
         """These are in the group now."""
-        number = len(self.told) + 1
-        self.told.append(
+        number = len(self.generations) + 1
+        self.generations.append(
             generation(number, self._members(names), at=START + 1_000 * second, offset=number)
         )
         return self
 
     def replaced(self, second: int, *names: str) -> HistoryBuilder:
         """A static member is back: the same generation with another id."""
-        last = self.told[-1]
+        last = self.generations[-1]
         held = {one.group_instance_id: one.assigned for one in last.members}
         members = [member(name, held[name.partition("!")[0]], **self.fields) for name in names]
         number = last.generation
-        self.told.append(
+        self.generations.append(
             generation(
                 number,
                 members,
                 at=START + 1_000 * second,
-                offset=len(self.told) + 1,
+                offset=len(self.generations) + 1,
                 mark=GenerationMark.REPLACED,
             )
         )
@@ -111,7 +111,7 @@ class HistoryBuilder:
 
     @property
     def steps(self) -> list[Rebalance]:
-        return find_rebalances(self.told)
+        return find_rebalances(self.generations)
 
 
 def journal(simulation: Simulation) -> list[Generation]:

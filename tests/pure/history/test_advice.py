@@ -17,9 +17,9 @@ def advised(
     history_builder: HistoryBuilder, rollouts: dict[tuple[int, int], str] | None = None
 ) -> Advice:
     return advise_group(
-        history_builder.told,
+        history_builder.generations,
         history_builder.steps,
-        evaluate_policies(history_builder.told, history_builder.steps),
+        evaluate_policies(history_builder.generations, history_builder.steps),
         None,
         rollouts,
     )
@@ -60,7 +60,7 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
 def mixed(*names: str | None) -> HistoryBuilder:
     """The same deploy, of members that run these libraries in turn."""
     history_builder = deployed()
-    history_builder.told = [
+    history_builder.generations = [
         replace(
             one,
             members=tuple(
@@ -68,7 +68,7 @@ def mixed(*names: str | None) -> HistoryBuilder:
                 for each in one.members
             ),
         )
-        for one in history_builder.told
+        for one in history_builder.generations
     ]
     return history_builder
 
@@ -86,7 +86,7 @@ def test_each_library_is_told_its_own_settings() -> None:
 def rewritten(before: str | None, after: str | None) -> HistoryBuilder:
     """The same deploy, of processes that run another library than those they replace."""
     history_builder = deployed()
-    history_builder.told = [
+    history_builder.generations = [
         replace(
             one,
             members=tuple(
@@ -94,7 +94,7 @@ def rewritten(before: str | None, after: str | None) -> HistoryBuilder:
                 for each in one.members
             ),
         )
-        for one in history_builder.told
+        for one in history_builder.generations
     ]
     return history_builder
 
@@ -111,7 +111,7 @@ def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
 
 def test_the_last_members_count_where_all_have_left() -> None:
     history_builder = rewritten(client_settings.KAFKAJS, client_settings.JAVA).at(2_000)
-    assert not history_builder.told[-1].members
+    assert not history_builder.generations[-1].members
     found = advised(history_builder)
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
 
@@ -140,7 +140,9 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
     # everything stopped; six moved, four had to
     assert advised(history_builder).damage == 12 + 2
     rows = [
-        row for row in evaluate_policies(history_builder.told, history_builder.steps) if row.actual
+        row
+        for row in evaluate_policies(history_builder.generations, history_builder.steps)
+        if row.actual
     ]
     assert sum_by_policy(rows)["range"].needless == 2
 
@@ -252,9 +254,9 @@ def test_slow_polls_of_many_libraries() -> None:
     )
     causes = {(0, 2): RebalanceCause.SLOW_POLL}
     found = advise_group(
-        history_builder.told,
+        history_builder.generations,
         history_builder.steps,
-        evaluate_policies(history_builder.told, history_builder.steps, causes),
+        evaluate_policies(history_builder.generations, history_builder.steps, causes),
         causes,
     )
     assert found.steps[0] == (

@@ -55,7 +55,7 @@ def under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[
             None if row.until is None else (row.until - START) // 1_000,
         )
         for row in list_advised_ownership(
-            history_builder.told, history_builder.steps, advice(policy)
+            history_builder.generations, history_builder.steps, advice(policy)
         )
         if row.partition == partition
     ]
@@ -120,7 +120,9 @@ def test_an_empty_group_owns_nothing() -> None:
 def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b")
     assert (
-        list_advised_ownership(history_builder.told, history_builder.steps, advice("sticky", KEEP))
+        list_advised_ownership(
+            history_builder.generations, history_builder.steps, advice("sticky", KEEP)
+        )
         == []
     )
 

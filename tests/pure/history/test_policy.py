@@ -126,7 +126,9 @@ def test_a_session_timeout_long_enough_for_the_restarts(
     away: int, sessions: tuple[int, ...]
 ) -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
-    found = find_restarts(list_membership_events(history_builder.told, history_builder.steps), {})
+    found = find_restarts(
+        list_membership_events(history_builder.generations, history_builder.steps), {}
+    )
     assert suggest_session_timeouts(history_builder.steps, found) == sessions
 
 

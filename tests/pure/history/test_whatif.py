@@ -60,7 +60,7 @@ def under(
 ) -> list[tuple[int, int, bool, int, int]]:
     """Generation, second, whether it happens, moved, stopped."""
     known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
-    rows = HistoryReplay(history_builder.told, history_builder.steps, known).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.steps, known).rows_under(
         [parse_policy(policy)]
     )
     return [
@@ -341,7 +341,7 @@ def test_without_static_ids_a_return_is_two_rebalances() -> None:
     ]
     rows = [
         row
-        for row in evaluate_policies(history_builder.told, history_builder.steps)
+        for row in evaluate_policies(history_builder.generations, history_builder.steps)
         if row.policy == "range"
     ]
     assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
@@ -354,7 +354,7 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
         .replaced(50, "s!a#2", "r!b")
         .replaced(50, "s!a#2", "r!b#2")
     )
-    rows = HistoryReplay(history_builder.told, history_builder.steps).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
         [parse_policy("range")]
     )
     assert len({row.at for row in rows}) == len(rows) == 5
@@ -380,10 +380,10 @@ def test_each_policy_is_carried_forward_from_its_own_result() -> None:
 
 
 def test_a_group_made_anew_begins_anew() -> None:
-    first = HistoryBuilder().at(0, "a", "b").told
+    first = HistoryBuilder().at(0, "a", "b").generations
     again: list[Generation] = [
         replace(one, life=1, offset=one.offset + 10)
-        for one in HistoryBuilder().at(100, "a", "b").told
+        for one in HistoryBuilder().at(100, "a", "b").generations
     ]
     told = [*first, *again]
     rows = HistoryReplay(told, find_rebalances(told)).rows_under(
@@ -396,7 +396,7 @@ def test_added_partitions_are_seen() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b")
     history_builder.partitions = {"t": 16}
     history_builder.at(10, "a", "b")
-    rows = HistoryReplay(history_builder.told, history_builder.steps).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
         [parse_policy("range"), parse_policy("KIP-848 uniform")]
     )
     assert [(row.happens, row.moved) for row in rows] == [

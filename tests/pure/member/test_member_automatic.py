@@ -33,7 +33,7 @@ def automatic(strategies: str = "range") -> Driver:
 def test_the_interval_ends_and_the_next_poll_commits() -> None:
     member = automatic()
     member.pass_time(5_000, alive=True)
-    assert not member.under_way(OffsetCommit), "only the application's own poll does it"
+    assert not member.in_flight(OffsetCommit), "only the application's own poll does it"
     member.poll()
     assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=1)
     assert not any(
@@ -54,7 +54,7 @@ def test_nothing_handed_out_is_nothing_committed() -> None:
     member.consumed = {}
     member.poll()
     member.pass_time(5_000, alive=True)
-    assert not member.under_way(OffsetCommit)
+    assert not member.in_flight(OffsetCommit)
 
 
 def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
@@ -84,7 +84,7 @@ def test_an_eager_revocation_comes_after_the_commit() -> None:
     assert member.sent(OffsetCommit).generation == 1
     member.answer_commit()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_a_commit_before_a_revocation_is_tried_again() -> None:
@@ -116,7 +116,7 @@ def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> N
     commands = member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)
     assert any("no such partition any more" in note.text for note in of(MemberNote, commands))
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
@@ -125,7 +125,7 @@ def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
     member.poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_the_answer_outside_a_poll_waits_for_one() -> None:

@@ -97,7 +97,7 @@ def test_with_time_it_tries_the_commit_again_but_not_for_ever() -> None:
     member.give(CloseRequested(member.now + 500))
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.pass_time(100)
-    assert member.under_way(OffsetCommit)
+    assert member.in_flight(OffsetCommit)
     commands = member.pass_time(400)
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
     assert FinishClose() in commands
@@ -116,7 +116,7 @@ def test_a_commit_that_fails_for_good_is_noted() -> None:
     member.give(CloseRequested())
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
     assert any("commit" in note.text for note in of(MemberNote, commands))
-    assert member.under_way(LeaveGroup)
+    assert member.in_flight(LeaveGroup)
 
 
 def test_callbacks_run_before_the_end() -> None:
@@ -217,7 +217,7 @@ def test_a_first_join_has_no_id_to_leave_with() -> None:
     member.poll()
     member.found()
     assert FinishClose() in member.give(CloseRequested())
-    assert not member.under_way(LeaveGroup)
+    assert not member.in_flight(LeaveGroup)
 
 
 @pytest.mark.parametrize("waits", [None, 1_000])
@@ -256,8 +256,8 @@ def test_a_listener_at_work_returns_first() -> None:
     member.answers_listener = True
     member.give(ListenerReturned(member.calls.pop().call_id))
     assert member.heard() == [(ListenerMethod.ASSIGNED, ()), (ListenerMethod.REVOKED, tp("t0-0"))]
-    assert member.under_way(LeaveGroup)
-    assert not member.under_way(JoinGroup)
+    assert member.in_flight(LeaveGroup)
+    assert not member.in_flight(JoinGroup)
 
 
 def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
@@ -270,7 +270,7 @@ def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
     member.answer_commit()
     member.answer_commit()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     assert FinishClose() in member.answer(LeaveGroup, LeaveGroupResult())
 
 

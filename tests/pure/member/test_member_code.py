@@ -416,7 +416,7 @@ def test_a_heartbeat_that_was_refused_is_tried_sooner(code: Code) -> None:
 def test_an_answer_to_a_heartbeat_of_another_generation_counts_for_nothing(code: Code) -> None:
     member = stable()
     member.pass_time(3_000)
-    number, _ = member.under_way(Heartbeat)[-1]
+    number, _ = member.in_flight(Heartbeat)[-1]
     heartbeat = member.open.pop(number)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(3)

@@ -46,7 +46,7 @@ def ends(commands: list[MemberCommand]) -> list[MemberCommand]:
 
 
 def numbers(member: Driver) -> list[int]:
-    return [number for number, _ in member.under_way(OffsetCommit)]
+    return [number for number, _ in member.in_flight(OffsetCommit)]
 
 
 # The request
@@ -316,7 +316,7 @@ def test_an_answer_overtaken_by_a_rebalance_does_not_harm_it(code: Code) -> None
     assert (member.state, member.machine.generation) == (MemberState.STABLE, 2)
     member.poll()
     assert isinstance(done.error, CommitFailed)
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
 
 
 @pytest.mark.parametrize("code", [Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID])

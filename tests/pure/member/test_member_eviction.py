@@ -49,7 +49,7 @@ def told(member: Driver) -> str:
 
 
 def answers(member: Driver) -> list[MemberCommand]:
-    if not member.under_way(OffsetCommit):
+    if not member.in_flight(OffsetCommit):
         return []  # it was not even sent
     return member.answer_commit(Code.UNKNOWN_MEMBER_ID)
 
@@ -205,7 +205,7 @@ TOO_OLD = Refused(Code.UNSUPPORTED_VERSION, "the broker is too old for group.ins
 
 
 def refuse(member: Driver, kind: type[GroupRequest]) -> list[MemberCommand]:
-    number, _ = member.under_way(kind)[-1]
+    number, _ = member.in_flight(kind)[-1]
     del member.open[number]
     return member.give(RequestFailed(number, TOO_OLD))
 

@@ -51,10 +51,10 @@ def test_the_partitions_are_the_members_until_the_listener_has_returned() -> Non
     member = slow()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     assert member.machine.assignment == tp("t0-0", "t0-1")
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     commands = returned(member)
     assert SetAssignment((), 1) in commands
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_an_eager_listener_hears_of_every_rebalance() -> None:
@@ -148,7 +148,7 @@ def test_one_that_takes_longer_than_a_poll_may_costs_the_membership() -> None:
     member = slow(max_poll_interval=20_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.pass_time(20_000, alive=True)
-    assert (member.state, len(member.under_way(LeaveGroup))) == (MemberState.UNJOINED, 1)
+    assert (member.state, len(member.in_flight(LeaveGroup))) == (MemberState.UNJOINED, 1)
     returned(member)
     assert member.sent(JoinGroup).member_id == ""
     assert member.calls == []
@@ -177,7 +177,7 @@ def test_one_that_commits_while_revoking_commits_for_the_old_generation() -> Non
     assert member.sent(OffsetCommit).generation == 1
     assert of(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(1)]
     returned(member)
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -> None:
@@ -212,7 +212,7 @@ def test_topics_dropped_inside_a_revocation_are_not_taken() -> None:
     returned(member)
     assert member.calls == []
     assert member.machine.assignment == tp("t0-0")
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_a_return_that_nobody_waits_for_is_ignored() -> None:

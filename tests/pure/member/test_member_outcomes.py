@@ -116,7 +116,7 @@ def respond(
 ) -> Callable[[MemberState], tuple[Driver, list[MemberCommand]]]:
     def run(state: MemberState) -> tuple[Driver, list[MemberCommand]]:
         member = make_member_that_waits(state, request)
-        number = member.under_way(request)[0][0]
+        number = member.in_flight(request)[0][0]
         later = {one: member.open.pop(one) for one in list(member.open) if one != number}
         commands = member.answer(request, response)
         member.open.update(later)

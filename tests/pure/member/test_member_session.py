@@ -62,7 +62,7 @@ def test_a_broken_connection_takes_all_requests_with_it() -> None:
     member.settle("t0-0")
     member.pass_time(6_000)
     member.commit(1, {}, wait=None)
-    first, second = (number for number, _ in member.under_way(Heartbeat))
+    first, second = (number for number, _ in member.in_flight(Heartbeat))
     member.fail(Heartbeat)
     assert FindCoordinator() in member.log
     member.found()
@@ -113,7 +113,7 @@ def test_a_heartbeat_waits_for_the_coordinator_and_then_does_not_wait() -> None:
     member.end_poll()
     member.beat(Code.NOT_COORDINATOR)
     member.pass_time(3_000)
-    assert not member.under_way(Heartbeat)
+    assert not member.in_flight(Heartbeat)
     commands = member.found()
     assert [type(request) for request in requests(commands)] == [Heartbeat]
     assert member.timers[MemberTimer.HEARTBEAT] == member.now + 3_000
@@ -156,9 +156,9 @@ def test_heartbeats_go_on_while_a_rebalance_waits_for_the_application() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     member.poll()
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
     assert MemberTimer.HEARTBEAT not in member.timers
 
 
@@ -190,7 +190,7 @@ def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
     sent = len(of(SendRequest, member.log))
     member.pass_time(600_000)
     assert len(of(SendRequest, member.log)) == sent
-    assert not member.under_way(LeaveGroup)
+    assert not member.in_flight(LeaveGroup)
     member.poll()
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
     assert (member.sent(JoinGroup).member_id, member.sent(JoinGroup).group_instance_id) == ("", "s")

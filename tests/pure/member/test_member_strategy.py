@@ -88,7 +88,7 @@ def test_the_leader_leaves_and_tells(
     assert (leaver.member_id, leaver.group_instance_id) == (ME, group_instance_id), (
         "or the others would wait"
     )
-    assert not member.under_way(SyncGroup)
+    assert not member.in_flight(SyncGroup)
     assert member.state is MemberState.UNJOINED
 
 
@@ -100,7 +100,7 @@ def test_the_rule_is_named() -> None:
 
 def test_it_is_tried_again_if_the_application_polls_again() -> None:
     member = lead_with(Raises())
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     member.end_poll()
     member.poll()
     assert member.sent(JoinGroup).member_id == ""
@@ -175,7 +175,7 @@ def wait_for_strategy(
     (task,) = of(
         ComputeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
     )
-    assert not member.under_way(SyncGroup)
+    assert not member.in_flight(SyncGroup)
     return member, task
 
 

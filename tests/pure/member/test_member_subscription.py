@@ -211,7 +211,7 @@ def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
     member.give(Unsubscribed())
     member.give(Subscribed(("t1",)))
     member.answer_commit()
-    assert member.under_way(LeaveGroup)
+    assert member.in_flight(LeaveGroup)
     assert (member.sent(JoinGroup).member_id, subscribed(member).topics) == ("", ("t1",))
 
 
@@ -247,7 +247,7 @@ def test_a_pattern_waits_for_the_topics_and_matches_them_whole() -> None:
     assert of(RequestMetadata, commands) == [RequestMetadata(None)]
     member.poll()
     member.found()
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     member.change(t0=1, t1=1, t10=1, at0=1)
     assert subscribed(member).topics == ("t0", "t1")
 
@@ -357,7 +357,7 @@ def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:
     member.found()
     commands = member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
     assert of(RequestMetadata, commands) == [RequestMetadata(("t0", "t1"))]
-    assert not member.under_way(SyncGroup), "it cannot assign what it does not know"
+    assert not member.in_flight(SyncGroup), "it cannot assign what it does not know"
     member.beat()
     member.change(t0=4, t1=2)
     assert placed(member) == {ME: {"t0": (0, 1, 2, 3)}, OTHER: {"t1": (0, 1)}}
@@ -371,7 +371,7 @@ def test_a_leader_that_lost_its_place_while_it_waited_does_not_assign() -> None:
     member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
     member.beat(Code.UNKNOWN_MEMBER_ID)
     assert not requests(member.change(t0=4, t1=2))
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> None:
@@ -389,16 +389,16 @@ def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> Non
 
 def test_a_topic_that_comes_to_be_makes_the_leader_join() -> None:
     member = leading(others=("t0", "new"))
-    assert not member.under_way(JoinGroup)
+    assert not member.in_flight(JoinGroup)
     member.change(t0=4, t1=4, new=1)
-    assert member.under_way(JoinGroup)
+    assert member.in_flight(JoinGroup)
 
 
 def test_racks_matter_to_a_member_with_a_rack() -> None:
     for rack, joins in ((None, False), ("r1", True)):
         member = leading(rack=rack)
         member.give(MetadataUpdated(Cluster({"t0": 4, "t1": 4}, {"t0": [["r1"]] * 4})))
-        assert bool(member.under_way(JoinGroup)) == joins
+        assert bool(member.in_flight(JoinGroup)) == joins
 
 
 def test_metadata_that_says_the_same_is_no_reason() -> None:

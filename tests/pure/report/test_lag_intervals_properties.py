@@ -220,7 +220,7 @@ def near(one: float | None, other: float | None) -> bool:
 @given(scenes)
 def test_stretches_are_those_that_a_loop_would_find(case: LagHistory) -> None:
     columns = ("group", "topic", "partition", "since", "until", "lag_seconds", "at_least")
-    told = sorted((tuple(row[name] for name in columns) for row in case.told()), key=ranked)
+    told = sorted((tuple(row[name] for name in columns) for row in case.intervals()), key=ranked)
     expected = plainly(case)
     assert len(told) == len(expected)
     for ours, theirs in zip(told, expected, strict=True):
@@ -233,7 +233,7 @@ def test_stretches_are_those_that_a_loop_would_find(case: LagHistory) -> None:
 def test_lag_is_never_less_than_at_the_commit(case: LagHistory) -> None:
     """Of what a commit knows, nothing is lost on the way to the report."""
     most: dict[tuple[str, str, int], float] = {}
-    for row in case.told():
+    for row in case.intervals():
         key = row["group"], row["topic"], row["partition"]
         most[key] = max(most.get(key, 0.0), row["lag_seconds"] or 0.0)
         assert row["until"] >= row["since"]
@@ -247,7 +247,7 @@ def test_lag_is_never_less_than_at_the_commit(case: LagHistory) -> None:
 @given(scenes, st.permutations(range(20)))
 def test_samples_of_other_partitions_change_nothing(case: LagHistory, order: list[int]) -> None:
     """Each partition alone is told as it is told among others."""
-    whole = case.told()
+    whole = case.intervals()
     for where in {where for _, where, _, _ in case.commits}:
         alone = LagHistory(
             commits=[
@@ -259,4 +259,4 @@ def test_samples_of_other_partitions_change_nothing(case: LagHistory, order: lis
             seen=case.seen,
         )
         mine = [row for row in whole if (row["topic"], row["partition"]) == where]
-        assert [row for row in alone.told() if row["group"] != "nobody"] == mine
+        assert [row for row in alone.intervals() if row["group"] != "nobody"] == mine

@@ -95,7 +95,7 @@ def test_every_append_fails_once() -> None:
             assert [
                 line for line in world.broker.lines if "cannot be written; members wait" in line
             ]
-            told += story.told_later(world)
+            told += story.count_retriable(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
     assert told >= len(numbers) * 0.6
 

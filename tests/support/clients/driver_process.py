@@ -93,7 +93,7 @@ class Driver:
             return done.result(self._patience)
         except TimeoutError as error:
             status = self._process.poll()
-            error.add_note(f"{op} had no answer; exit code {status}; {self.said()}")
+            error.add_note(f"{op} had no answer; exit code {status}; {self.log_tail()}")
             raise
 
     @property
@@ -101,7 +101,7 @@ class Driver:
         """Of the process."""
         return self._process.pid
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """The end of what the library has logged."""
         self._log.seek(0)
         return self._log.read()[-8_000:]
@@ -121,7 +121,7 @@ class Driver:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        said = self.said() if self._closes else ""
+        said = self.log_tail() if self._closes else ""
         self._log.close()
         assert "ResourceWarning" not in said, said
 

@@ -78,7 +78,7 @@ class ActionRunner:
             Action.STRAY: self._stray,
         }
 
-    def rehearse(self) -> None:
+    def plan_actions(self) -> None:
         """Plans everything, up to the last repair."""
         checked_world, plan = self.checked_world, self.plan
         together = self.chance.happens(0.5)
@@ -114,7 +114,7 @@ class ActionRunner:
     def _end(self) -> None:
         """From now on nothing goes wrong."""
         checked_world = self.checked_world
-        checked_world.unreliable_network.clear_up()
+        checked_world.unreliable_network.stop_faults()
         if checked_world.coordinator is None:
             checked_world.start_coordinator()
         for one in list(checked_world.processes.values()):
@@ -144,7 +144,7 @@ class ActionRunner:
     def _all_leave(self) -> bool:
         group = self.chance.pick(self.plan.groups).name
         checked_world = self.checked_world
-        checked_world.catch_up()
+        checked_world.update_from_trace()
         for one in list(checked_world.processes.values()):
             able = one.name not in checked_world.closing and one.frozen_until <= checked_world.now
             if one.program.config.group == group and able:
@@ -155,7 +155,7 @@ class ActionRunner:
         one = self.checked_world.pick(lambda one: self.checked_world.wishes[one.name] is not None)
         if one is None:
             return False
-        self._wish(one.name, self.checked_world.new_wish())
+        self._wish(one.name, self.checked_world.choose_subscription())
         return True
 
     def _unsubscribe(self) -> bool:
@@ -174,7 +174,7 @@ class ActionRunner:
         checked_world.quitters.add(one.name)
         checked_world.disturbed.add(one.name)
         one.handle_event(Unsubscribed())
-        again = checked_world.new_wish()
+        again = checked_world.choose_subscription()
         name = one.name
         checked_world.schedule(
             checked_world.now + self._left(self.chance.between(0, 10) * SECOND),
@@ -184,7 +184,7 @@ class ActionRunner:
 
     def _wish(self, name: str, wish: SubscriptionChoice) -> None:
         checked_world = self.checked_world
-        checked_world.catch_up()
+        checked_world.update_from_trace()
         if name in checked_world.processes and name not in checked_world.closing:
             checked_world.wishes[name] = wish
             checked_world[name].subscribe(wish.topics, wish.pattern)

@@ -357,7 +357,7 @@ class CoordinatorChecker:
 
     def _compare(self, coordinator: CheckedCoordinator, now: int) -> None:
         """What the coordinator shows is what its notes and its journal say."""
-        shown = coordinator.peek(now)
+        shown = coordinator.list_states(now)
         states = {name: live.state.value for name, live in self.live.items()}
         must(shown == states, "notes tell the states", f"shown {shown}, noted {states}")
         for entry in coordinator.make_journal_snapshot() if not self._in_flight else ():
@@ -447,7 +447,7 @@ class CheckedCoordinator(Coordinator):
         self._desk.handled(self, event, commands, now)
         return commands
 
-    def peek(self, now: int) -> dict[str, str]:
+    def list_states(self, now: int) -> dict[str, str]:
         """The state of every group, as an admin is told."""
         commands = super().handle(RequestReceived(PROBE, ListGroups()), now)
         (answer,) = commands

@@ -44,7 +44,7 @@ def check_settled(world: CheckedWorld) -> None:
     may have gone just before the second round of a cooperative rebalance.
     """
     driver = world.driver
-    world.catch_up()
+    world.update_from_trace()
     before = world.now - world.plan.append - SECOND
     late = [one for token, one in driver.waiting.items() if driver.since[token] < before]
     must(not late, "everybody is answered", *late)
@@ -79,9 +79,9 @@ def _check_timers(world: CheckedWorld) -> None:
     must(found == wanted, "no timer is left over", *(found ^ wanted))
 
 
-def nudge(world: CheckedWorld) -> bool:
+def resubscribe_if_needed(world: CheckedWorld) -> bool:
     """Somebody subscribes to one topic more where a static member came back; is it needed?"""
-    world.catch_up()
+    world.update_from_trace()
     for group in sorted(world.driver.returned):
         able = [
             one
@@ -89,7 +89,7 @@ def nudge(world: CheckedWorld) -> bool:
             if one.program.config.group == group and world.wishes[one.name] is not None
         ]
         if able:
-            topics = (*sorted(wanted_topics(world, able[0].name)), "nudge")
+            topics = (*sorted(wanted_topics(world, able[0].name)), "resubscribe_if_needed")
             world.wishes[able[0].name] = SubscriptionChoice(topics)
             able[0].subscribe(topics)
     return bool(world.driver.returned)
@@ -166,14 +166,14 @@ def most_generations(world: CheckedWorld) -> int:
     return 2 * reasons * len(world.plan.groups)
 
 
-def watch_for_outcasts(world: CheckedWorld) -> None:
+def check_no_removals(world: CheckedWorld) -> None:
     """Where network and coordinator do their work, nobody who does its own is thrown out."""
     if world.plan.kind not in UNTROUBLED:
         return
 
     def noted(note: GroupNote) -> None:
         if isinstance(note.change, SessionExpired | JoinTimedOut | SyncTimedOut):
-            world.catch_up()
+            world.update_from_trace()
             for name, one in world.processes.items():
                 well = name not in world.disturbed and name not in world.closing
                 known = one.machine.member_id and one.machine.member_id in str(note.change)

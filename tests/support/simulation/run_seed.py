@@ -17,11 +17,11 @@ from rota.engine.simulator.trace import TraceRecord
 from tests.support.simulation.action_runner import ActionRunner
 from tests.support.simulation.liveness import (
     CALM,
+    check_no_removals,
     check_settled,
     most_generations,
-    nudge,
+    resubscribe_if_needed,
     settling_time,
-    watch_for_outcasts,
 )
 from tests.support.simulation.plan import Plan, drawn
 from tests.support.simulation.rule import RuleViolation, must
@@ -78,12 +78,12 @@ def fingerprint(seed: int) -> str:
 
 
 def _play(checked_world: CheckedWorld) -> None:
-    watch_for_outcasts(checked_world)
-    ActionRunner(checked_world).rehearse()
+    check_no_removals(checked_world)
+    ActionRunner(checked_world).plan_actions()
     run(checked_world, checked_world.plan.horizon)
     settle(checked_world)
     check_settled(checked_world)
-    if nudge(checked_world):
+    if resubscribe_if_needed(checked_world):
         checked_world.tally["static member came back"] += 1
         settle(checked_world)
         must(
@@ -107,7 +107,7 @@ def settle(checked_world: CheckedWorld) -> None:
     until = checked_world.now + settling_time(checked_world)
     while checked_world.now < until:
         run(checked_world, until)
-        checked_world.catch_up()
+        checked_world.update_from_trace()
         until = max(until, checked_world.last_exit + settling_time(checked_world))
 
 

@@ -16,7 +16,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.network import FaultRates
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.errors import Code
-from tests.support.simulation.liveness import CALM, check_settled, nudge
+from tests.support.simulation.liveness import CALM, check_settled, resubscribe_if_needed
 from tests.support.simulation.plan import SECOND, FaultKind, GroupPlan, Plan
 from tests.support.simulation.rule import must
 from tests.support.simulation.run_seed import Watched, run
@@ -124,7 +124,7 @@ def settle(checked_world: CheckedWorld) -> None:
     """Everything is well in time, and stays so."""
     settle_down(checked_world)
     check_settled(checked_world)
-    if nudge(checked_world):
+    if resubscribe_if_needed(checked_world):
         settle_down(checked_world)
         check_settled(checked_world)
     generations = dict(checked_world.driver.generations)
@@ -133,7 +133,7 @@ def settle(checked_world: CheckedWorld) -> None:
     must(generations == dict(checked_world.driver.generations), "no rebalance without a reason")
 
 
-def told_later(checked_world: CheckedWorld) -> int:
+def count_retriable(checked_world: CheckedWorld) -> int:
     """How many requests were told to try again, here or elsewhere."""
     later = (Code.COORDINATOR_NOT_AVAILABLE.name, Code.NOT_COORDINATOR.name)
     return sum(count for name, count in checked_world.tally.items() if name.endswith(later))

@@ -43,7 +43,7 @@ class UnreliableNetwork(FaultyNetwork):
         #: Requests that are lost whatever the odds.
         self.loses: Callable[[str, GroupRequest | None], bool] = lambda sender, request: False
 
-    def clear_up(self) -> None:
+    def stop_faults(self) -> None:
         """Nothing goes wrong from now on."""
         self.rates = CLEAR
 

@@ -94,7 +94,7 @@ class CheckedWorld(World):
         self._names += 1
         name = f"{group.name}{self._names}"
         names = chance.pick(group.lists)
-        wish = self.new_wish()
+        wish = self.choose_subscription()
         config, longest = self._new_config(group, name)
         program = ProcessConfig(
             name=name,
@@ -130,7 +130,7 @@ class CheckedWorld(World):
         """A listener that commits when partitions are taken away, as applications do."""
 
         def commit() -> None:
-            self.catch_up()
+            self.update_from_trace()
             if name in self.processes and name not in self.closing:
                 self.tally["commit inside a listener"] += 1
                 self[name].commit(wait=SECOND)
@@ -141,7 +141,7 @@ class CheckedWorld(World):
 
         return listener
 
-    def new_wish(self) -> SubscriptionChoice:
+    def choose_subscription(self) -> SubscriptionChoice:
         names = sorted(self.cluster.partitions)
         if self.chance.happens(0.2):
             return SubscriptionChoice((), self.chance.pick((".*", "t[02468]", "t[1-3]")))
@@ -153,7 +153,7 @@ class CheckedWorld(World):
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
         self.wishes[program.name] = SubscriptionChoice(program.topics, program.pattern)
-        self.catch_up()  # what is told of it so far is of the one before
+        self.update_from_trace()  # what is told of it so far is of the one before
         self.closing.discard(program.name)
         self.sessions.append(program.config.session_timeout)
         self.rebalances.append(program.config.max_poll_interval)
@@ -163,7 +163,7 @@ class CheckedWorld(World):
         self, fits: Callable[[SimulatedProcess], bool] = lambda _: True, *, frozen: bool = False
     ) -> SimulatedProcess | None:
         """A process that can do something."""
-        self.catch_up()
+        self.update_from_trace()
         able = [
             one
             for name, one in sorted(self.processes.items())
@@ -171,7 +171,7 @@ class CheckedWorld(World):
         ]
         return self.chance.pick(able) if able else None
 
-    def catch_up(self) -> None:
+    def update_from_trace(self) -> None:
         """Learns from the trace who closes."""
         for record in self.trace[self._read :]:
             if record.type in (TraceEventType.LEAVING, TraceEventType.RAISED):

@@ -58,7 +58,7 @@ class ClientDrivers:
                 self._drivers[kind.start] = kind.start(self._hear)
             return self._drivers[kind.start]
 
-    def doomed(self, kind: ConsumerKind) -> Driver:
+    def start_one(self, kind: ConsumerKind) -> Driver:
         """A driver for one member; the caller must end it."""
         return kind.start(self._hear)
 

@@ -102,13 +102,13 @@ class Member:
     def __str__(self) -> str:
         return f"{self.name} ({self.kind})"
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """What its process has logged, and where its threads are if it is Rota's."""
         driver = self.link.driver
         if self.kind in (ASYNC, BLOCKING):
             os.kill(driver.pid, signal.SIGUSR1)
             time.sleep(0.5)
-        return driver.said()
+        return driver.log_tail()
 
 
 class Group:
@@ -136,7 +136,7 @@ class Group:
     ) -> Member:
         """Start a member."""
         drivers, client_case = self.client_case.drivers, self.client_case
-        doomed = drivers.doomed(kind) if own_process else None
+        doomed = drivers.start_one(kind) if own_process else None
         link = DriverAt(doomed or drivers.driver(kind), client_case.servers, client_case.security)
         member = Member(fresh("m"), kind, link, doomed)
         drivers.listen(member.name, lambda line: self._hear(member, line))
@@ -151,7 +151,7 @@ class Group:
         try:
             link.ask("join", member=member.name, strategies=list(strategies) or None, **wanted)
         except TimeoutError as error:
-            error.add_note(member.said())
+            error.add_note(member.log_tail())
             raise
         return member
 
@@ -160,7 +160,9 @@ class Group:
         try:
             member.link.ask("leave", member=member.name)
         except (ClientError, TimeoutError) as error:
-            raise AssertionError(f"{member} does not leave: {error}; {member.said()}") from error
+            raise AssertionError(
+                f"{member} does not leave: {error}; {member.log_tail()}"
+            ) from error
         self._gone(member)
 
     def kill(self, member: Member, *, unaware: bool = False) -> None:

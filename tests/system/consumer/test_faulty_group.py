@@ -143,7 +143,7 @@ def faulty_group(case: GroupCase) -> Iterator[FaultyGroup]:
         made.group.abandon()
 
 
-def suffer(case: GroupCase, rounds: int) -> None:
+def run_faults(case: GroupCase, rounds: int) -> None:
     """Each of the ways once in each round, in any order."""
     with faulty_group(case) as here:
         for _ in range(rounds):
@@ -161,9 +161,9 @@ def suffer(case: GroupCase, rounds: int) -> None:
 
 
 def test_one_history_whatever_happens(case: GroupCase) -> None:
-    suffer(case, 1)
+    run_faults(case, 1)
 
 
 @pytest.mark.nightly
 def test_one_history_whatever_happens_for_long(case: GroupCase) -> None:
-    suffer(case, 40)
+    run_faults(case, 40)

@@ -130,7 +130,7 @@ class CrashedBroker:
             assert not failures, failures
             return true()
 
-        until(what, look, self.broker.said, seconds=seconds)
+        until(what, look, self.broker.log_tail, seconds=seconds)
 
     def judge(self) -> None:
         """Lets all clients finish, reads everything, and holds the history against it."""
@@ -143,7 +143,7 @@ class CrashedBroker:
         failures = [each for client in self.clients for each in client.failures]
         problems = [*failures, *self.history.problems(final)]
         assert not problems, "\n".join(problems[:20])
-        assert self.broker.stop() == 0, self.broker.said()
+        assert self.broker.stop() == 0, self.broker.log_tail()
 
 
 @contextmanager

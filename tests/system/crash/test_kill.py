@@ -32,16 +32,16 @@ def test_a_broker_that_forgets_is_found_out() -> None:
         here.forget()
 
 
-def suffer(rounds: int) -> None:
+def run_faults(rounds: int) -> None:
     with crashed(new_seed(), writers=3, readers=2) as here:
         for _ in range(rounds):
             here.chance.choice((here.kill, here.pause, here.cut))()
 
 
 def test_five_clients_see_one_history_whatever_happens() -> None:
-    suffer(15)
+    run_faults(15)
 
 
 @pytest.mark.nightly
 def test_five_clients_see_one_history_whatever_happens_for_long() -> None:
-    suffer(500)
+    run_faults(500)

@@ -51,7 +51,7 @@ class Cell:
         try:
             SECTIONS[self.section][self.case](ClientCase(stage, self.client))
         except Exception as error:
-            error.add_note(f"{self.client.name} has logged: {driver.said()}")
+            error.add_note(f"{self.client.name} has logged: {driver.log_tail()}")
             raise
 
 

@@ -61,7 +61,7 @@ def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> 
     try:
         yield started
         # one of the tests leaves a committer open
-        assert started.end() == 0, started.said()
+        assert started.end() == 0, started.log_tail()
     finally:
         started.kill()
 

@@ -18,7 +18,7 @@ from rota.pipeline.poll import PollResult, PollSettings, poll_groups, poll_log_p
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.tables import COMMITS, ENDS, SAMPLES, Table
 from tests.support.client import client, run
-from tests.support.live_group import WAITING, LiveMember, add_members, commit, knocking
+from tests.support.live_group import WAITING, LiveMember, add_members, commit, start_join
 from tests.support.polling import Script, poll
 
 EVERY = 0.01
@@ -121,7 +121,7 @@ def broker_topic_id(broker: rota.Broker) -> bytes:
 
 def test_a_rebalance_under_way_is_seen(broker: rota.Broker, tmp_path: Path) -> None:
     billing(broker, "one")
-    with knocking(broker, "billing", "late"):
+    with start_join(broker, "billing", "late"):
         seen = sampled(broker, tmp_path, Script())
     assert [state for _, state, _ in seen.samples] == ["PreparingRebalance"]
 
