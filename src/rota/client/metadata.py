@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -257,7 +258,7 @@ class MetadataRefresher:
         self._last_success = self._last_attempt
         self._set_metadata(merge_response(self.metadata, response, whole=topics is None))
         if response.error_code == REBOOTSTRAP_REQUIRED:
-            self._last_success = 0.0
+            self._last_success = -math.inf  # the loop's clock may start at zero
             self._rebootstrap_if_due(self._last_attempt)
 
     def _rebootstrap_if_due(self, now: float) -> None:
