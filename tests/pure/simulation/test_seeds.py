@@ -86,7 +86,7 @@ def test_every_move_of_a_group_was_taken(tally: Counter[str]) -> None:
 @pytest.mark.check
 def test_members_met_every_turn_of_fate(tally: Counter[str]) -> None:
     assert not _missing(tally, [call.value for call in ListenerMethod])
-    raised = ["Fenced", "GroupError", "InconsistentProtocol", "Refused"]
+    raised = ["Fenced", "GroupError", "InconsistentProtocol", "ListenerError"]
     assert not _missing(tally, [f"raised {name}" for name in raised])
     ends = ["done", "CommitFailed", "RebalanceInProgress", "RetriableCommitFailed"]
     assert not _missing(tally, [f"commit {end}" for end in ends])

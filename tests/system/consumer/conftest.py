@@ -22,7 +22,7 @@ def cluster(
 
 
 @pytest.fixture(scope="package")
-def crew() -> Iterator[ClientDrivers]:
+def drivers() -> Iterator[ClientDrivers]:
     """The clients."""
     made = ClientDrivers()
     yield made
@@ -30,8 +30,8 @@ def crew() -> Iterator[ClientDrivers]:
 
 
 @pytest.fixture
-def case(cluster: Cluster, crew: ClientDrivers) -> Iterator[GroupCase]:
+def group_case(cluster: Cluster, drivers: ClientDrivers) -> Iterator[GroupCase]:
     """A case whose broker may be hurt; it is well again at the end."""
-    with GroupCase(cluster, crew, cluster.cut_off) as made:
+    with GroupCase(cluster, drivers, cluster.cut_off) as made:
         yield made
     cluster.heal()

@@ -114,11 +114,11 @@ class Member:
 class Group:
     """A group and its history."""
 
-    def __init__(self, client_case: GroupCase, *topics: str, partitions: int = 6) -> None:
-        self.client_case = client_case
-        self.name = fresh(f"g-{client_case.cluster.name}")
-        self.topics = list(topics) or [client_case.topic(partitions)]
-        self.partitions = {topic: client_case.admin.partitions(topic) for topic in self.topics}
+    def __init__(self, group_case: GroupCase, *topics: str, partitions: int = 6) -> None:
+        self.group_case = group_case
+        self.name = fresh(f"g-{group_case.cluster.name}")
+        self.topics = list(topics) or [group_case.topic(partitions)]
+        self.partitions = {topic: group_case.admin.partitions(topic) for topic in self.topics}
         self.history = History()
         self.members: dict[str, Member] = {}
         self._lock = threading.Lock()
@@ -135,9 +135,9 @@ class Group:
         **wanted: Any,
     ) -> Member:
         """Start a member."""
-        drivers, client_case = self.client_case.drivers, self.client_case
+        drivers, group_case = self.group_case.drivers, self.group_case
         doomed = drivers.start_one(kind) if own_process else None
-        link = DriverAt(doomed or drivers.driver(kind), client_case.servers, client_case.security)
+        link = DriverAt(doomed or drivers.driver(kind), group_case.servers, group_case.security)
         member = Member(fresh("m"), kind, link, doomed)
         drivers.listen(member.name, lambda line: self._hear(member, line))
         self.members[member.name] = member
@@ -197,7 +197,7 @@ class Group:
                 for partition in range(self.partitions[topic])
                 for _ in range(rounds)
             ]
-            placed = self.client_case.admin.produce(topic, records)
+            placed = self.group_case.admin.produce(topic, records)
             with self._lock:
                 for record, (partition, offset) in zip(records, placed, strict=True):
                     own = self.history.written.setdefault(TopicPartition(topic, partition), {})
@@ -205,15 +205,15 @@ class Group:
 
     def grow(self, topic: str, count: int) -> None:
         """Add partitions to a topic."""
-        self.client_case.admin.grow_topic(topic, count)
-        until("it has grown", lambda: self.client_case.admin.partitions(topic) == count)
+        self.group_case.admin.grow_topic(topic, count)
+        until("it has grown", lambda: self.group_case.admin.partitions(topic) == count)
         self.partitions[topic] = count
 
     def watch(self, topic: str) -> None:
         """A topic that is the group's from now on."""
         if topic not in self.topics:
             self.topics.append(topic)
-        self.partitions[topic] = self.client_case.admin.partitions(topic)
+        self.partitions[topic] = self.group_case.admin.partitions(topic)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the group is when it is through."""
@@ -349,7 +349,7 @@ class Group:
         """The group's offsets as an admin sees them; they are held against the members' commits."""
         wanted = [ConsumerGroupTopicPartitions(self.name)]
         began = time.monotonic()
-        (found,) = done(self.client_case.admin.admin.list_consumer_group_offsets(wanted))
+        (found,) = done(self.group_case.admin.admin.list_consumer_group_offsets(wanted))
         ended = time.monotonic()
         seen = {
             TopicPartition(each.topic, each.partition): each.offset

@@ -22,51 +22,51 @@ from tests.system.consumer.strategy import Blocks
 HOUR = 3_600_000
 
 
-def _write(client_case: GroupCase, topic: str, *numbers: int, timestamp: int | None = None) -> None:
+def _write(group_case: GroupCase, topic: str, *numbers: int, timestamp: int | None = None) -> None:
     records = [{**plain_record(each, 0), "timestamp": timestamp} for each in numbers]
-    client_case.admin.produce(topic, records)
+    group_case.admin.produce(topic, records)
 
 
 def _values(own: Any, count: int) -> list[int]:
     return [int(record.value) for record in read(own, count)]
 
 
-def _committed_at(client_case: GroupCase, place: TopicPartition, offset: int) -> str:
-    group = fresh(f"g-{client_case.cluster.name}")
-    with consumer(BLOCKING, client_case.servers, {"group.id": group}) as own:
+def _committed_at(group_case: GroupCase, place: TopicPartition, offset: int) -> str:
+    group = fresh(f"g-{group_case.cluster.name}")
+    with consumer(BLOCKING, group_case.servers, {"group.id": group}) as own:
         own.assign([place])
         own.commit({place: OffsetAndMetadata(offset)})
     return group
 
 
-def removed(reset: str, kind: ConsumerKind, client_case: GroupCase) -> None:
+def removed(reset: str, kind: ConsumerKind, group_case: GroupCase) -> None:
     """The records at the group's offset have been deleted since."""
-    topic = client_case.topic(1)
+    topic = group_case.topic(1)
     place = TopicPartition(topic, 0)
-    _write(client_case, topic, *range(10))
-    group = _committed_at(client_case, place, 2)
-    client_case.admin.delete_records(topic, [[0, 5]])
+    _write(group_case, topic, *range(10))
+    group = _committed_at(group_case, place, 2)
+    group_case.admin.delete_records(topic, [[0, 5]])
     settings = {"group.id": group, "auto.offset.reset": reset}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe([topic])
-        _goes_on(client_case, own, place, reset)
+        _goes_on(group_case, own, place, reset)
 
 
-def removed_under_way(reset: str, kind: ConsumerKind, client_case: GroupCase) -> None:
+def removed_under_way(reset: str, kind: ConsumerKind, group_case: GroupCase) -> None:
     """They are deleted while the consumer is there."""
-    topic = client_case.topic(1)
+    topic = group_case.topic(1)
     place = TopicPartition(topic, 0)
-    _write(client_case, topic, *range(10))
-    with consumer(kind, client_case.servers, {"auto.offset.reset": reset}) as own:
+    _write(group_case, topic, *range(10))
+    with consumer(kind, group_case.servers, {"auto.offset.reset": reset}) as own:
         own.assign([place])
         own.seek(place, 0)
         assert _values(own, 10) == list(range(10))
-        client_case.admin.delete_records(topic, [[0, 5]])
+        group_case.admin.delete_records(topic, [[0, 5]])
         own.seek(place, 2)
-        _goes_on(client_case, own, place, reset)
+        _goes_on(group_case, own, place, reset)
 
 
-def _goes_on(client_case: GroupCase, own: Any, place: TopicPartition, reset: str) -> None:
+def _goes_on(group_case: GroupCase, own: Any, place: TopicPartition, reset: str) -> None:
     match reset:
         case "earliest":
             assert _values(own, 5) == [5, 6, 7, 8, 9]
@@ -81,60 +81,60 @@ def _goes_on(client_case: GroupCase, own: Any, place: TopicPartition, reset: str
                 read(own, 1)
             own.seek_to_end(place)
             assert own.position(place) == 10
-    _write(client_case, place.topic, 10, 11)
+    _write(group_case, place.topic, 10, 11)
     assert _values(own, 2) == [10, 11]
 
 
-def nothing_committed(kind: ConsumerKind, client_case: GroupCase) -> None:
+def nothing_committed(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A new group, and no word on where it begins."""
-    topic = client_case.topic(1)
-    _write(client_case, topic, 0)
-    settings = {"group.id": fresh(f"g-{client_case.cluster.name}"), "auto.offset.reset": "none"}
-    with consumer(kind, client_case.servers, settings) as own:
+    topic = group_case.topic(1)
+    _write(group_case, topic, 0)
+    settings = {"group.id": fresh(f"g-{group_case.cluster.name}"), "auto.offset.reset": "none"}
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe([topic])
         with pytest.raises(NoOffset, match=f"{topic}-0"):
             read(own, 1)
 
 
-def expired(kind: ConsumerKind, client_case: GroupCase) -> None:
+def expired(kind: ConsumerKind, group_case: GroupCase) -> None:
     """Retention has gone past the position."""
-    topic = client_case.topic(1, **{"retention.ms": str(HOUR)})
+    topic = group_case.topic(1, **{"retention.ms": str(HOUR)})
     place = TopicPartition(topic, 0)
-    with consumer(kind, client_case.servers, {"auto.offset.reset": "earliest"}) as own:
+    with consumer(kind, group_case.servers, {"auto.offset.reset": "earliest"}) as own:
         own.assign([place])
-        _write(client_case, topic, 0, 1, timestamp=int(time.time() * 1000) - 2 * HOUR)
+        _write(group_case, topic, 0, 1, timestamp=int(time.time() * 1000) - 2 * HOUR)
         assert not own.poll(timeout=0.2) or own.position(place) <= 2
         until(
-            "they are gone", lambda: client_case.admin.log_offsets(topic, 1, "earliest") == [[0, 2]]
+            "they are gone", lambda: group_case.admin.log_offsets(topic, 1, "earliest") == [[0, 2]]
         )
         own.seek(place, 0)
-        _write(client_case, topic, 2, 3)
+        _write(group_case, topic, 2, 3)
         assert _values(own, 2) == [2, 3]
 
 
-def made_again(kind: ConsumerKind, client_case: GroupCase) -> None:
+def made_again(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A topic is deleted and made again under a consumer without a group."""
-    topic = client_case.topic(1)
+    topic = group_case.topic(1)
     place = TopicPartition(topic, 0)
     settings = {"auto.offset.reset": "earliest", "metadata.max.age.ms": 300}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.assign([place])
-        _write(client_case, topic, *range(5))
+        _write(group_case, topic, *range(5))
         assert _values(own, 5) == list(range(5))
-        client_case.admin.delete_topic(topic)
+        group_case.admin.delete_topic(topic)
         assert not own.poll(timeout=0.5)
-        client_case.make(topic, 1)
-        _write(client_case, topic, 100, 101)
+        group_case.make(topic, 1)
+        _write(group_case, topic, 100, 101)
         assert _values(own, 2) == [100, 101]
 
 
-def no_strategy_in_common(kind: ConsumerKind, client_case: GroupCase) -> None:
+def no_strategy_in_common(kind: ConsumerKind, group_case: GroupCase) -> None:
     """The error names what this member has, and what the others have."""
-    group = Group(client_case)
+    group = Group(group_case)
     group.join(JAVA, "range")
     group.settle()
     settings = {"group.id": group.name, "partition.assignment.strategy": [Blocks], **SESSION}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics)
         with pytest.raises(InconsistentProtocol, match=r"blocks.*range"):
             read(own, 1)

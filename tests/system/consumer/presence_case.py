@@ -18,11 +18,11 @@ SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
 BLOCKED = 5.0
 
 
-def handler_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
+def handler_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A record takes longer than the session: the member is still there, and nobody noticed."""
-    group, recording_listener = Group(client_case), BlockingListener()
+    group, recording_listener = Group(group_case), BlockingListener()
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)
@@ -41,12 +41,12 @@ def handler_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
         }
 
 
-def assigned_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
+def assigned_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     """The listener takes longer than the session when it hears of the assignment."""
-    group, recording_listener = Group(client_case), BlockingListener(assigned=BLOCKED)
+    group, recording_listener = Group(group_case), BlockingListener(assigned=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
     group.write()
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         read(own, 30)
         own.commit()
@@ -55,11 +55,11 @@ def assigned_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
     assert group.observe() == group.ends()
 
 
-def revoked_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
+def revoked_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     """It takes longer than the session to give up what goes to another: that one waits."""
-    group, recording_listener = Group(client_case), BlockingListener(revoked=BLOCKED)
+    group, recording_listener = Group(group_case), BlockingListener(revoked=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         member = own.group_metadata.member_id
@@ -69,12 +69,12 @@ def revoked_blocks(kind: ConsumerKind, client_case: GroupCase) -> None:
         assert [call for call, _ in recording_listener.calls] == ["assigned", "revoked", "assigned"]
 
 
-def too_slow(kind: ConsumerKind, client_case: GroupCase) -> None:
+def too_slow(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A poll comes too late: the others go on without it, and its commit says why it failed."""
-    group, recording_listener = Group(client_case), BlockingListener()
+    group, recording_listener = Group(group_case), BlockingListener()
     deadline = {"max.poll.interval.ms": 3_000}
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION, **deadline}
-    with consumer(kind, client_case.servers, settings) as own:
+    with consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)

@@ -28,10 +28,10 @@ SHORT = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 300, "request.tim
 class FaultyGroup:
     """The group, its writers, and the ways to hurt them. All that is chosen comes of a seed."""
 
-    def __init__(self, case: GroupCase, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.cluster = case.cluster
-        self.group = Group(case, partitions=PARTITIONS)
+    def __init__(self, group_case: GroupCase, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.cluster = group_case.cluster
+        self.group = Group(group_case, partitions=PARTITIONS)
         self.log = crash.History()
         (self._topic,) = self.group.topics
         self.writers = [
@@ -39,7 +39,7 @@ class FaultyGroup:
                 number,
                 seed,
                 self.log,
-                servers=case.servers,
+                servers=group_case.servers,
                 partitions=PARTITIONS,
                 topic=self._topic,
             )
@@ -61,34 +61,34 @@ class FaultyGroup:
     def kill_broker(self) -> None:
         """kill -9, and again."""
         self.cluster.kill()
-        time.sleep(self.chance.uniform(0, 0.3))
+        time.sleep(self.random.uniform(0, 0.3))
         self.cluster.start()
 
     def pause_broker(self) -> None:
         """It stands still for a while, and does not know."""
         self.cluster.pause()
-        time.sleep(self.chance.choice((0.1, 0.5, 1.8)))
+        time.sleep(self.random.choice((0.1, 0.5, 1.8)))
         self.cluster.go_on()
 
     def cut(self) -> None:
         """All connections break, and for a while there are none."""
         self.cluster.front.cut()
-        time.sleep(self.chance.choice((0, 0.1, 2)))
+        time.sleep(self.random.choice((0, 0.1, 2)))
         self.cluster.front.mend()
 
     def kill_member(self) -> None:
         """kill -9; another one comes in its place."""
-        number = self.chance.randrange(len(self.members))
+        number = self.random.randrange(len(self.members))
         old = self.members[number]
         self.group.kill(old, unaware=True)
         self.members[number] = self._member(old.kind)
 
     def pause_member(self) -> None:
         """It stands still for longer than its session, and thinks that it is the owner still."""
-        doomed = self.chance.choice(self.members).doomed
+        doomed = self.random.choice(self.members).doomed
         assert doomed is not None
         os.kill(doomed.pid, signal.SIGSTOP)
-        time.sleep(self.chance.choice((0.3, 4)))
+        time.sleep(self.random.choice((0.3, 4)))
         os.kill(doomed.pid, signal.SIGCONT)
 
     def wait_for_progress(self) -> None:
@@ -111,7 +111,7 @@ class FaultyGroup:
         for writer in self.writers:
             writer.join(90)
             assert not writer.is_alive(), f"{writer.name} does not end"
-        servers = self.group.client_case.servers
+        servers = self.group.group_case.servers
         final = read_all(servers, PARTITIONS, self._topic)
         failures = [each for writer in self.writers for each in writer.failures]
         problems = [*failures, *self.log.problems(final)]
@@ -126,10 +126,10 @@ class FaultyGroup:
 
 
 @contextmanager
-def faulty_group(case: GroupCase) -> Iterator[FaultyGroup]:
+def faulty_group(group_case: GroupCase) -> Iterator[FaultyGroup]:
     """A group with random faults; a failure prints the seed."""
     seed = new_seed()
-    made = FaultyGroup(case, seed)
+    made = FaultyGroup(group_case, seed)
     try:
         made.begin()
         yield made
@@ -143,9 +143,9 @@ def faulty_group(case: GroupCase) -> Iterator[FaultyGroup]:
         made.group.abandon()
 
 
-def run_faults(case: GroupCase, rounds: int) -> None:
+def run_faults(group_case: GroupCase, rounds: int) -> None:
     """Each of the ways once in each round, in any order."""
-    with faulty_group(case) as here:
+    with faulty_group(group_case) as here:
         for _ in range(rounds):
             ways = [
                 here.kill_broker,
@@ -154,16 +154,16 @@ def run_faults(case: GroupCase, rounds: int) -> None:
                 here.kill_member,
                 here.pause_member,
             ]
-            here.chance.shuffle(ways)
+            here.random.shuffle(ways)
             for way in ways:
                 way()
                 here.wait_for_progress()
 
 
-def test_one_history_whatever_happens(case: GroupCase) -> None:
-    run_faults(case, 1)
+def test_one_history_whatever_happens(group_case: GroupCase) -> None:
+    run_faults(group_case, 1)
 
 
 @pytest.mark.nightly
-def test_one_history_whatever_happens_for_long(case: GroupCase) -> None:
-    run_faults(case, 40)
+def test_one_history_whatever_happens_for_long(group_case: GroupCase) -> None:
+    run_faults(group_case, 40)

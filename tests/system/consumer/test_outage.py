@@ -21,16 +21,16 @@ from tests.system.consumer.client_drivers import ASYNC, BLOCKING, CONFLUENT, JAV
 from tests.system.consumer.group import Group, GroupCase
 
 
-def test_a_group_goes_on_when_the_broker_is_back(client_case: GroupCase) -> None:
-    group = Group(client_case)
+def test_a_group_goes_on_when_the_broker_is_back(group_case: GroupCase) -> None:
+    group = Group(group_case)
     for kind in (ASYNC, BLOCKING, JAVA, CONFLUENT):
         group.join(kind, "cooperative-sticky", settings={"reconnect.backoff.max.ms": 300})
     group.settle()
     group.write()
     group.finish()
-    client_case.cluster.kill()
+    group_case.cluster.kill()
     time.sleep(0.5)  # all of them notice
-    client_case.cluster.start()
+    group_case.cluster.start()
     group.write()
     group.finish()
     group.settle()
@@ -38,21 +38,21 @@ def test_a_group_goes_on_when_the_broker_is_back(client_case: GroupCase) -> None
     group.judge()
 
 
-def test_consumers_wait_for_the_broker(client_case: GroupCase) -> None:
-    topic = client_case.topic(1)
+def test_consumers_wait_for_the_broker(group_case: GroupCase) -> None:
+    topic = group_case.topic(1)
     with ExitStack() as stack:
-        both = [joined(kind, client_case, topic, stack) for kind in (ASYNC, BLOCKING)]
-        write(client_case, topic, 1, 2, 3)
+        both = [joined(kind, group_case, topic, stack) for kind in (ASYNC, BLOCKING)]
+        write(group_case, topic, 1, 2, 3)
         before = [own.group_metadata for own in both]
         for own in both:
             assert values(own, 3) == [1, 2, 3]
-        client_case.cluster.kill()
+        group_case.cluster.kill()
         for own in both:
             assert not own.poll(timeout=0.3)
-            with pytest.raises(TimedOut, match=client_case.servers):
+            with pytest.raises(TimedOut, match=group_case.servers):
                 own.commit(timeout=1)
-        client_case.cluster.start()
-        write(client_case, topic, 4)
+        group_case.cluster.start()
+        write(group_case, topic, 4)
         place = TopicPartition(topic, 0)
         for own in both:
             assert values(own, 1) == [4]
@@ -61,28 +61,28 @@ def test_consumers_wait_for_the_broker(client_case: GroupCase) -> None:
         assert [own.group_metadata for own in both] == before
 
 
-def joined(kind: ConsumerKind, client_case: GroupCase, topic: str, stack: ExitStack) -> Any:
+def joined(kind: ConsumerKind, group_case: GroupCase, topic: str, stack: ExitStack) -> Any:
     """The one member of a group."""
     settings = {"group.id": fresh("g"), "auto.offset.reset": "earliest"}
-    own = stack.enter_context(consumer(kind, client_case.servers, settings))
+    own = stack.enter_context(consumer(kind, group_case.servers, settings))
     own.subscribe([topic])
     poll_until(own, "it is there", lambda: own.assignment)
     return own
 
 
-def test_logs_are_shorter_than_they_were(client_case: GroupCase) -> None:
+def test_logs_are_shorter_than_they_were(group_case: GroupCase) -> None:
     """Whoever has a reset policy gets all that is written since; who has none is told."""
-    topics = [client_case.topic(1) for _ in range(2)]
+    topics = [group_case.topic(1) for _ in range(2)]
     for topic in topics:
         for start in range(0, 20, 5):
-            write(client_case, topic, *range(start, start + 5))
+            write(group_case, topic, *range(start, start + 5))
     with ExitStack() as stack:
-        short = [reader(kind, client_case, topics[0], stack) for kind in (ASYNC, BLOCKING)]
-        regrown = [reader(kind, client_case, topics[1], stack) for kind in (ASYNC, BLOCKING)]
-        strict = reader(ASYNC, client_case, topics[0], stack, reset="none")
-        left, _ = shorten(client_case, topics)
-        write(client_case, topics[0], 100, 101, 102)
-        write(client_case, topics[1], *range(100, 130))
+        short = [reader(kind, group_case, topics[0], stack) for kind in (ASYNC, BLOCKING)]
+        regrown = [reader(kind, group_case, topics[1], stack) for kind in (ASYNC, BLOCKING)]
+        strict = reader(ASYNC, group_case, topics[0], stack, reset="none")
+        left, _ = shorten(group_case, topics)
+        write(group_case, topics[0], 100, 101, 102)
+        write(group_case, topics[1], *range(100, 130))
         for own in short:
             found = values(own, 1)
             while 102 not in found:
@@ -92,50 +92,50 @@ def test_logs_are_shorter_than_they_were(client_case: GroupCase) -> None:
             read(strict, 1)
         # Behind the position there are records again, and only the leader's epoch tells that they
         # are others. Rota's broker has one epoch for all time.
-        for own in regrown if client_case.cluster.name == "kafka" else ():
+        for own in regrown if group_case.cluster.name == "kafka" else ():
             assert values(own, 30) == list(range(100, 130))
 
 
 def reader(
     kind: ConsumerKind,
-    client_case: GroupCase,
+    group_case: GroupCase,
     topic: str,
     stack: ExitStack,
     reset: str = "earliest",
 ) -> Any:
     """One who has read all there is."""
-    own = stack.enter_context(consumer(kind, client_case.servers, {"auto.offset.reset": reset}))
+    own = stack.enter_context(consumer(kind, group_case.servers, {"auto.offset.reset": reset}))
     own.assign([(topic, 0)])
     own.seek_to_beginning((topic, 0))
     assert values(own, 20) == list(range(20))
     return own
 
 
-def write(client_case: GroupCase, topic: str, *numbers: int) -> None:
-    client_case.admin.produce(topic, [plain_record(each, 0) for each in numbers])
+def write(group_case: GroupCase, topic: str, *numbers: int) -> None:
+    group_case.admin.produce(topic, [plain_record(each, 0) for each in numbers])
 
 
 def values(own: Any, count: int) -> list[int]:
     return [int(record.value) for record in read(own, count)]
 
 
-def shorten(client_case: GroupCase, topics: Sequence[str]) -> list[int]:
+def shorten(group_case: GroupCase, topics: Sequence[str]) -> list[int]:
     """No broker may do this: half of the records are gone. Says how many are left."""
-    client_case.cluster.kill()
+    group_case.cluster.kill()
     for topic in topics:
-        (log,) = (client_case.cluster.data / f"{topic}-0").glob("*.log")
+        (log,) = (group_case.cluster.data / f"{topic}-0").glob("*.log")
         os.truncate(log, log.stat().st_size // 2 + 1)
-    client_case.cluster.start()
-    return [until("it is led again", partial(end_of, client_case, topic)) for topic in topics]
+    group_case.cluster.start()
+    return [until("it is led again", partial(end_of, group_case, topic)) for topic in topics]
 
 
-def end_of(client_case: GroupCase, topic: str) -> int | None:
+def end_of(group_case: GroupCase, topic: str) -> int | None:
     """The end of its log, once it has a leader; librdkafka may ask with an old epoch at first."""
-    found = client_case.admin.admin.list_topics(topic, timeout=10).topics[topic].partitions
+    found = group_case.admin.admin.list_topics(topic, timeout=10).topics[topic].partitions
     if not found or found[0].leader < 0:
         return None
     with suppress(KafkaException):
-        ((_, end),) = client_case.admin.log_offsets(topic, 1, "latest")
+        ((_, end),) = group_case.admin.log_offsets(topic, 1, "latest")
         assert 0 < end < 20
         return end
     return None

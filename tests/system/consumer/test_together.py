@@ -37,8 +37,8 @@ def turns(
     names = {f"test_a_group[{cluster.name}-{case}]": case for case in CASES}
 
     def play(case: str) -> None:
-        with GroupCase(cluster, drivers) as client_case:
-            CASES[case](client_case)
+        with GroupCase(cluster, drivers) as group_case:
+            CASES[case](group_case)
 
     yield {name: pool.submit(play, case) for name, case in names.items() if name in chosen}
     pool.shutdown(cancel_futures=True)

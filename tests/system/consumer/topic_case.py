@@ -12,9 +12,9 @@ from tests.system.consumer.history import History
 WATCHFUL = {"metadata.max.age.ms": 300}
 
 
-def grown(client_case: GroupCase) -> None:
+def grown(group_case: GroupCase) -> None:
     """Partitions are added: they have owners soon, and no record of them is missed."""
-    group = Group(client_case, partitions=3)
+    group = Group(group_case, partitions=3)
     for kind in (ASYNC, JAVA, BLOCKING):
         group.join(kind, "cooperative-sticky", settings=WATCHFUL)
     group.settle()
@@ -28,17 +28,17 @@ def grown(client_case: GroupCase) -> None:
     group.judge()
 
 
-def matched(client_case: GroupCase) -> None:
+def matched(group_case: GroupCase) -> None:
     """A new topic's name matches the pattern."""
-    prefix = fresh(f"p-{client_case.cluster.name}")
-    client_case.make(f"{prefix}-1", 2)
-    group = Group(client_case, f"{prefix}-1")
+    prefix = fresh(f"p-{group_case.cluster.name}")
+    group_case.make(f"{prefix}-1", 2)
+    group = Group(group_case, f"{prefix}-1")
     for kind in (BLOCKING, ASYNC):
         group.join(kind, "range", pattern=f"{prefix}-[0-9]+", settings=WATCHFUL)
     group.settle()
     group.write()
-    client_case.make(f"{prefix}-2", 4)
-    client_case.make(f"{prefix}-other", 1)
+    group_case.make(f"{prefix}-2", 4)
+    group_case.make(f"{prefix}-other", 1)
     group.watch(f"{prefix}-2")
     group.write()
     group.settle()
@@ -46,9 +46,9 @@ def matched(client_case: GroupCase) -> None:
     group.judge()
 
 
-def deleted(client_case: GroupCase) -> None:
+def deleted(group_case: GroupCase) -> None:
     """A topic is deleted, and made again: the group forgets it, and begins anew."""
-    group = Group(client_case, client_case.topic(2), client_case.topic(4))
+    group = Group(group_case, group_case.topic(2), group_case.topic(4))
     stays, goes = group.topics
     for kind in (ASYNC, JAVA, BLOCKING):
         group.join(kind, "cooperative-sticky", settings=WATCHFUL)
@@ -56,7 +56,7 @@ def deleted(client_case: GroupCase) -> None:
     group.write()
     group.finish()
     group.await_commits()  # a commit for a topic that is gone is tried again for a minute
-    client_case.admin.delete_topic(goes)
+    group_case.admin.delete_topic(goes)
     del group.partitions[goes]
     group.settle(all_busy=False)
     group.write(2, stays)
@@ -64,7 +64,7 @@ def deleted(client_case: GroupCase) -> None:
     assert group.history.problems() == []
     read = {place: end for place, end in group.ends().items() if place.topic == stays}
     group.history = History(events=group.owning(), begins=read)
-    client_case.make(goes, 4)
+    group_case.make(goes, 4)
     group.watch(goes)
     group.settle()
     group.write(3, goes)

@@ -31,18 +31,18 @@ SEEN = TypeVar("SEEN")
 
 
 def both(
-    broker: KafkaBroker, client_case: Callable[[CaseRun], SEEN], *, alike: bool = True
+    broker: KafkaBroker, case: Callable[[CaseRun], SEEN], *, alike: bool = True
 ) -> tuple[SEEN, SEEN]:
     """What is seen before Rota and before Kafka; alike: the same requests are answered."""
     seen: list[SEEN] = []
 
-    def case(stage: CaseRun) -> None:
-        seen.append(client_case(stage))
+    def run_and_record(run: CaseRun) -> None:
+        seen.append(case(run))
 
-    ours = run_case(case, CoordinatorSide(CONFIG))
+    ours = run_case(run_and_record, CoordinatorSide(CONFIG))
     expected: tuple[Step, ...] = tuple(ours.steps) if alike else ()
     with LiveSide(broker.port) as live:
-        run_case(case, live, expected)
+        run_case(run_and_record, live, expected)
     return seen[0], seen[1]
 
 
@@ -71,12 +71,12 @@ def static_leader_is_absent(stage: CaseRun) -> tuple[list[str], str | None]:
     return [each.member_id for each in everybody], b.joined.leader
 
 
-@pytest.mark.parametrize("scene", [leader_leaves, static_leader_is_absent])
+@pytest.mark.parametrize("case", [leader_leaves, static_leader_is_absent])
 @pytest.mark.parametrize("_time", range(3))
 def test_succession_of_leaders(
-    broker: KafkaBroker, client_case: Callable[[CaseRun], tuple[list[str], str | None]], _time: int
+    broker: KafkaBroker, case: Callable[[CaseRun], tuple[list[str], str | None]], _time: int
 ) -> None:
-    (our_ids, our_leader), (their_ids, their_leader) = both(broker, client_case)
+    (our_ids, our_leader), (their_ids, their_leader) = both(broker, case)
     assert our_leader == our_ids[1]
     assert their_leader == first_in_hash_map(their_ids, their_ids[1:])
 
@@ -86,7 +86,7 @@ def test_tied_election(broker: KafkaBroker) -> None:
     first = first_in_hash_map(strategies, strategies)
     (second,) = set(strategies) - {first}
 
-    def client_case(stage: CaseRun) -> str | None:
+    def case(stage: CaseRun) -> str | None:
         a, b = members(stage, "a", "b")
         a.protocols, b.protocols = supports(second, first), supports(first, second)
         a.enter()
@@ -96,24 +96,24 @@ def test_tied_election(broker: KafkaBroker) -> None:
         assert a.joined is not None
         return a.joined.protocol
 
-    assert both(broker, client_case) == (second, first)
+    assert both(broker, case) == (second, first)
 
 
 def test_strategy_listed_twice(broker: KafkaBroker) -> None:
-    def client_case(stage: CaseRun) -> bool:
+    def case(stage: CaseRun) -> bool:
         (a,) = members(stage, "a", protocols=supports("range", "range"))
         a.enter()
         stage.wait(DELAY)
         return a.joined is not None
 
-    assert both(broker, client_case, alike=False) == (True, False)
+    assert both(broker, case, alike=False) == (True, False)
 
 
 def test_turned_away(broker: KafkaBroker) -> None:
     """Whoever is one too many is sent away; Kafka lets the others wait for the timeout then."""
     patience = 4 * SHORT
 
-    def client_case(stage: CaseRun) -> tuple[list[str], list[str]]:
+    def case(stage: CaseRun) -> tuple[list[str], list[str]]:
         a, b, c = members(stage, "a", "b", "c", rebalance_timeout=patience)
         d = ScriptedMember(stage, "d")  # its longer timeout leaves time to sync
         formed(stage, a, b)
@@ -127,7 +127,7 @@ def test_turned_away(broker: KafkaBroker) -> None:
         stage.wait(patience)
         return at_once, [each.name for each in (a, c, d) if each.generation > b.generation]
 
-    ours, theirs = both(broker, client_case, alike=False)
+    ours, theirs = both(broker, case, alike=False)
     assert ours == (["a", "c", "d"], ["a", "c", "d"])
     assert theirs == ([], ["a", "c", "d"])
 
