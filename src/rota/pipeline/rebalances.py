@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,16 +268,18 @@ def group_whatif(
                 rollouts[key] = row["rollout"]
     made.sort(key=lambda generation: generation.offset)
     history = taken = find_rebalances(made)
-    found = evaluate_policies(made, history, causes, topic_ids, strategies)
+    evaluation = evaluate_policies(made, history, causes, topic_ids, strategies)
     if since is not None:
         taken = [step for step in history if step.after.at >= since]
-        found = [row for row in found if row.at >= since]
+        recent = [row for row in evaluation.rows if row.at >= since]
+        evaluation = replace(evaluation, rows=recent)
     if not taken:
         return
-    advice = advise_group(made, taken, found, causes, rollouts)
-    owners = list_advised_ownership(made, history, advice, causes, topic_ids)
+    advice = advise_group(made, taken, evaluation, causes, rollouts)
+    better = evaluation.advised_policy(advice)
+    owners = list_advised_ownership(made, history, better, causes, topic_ids)
     shown = [row for row in owners if since is None or row.until is None or row.until >= since]
-    for name, facts in (("whatif", found), ("advice", [advice]), ("advised", shown)):
+    for name, facts in (("whatif", evaluation.rows), ("advice", [advice]), ("advised", shown)):
         yield arrow.as_struct_column(
             _WHATIF_TYPES, name, arrow.facts_to_batch(WHATIF_TABLES[name], facts)
         )
