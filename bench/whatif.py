@@ -94,7 +94,7 @@ def measured(change: Callable[[random.Random, list[str], int], list[str]], apart
     told = [history(change, apart, seed) for seed in range(5)]
 
     def play(groups: list[list[Generation]]) -> int:
-        return sum(len(evaluate_policies(group, find_rebalances(group))) for group in groups)
+        return sum(len(evaluate_policies(group, find_rebalances(group)).rows) for group in groups)
 
     seconds, pairs = best(lambda: told, play, limit=OURS, budget=BUDGET)
     return Taken(seconds=seconds * PAIRS / pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rota.engine.history import client_settings
-from rota.engine.history.advice import advise_group, sum_by_policy
+from rota.engine.history.advice import PolicyEvaluation, advise_group, sum_by_policy
 from rota.engine.history.facts import Advice, RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
@@ -141,7 +141,7 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
     assert advised(history_builder).damage == 12 + 2
     rows = [
         row
-        for row in evaluate_policies(history_builder.generations, history_builder.steps)
+        for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
         if row.actual
     ]
     assert sum_by_policy(rows)["range"].needless == 2
@@ -157,7 +157,7 @@ def test_next_to_nothing_is_not_worth_a_change() -> None:
 
 def test_a_group_to_which_nothing_happened() -> None:
     told = [generation(1, [member("a", {"t": (0,)})])]
-    found = advise_group(told, [], [])
+    found = advise_group(told, [], PolicyEvaluation())
     assert (found.verdict, found.damage, found.headline) == ("keep", 0.0, "g: no rebalances.")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.engine.history.advice import CHANGE, KEEP, advise_group
+from rota.engine.history.advice import CHANGE, KEEP, PolicyEvaluation, advise_group
 from rota.engine.history.facts import Advice, AdvisedOwnership, GroupType, PartitionOwnership
 from rota.engine.history.policies import MembershipType
 from rota.engine.history.rebalances import find_rebalances
@@ -17,6 +17,7 @@ from rota.engine.history.whatif import (
 )
 from tests.pure.history import capture
 from tests.pure.history.example_history import START, HistoryBuilder
+from tests.support.policies import policy_of
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 
@@ -55,7 +56,11 @@ def under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[
             None if row.until is None else (row.until - START) // 1_000,
         )
         for row in list_advised_ownership(
-            history_builder.generations, history_builder.steps, advice(policy)
+            history_builder.generations,
+            history_builder.steps,
+            PolicyEvaluation(alternatives={policy: policy_of(policy)}).advised_policy(
+                advice(policy)
+            ),
         )
         if row.partition == partition
     ]
@@ -121,7 +126,9 @@ def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b")
     assert (
         list_advised_ownership(
-            history_builder.generations, history_builder.steps, advice("sticky", KEEP)
+            history_builder.generations,
+            history_builder.steps,
+            PolicyEvaluation().advised_policy(advice("sticky", KEEP)),
         )
         == []
     )
@@ -145,9 +152,7 @@ def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> N
     timeline = capture.timelines()[group]
     history = find_rebalances(timeline.generations)
     (used,) = reproduce_rebalances(history, TOPIC_IDS).used
-    rows = list_advised_ownership(
-        timeline.generations, history, advice(used.label), None, TOPIC_IDS
-    )
+    rows = list_advised_ownership(timeline.generations, history, used, None, TOPIC_IDS)
     times = [step.after.at for step in history]
     assert [owners(rows, at) for at in times] == [owners(timeline.ownership, at) for at in times]
 
@@ -158,9 +163,12 @@ def test_owners_change_only_when_the_policy_rebalances() -> None:
         history = find_rebalances(timeline.generations)
         if not history:
             continue
-        rows = evaluate_policies(timeline.generations, history, None, TOPIC_IDS)
-        told = advise_group(timeline.generations, history, rows)
-        found = list_advised_ownership(timeline.generations, history, told, None, TOPIC_IDS)
+        evaluation = evaluate_policies(timeline.generations, history, None, TOPIC_IDS)
+        rows = evaluation.rows
+        told = advise_group(timeline.generations, history, evaluation)
+        found = list_advised_ownership(
+            timeline.generations, history, evaluation.advised_policy(told), None, TOPIC_IDS
+        )
         times = {row.happens_at for row in rows if row.policy == told.policy and row.happens}
         assert {row.since for row in found} <= times
         assert {row.until for row in found} <= {*times, None}

@@ -7,17 +7,15 @@ import pytest
 from rota.engine.history import client_settings
 from rota.engine.history.advice import is_migration_possible, list_migration_steps, migration_size
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, find_libraries
-from rota.engine.history.policies import parse_policy
+from tests.support.policies import policy_of
 
 
 def steps(used: str, wanted: str, *names: str | None) -> list[str]:
-    return list(
-        list_migration_steps(parse_policy(used), parse_policy(wanted), find_libraries(names))
-    )
+    return list(list_migration_steps(policy_of(used), policy_of(wanted), find_libraries(names)))
 
 
 def can(used: str, wanted: str, *names: str | None) -> bool:
-    return is_migration_possible(parse_policy(used), parse_policy(wanted), find_libraries(names))
+    return is_migration_possible(policy_of(used), policy_of(wanted), find_libraries(names))
 
 
 IDS = (
@@ -446,6 +444,6 @@ def test_smaller_changes_come_first() -> None:
         "cooperative-sticky, static 45s",
         "KIP-848 uniform, static 45s",
     ]
-    sizes = [migration_size(parse_policy("range"), parse_policy(one)) for one in wanted]
+    sizes = [migration_size(policy_of("range"), policy_of(one)) for one in wanted]
     assert sizes == sorted(sizes)
     assert sizes[0] == 0

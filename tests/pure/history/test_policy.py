@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +17,9 @@ from rota.engine.history.policies import (
     format_timeout,
     label_used_policies,
     list_alternatives,
-    parse_last_used,
-    parse_policy,
     suggest_session_timeouts,
 )
 from rota.engine.history.restarts import find_restarts, list_membership_events
-from rota.errors import InputError
 from tests.pure.history.example_history import HistoryBuilder, generation, member, step
 
 NAMES = {
@@ -50,32 +49,43 @@ NAMES = {
 
 
 @pytest.mark.parametrize("label", NAMES)
-def test_a_policy_has_a_name_that_can_be_parsed(label: str) -> None:
+def test_a_policy_has_a_name(label: str) -> None:
     assert NAMES[label].label == label
-    assert parse_policy(label) == NAMES[label]
+
+
+POLICIES = st.builds(
+    GroupPolicy,
+    strategy=st.sampled_from(
+        [
+            "range",
+            "sticky",
+            "cooperative-sticky",
+            "sticky (exact)",
+            "range, static 45s",
+            "KIP-848 x",
+        ]
+    ),
+    membership=st.sampled_from([MembershipType.STATIC, MembershipType.PARTLY]),
+    session_timeout=st.none() | st.integers(1, 1_800_000),
+    solver=st.sampled_from(["kafka", "exact", "other"]),
+)
 
 
 @given(
-    strategy=st.sampled_from(["range", "roundrobin", "sticky", "cooperative-sticky"]),
-    static=st.sampled_from(MembershipType),
-    session=st.integers(1, 1_800_000),
-    solver=st.sampled_from(["kafka", "exact", "other"]),
+    policy=POLICIES | POLICIES.map(lambda one: replace(one, session_timeout=45_000)), other=POLICIES
 )
-def test_every_name_can_be_parsed(
-    strategy: str, static: MembershipType, session: int, solver: str
-) -> None:
-    policy = GroupPolicy(
-        strategy=strategy,
-        membership=static,
-        session_timeout=None if static is MembershipType.DYNAMIC else session,
-        solver=solver,
-    )
-    assert parse_policy(policy.label) == policy
+def test_two_policies_never_have_the_same_name(policy: GroupPolicy, other: GroupPolicy) -> None:
+    dynamic = replace(other, membership=MembershipType.DYNAMIC, session_timeout=None)
+    assert (policy.label == other.label) == (policy == other)
+    assert policy.label != dynamic.label
 
 
-def test_nothing_is_no_name() -> None:
-    with pytest.raises(InputError, match="not the name of a policy"):
-        parse_policy("")
+@pytest.mark.parametrize("name", ["Mine (exact)", "Mine, static 45s", "KIP-848 mine"])
+def test_a_strategy_that_is_named_like_a_policy_is_quoted(name: str) -> None:
+    policy = GroupPolicy(strategy=name)
+    assert policy.label == f'"{name}"'
+    static = replace(policy, membership=MembershipType.STATIC, session_timeout=9_000)
+    assert static.label == f'"{name}", static 9s'
 
 
 def test_times_are_shown_as_people_say_them() -> None:
@@ -93,7 +103,7 @@ def test_the_last_of_those_used_ends_the_name() -> None:
     ]
     used = find_used_policies([step(None, one) for one in rounds])
     assert label_used_policies(used) == "roundrobin, then range"
-    assert parse_last_used("roundrobin, then range") == GroupPolicy(strategy="range")
+    assert used[-1] == GroupPolicy(strategy="range")
 
 
 def test_the_kind_of_members_is_part_of_it() -> None:

@@ -26,7 +26,6 @@ from rota.engine.history.facts import (
     RebalanceCause,
 )
 from rota.engine.history.generations import GroupHistory, read_history
-from rota.engine.history.policies import parse_policy
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.samples import (
     DEAD_STATE,
@@ -41,6 +40,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.engine.simulator.trace import TraceEventType
 from tests.pure.history.example_history import member
 from tests.support.examples import examples
+from tests.support.policies import policy_of
 from tests.support.simulation.days import day
 
 A, B, C = (member(name) for name in "abc")
@@ -256,7 +256,7 @@ def test_other_policies_begin_from_what_was_found() -> None:
     two = (having(A, 0, 1), having(B, 2, 3))
     made, _ = read_samples(looked(sample(four), sample(*two)))
     rows = HistoryReplay(made, find_rebalances(made)).rows_under(
-        [parse_policy("cooperative-sticky"), parse_policy("range, static 5m")]
+        [policy_of("cooperative-sticky"), policy_of("range, static 5min")]
     )
     assert [(row.to_generation, row.happens, row.moved, row.stopped) for row in rows] == [
         (1, True, 2, 2),

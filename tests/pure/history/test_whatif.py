@@ -17,7 +17,7 @@ from rota.engine.history.facts import (
     WhatIf,
 )
 from rota.engine.history.generations import read_history
-from rota.engine.history.policies import GroupPolicy, MembershipType, parse_policy
+from rota.engine.history.policies import GroupPolicy, MembershipType
 from rota.engine.history.rebalances import compute_cost, diff_generations, find_rebalances
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
 from rota.engine.simulator.simulation import simulate
@@ -33,6 +33,7 @@ from tests.pure.history.example_history import (
 from tests.pure.history.history import history as random_history
 from tests.support.examples import first
 from tests.support.expected_history import played
+from tests.support.policies import policy_of
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
@@ -61,7 +62,7 @@ def under(
     """Generation, second, whether it happens, moved, stopped."""
     known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
     rows = HistoryReplay(history_builder.generations, history_builder.steps, known).rows_under(
-        [parse_policy(policy)]
+        [policy_of(policy)]
     )
     return [
         (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.stopped)
@@ -78,7 +79,7 @@ def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> 
     history = find_rebalances(told)
     found = reproduce_rebalances(history, TOPIC_IDS)
     assert found.exact
-    actual = [row for row in evaluate_policies(told, history, None, TOPIC_IDS) if row.actual]
+    actual = [row for row in evaluate_policies(told, history, None, TOPIC_IDS).rows if row.actual]
     assert differences(actual, history) == []
     assert {row.policy for row in actual} <= {", then ".join(one.label for one in found.used)}
 
@@ -168,7 +169,7 @@ def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
         generation(2, [member("a", two, owned=all_four, owned_generation=1), member("b")], name),
     ]
     history = find_rebalances(told)
-    was, row = compute_cost(history[-1]), carried(told, history, parse_policy(name))[-1]
+    was, row = compute_cost(history[-1]), carried(told, history, policy_of(name))[-1]
     assert counted(row) == (2, 2, 2, 0, 0)
     assert (was.moved, was.moved_min, was.stopped, was.idle_members) == (2, 2, 2, 1)
 
@@ -190,7 +191,7 @@ def check_simulated(seed: int, name: str) -> None:
     history = find_rebalances(told)
     found = reproduce_rebalances(history, {})
     assert found.exact, f"seed {seed}"
-    actual = [row for row in evaluate_policies(told, history) if row.actual]
+    actual = [row for row in evaluate_policies(told, history).rows if row.actual]
     assert differences(actual, history) == [], f"seed {seed}"
     used = found.used[-1]
     if len(found.used) == 1 and used.membership is MembershipType.DYNAMIC and "eager" not in name:
@@ -230,7 +231,7 @@ def test_another_librarys_strategy_is_left_as_it_was() -> None:
         generation(1, [member("a", {"t": (0, 1, 2, 3)})]),
         generation(2, [member("a", {"t": (0, 1, 2)}), member("b", {"t": (3,)})]),
     ]
-    rows = [row for row in evaluate_policies(told, find_rebalances(told)) if row.actual]
+    rows = [row for row in evaluate_policies(told, find_rebalances(told)).rows if row.actual]
     assert {row.policy for row in rows} == {"range (other)"}
     assert differences(rows, find_rebalances(told)) == []
 
@@ -238,12 +239,12 @@ def test_another_librarys_strategy_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("strategy", ["com.example.Mine", "range"])
 def test_a_group_that_cannot_be_read_has_no_other_histories(strategy: str) -> None:
     told = [generation(1, [member("a", problem="garbage")], strategy)]
-    rows = evaluate_policies(told, find_rebalances(told))
+    rows = evaluate_policies(told, find_rebalances(told)).rows
     assert not rows
 
 
 def test_a_group_without_rebalances_has_no_rows() -> None:
-    assert evaluate_policies([generation(0, [], mark=GenerationMark.CREATED)], []) == []
+    assert evaluate_policies([generation(0, [], mark=GenerationMark.CREATED)], []).rows == ()
 
 
 # Static members
@@ -341,7 +342,7 @@ def test_without_static_ids_a_return_is_two_rebalances() -> None:
     ]
     rows = [
         row
-        for row in evaluate_policies(history_builder.generations, history_builder.steps)
+        for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
         if row.policy == "range"
     ]
     assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
@@ -355,7 +356,7 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
         .replaced(50, "s!a#2", "r!b#2")
     )
     rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
-        [parse_policy("range")]
+        [policy_of("range")]
     )
     assert len({row.at for row in rows}) == len(rows) == 5
 
@@ -387,7 +388,7 @@ def test_a_group_made_anew_begins_anew() -> None:
     ]
     told = [*first, *again]
     rows = HistoryReplay(told, find_rebalances(told)).rows_under(
-        [parse_policy("sticky"), parse_policy("sticky, static 5min")]
+        [policy_of("sticky"), policy_of("sticky, static 5min")]
     )
     assert [(row.life, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
 
@@ -397,7 +398,7 @@ def test_added_partitions_are_seen() -> None:
     history_builder.partitions = {"t": 16}
     history_builder.at(10, "a", "b")
     rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
-        [parse_policy("range"), parse_policy("KIP-848 uniform")]
+        [policy_of("range"), policy_of("KIP-848 uniform")]
     )
     assert [(row.happens, row.moved) for row in rows] == [
         (True, 0),

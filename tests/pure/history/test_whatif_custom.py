@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 import rota
 from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from rota.engine.history.advice import advise_group
+from rota.engine.history.advice import CANNOT_TELL, CHANGE, KEEP, advise_group
+from rota.engine.history.facts import WhatIf
 from rota.engine.history.policies import make_custom_policy
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history import capture
+from tests.pure.history.example_history import HistoryBuilder, generation, member
 
 GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
 
@@ -44,7 +47,8 @@ def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None
     told = capture.timelines()[group].generations
     steps = find_rebalances(told)
     custom = [f"{__name__}:{one.__name__}" for one in (Sticky, Cooperative)]
-    rows = evaluate_policies(told, steps, strategies=custom)
+    evaluation = evaluate_policies(told, steps, strategies=custom)
+    rows = evaluation.rows
     by_policy: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
         counted = (row.to_generation, row.happens, row.moved, row.moved_min, row.stopped)
@@ -59,11 +63,68 @@ def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None
                 compared += 1
     assert compared or not rows
     builtin = evaluate_policies(told, steps)
-    assert [row for row in rows if not row.policy.startswith("my-")] == builtin
-    assert advise_group(told, steps, rows) == advise_group(told, steps, builtin)
+    assert [row for row in rows if not row.policy.startswith("my-")] == list(builtin.rows)
+    assert advise_group(told, steps, evaluation) == advise_group(told, steps, builtin)
 
 
 def test_the_policy_of_a_custom_strategy() -> None:
     policy = make_custom_policy(f"{__name__}:Cooperative")
     assert (policy.label, policy.protocol, policy.known) == ("my-cooperative", "cooperative", False)
     assert make_custom_policy(f"{__name__}:Sticky").protocol == "eager"
+
+
+class StaticInName(Sticky):
+    name = "range, static 45s"
+
+
+class ExactInName(Sticky):
+    name = "sticky (exact)"
+
+
+def counted(rows: Iterable[WhatIf], policy: str) -> list[tuple[object, ...]]:
+    return [
+        (row.to_generation, row.happens, row.moved, row.stopped)
+        for row in rows
+        if row.policy == policy
+    ]
+
+
+@pytest.mark.parametrize("custom", [StaticInName, ExactInName])
+def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> None:
+    """Its rows are its own, and the advice does not take it for the policy of that name."""
+    history_builder = HistoryBuilder({"t": 24}).at(0, "a", "b", "c")
+    for second in range(100, 1_300, 100):
+        history_builder.at(second, "b", "c").at(second + 30, f"a#{second}", "b", "c")
+    told, steps = history_builder.generations, history_builder.steps
+    evaluation = evaluate_policies(told, steps, strategies=[f"{__name__}:{custom.__name__}"])
+    labels = {
+        label for label, policy in evaluation.alternatives.items() if policy.strategy == custom.name
+    }
+    assert labels == {f'"{custom.name}"', f'"{custom.name}", static 45s'}
+    for label in labels:
+        found = counted(evaluation.rows, label)
+        assert found
+        assert found == counted(evaluation.rows, label.replace(f'"{custom.name}"', "sticky"))
+    builtin = evaluate_policies(told, steps)
+    assert counted(evaluation.rows, "range, static 45s") == counted(
+        builtin.rows, "range, static 45s"
+    )
+    advice = advise_group(told, steps, evaluation)
+    assert advice == advise_group(told, steps, builtin)
+    assert advice.verdict == CHANGE
+    only = {label: evaluation.alternatives[label] for label in labels}
+    rows = [row for row in evaluation.rows if row.actual or row.policy in only]
+    kept = advise_group(told, steps, replace(evaluation, rows=rows, alternatives=only))
+    assert (kept.verdict, kept.policy) == (KEEP, kept.policy_used)
+
+
+@pytest.mark.parametrize("name", ["sticky, static 45s", "sticky (exact)", "a, then range"])
+def test_a_group_may_use_a_strategy_that_is_named_like_a_policy(name: str) -> None:
+    told = [
+        generation(1, [member("a", {"t": (0, 1)})], name),
+        generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], name),
+    ]
+    steps = find_rebalances(told)
+    advice = advise_group(told, steps, evaluate_policies(told, steps))
+    assert (advice.verdict, advice.policy) == (CANNOT_TELL, f'"{name}"')
+    assert advice.headline.endswith(f"Rota does not know its strategy, {name}.")

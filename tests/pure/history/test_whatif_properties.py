@@ -15,10 +15,10 @@ from rota.engine.history.facts import (
     GroupType,
     RebalanceCause,
 )
-from rota.engine.history.policies import parse_policy
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies
 from tests.support.examples import examples
+from tests.support.policies import policy_of
 
 TOPICS = ("t0", "t1", "é")
 STRATEGIES = {
@@ -88,7 +88,8 @@ def histories(draw: st.DrawFn) -> list[Generation]:
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
     history = find_rebalances(told)
     causes = {(one.life, one.generation): RebalanceCause.SILENT for one in told} if silent else {}
-    rows = evaluate_policies(told, history, causes)
+    evaluation = evaluate_policies(told, history, causes)
+    rows = evaluation.rows
     keys = [(row.life, row.to_generation, row.at, row.policy) for row in rows]
     assert len(set(keys)) == len(keys)
     actual = [row for row in rows if row.actual]
@@ -101,7 +102,7 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
     for name in {row.policy for row in rows}:
         found = {(row.life, row.to_generation) for row in rows if row.policy == name}
         assert ends <= found, name
-    advice = advise_group(told, history, rows, causes)
+    advice = advise_group(told, history, evaluation, causes)
     assert advice.verdict in {"change", "keep", "cannot tell"}
     assert advice.rebalances == len(history)
     if not silent:
@@ -114,6 +115,6 @@ def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) 
     told = [replace(one, strategy="sticky" if one.members else None) for one in told]
     history = find_rebalances(told)
     if history:
-        policy = parse_policy("sticky (exact)")
+        policy = policy_of("sticky (exact)")
         for row in HistoryReplay(told, history).rows_under([policy]):
             assert row.moved == row.moved_min

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rota.engine.history.client_settings import (
     CLIENT_LIBRARIES,
@@ -45,8 +45,7 @@ from rota.engine.history.policies import (
     find_used_policies,
     format_timeout,
     is_readable_consumer_group,
-    parse_last_used,
-    parse_policy,
+    label_used_policies,
 )
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
@@ -241,6 +240,21 @@ MIN_SAVED_SHARE = 0.1
 MIN_SAVED_PARTITIONS = 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEvaluation:
+    """The rebalances of a group under the policies it used and under every alternative."""
+
+    rows: Sequence[WhatIf] = ()
+    #: The policies that the group used, in the order of their last use.
+    used: tuple[GroupPolicy, ...] = ()
+    #: The other policies, by the label in their rows.
+    alternatives: Mapping[str, GroupPolicy] = field(default_factory=dict)
+
+    def advised_policy(self, advice: Advice) -> GroupPolicy | None:
+        """Returns the policy that the group should change to; None if no change is advised."""
+        return self.alternatives[advice.policy] if advice.verdict == CHANGE else None
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyTotal:
     """The cost of a policy over the whole history."""
@@ -294,21 +308,21 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
 def advise_group(
     generations: Sequence[Generation],
     steps: Sequence[Rebalance],
-    whatifs: Sequence[WhatIf],
+    evaluation: PolicyEvaluation,
     causes: Mapping[tuple[int, int], RebalanceCause] | None = None,
     rollouts: Mapping[tuple[int, int], str] | None = None,
 ) -> Advice:
-    """Advice on one group.
+    """Advises one group.
 
-    :param generations: everything that is known of it
+    :param generations: all its generations
     :param steps: its rebalances
-    :param whatifs: what :func:`rota.engine.history.whatif.evaluate_policies` found
-    :param causes: why they were, by life and generation
+    :param evaluation: the result of :func:`rota.engine.history.whatif.evaluate_policies`
+    :param causes: causes by life and generation
     :param rollouts: the rolling deploy that a rebalance is part of, by life and generation
     """
     if not is_readable_consumer_group(generations):
         return _advise_unreadable(generations, steps)
-    case = _AdviceCase(generations, steps, whatifs, causes or {}, rollouts or {})
+    case = _AdviceCase(generations, steps, evaluation, causes or {}, rollouts or {})
     best = case.find_best()
     verdict = case.verdict(best)
     if verdict != CHANGE:
@@ -369,24 +383,25 @@ class _AdviceCase:
         self,
         generations: Sequence[Generation],
         steps: Sequence[Rebalance],
-        whatifs: Sequence[WhatIf],
+        evaluation: PolicyEvaluation,
         causes: Mapping[tuple[int, int], RebalanceCause],
         rollouts: Mapping[tuple[int, int], str],
     ) -> None:
         self._generations = generations
         self._steps = steps
         self._rollouts = rollouts
-        actual = next((row.policy for row in whatifs if row.actual), "none")
         ends = ((step.after.life, step.after.generation) for step in steps)
         self._causes = Counter(causes[end] for end in ends if end in causes)
         self._slow, self._silent = (
             self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SILENT)
         )
-        self._totals = sum_by_policy(whatifs)
+        self._totals = sum_by_policy(evaluation.rows)
+        self._alternatives = evaluation.alternatives
+        actual = label_used_policies(evaluation.used)
         self.used = self._totals.pop(actual, PolicyTotal(actual))
         listed = find_used_policies(steps)
         self._known = all(policy.known for policy in listed)
-        self._policy = parse_last_used(actual) if listed else GroupPolicy(strategy="none")
+        self._policy = evaluation.used[-1] if listed else GroupPolicy(strategy="none")
         #: What the policy in use at the end would have cost from the beginning.
         self._now = self._totals.get(self._policy.label, self.used)
         self.libraries = _last_libraries(generations)
@@ -394,19 +409,21 @@ class _AdviceCase:
 
     def find_best(self) -> PolicyTotal:
         """Returns the best policy that the group's libraries support; it may be the one in use."""
-        possible = {
-            name: total
-            for name, total in self._totals.items()
-            if parse_policy(name).known
-            and is_migration_possible(self._policy, parse_policy(name), self._able)
-            and total.is_as_even_as(self.used)
-            and not self._hides(parse_policy(name))
-        }
-        everything = {**possible, self.used.policy: self.used}
-        least = min(total.harm for total in everything.values())
+        possible = [self.used]
+        for label, policy in self._alternatives.items():
+            total = self._totals.get(label)
+            if (
+                total is not None
+                and policy.known
+                and is_migration_possible(self._policy, policy, self._able)
+                and total.is_as_even_as(self.used)
+                and not self._hides(policy)
+            ):
+                possible.append(total)
+        least = min(total.harm for total in possible)
         within = least + max(NEAR_BEST_SHARE * self.used.harm, MIN_SAVED_PARTITIONS)
         return min(
-            (total for total in everything.values() if total.harm <= within),
+            (total for total in possible if total.harm <= within),
             key=lambda total: (
                 self._size(total.policy),
                 total.stopped,
@@ -425,8 +442,9 @@ class _AdviceCase:
         sick = self._slow + self._silent
         return sick > len(self._rollouts) and sick * 2 >= self._causes[RebalanceCause.LEFT]
 
-    def _size(self, name: str) -> int:
-        return 0 if name == self.used.policy else migration_size(self._policy, parse_policy(name))
+    def _size(self, label: str) -> int:
+        wanted = self._alternatives.get(label)
+        return 0 if wanted is None else migration_size(self._policy, wanted)
 
     def verdict(self, best: PolicyTotal) -> str:
         if not self._known:
@@ -477,7 +495,7 @@ class _AdviceCase:
         match verdict:
             case "change":
                 return (
-                    f"Use {_describe_change(self._policy, parse_policy(best.policy))}: "
+                    f"Use {_describe_change(self._policy, self._alternatives[best.policy])}: "
                     f"{self._saved(best)}."
                 )
             case "keep":
@@ -515,7 +533,7 @@ class _AdviceCase:
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
                 steps.append(_unknown_library_step(self.libraries))
-            steps += list_migration_steps(self._policy, parse_policy(best.policy), self._able)
+            steps += list_migration_steps(self._policy, self._alternatives[best.policy], self._able)
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(
                     f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "

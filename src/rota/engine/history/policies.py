@@ -1,17 +1,15 @@
-"""Group policies: strategy, protocol and membership, as an operator could choose them, and as they
-were used.
+"""Group policies (strategy, protocol and membership) that an operator can choose or has used.
 
-A policy has a label that people read and programs may parse: ``range``, ``cooperative-sticky,
-static 45s``, ``KIP-848 uniform``. Only a policy that was used can have more: ``sticky (exact)``
-where Rota's own solver assigned, ``range (other)`` where neither Rota's strategy of that name nor
-Java's did, ``cooperative-sticky, eager`` while the members also list an eager strategy, ``partly
-static``, or several policies, as in ``range, then cooperative-sticky``.
+People read a policy's label, and tables use it as a key: ``range``, ``cooperative-sticky, static
+45s``, ``KIP-848 uniform``. These labels occur only for policies that were used: ``sticky (exact)``
+if Rota's solver computed the assignments, ``range (other)`` if neither Rota's nor Java's strategy
+of that name did, ``cooperative-sticky, eager`` while the members also list an eager strategy,
+``partly static``, and several policies, as in ``range, then cooperative-sticky``.
 """
 
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +27,6 @@ from rota.engine.history.facts import (
 from rota.engine.history.rebalances import observed_protocol
 from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT, MAX_SESSION_TIMEOUT, MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
-from rota.errors import InputError
 
 #: Session timeouts that a person would set.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
@@ -37,7 +34,8 @@ SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 
 MIN_CONSUMER_SESSION_TIMEOUT = 45_000
 #: The share of restarts for which a session timeout should be long enough.
 COVERED_RESTART_SHARE = 0.9
-#: Solvers: Java's, Rota's own, and one that neither is.
+CONSUMER_LABEL_PREFIX = "KIP-848 "
+#: Java's solver, Rota's own, and an unknown one.
 KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
 
 
@@ -73,13 +71,16 @@ class GroupPolicy:
 
     @property
     def label(self) -> str:
-        return self.format_label()
+        """The label; the name of a custom strategy is quoted if it could read as a policy."""
+        name = self.strategy
+        ambiguous = "," in name or "(" in name or name.startswith(CONSUMER_LABEL_PREFIX)
+        return (replace(self, strategy=f'"{name}"') if ambiguous else self).format_label()
 
     def format_label(self, default_solver: str = KAFKA_SOLVER) -> str:
         """Returns the label; it names the solver unless that is the default."""
         name = self.strategy
         if self.protocol is PolicyProtocol.CONSUMER:
-            name = f"KIP-848 {name}"
+            name = CONSUMER_LABEL_PREFIX + name
         if self.solver != default_solver:
             name += f" ({self.solver})"
         if self.strategy == COOPERATIVE_STICKY and self.protocol is PolicyProtocol.EAGER:
@@ -108,14 +109,6 @@ class GroupPolicy:
 #: Between the names of policies that were in use one after the other.
 LABEL_SEPARATOR = ", then "
 
-_LABEL_PATTERN = re.compile(
-    r"(?P<broker>KIP-848 )?(?P<strategy>.*?)(?: \((?P<solver>exact|other)\))?(?P<eager>, eager)?"
-    r"(?:, (?P<membership>static|partly static)(?: (?P<time>\d+(?:ms|s|min)))?)?",
-    re.DOTALL,
-)
-
-_TIMEOUT_UNITS = {"min": MINUTE, "ms": 1, "s": 1_000}
-
 
 def format_timeout(milliseconds: int) -> str:
     """``45s``, ``2min``."""
@@ -126,41 +119,9 @@ def format_timeout(milliseconds: int) -> str:
     return f"{milliseconds // MINUTE}min"
 
 
-def parse_policy(label: str) -> GroupPolicy:
-    """Parses a policy's label.
-
-    :raises InputError: it is none
-    """
-    found = _LABEL_PATTERN.fullmatch(label)
-    if found is None or not found["strategy"]:
-        raise InputError(f"{label!r} is not the name of a policy")
-    protocol = PolicyProtocol.CONSUMER if found["broker"] else PolicyProtocol.EAGER
-    if protocol is PolicyProtocol.EAGER and found["strategy"] == COOPERATIVE_STICKY:
-        protocol = PolicyProtocol.EAGER if found["eager"] else PolicyProtocol.COOPERATIVE
-    return GroupPolicy(
-        strategy=found["strategy"],
-        protocol=protocol,
-        membership=MembershipType(found["membership"] or "dynamic"),
-        session_timeout=_parse_timeout(found["time"]),
-        solver=found["solver"] or KAFKA_SOLVER,
-    )
-
-
-def _parse_timeout(text: str | None) -> int | None:
-    if text is None:
-        return None
-    unit = next(unit for unit in _TIMEOUT_UNITS if text.endswith(unit))
-    return int(text.removesuffix(unit)) * _TIMEOUT_UNITS[unit]
-
-
 def label_used_policies(used: Sequence[GroupPolicy]) -> str:
     """Joins the labels of policies in the order of their last use."""
     return LABEL_SEPARATOR.join(policy.label for policy in used) or "none"
-
-
-def parse_last_used(label: str) -> GroupPolicy:
-    """Parses the last policy of a joined label."""
-    return parse_policy(label.rpartition(LABEL_SEPARATOR)[2])
 
 
 def find_used_policies(

@@ -28,9 +28,8 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.history import policies, whatif_membership
-from rota.engine.history.advice import CHANGE
+from rota.engine.history.advice import PolicyEvaluation
 from rota.engine.history.facts import (
-    Advice,
     AdvisedOwnership,
     Generation,
     GenerationMember,
@@ -47,7 +46,6 @@ from rota.engine.history.policies import (
     GroupPolicy,
     PolicyProtocol,
     find_used_policies,
-    parse_policy,
 )
 from rota.engine.history.rebalances import compute_cost
 from rota.engine.history.restarts import CausesByGeneration, find_restarts, list_membership_events
@@ -354,25 +352,30 @@ def evaluate_policies(
     causes: CausesByGeneration | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
     strategies: Iterable[str] = (),
-) -> list[WhatIf]:
-    """All rows of a group: the policy that was used, marked ``actual``, then all others; none where
-    its members do not share partitions, or what they share cannot be read.
+) -> PolicyEvaluation:
+    """Replays a group's rebalances under the policy that was used and under all alternatives.
 
-    :param generations: everything that is known of the group, in the order of the journal
+    There are no rows if the members do not share partitions or their data cannot be decoded.
+
+    :param generations: all generations of the group, in the order of the journal
     :param steps: its rebalances
-    :param causes: why they were, by life and generation, as far as known: a member that fell silent
-        had been gone for its session timeout
+    :param causes: causes by life and generation, as far as known: a silent member was gone for its
+        session timeout before the rebalance
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
     """
     if not steps or not policies.is_readable_consumer_group(generations):
-        return []
+        return PolicyEvaluation()
     problems = ProblemCache()
     reproduction = reproduce_rebalances(steps, topic_ids or {}, problems)
     again = HistoryReplay(generations, steps, causes, topic_ids, problems)
     custom = map(policies.make_custom_policy, strategies)
-    others = again.rows_under(policies.list_alternatives(reproduction.used, again.sessions, custom))
-    return [*_actual_rows(steps, reproduction), *others]
+    others = policies.list_alternatives(reproduction.used, again.sessions, custom)
+    return PolicyEvaluation(
+        rows=[*_actual_rows(steps, reproduction), *again.rows_under(others)],
+        used=reproduction.used,
+        alternatives={policy.label: policy for policy in others},
+    )
 
 
 class HistoryReplay:
@@ -609,27 +612,27 @@ _REBALANCE_FUNCTIONS: Mapping[PolicyProtocol, RebalanceFunction] = {
 def list_advised_ownership(
     generations: Sequence[Generation],
     steps: Sequence[Rebalance],
-    advice: Advice,
+    policy: GroupPolicy | None,
     causes: CausesByGeneration | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[AdvisedOwnership]:
-    """All rows of a group, by partition and time; none where nothing should be changed.
+    """Returns the rows of gold/advised, by partition and time; none if no change is advised.
 
-    Times are those at which gold/whatif says that it happens. When the rounds of a cooperative
-    rebalance would have been is not known, so that a partition changes hands at once.
+    Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
+    changes its owner at once, as the times of the rounds are unknown.
 
-    :param generations: everything that is known of the group, in the order of the journal
+    :param generations: all generations of the group, in the order of the journal
     :param steps: all its rebalances
+    :param policy: the result of :meth:`PolicyEvaluation.advised_policy`
     """
-    if advice.verdict != CHANGE:
+    if policy is None:
         return []
-    index, changes = HistoryReplay(generations, steps, causes, topic_ids).owners_under(
-        parse_policy(advice.policy)
-    )
+    replay = HistoryReplay(generations, steps, causes, topic_ids)
+    index, changes = replay.owners_under(policy)
     tracker = _AdvisedOwnershipTracker(index)
     for at, owners in changes:
         tracker.set_owners(at, owners)
-    return tracker.close(advice.group, _first_seen_members(generations))
+    return tracker.close(steps[0].after.group, _first_seen_members(generations))
 
 
 def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
