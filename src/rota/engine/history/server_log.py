@@ -56,203 +56,175 @@ _GENERATION = r"(?P<generation>-?[0-9]{1,10})"
 _PARTITION = r"(?: \([^()\s]+-\d+\))?"
 _LEAVE = r"through explicit `LeaveGroup`(?: request)?(?:; client reason: (?P<client_reason>.*))?"
 _STATE = r"in (?:state \w+|\w+ state)\."
+_REMOVED = r", removing it from the group"
+_MEMBER_WITH_INSTANCE = r"Member\[group\.instance\.id .*?, member\.id (?P<member>.*?)\]"
+_USING_PROTOCOL = r"(?: using the (?P<reason>\w+) protocol)?"
 
-# What a sentence begins with, what it says, and the rest of it. The first that fits is taken.
-_MESSAGE_PATTERNS: tuple[tuple[str, str, str], ...] = (
+# What a message says, and its pattern without the full stop. The first pattern that matches counts.
+_MESSAGE_PATTERNS: tuple[tuple[str, str], ...] = (
     (
-        "Preparing to rebalance group ",
         "preparing",
-        rf"{_GROUP} in state \w+ with old generation {_GENERATION}{_PARTITION}"
-        r" \(reason: (?P<reason>.*?)(?:; client reason: (?P<client_reason>.*))?\)\.?",
+        rf"Preparing to rebalance group {_GROUP} in state \w+ with old generation"
+        rf" {_GENERATION}{_PARTITION} \(reason: (?P<reason>.*?)"
+        r"(?:; client reason: (?P<client_reason>.*))?\)",
     ),
     (
-        "Preparing to rebalance group ",  # Kafka 2.0 and before give no reason
-        "preparing",
-        rf"{_GROUP} with old generation {_GENERATION}{_PARTITION}\.?",
+        "preparing",  # Kafka 2.0 and before give no reason
+        rf"Preparing to rebalance group {_GROUP} with old generation {_GENERATION}{_PARTITION}",
     ),
     (
-        "Stabilized group ",
         "stabilized",
-        rf"{_GROUP} generation {_GENERATION}{_PARTITION}(?: with \d+ members)?\.?",
+        rf"Stabilized group {_GROUP} generation {_GENERATION}{_PARTITION}(?: with \d+ members)?",
     ),
     (
-        "Assignment received from leader ",
         "assigned",
-        rf"(?:{_MEMBER} )?for group {_GROUP} for generation {_GENERATION}"
-        r"(?:\. The group has \d+ members, \d+ of which are static)?\.?",
+        rf"Assignment received from leader (?:{_MEMBER} )?for group {_GROUP} for generation"
+        rf" {_GENERATION}(?:\. The group has \d+ members, \d+ of which are static)?",
     ),
-    ("Group ", "emptied", rf"{_GROUP} with generation {_GENERATION} is now empty{_PARTITION}\.?"),
-    ("Group ", "dropped", rf"{_GROUP} removed dynamic members who haven't joined: (?P<reason>.*)"),
-    ("Group ", "noted", rf"{_GROUP} is dead, skipping rebalance stage\.?"),
-    ("Group ", "noted", rf"{_GROUP} could not complete rebalance because no members rejoined\.?"),
-    ("Group ", "noted", rf"{_GROUP} transitioned to Dead in generation {_GENERATION}\.?"),
+    ("emptied", rf"Group {_GROUP} with generation {_GENERATION} is now empty{_PARTITION}"),
+    ("dropped", rf"Group {_GROUP} removed dynamic members who haven't joined: (?P<reason>.*)"),
+    ("noted", rf"Group {_GROUP} is dead, skipping rebalance stage"),
+    ("noted", rf"Group {_GROUP} could not complete rebalance because no members rejoined"),
+    ("noted", rf"Group {_GROUP} transitioned to Dead in generation {_GENERATION}"),
     (
-        "Member MemberMetadata(",
         "left",
-        rf"memberId=(?P<member>.*?), groupInstanceId=.* has left group {_GROUP} {_LEAVE}",
+        r"Member MemberMetadata\(memberId=(?P<member>.*?), groupInstanceId=.* has left group"
+        rf" {_GROUP} {_LEAVE}",
     ),
+    ("failed", rf"Member {_MEMBER} in group {_GROUP} has failed{_REMOVED}"),
+    ("left", rf"Member {_MEMBER} in group {_GROUP} has left{_REMOVED}"),
+    ("left", rf"{_MEMBER_WITH_INSTANCE} in group {_GROUP} has left{_REMOVED}"),
+    ("failed", rf"{_MEMBER_WITH_INSTANCE} in group {_GROUP} has failed{_REMOVED}"),
     (
-        "Member ",
-        "failed",
-        rf"{_MEMBER} in group {_GROUP} has failed, removing it from the group\.?",
-    ),
-    ("Member ", "left", rf"{_MEMBER} in group {_GROUP} has left, removing it from the group\.?"),
-    (
-        "Member[",
-        "left",
-        rf"group\.instance\.id .*?, member\.id (?P<member>.*?)\] in group {_GROUP}"
-        r" has left, removing it from the group\.?",
-    ),
-    (
-        "Member[",
-        "failed",
-        rf"group\.instance\.id .*?, member\.id (?P<member>.*?)\] in group {_GROUP}"
-        r" has failed, removing it from the group\.?",
-    ),
-    (
-        "Pending member ",
         "noted",
-        rf"{_MEMBER} in group {_GROUP} has been removed after session timeout expiration\.?",
+        rf"Pending member {_MEMBER} in group {_GROUP} has been removed after session timeout"
+        r" expiration",
     ),
-    ("Pending member with memberId=", "noted", rf"{_MEMBER} has left group {_GROUP} {_LEAVE}"),
+    ("noted", rf"Pending member with memberId={_MEMBER} has left group {_GROUP} {_LEAVE}"),
     (
-        "Pending dynamic member with id ",
         "joining",
-        rf"{_MEMBER} joins group {_GROUP} {_STATE} Adding to the group now\.?",
-    ),
-    (
-        "Pending member with id ",
-        "joining",
-        rf"{_MEMBER} joins group {_GROUP} {_STATE} Adding to the group now\.?",
+        rf"Pending (?:dynamic )?member with id {_MEMBER} joins group {_GROUP} {_STATE}"
+        r" Adding to the group now",
     ),
     (
-        "Dynamic ",
         "joining",
-        rf"[mM]ember with unknown member id joins group {_GROUP} {_STATE}"
+        rf"Dynamic [mM]ember with unknown member id joins group {_GROUP} {_STATE}"
         r" Created a new member id (?P<member>.*?) (?:and request.*|and added.*|for this member.*)",
     ),
     (
-        "Static member with groupInstanceId=",
         "replaced",
-        rf".*? and unknown member id joins group {_GROUP} {_STATE}"
-        r" Replacing previously mapped member (?P<member>.*) with this groupInstanceId\.?",
+        rf"Static member with groupInstanceId=.*? and unknown member id joins group {_GROUP}"
+        rf" {_STATE} Replacing previously mapped member (?P<member>.*) with this groupInstanceId",
     ),
     (
-        "Static member with groupInstanceId=",
         "joining",
-        rf".*? and unknown member id joins group {_GROUP} {_STATE}"
-        r" Created a new member id (?P<member>.*) for this member and add(?:ed)? to the group\.?",
+        rf"Static member with groupInstanceId=.*? and unknown member id joins group {_GROUP}"
+        rf" {_STATE} Created a new member id (?P<member>.*) for this member and add(?:ed)? to the"
+        r" group",
     ),
     (
-        "The following groups were deleted: ",
         "deleted",
-        rf"{_GROUP}\. A total of \d+ offsets were removed\.?",
+        rf"The following groups were deleted: {_GROUP}\. A total of \d+ offsets were removed",
     ),
-    ("Loaded ", "loaded", rf"\w+ group {_GROUP} with \d+ members\.?"),
-    ("Loading group metadata for ", "loaded", rf"{_GROUP} with generation {_GENERATION}\.?"),
-    ("Unloading group metadata for ", "unloaded", rf"{_GROUP} with generation {_GENERATION}\.?"),
+    ("loaded", rf"Loaded \w+ group {_GROUP} with \d+ members"),
+    ("loaded", rf"Loading group metadata for {_GROUP} with generation {_GENERATION}"),
+    ("unloaded", rf"Unloading group metadata for {_GROUP} with generation {_GENERATION}"),
     (
-        "[GroupId=",
         "unloaded",
-        rf"{_GROUP}\] Unload(?:ed|ing) group metadata for (?:group epoch|generation)"
-        rf" {_GENERATION}\.?",
+        rf"\[GroupId={_GROUP}\] Unload(?:ed|ing) group metadata for (?:group epoch|generation)"
+        rf" {_GENERATION}",
     ),
     (
-        "Received notification of heartbeat expiration for member ",
         "noted",
-        rf"{_MEMBER} after group {_GROUP} had already been unloaded or deleted\.?",
+        rf"Received notification of heartbeat expiration for member {_MEMBER} after group {_GROUP}"
+        r" had already been unloaded or deleted",
     ),
     (
-        "Received unexpected notification of sync expiration for ",
         "noted",
-        rf"{_GROUP} with an old generation -?\d+ while the group has {_GENERATION}\.?",
+        rf"Received unexpected notification of sync expiration for {_GROUP} with an old generation"
+        rf" -?\d+ while the group has {_GENERATION}",
     ),
     (
-        "Received unexpected notification of sync expiration after group ",
         "noted",
-        rf"{_GROUP} already transitioned to (?:the )?\w+ state\.?",
+        rf"Received unexpected notification of sync expiration after group {_GROUP} already"
+        r" transitioned to (?:the )?\w+ state",
     ),
     (
-        "Sending empty assignment to member ",
         "noted",
-        rf"{_MEMBER} of {_GROUP} for generation {_GENERATION} with no errors\.?",
+        rf"Sending empty assignment to member {_MEMBER} of {_GROUP} for generation {_GENERATION}"
+        r" with no errors",
     ),
     (
-        "Setting empty assignments for members ",
         "noted",
-        rf".*? of {_GROUP} for generation {_GENERATION}\.?",
+        rf"Setting empty assignments for members .*? of {_GROUP} for generation {_GENERATION}",
     ),
-    ("Failed to write empty metadata for group ", "noted", rf"{_GROUP}: (?P<reason>.*)"),
+    ("noted", rf"Failed to write empty metadata for group {_GROUP}: (?P<reason>.*)"),
     (
-        "Failed to persist metadata for group ",
         "noted",
-        rf"{_GROUP} static member (?P<member>.*?) with group instance id (?P<reason>.*)",
+        rf"Failed to persist metadata for group {_GROUP} static member (?P<member>.*?) with group"
+        r" instance id (?P<reason>.*)",
     ),
-    ("Failed to persist metadata for group ", "noted", rf"{_GROUP}: (?P<reason>.*)"),
+    ("noted", rf"Failed to persist metadata for group {_GROUP}: (?P<reason>.*)"),
     (
-        "Attempt to add rejoining member ",
         "noted",
-        rf"{_MEMBER} of group {_GROUP} in unexpected group state \w+\.?",
+        rf"Attempt to add rejoining member {_MEMBER} of group {_GROUP} in unexpected group state"
+        r" \w+",
     ),
     (
-        "Cannot ",
         "noted",
-        r"(?:down|up)grade (?:the )?(?:classic|consumer) group "
+        r"Cannot (?:down|up)grade (?:the )?(?:classic|consumer) group "
         rf"{_GROUP}(?: to \w+ group)?(?: because |: )(?P<reason>.*)",
     ),
     (
-        "Cannot join the consumer group ",
         "noted",
-        rf"{_GROUP} with the classic protocol because (?P<reason>.*)",
+        rf"Cannot join the consumer group {_GROUP} with the classic protocol because"
+        r" (?P<reason>.*)",
     ),
     (
-        "Failed to parse Consumer Protocol ",
         "noted",
-        rf".*? of group {_GROUP}\. Consumer group coordinator is not aware of the subscribed"
-        r" topics\.?",
+        rf"Failed to parse Consumer Protocol .*? of group {_GROUP}\. Consumer group coordinator is"
+        r" not aware of the subscribed topics",
     ),
-    ("Operation ", "noted", r"[\w-]+ with \w+\(groupId='(?P<group>.*?)', (?P<reason>\w+=.*)"),
-    ("Skipped the materialization of ", "noted", rf".*? in group {_GROUP} with topic .*"),
-    ("[Group ", "noted", rf"{_GROUP}\] Pending member {_MEMBER} has left group {_LEAVE}"),
-    ("[Group ", "left", rf"{_GROUP}\] Member {_MEMBER} has left group {_LEAVE}"),
+    ("noted", r"Operation [\w-]+ with \w+\(groupId='(?P<group>.*?)', (?P<reason>\w+=.*)"),
+    ("noted", rf"Skipped the materialization of .*? in group {_GROUP} with topic .*"),
+    ("noted", rf"\[Group {_GROUP}\] Pending member {_MEMBER} has left group {_LEAVE}"),
+    ("left", rf"\[Group {_GROUP}\] Member {_MEMBER} has left group {_LEAVE}"),
 )
 
-# The same for what begins with the group's name: "[GroupId g] ".
+# The same for messages that begin with the group's name: "[GroupId g] ".
 _GROUP_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("epoch", rf"Bumped group epoch to {_GENERATION} with metadata hash (?P<reason>-?\d+)\.?"),
-    ("epoch", rf"Bumped group epoch to {_GENERATION}\.?"),
+    ("epoch", rf"Bumped group epoch to {_GENERATION} with metadata hash (?P<reason>-?\d+)"),
+    ("epoch", rf"Bumped group epoch to {_GENERATION}"),
     (
         "target",
         rf"Computed a new target assignment for epoch {_GENERATION} with '.*?' assignor in"
-        r" \d+ms(?:: .*)?\.?",
+        r" \d+ms(?:: .*)?",
     ),
-    ("joined", rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?"),
+    ("joined", rf"Member {_MEMBER} joins the \w+ group{_USING_PROTOCOL}"),
     (
         "joined",
-        rf"Static member {_MEMBER} with instance id .* joins the \w+ group(?: using the"
-        r" (?P<reason>\w+) protocol)?\.?",
+        rf"Static member {_MEMBER} with instance id .* joins the \w+ group{_USING_PROTOCOL}",
     ),
     (
         "replaced",
         r"Static member with instance id .* re-joins the \w+ group(?: using the \w+ protocol)?\."
-        r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
+        r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)",
     ),
     (
         "joining",
-        r"Dynamic member with unknown member id joins the \w+ group\."
-        r" Created a new member id (?P<member>.*) and requesting the member to rejoin with this"
-        r" id\.?",
+        r"Dynamic member with unknown member id joins the \w+ group\. Created a new member id"
+        r" (?P<member>.*) and requesting the member to rejoin with this id",
     ),
-    ("absent", rf"Static member {_MEMBER} with instance id .* temporarily left the \w+ group\.?"),
+    ("absent", rf"Static member {_MEMBER} with instance id .* temporarily left the \w+ group"),
     ("left", rf"Static member {_MEMBER} with instance id .* has left group {_LEAVE}"),
-    ("left", rf"Static member {_MEMBER} with instance id .* left the \w+ group\.?"),
+    ("left", rf"Static member {_MEMBER} with instance id .* left the \w+ group"),
     ("left", rf"Dynamic member {_MEMBER} has left group {_LEAVE}"),
-    ("left", rf"Member {_MEMBER} left the \w+ group\.?"),
-    ("fenced", rf"(?:Streams m|M)ember {_MEMBER} fenced from the group because (?P<reason>.*?)\.?"),
+    ("left", rf"Member {_MEMBER} left the \w+ group"),
+    ("fenced", rf"(?:Streams m|M)ember {_MEMBER} fenced from the group because (?P<reason>.*?)"),
     ("subscribed", rf"Member {_MEMBER} updated its subscribed (?:topics|regex) to: .*"),
-    ("scanned", r"Scanned \d+ topics to refresh regular expressions .* in \d+ms\.?"),
-    ("converted", r"Converted the (?:empty )?\w+ group to a \w+ group\.?"),
-    ("noted", r"Creating a simple consumer group via manual offset commit\.?"),
+    ("scanned", r"Scanned \d+ topics to refresh regular expressions .* in \d+ms"),
+    ("converted", r"Converted the (?:empty )?\w+ group to a \w+ group"),
+    ("noted", r"Creating a simple consumer group via manual offset commit"),
     ("noted", r"Computed new (?:subscription metadata|metadata hash): .*"),
     ("noted", rf"Member {_MEMBER}(?:'s)? new assignment state: .*"),
     ("noted", rf"Member {_MEMBER} updated its (?P<reason>.*)"),
@@ -262,7 +234,7 @@ _GROUP_PATTERNS: tuple[tuple[str, str], ...] = (
         r" instance id is owned by member|is fenced by existing member) .*",
     ),
     ("noted", r"(?:Skipping|Cannot compute) delayed target assignment: .*"),
-    ("noted", r"Group not found during initial rebalance\.?"),
+    ("noted", r"Group not found during initial rebalance"),
     ("noted", r"Failed to compute a new target assignment for epoch .*"),
     ("noted", r"Couldn't (?:update|parse) regular expression.*"),
 )
@@ -270,31 +242,29 @@ _GROUP_PATTERNS: tuple[tuple[str, str], ...] = (
 # Of streams groups: "[GroupId g][MemberId m] ".
 _MEMBER_PATTERNS: tuple[tuple[str, str], ...] = (
     ("epoch", rf"Bumped streams group epoch to {_GENERATION} with .*"),
-    ("joined", r"Member joins the (?P<reason>streams) group\.?"),
-    ("left", r"Member .* left the streams group\.?"),
+    ("joined", r"Member joins the (?P<reason>streams) group"),
+    ("left", r"Member .* left the streams group"),
     ("noted", r".*"),
 )
 
-_ALL_PATTERNS = (
-    *_MESSAGE_PATTERNS,
-    *(("[GroupId ", what, rf"{_GROUP}\] {rest}") for what, rest in _GROUP_PATTERNS),
-    *(
-        ("[GroupId ", what, rf"{_GROUP}\]\[MemberId (?P<member>[^\]]*)\] {rest}")
-        for what, rest in _MEMBER_PATTERNS
-    ),
-)
-
-#: So many letters of its beginning find the shapes that a sentence can have.
+#: Length of the part of a message that selects its possible patterns.
 _PREFIX_LENGTH = 6
 
-_PATTERNS_BY_PREFIX = {
-    key: tuple(
-        (start, what, re.compile(rest, re.DOTALL))
-        for start, what, rest in _ALL_PATTERNS
-        if start[:_PREFIX_LENGTH] == key
-    )
-    for key in {start[:_PREFIX_LENGTH] for start, _, _ in _ALL_PATTERNS}
-}
+
+def _patterns_by_prefix() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    member = rf"\[GroupId {_GROUP}\]\[MemberId (?P<member>[^\]]*)\] "
+    found: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for what, pattern in (
+        *_MESSAGE_PATTERNS,
+        *((what, rf"\[GroupId {_GROUP}\] {rest}") for what, rest in _GROUP_PATTERNS),
+        *((what, member + rest) for what, rest in _MEMBER_PATTERNS),
+    ):
+        prefix = pattern.replace("\\", "")[:_PREFIX_LENGTH]
+        found.setdefault(prefix, []).append((what, re.compile(rf"{pattern}\.?", re.DOTALL)))
+    return found
+
+
+_PATTERNS_BY_PREFIX = _patterns_by_prefix()
 
 #: The member that a reason to rebalance names.
 _REASON_PATTERNS = tuple(
@@ -352,10 +322,8 @@ _GROUPLESS_PREFIXES = (
 
 def parse_message(at: int, message: str) -> LogLine | None:
     """Parses a coordinator's message about a group; None if no pattern matches."""
-    for start, what, rest in _PATTERNS_BY_PREFIX.get(message[:_PREFIX_LENGTH], ()):
-        if not message.startswith(start):
-            continue
-        found = rest.fullmatch(message, len(start))
+    for what, pattern in _PATTERNS_BY_PREFIX.get(message[:_PREFIX_LENGTH], ()):
+        found = pattern.fullmatch(message)
         if found is not None:
             fields = found.groupdict()
             if int(fields.get("generation") or 0) in _GENERATION_RANGE:
