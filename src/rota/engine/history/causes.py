@@ -1,59 +1,56 @@
 """Why a group rebalanced, and how that is known.
 
-Start with :func:`explain_rebalance`. Where the broker's log has lines about a rebalance, the log
-states the cause; else the cause is inferred from the journal. The two are never mixed: the journal
-does not correct a stated cause, and an inferred cause is not presented as stated.
+Start with :func:`explain_rebalance`. If the broker's log has lines about a rebalance, the cause is
+*stated* by the log; otherwise it is *inferred* from the journal. The journal never corrects a
+stated cause.
 
-**Stated by the log.** The first call to join names the cause; what else happened in the same
-rebalance is reported beside it. A rebalance in which another strategy came into use is
-still one of a member that joined or left, if the log says so; "strategy changed" is the cause only
-where a member that was already there came with other strategies.
+**Stated.** The first call to join names the cause; the reason lists the later calls too. "Strategy
+changed" is the cause only if a present member joined again with other strategies. If a member
+joined or left, that is the cause, even if another strategy came into use. Some lines leave the
+cause open; then the generations decide:
 
-Some lines leave a cause open, and the generations decide:
+- A leader that rejoins because "cached metadata has changed" has seen new partitions, a new topic
+  that its pattern matches (the subscription changed), or a change without effect on the group.
+- The broker of a consumer group logs no reason for a new epoch unless a member joined or left.
+  Otherwise a subscription changed or partitions were added.
+- A member that left without a reason may have polled too late: Java clients before 3.2, other
+  clients and members of consumer groups send no reason. A member that joined within its poll
+  interval has polled. A member whose last commit broke its rhythm just before it left was closed. A
+  member that comes back to a consumer group under the same id was not closed. If nothing of this
+  applies, the cause is unknown.
 
-- a leader that rejoins because "cached metadata has changed" has seen partitions added, a new topic
-  that a pattern matches (its subscription changed), or a change that does not matter to the group;
-- the broker of a consumer group does not log why it raised the epoch, unless a member came or went:
-  else a subscription changed, or partitions were added;
-- a member that left without a reason may have left because it polled too late: clients before 3.2,
-  clients other than Java's and members of consumer groups give no reason. A member that joined
-  within its poll interval has polled; one whose last commit was out of its rhythm, at the moment it
-  left, was closed; one that comes back to a consumer group under the same id was not closed. Where
-  that decides nothing, the cause is unknown.
+**Inferred.** The journal has no reasons. If two causes would leave the same entries, the cause is
+unknown, and the likelier one is reported as a guess. Known causes are
 
-**Inferred from the journal.** The journal has no reasons. What it proves, or all but proves, is a
-cause; where two causes would have left the same entries the cause is unknown, and the better guess
-is reported as a guess. Known causes are
+- **joined**: members joined, and nothing else changed or the group was empty
+- **subscription changed**, **partitions added**, **strategy changed**: the same members, and only
+  this changed
+- **leader rejoined**: the same members, and partitions of their topics no longer exist
+- **left**: members left, nothing else changed, and each of them committed so recently that its
+  session cannot have expired. It had also polled: it had joined recently, or its last commit came
+  early in a steady rhythm, as when a client is closed.
 
-- **joined**: members came to an empty group, or came while nothing else differs;
-- **subscription changed**, **partitions added**: the same members, and that is what differs;
-- **strategy changed**: the same members, and another strategy in use;
-- **leader rejoined**: the same members, and partitions they asked for no longer exist: the leader
-  learns that, and acts;
-- **left**: members are gone, nothing else differs, and each of them committed so shortly before
-  that its session cannot have expired, and had polled: it joined not long before that, or its last
-  commit came too early in a steady rhythm, as the last commit of a client that is closed does.
+The cause is unknown if
 
-Not known is
+- members joined and left in one rebalance, or generations are missing
+- a member left some time after its last commit. A client that commits only new offsets does not
+  commit while there are no records, and other members can delay a rebalance by a session timeout.
+  So a silent member, a slow poll and a normal leave look alike.
+- nothing changed: a member may have joined and left before the others joined
+- a member of a consumer group left: the journal does not contain its session timeout.
 
-- which was first, where members came and went in one rebalance, or where attempts are not seen;
-- whether a member fell silent, polled too late, or left after a while without a commit. A client
-  that commits only new offsets stops when nothing is new, and the others may keep a rebalance
-  waiting for as long as a session: all three look alike;
-- what happened where nothing differs: a member may have come and gone before the others joined;
-- how a member of a consumer group went: its session timeout is not in the journal.
-
-A coordinator that stops in the middle of a rebalance leaves no trace: the group is as before, and
-begins again. The cause found is then that of the second attempt, which may differ from the first.
+If a coordinator stops during a rebalance, the journal has no trace of that attempt. The cause is
+then that of the next attempt.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -80,15 +77,15 @@ CommitTimes: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 PartitionCodes: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 LATEST_TIME = np.iinfo(np.int64).max
-#: Commits that are this close count as one.
+#: Commits at most this far apart count as one.
 SAME_COMMIT_GAP = 10
 #: Number of equal gaps that make a rhythm.
 MIN_RHYTHM_GAPS = 4
-#: By how much the longest time between two commits may exceed the shortest.
+#: Largest ratio of the longest to the shortest gap of a rhythm.
 MAX_RHYTHM_RATIO = 1.25
 #: Number of a partition's last commits that are checked for a rhythm.
 MAX_RHYTHM_COMMITS = 64
-#: A commit that comes before this share of the shortest time is out of the rhythm.
+#: A gap below this share of the shortest one breaks the rhythm.
 EARLY_COMMIT_SHARE = 0.9
 
 
@@ -98,33 +95,32 @@ def find_last_commit(
     until: int = LATEST_TIME,
     since: int | None = None,
 ) -> int | None:
-    """Returns when these partitions were last committed, up to ``until`` and after ``since``."""
-    newest: int | None = None
-    for topic, numbers in held.items():
-        for number in numbers:
-            times = commits.get((topic, number))
-            if times is None:
-                continue
-            position = int(np.searchsorted(times, until, side="right"))
-            if position and (newest is None or times[position - 1] > newest):
-                newest = int(times[position - 1])
-    return None if newest is None or (since is not None and newest <= since) else newest
+    """Returns the time of the last commit of these partitions, after ``since`` up to ``until``."""
+    newest = -LATEST_TIME if since is None else since
+    found = None
+    for times in _times_of(commits, held):
+        position = int(np.searchsorted(times, until, side="right"))
+        if position and times[position - 1] > newest:
+            newest = found = int(times[position - 1])
+    return found
+
+
+def _times_of(commits: CommitTimes, held: PartitionsByTopic) -> Iterator[Int64Array]:
+    pairs = ((topic, number) for topic, numbers in held.items() for number in numbers)
+    return (commits[pair] for pair in pairs if pair in commits)
 
 
 def is_last_commit_early(
     commits: CommitTimes, held: PartitionsByTopic, until: int, since: int
 ) -> bool:
-    """Whether the last commit of these partitions came too early in a rhythm that was steady.
+    """Returns whether the last commit of these partitions came early in a steady rhythm.
 
-    A client that commits from time to time commits once more when it is closed, whenever that is.
-    One that dies, or polls no more, does not; and if its application or a thread of its own goes on
-    to commit meanwhile, its last commit is in the rhythm.
+    A client that commits periodically commits once more when it is closed. A client that dies or
+    stops polling does not: if its application continues to commit, the rhythm stays steady.
     """
     found = [
         times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
-        for topic, numbers in held.items()
-        for number in numbers
-        if (times := commits.get((topic, number))) is not None
+        for times in _times_of(commits, held)
     ]
     if not found:
         return False
@@ -140,21 +136,16 @@ def is_last_commit_early(
 
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
-    """Returns the times at which the commits before them are needed to explain rebalances."""
-    found = {line.at for line in lines}
-    for generation in generations:
-        found.add(generation.at)
-        if generation.state_at is not None:
-            found.add(generation.state_at)
-    return np.array(sorted(found), dtype=np.int64)
+    """Returns the times before which the last commits help to explain rebalances."""
+    made = {time for one in generations for time in (one.at, one.state_at) if time is not None}
+    return np.array(sorted(made | {line.at for line in lines}), dtype=np.int64)
 
 
 def select_commits(
     partition: PartitionCodes, at: Int64Array, asked: Int64Array
 ) -> npt.NDArray[np.intp]:
-    """Returns the commits that can matter, by partition and time.
-
-    These are a partition's last commits up to each query time, and up to the end.
+    """Returns the rows of each partition's last commits before each query time and before the end,
+    by partition and time.
     """
     order = np.lexsort((at, partition))
     partition, at = partition[order], at[order]
@@ -168,9 +159,9 @@ def select_commits(
 
 #: Largest difference between the times of a line and its journal entry.
 LOG_TIME_SLACK = 1_000
-#: A line with the same generation that is this much older is of a former life of the group.
+#: A line with the same generation that is older than this belongs to a former life of the group.
 FORMER_LIFE_AGE = 10_000
-#: How long after its last commit a client that is closed leaves.
+#: A closed client leaves at most this long after its last commit.
 MAX_CLOSE_DELAY = 250
 #: Number of further reasons in an explanation.
 MAX_FURTHER_REASONS = 5
@@ -178,7 +169,7 @@ NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
 SECOND_ROUND_REASON = "need to revoke partitions"
 
-#: How a client's reason begins where it only asks again, and the reason that it had is lost.
+#: Beginnings of a client's reason when it retries; its first reason is lost.
 RETRY_REASONS = (
     "encountered ",
     "rebalance failed due to ",
@@ -186,20 +177,18 @@ RETRY_REASONS = (
     "offset commit failed since ",
 )
 
+_LINE_TIME = attrgetter("at")
 _ENDING_LINES = frozenset(("assigned", "emptied"))
 
-#: Reasons that leave nothing open. Ids may hold any words: so the whole is looked at.
-_CLEAR_REASONS = (
-    (re.compile(r"Adding new member .*", re.DOTALL), RebalanceCause.JOINED),
-    (
-        re.compile(r"[rR]emoving member .* on heartbeat expiration\.?", re.DOTALL),
-        RebalanceCause.SILENT,
-    ),
-    (
-        re.compile(r"Removing .* on pending sync request expiration\.?", re.DOTALL),
-        RebalanceCause.SILENT,
-    ),
-    (re.compile(r"Group's selectedProtocol will change .*", re.DOTALL), RebalanceCause.STRATEGY),
+#: Reasons with only one possible cause. Member ids can contain any text, so the whole must match.
+_CLEAR_REASONS = tuple(
+    (re.compile(pattern, re.DOTALL), cause)
+    for pattern, cause in (
+        (r"Adding new member .*", RebalanceCause.JOINED),
+        (r"[rR]emoving member .* on heartbeat expiration\.?", RebalanceCause.SILENT),
+        (r"Removing .* on pending sync request expiration\.?", RebalanceCause.SILENT),
+        (r"Group's selectedProtocol will change .*", RebalanceCause.STRATEGY),
+    )
 )
 
 _LEAVE_REASON = re.compile(
@@ -209,7 +198,8 @@ _LEAVE_REASON = re.compile(
 
 _LEADER_REASON = re.compile(r"[lL]eader .* re-joining group during \w+", re.DOTALL)
 
-_StatedCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
+#: The cause, the likely cause if it is unknown, and the reason in words.
+_Cause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +209,9 @@ class _LogEvidence:
     step: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Positions of the lines that call to join, or raise the epoch; at least one.
+    #: Positions of the lines that call to join or raise the epoch; at least one.
     calls: tuple[int, ...]
-    #: None if there is no known generation before.
+    #: None if the generation before is unknown.
     change: GenerationDiff | None
 
     @property
@@ -233,33 +223,33 @@ class _LogEvidence:
         found = []
         for position in range(self.calls[0] - 1, -1, -1):
             line = self.lines[position]
-            if line.what in ("preparing", "epoch", "target", *_ENDING_LINES):
-                break
-            if line.at < self.first.at - LOG_TIME_SLACK:
+            is_old = line.at < self.first.at - LOG_TIME_SLACK
+            if is_old or line.what in ("preparing", "epoch", "target", *_ENDING_LINES):
                 break
             found.append(line)
         return found
 
     def member(self, member_id: str | None) -> GenerationMember | None:
-        members = self.step.before.members if self.step.before is not None else ()
+        members = () if self.step.before is None else self.step.before.members
         return next((one for one in members if one.member_id == member_id), None)
 
 
 def explain_from_log(
     step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
 ) -> Explanation | None:
-    """Explains a rebalance by a group's log lines, in log order; None if they say nothing."""
+    """Explains a rebalance from the group's log lines; None if they do not mention it."""
     calls = _find_calls(step, lines)
     if not calls:
         return None
-    diff = None
-    if step.before is not None:
-        diff = diff_generations(step.before, step.rounds[0], step.after)
+    before = step.before
+    diff = None if before is None else diff_generations(before, step.rounds[0], step.after)
     evidence = _LogEvidence(step, commits, lines, calls, diff)
     is_classic = step.after.kind is GroupType.CLASSIC
     cause, likely, text = _classic_cause(evidence) if is_classic else _consumer_cause(evidence)
     further = [
-        _log_text(lines[call]) for call in calls[1:] if not _is_second_round_call(lines[call])
+        _log_text(lines[call])
+        for call in calls[1:]
+        if SECOND_ROUND_REASON not in (lines[call].client_reason or "")
     ]
     return Explanation(
         cause=cause,
@@ -271,24 +261,19 @@ def explain_from_log(
     )
 
 
-def find_base_generation(step: Rebalance) -> int:
-    """Returns the generation a rebalance began from; the one before its own if not known."""
-    known = step.from_generation
-    return step.rounds[0].generation - 1 if known is None else known
-
-
 def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """The lines that called to join, or raised the epoch, from the first of a step to its last.
+    """Returns the positions of the lines that called to join or raised the epoch, in order.
 
-    They are looked for from the end: a group that was deleted begins its numbers anew, so that a
-    line with a higher number than the one after it is of a former life.
+    Searches backwards: the numbers of a deleted group start again, so a line with a higher number
+    than the next one belongs to a former life.
     """
-    base, end = find_base_generation(step), step.after
+    end, known = step.after, step.from_generation
+    base = step.rounds[0].generation - 1 if known is None else known
     what, low, high = "epoch", base + 1, end.generation
     if end.kind is GroupType.CLASSIC:  # a call to join names the generation before
         what, low, high = "preparing", base, end.generation - 1
     found: list[int] = []
-    for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_line_time) - 1, -1, -1):
+    for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME) - 1, -1, -1):
         line = lines[position]
         number = line.generation
         if line.what == "deleted" or (
@@ -296,7 +281,7 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
         ):
             break
         if line.what == "loaded" and found:
-            break  # what another coordinator had begun is forgotten: the group is loaded at rest
+            break  # a new coordinator does not continue a rebalance of the one before
         if number is None:
             continue
         is_former = bool(found) or line.at < end.at - FORMER_LIFE_AGE
@@ -311,20 +296,15 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _line_time(line: LogLine) -> int:
-    return line.at
-
-
 def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
-    for line in islice(evidence.lines, evidence.calls[0], None):
-        if line.at > evidence.step.after.at + LOG_TIME_SLACK:
-            break
-        if line.what == "stabilized" and line.generation == evidence.step.after.generation:
-            return line.at
-    return None
+    end = evidence.step.after
+    last = bisect_right(evidence.lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME)
+    lines = islice(evidence.lines, evidence.calls[0], last)
+    wanted = ("stabilized", end.generation)
+    return next((line.at for line in lines if (line.what, line.generation) == wanted), None)
 
 
-def _classic_cause(evidence: _LogEvidence) -> _StatedCause:
+def _classic_cause(evidence: _LogEvidence) -> _Cause:
     """Finds the cause in the first call to join."""
     call = evidence.first
     text, reason = _log_text(call), call.reason or ""
@@ -340,34 +320,28 @@ def _classic_cause(evidence: _LogEvidence) -> _StatedCause:
     return RebalanceCause.UNKNOWN, _cause_from_diff(evidence.change), text
 
 
-def _leave_cause(evidence: _LogEvidence, call: LogLine) -> _StatedCause:
-    """Finds the cause of a LeaveGroup request: the call has its reason, or the line before."""
+def _leave_cause(evidence: _LogEvidence, call: LogLine) -> _Cause:
+    """Finds the cause of a LeaveGroup request; this line or an earlier one has the reason."""
     client, member_id, text = call.client_reason, call.member_id, _log_text(call)
     if client is None:
         gone = [line for line in evidence.lines_before_call() if line.what == "left"]
         if gone:
             client, member_id = gone[0].client_reason, gone[0].member_id
-            text = f"{text} {_client_reason_text(client)}" if client else text
+            text = f"{text} client reason: {client}" if client else text
     if client is None or client == NO_REASON:
         return _leave_cause_without_reason(evidence, member_id, text)
-    return (
-        (RebalanceCause.SLOW_POLL if POLL_TIMEOUT_REASON in client else RebalanceCause.LEFT),
-        None,
-        text,
-    )
+    return _cause_from_client_reason(client), None, text
 
 
-def _leave_cause_without_reason(
-    evidence: _LogEvidence, member_id: str | None, text: str
-) -> _StatedCause:
+def _cause_from_client_reason(reason: str) -> RebalanceCause:
+    return RebalanceCause.SLOW_POLL if POLL_TIMEOUT_REASON in reason else RebalanceCause.LEFT
+
+
+def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, text: str) -> _Cause:
     """Decides whether a member was closed or left because it polled too late."""
     at, member = evidence.first.at, evidence.member(member_id)
-    if (
-        member is None
-        or member.group_instance_id is not None
-        or member.library in NO_POLL_LIMIT_LIBRARIES
-    ):
-        return RebalanceCause.LEFT, None, text  # what is static falls silent
+    if member is None or not _leaves_on_slow_poll(member):
+        return RebalanceCause.LEFT, None, text
     interval = member.rebalance_timeout or 0
     if _find_last_join(evidence, member.member_id) > at - interval:
         return RebalanceCause.LEFT, None, text
@@ -381,6 +355,11 @@ def _leave_cause_without_reason(
     return RebalanceCause.UNKNOWN, likely, f"{text} It may have polled too late."
 
 
+def _leaves_on_slow_poll(member: GenerationMember) -> bool:
+    """Returns whether a slow poll makes the member leave; a static one stops its heartbeats."""
+    return member.group_instance_id is None and member.library not in NO_POLL_LIMIT_LIBRARIES
+
+
 def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed: int) -> bool:
     """Returns whether the member's last commit is the one that closing a consumer makes."""
     before, at = evidence.step.before, evidence.first.at
@@ -391,33 +370,25 @@ def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed
 
 def _consumer_leave_cause(
     evidence: _LogEvidence, member: GenerationMember, text: str, *, is_quiet: bool
-) -> _StatedCause:
-    """A process keeps its member id for life: a closed one does not come back under it."""
+) -> _Cause:
+    """Decides likewise for a consumer group: a closed member never comes back under its id."""
     is_back = any(
         line.what == "joined" and line.member_id == member.member_id
         for line in islice(evidence.lines, evidence.calls[0], None)
     )
-    # where nobody commits, that it did not says nothing
+    # a missing commit shows nothing if its partitions are never committed
     is_quiet = is_quiet and find_last_commit(evidence.commits, member.assigned) is not None
+    if not is_back and not is_quiet:
+        return RebalanceCause.LEFT, None, text
+    why = "came back under the same member id" if is_back else "had not committed for a long time"
+    text = f"{text} It {why}."
     if is_back and is_quiet:
-        return RebalanceCause.SLOW_POLL, None, f"{text} It came back under the same member id."
-    if is_back:  # or it had unsubscribed
-        return (
-            RebalanceCause.UNKNOWN,
-            RebalanceCause.SLOW_POLL,
-            f"{text} It came back under the same member id.",
-        )
-    if is_quiet:
-        return (
-            RebalanceCause.UNKNOWN,
-            RebalanceCause.SLOW_POLL,
-            f"{text} It had not committed for a long time.",
-        )
-    return RebalanceCause.LEFT, None, text
+        return RebalanceCause.SLOW_POLL, None, text
+    return RebalanceCause.UNKNOWN, RebalanceCause.SLOW_POLL, text  # it may have unsubscribed
 
 
 def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
-    """Returns a time before the member's last JoinGroup request; 0 if not known."""
+    """Returns a time before the member's last JoinGroup request; 0 if unknown."""
     before = evidence.step.before
     assert before is not None
     for position in range(evidence.calls[0] - 1, -1, -1):
@@ -430,8 +401,8 @@ def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
     return 0
 
 
-def _downgrade_cause(evidence: _LogEvidence, text: str) -> _StatedCause:
-    """Finds the cause if the last member of the consumer protocol is gone."""
+def _downgrade_cause(evidence: _LogEvidence, text: str) -> _Cause:
+    """Finds the cause if the last member that used the consumer protocol left."""
     for line in evidence.lines_before_call():
         if line.what in ("left", "fenced"):
             cause, likely, more = _removal_cause(evidence, line)
@@ -439,7 +410,7 @@ def _downgrade_cause(evidence: _LogEvidence, text: str) -> _StatedCause:
     return RebalanceCause.UNKNOWN, _cause_from_diff(evidence.change), text
 
 
-def _rejoin_cause(evidence: _LogEvidence, call: LogLine, text: str) -> _StatedCause:
+def _rejoin_cause(evidence: _LogEvidence, call: LogLine, text: str) -> _Cause:
     """Finds the cause if a member of the group joined again."""
     client, diff = call.client_reason or NO_REASON, evidence.change
     is_leader = _LEADER_REASON.fullmatch(call.reason or "") is not None
@@ -467,21 +438,21 @@ def _rejoin_cause_from_diff(
     return RebalanceCause.STRATEGY if diff.strategy and diff.same_members else None
 
 
-def _consumer_cause(evidence: _LogEvidence) -> _StatedCause:
+def _consumer_cause(evidence: _LogEvidence) -> _Cause:
     """Finds the cause in the line that raised the epoch first."""
     text = _log_text(evidence.first)
     if evidence.step.before is None and evidence.step.known_before:
         return RebalanceCause.JOINED, None, text
     for line in evidence.lines_before_call():
         match line.what:
-            case "joined" if evidence.member(line.member_id) is None:  # else it only joined again
+            case "joined" if evidence.member(line.member_id) is None:  # otherwise it rejoined
                 return RebalanceCause.JOINED, None, line.text
             case "left" | "fenced":
                 return _removal_cause(evidence, line)
             case "subscribed":
                 return RebalanceCause.SUBSCRIPTION, None, line.text
             case "replaced" if evidence.change is not None and not evidence.change.resubscribed:
-                return RebalanceCause.STRATEGY, None, line.text  # it came with the other protocol
+                return RebalanceCause.STRATEGY, None, line.text  # it uses the other protocol now
             case "scanned":
                 text = f"{line.text} {text}"
                 break
@@ -491,19 +462,18 @@ def _consumer_cause(evidence: _LogEvidence) -> _StatedCause:
     return cause or RebalanceCause.UNKNOWN, None, text
 
 
-def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _StatedCause:
+def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _Cause:
     """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
-        late = "failed to transition" in (line.reason or "")  # it did not give up what it had to
+        late = "failed to transition" in (line.reason or "")  # it did not revoke its partitions
         return (RebalanceCause.SLOW_POLL if late else RebalanceCause.SILENT), None, line.text
     if line.client_reason is not None and line.client_reason != NO_REASON:
-        late = POLL_TIMEOUT_REASON in line.client_reason
-        return (RebalanceCause.SLOW_POLL if late else RebalanceCause.LEFT), None, line.text
+        return _cause_from_client_reason(line.client_reason), None, line.text
     return _leave_cause_without_reason(evidence, line.member_id, line.text)
 
 
 def _cause_from_diff(diff: GenerationDiff | None) -> RebalanceCause | None:
-    """Returns the cause that the generations show, where a line leaves it open."""
+    """Returns the cause that the generations show if a line leaves it open."""
     if diff is None:
         return None
     if diff.joined and not diff.gone:
@@ -513,34 +483,24 @@ def _cause_from_diff(diff: GenerationDiff | None) -> RebalanceCause | None:
     return RebalanceCause.PARTITIONS if diff.grown else None
 
 
-def _is_second_round_call(call: LogLine) -> bool:
-    return SECOND_ROUND_REASON in (call.client_reason or "")
-
-
 def _log_text(call: LogLine) -> str:
     if call.what != "preparing" or not call.reason:
         return call.text
     if not call.client_reason:
         return call.reason
-    return f"{call.reason}; {_client_reason_text(call.client_reason)}"
+    return f"{call.reason}; client reason: {call.client_reason}"
 
 
-def _client_reason_text(reason: str) -> str:
-    return f"client reason: {reason}"
-
-
-#: A commit proves that a member was alive if it is younger than this share of its timeouts. The
-#: share is below 1 because a commit in a transaction does not extend the session; the last
-#: heartbeat may be older by one interval, which is at most a third of the session timeout.
+#: A commit younger than this share of the timeouts proves that the member was alive. The share is
+#: below 1 because a commit in a transaction does not extend the session: the last heartbeat may be
+#: one interval older, which is at most a third of the session timeout.
 FRESH_COMMIT_SHARE = 2 / 3
-#: A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
-#: that, for it may have asked to join well before the others did. A commit alone does not tell that
-#: it polled: there are applications that commit while they are slow.
+#: A member polls to join, so it has polled in time if it joined within this share of its poll
+#: interval; the share is below 1 because it may have joined well before the others. A commit does
+#: not prove a poll: some applications commit while they are slow.
 YOUNG_MEMBER_SHARE = 1 / 2
-#: Of a consumer group, for a guess: brokers allow less only if told to.
+#: Session timeout for guesses about consumer groups.
 MIN_CONSUMER_SESSION = 6_000
-
-_InferredCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 
 def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
@@ -548,7 +508,12 @@ def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
     case = None
     if before is not None:
         case = _JournalCase(before, first, diff_generations(before, first, after), commits)
-    cause, likely, reason = _cause_without_before(step) if case is None else _journal_cause(case)
+        cause, likely, reason = _journal_cause(case)
+    elif step.known_before:
+        cause, likely, reason = RebalanceCause.JOINED, None, "the group was empty before"
+    else:
+        cause, likely = RebalanceCause.UNKNOWN, None
+        reason = "the journal does not have the generation before"
     earliest, last = _start_bounds(step, case)
     has_joined = after.kind is GroupType.CLASSIC and after.mark is GenerationMark.SETTLED
     return Explanation(
@@ -589,20 +554,12 @@ class _JournalCase:
         if self.diff.is_round_due:
             return "another cooperative round was due"
         if self.diff.lost_members:
-            return (
-                f"{_describe_members(self.diff.lost_members, 'had lost its partitions')}, and "
-                "may have been the cause"
-            )
+            who = _describe_members(self.diff.lost_members, "had lost its partitions")
+            return f"{who}, and may have been the cause"
         return None
 
 
-def _cause_without_before(step: Rebalance) -> _InferredCause:
-    if step.known_before:
-        return RebalanceCause.JOINED, None, "the group was empty before"
-    return RebalanceCause.UNKNOWN, None, "the journal does not have the generation before"
-
-
-def _journal_cause(case: _JournalCase) -> _InferredCause:
+def _journal_cause(case: _JournalCase) -> _Cause:
     diff = case.diff
     cause: RebalanceCause | None = None
     if case.gap is not None:
@@ -619,7 +576,6 @@ def _journal_cause(case: _JournalCase) -> _InferredCause:
 
 
 def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """Members joined and none left."""
     diff, who = case.diff, _describe_members(case.diff.joined, "joined")
     if not diff.same_work:
         return None, f"{who}, and more changed"
@@ -627,7 +583,6 @@ def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
 
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """No member joined or left."""
     diff = case.diff
     reason = "nothing changed since the generation before"
     cause = None
@@ -651,7 +606,6 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
 
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """Members left and none joined."""
     diff, who = case.diff, _describe_members(case.diff.gone, "gone")
     if not diff.same_work:
         return None, f"{who}, and more changed"
@@ -663,15 +617,12 @@ def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
 
 
 def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
-    """Whether a member was active shortly before, so that it was neither silent nor polling
-    too late.
-    """
+    """Returns whether a member was neither silent nor polling too late."""
     session, poll = member.session_timeout, member.rebalance_timeout
     committed = case.last_commit(member)
     if session is None or poll is None or committed is None:
         return False
-    if member.group_instance_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
-        # such members do not leave because they polled too late
+    if not _leaves_on_slow_poll(member):
         return case.until - committed < session * FRESH_COMMIT_SHARE
     if case.until - committed >= min(session, poll) * FRESH_COMMIT_SHARE:
         return False
@@ -681,7 +632,7 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
-    """Returns the likeliest cause where it is not known."""
+    """Returns the likeliest cause if it is unknown."""
     diff = case.diff
     if diff.gone:
         return _guess_departure(case, diff.gone[0])
@@ -698,7 +649,7 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
     """Guesses how a member left from the time since its last commit."""
     is_static = member.group_instance_id is not None
     if case.before.kind is GroupType.CONSUMER and is_static:
-        return RebalanceCause.SILENT  # it is only away, until its session is over
+        return RebalanceCause.SILENT  # it stays in the group until its session expires
     committed = case.last_commit(member)
     if committed is None:
         return RebalanceCause.SILENT if is_static else RebalanceCause.LEFT
@@ -710,10 +661,10 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 
 def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
-    """Between when and when it began.
+    """Returns the earliest and the latest possible start.
 
-    Members commit while they are called to join, so that a commit does not tell that the group was
-    still at rest; only those who are gone had not gone yet when they committed.
+    Members also commit after the call to join, so a commit does not show that the group was stable.
+    But a member that left had not left when it committed.
     """
     until = _joined_time(step.rounds[0])
     if step.rounds[0].sampled:
@@ -724,14 +675,14 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
         return None, until
     earliest, diff = case.before.at, case.diff
     if case.gap is None and diff.gone and not diff.joined and not diff.returned_static:
-        # of one that never committed nothing is known: it may have gone at once
+        # a member that never committed may have left at once
         ends = [case.last_commit(member) or 0 for member in diff.gone]
         earliest = max(earliest, min(ends))
     return min(earliest, until), until
 
 
 def _joined_time(generation: Generation) -> int:
-    """Returns when all had joined, when the last had left, or when the epoch was raised."""
+    """Returns when all members had joined, the last had left, or the epoch was raised."""
     if generation.mark is GenerationMark.EMPTIED or generation.state_at is None:
         return generation.at
     return generation.state_at
@@ -748,15 +699,12 @@ def _describe_members(members: tuple[GenerationMember, ...], what: str) -> str:
 def explain_rebalance(
     step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
 ) -> Explanation:
-    """Why a step was taken.
+    """Explains a rebalance.
 
-    ``commits`` are those of the group, ``lines`` the broker's about it in the order of its log: by
-    time, and as they stood in the file where times are equal.
+    ``commits`` and ``lines`` are those of the group; lines are sorted by time, then by their order
+    in the file.
     """
-    found = explain_from_log(step, commits, lines) if _has_real_numbers(step.after) else None
+    # log lines are matched by generation, and samples of a classic group have no real numbers
+    numbered = not step.after.sampled or step.after.kind is GroupType.CONSUMER
+    found = explain_from_log(step, commits, lines) if numbered else None
     return found or explain_from_journal(step, commits)
-
-
-def _has_real_numbers(generation: Generation) -> bool:
-    """Lines are matched by generation, which samples of a classic group do not have."""
-    return not generation.sampled or generation.kind is GroupType.CONSUMER

@@ -1,14 +1,14 @@
-"""Reads a group's generations, and who owned which partition, from its journal records.
+"""Reads a group's generations and partition owners from its journal records.
 
 :class:`HistoryReader` takes the records in journal order and passes them to
 :class:`ClassicGroupReader` (one GroupMetadata record is one generation) or
 :class:`ConsumerGroupReader` (KIP-848; the state is spread over many records, and each target
-assignment is a generation). Both add to a :class:`HistoryBuilder`. What the members of a consumer
-group really own follows the target member by member; the :class:`OwnershipTracker` records that.
+assignment is a generation). Both add to a :class:`HistoryBuilder`. The members of a consumer group
+reach their target one by one; the :class:`OwnershipTracker` records their real partitions.
 
-The journal's order counts, not its timestamps: clocks can go back. Records that the coordinator
-wrote in one batch have consecutive offsets. So a conversion between the two group types (a
-tombstone of one type, followed at once by a record of the other) differs from a deletion.
+Records are ordered by offset, not by timestamp: clocks can go back. Records of one batch have
+consecutive offsets, which tells a conversion between the two group types (a tombstone of one type,
+followed at once by a record of the other) from a deletion.
 """
 
 from __future__ import annotations
@@ -89,18 +89,17 @@ class _OwnershipSpan:
 class OwnershipTracker:
     """Records which member owns which partition over time.
 
-    Time does not run backwards here: where a record's timestamp does, the latest time seen counts,
-    so that no ownership ends before it began.
+    If a timestamp goes back, the latest time so far counts: no ownership ends before it began.
     """
 
     def __init__(self) -> None:
         self._now = 0
         self._owners: dict[str, GenerationMember] = {}
         self._held: dict[str, PartitionsByTopic] = {}
-        #: The last one in which a member had what it has.
+        #: The last generation in which each member owned its partitions.
         self._generation: dict[str, int] = {}
         self._open: dict[tuple[str, int, str], _OwnershipSpan] = {}
-        #: Those that ended just now: they may go on.
+        #: Ownership that ended at the current time; it may continue.
         self._ended: dict[tuple[str, int, str], _OwnershipSpan] = {}
         self._over: list[_OwnershipSpan] = []
 
@@ -140,7 +139,7 @@ class OwnershipTracker:
     def _begin(self, key: tuple[str, int, str], generation: int) -> None:
         ended = self._ended.pop(key, None)
         if ended is not None:
-            # taken and given in the same moment: a group that became one of the other kind
+            # revoked and assigned at the same time: the group was converted
             ended.until = None
             self._open[key] = ended
             return
@@ -164,7 +163,7 @@ class OwnershipTracker:
         return _ownership_rows(group, over)
 
     def close_all(self, group: str) -> list[PartitionOwnership]:
-        """Returns the rest; ownership that goes on has no end."""
+        """Returns the rest; continuing ownership has no end."""
         for (_, _, member_id), span in self._open.items():
             span.to_generation = self._generation[member_id]
         just = (one for one in self._ended.values() if one.until != one.since)
@@ -186,16 +185,14 @@ def _ownership_rows(group: str, spans: list[_OwnershipSpan]) -> list[PartitionOw
             from_generation=span.from_generation,
             to_generation=span.to_generation,
         )
-        for span in sorted(spans, key=_span_sort_key)
+        for span in sorted(
+            spans, key=lambda one: (one.topic, one.partition, one.since, one.owner.member_id)
+        )
     ]
 
 
 def _to_pairs(held: PartitionsByTopic) -> set[tuple[str, int]]:
     return {(topic, partition) for topic, numbers in held.items() for partition in numbers}
-
-
-def _span_sort_key(span: _OwnershipSpan) -> tuple[str, int, int, str]:
-    return span.topic, span.partition, span.since, span.owner.member_id
 
 
 _GENERATION_NUMBERS = 2**32
@@ -229,9 +226,7 @@ class HistoryBuilder:
             self.last = None
 
     def delete_group(self, record: JournalRecord, kind: GroupType) -> None:
-        """Records the deletion of the group, unless nothing of it was seen, and starts a new
-        life.
-        """
+        """Records the deletion of the group, if it has a generation, and starts a new life."""
         if self.last is not None:
             self.add_generation(
                 Generation(
@@ -249,16 +244,13 @@ class HistoryBuilder:
 
 
 def generation_distance(number: int, of: int) -> int:
-    """How many numbers one generation is ahead of another, negative if it is behind.
-
-    They are 32 bits wide, and after the highest comes the lowest, as in Kafka.
-    """
+    """Returns how far a generation number is ahead of another; 32-bit numbers wrap around."""
     distance = (number - of) % _GENERATION_NUMBERS
     return distance if distance < _GENERATION_NUMBERS // 2 else distance - _GENERATION_NUMBERS
 
 
 def member_key(member: GenerationMember) -> str:
-    """Returns the id that a member keeps when it comes back: its static id, if it has one."""
+    """Returns the id that a member keeps when it returns: its static id, if it has one."""
     return member.group_instance_id or member.member_id
 
 
@@ -271,10 +263,9 @@ class ClassicGroupReader:
     def __init__(self, builder: HistoryBuilder) -> None:
         self._builder = builder
         self._strategy = ""
-        #: The consumers of the generation before, as they were saved and read: who is the same in
-        #: the next is the same object.
+        #: Saved and decoded members of the last generation. An unchanged member is reused.
         self._known: dict[str, tuple[GroupMetadataMember, GenerationMember]] = {}
-        #: Its assignments by their bytes.
+        #: Decoded assignments of the last generation by their bytes.
         self._read: dict[bytes, PartitionsByTopic | FormatError] = {}
         self._libraries: dict[LibrarySigns, str | None] = {}
 
@@ -286,7 +277,7 @@ class ClassicGroupReader:
         if builder.last is not None and not _continues_life(
             builder.last, entry, converted=converted
         ):
-            # no tombstone between them, but it is not what a group becomes of that generation
+            # the tombstone is missing, but this entry cannot follow that generation
             builder.start_new_life(record.at)
         mark = _generation_mark(entry, builder.last, converted=converted)
         generation = Generation(
@@ -324,7 +315,7 @@ class ClassicGroupReader:
             for piece in zip(new, decoded, _decode_owned(strategy, decoded), strict=True)
         )
         members = tuple([next(made) if known is None else known for known in found])
-        # of those who are gone nothing is kept: a group may live long
+        # data of members that left is dropped: a group may live long
         self._strategy = strategy
         self._known = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
         self._read = {data: self._read[data] for one in saved if (data := one.assignment)}
@@ -335,7 +326,7 @@ class ClassicGroupReader:
     def _unchanged_member(
         self, strategy: str, saved: GroupMetadataMember
     ) -> GenerationMember | None:
-        """Returns the member of the generation before, if nothing changed."""
+        """Returns the member of the last generation if nothing changed."""
         known = self._known.get(saved.member_id) if strategy == self._strategy else None
         return known[1] if known is not None and known[0] == saved else None
 
@@ -384,8 +375,8 @@ class ClassicGroupReader:
 
 
 def _continues_life(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
-    """Whether an entry continues the group's life: numbers do not fall, and one repeats only
-    when a static member came back.
+    """Returns whether an entry continues the group's life: numbers never fall, and a number
+    repeats only if a static member returned.
     """
     gain = generation_distance(entry.generation, last.generation)
     if gain or converted:
@@ -436,16 +427,15 @@ def _decode_owned(
         None if isinstance(one, FormatError) else _owned_in_subscription(strategy, one)
         for one in decoded
     ]
-    if strategy != STICKY_STRATEGY:
-        return found
-    with_data = {
-        position: one.user_data
-        for position, one in enumerate(decoded)
-        if isinstance(one, Subscription) and one.user_data
-    }
-    read = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
-    for position, claim in zip(with_data, read, strict=True):
-        found[position] = claim
+    if strategy == STICKY_STRATEGY:
+        with_data = {
+            position: one.user_data
+            for position, one in enumerate(decoded)
+            if isinstance(one, Subscription) and one.user_data
+        }
+        read = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
+        for position, claim in zip(with_data, read, strict=True):
+            found[position] = claim
     return found
 
 
@@ -470,28 +460,23 @@ def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMembe
     )
 
 
-# Epochs of consumer groups (KIP-848), whose state is spread over many records.
-#
-# Each target assignment is a generation. The current assignment of each member follows the target
-# later; the OwnershipTracker records it.
-
 #: The epoch of a static member that left and may come back.
 STATIC_LEAVE_EPOCH = -2
 NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 
 
 class ConsumerGroupReader:
-    """Reads the generations of one consumer group."""
+    """Reads the generations of one consumer group (KIP-848): each target is a generation."""
 
     def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
         self._builder = builder
         self._names = names
-        #: The entries are what compaction left: no generations can be told from them yet.
+        #: The entries were compacted: they do not show single generations yet.
         self.is_compacted = False
-        #: The group was a classic one: its next target is what its members had there.
+        #: The group was a classic one, and its next target repeats the members' partitions.
         self.converted = False
-        #: Memberships by member that stand further on in the journal, where compaction has left
-        #: what a member had but not, before it, who it was.
+        #: Later memberships by member: compaction may keep a member's assignment but remove the
+        #: membership before it.
         self.later_memberships: dict[str, MemberMetadataEntry] = {}
         self._clear()
 
@@ -502,13 +487,13 @@ class ConsumerGroupReader:
         self._regexes: dict[str, tuple[str, ...]] = {}
         self._epoch: tuple[JournalRecord, int] | None = None
         self._target: tuple[JournalRecord, int] | None = None
-        #: Static ids whose member is gone, with no new epoch since.
+        #: Static ids whose member left, with no new epoch since.
         self._vacant: set[str] = set()
-        #: Members that came back under a vacant static id, and have no target yet.
+        #: Members that returned under a vacant static id and have no target yet.
         self._replacing: set[str] = set()
-        #: There was a target for somebody since the group was last empty.
+        #: Somebody had a target since the group was last empty.
         self._worked = False
-        #: Members with what they were made of: most are the same in the next generation.
+        #: Decoded members with their input: most do not change in the next generation.
         self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
     def read_entry(self, record: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
@@ -549,14 +534,14 @@ class ConsumerGroupReader:
                 | TargetAssignmentMetadataTombstone()
                 | ConsumerGroupMetadataTombstone()
             ):
-                pass  # topics tell names, which are known; the rest comes with the group's end
+                pass  # topic names are known, and tombstones come with the group's end
 
     def end(self) -> None:
         self._clear()
         self.converted = False
 
     def settle_compacted(self) -> None:
-        """Makes a generation of the compacted entries: together they are the group's state."""
+        """Makes a generation of the compacted entries: together they give the group's state."""
         self.is_compacted = False
         if self._target is not None and self._targets:
             self._save(GenerationMark.SETTLED, *self._target)
@@ -564,7 +549,6 @@ class ConsumerGroupReader:
             self._save(GenerationMark.EMPTIED, *self._epoch)
 
     def _read_epoch(self, record: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
-        """A new epoch; without members no target follows."""
         self._epoch = record, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
@@ -581,22 +565,19 @@ class ConsumerGroupReader:
         self._save(
             GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, record, entry.epoch
         )
-        if converted:  # without those that left while the classic group was rebalancing
+        if converted:  # members that left while the classic group was rebalancing are dropped
             self._builder.ownership.keep_only(self._members.keys(), record.at)
 
     def _replace_static_member(self, record: JournalRecord, member_id: str) -> None:
-        """A static member is back under a new id, with its old target."""
+        """Records that a static member returned under a new id, with its old target."""
         self._replacing.discard(member_id)
         if self._target is not None and not self.is_compacted:
             self._save(GenerationMark.REPLACED, record, self._target[1])
 
     def _set_owned(self, record: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
-        """A member owns a partition until it has confirmed the revocation."""
-        has = NO_OWNED_PARTITIONS
-        if entry.epoch != STATIC_LEAVE_EPOCH:
-            has = self._held((*entry.assigned, *entry.revoking))
         epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]
-        self._builder.ownership.set_owned(self._member(entry.member_id), has, record.at, epoch)
+        member, owned = self._member(entry.member_id), self._owned(entry)
+        self._builder.ownership.set_owned(member, owned, record.at, epoch)
 
     def _save(self, mark: GenerationMark, record: JournalRecord, number: int) -> None:
         epoch, last = self._epoch, self._builder.last
@@ -620,8 +601,8 @@ class ConsumerGroupReader:
         )
 
     def _strategy(self) -> str:
-        """Returns the strategy that most members ask for; among equals the one that a Java
-        ``HashMap`` lists first, as in Kafka.
+        """Returns the strategy of most members; among equals the first in a Java ``HashMap``, as
+        in Kafka.
         """
         asked = Counter(one.assignor for one in self._members.values() if one.assignor)
         if not asked:
@@ -676,6 +657,7 @@ class ConsumerGroupReader:
         )
 
     def _owned(self, current: CurrentMemberAssignmentEntry | None) -> PartitionsByTopic:
+        """Returns owned partitions: a member owns one until it has confirmed the revocation."""
         if current is None or current.epoch == STATIC_LEAVE_EPOCH:
             return NO_OWNED_PARTITIONS
         return self._held((*current.assigned, *current.revoking))
@@ -703,19 +685,19 @@ def format_topic_id(topic_id: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
     generations: list[Generation]
-    #: Of a consumer group what members really had, not their targets.
+    #: In a consumer group the real partitions of members, not their targets.
     ownership: list[PartitionOwnership]
-    #: From where on all this is complete; None: the group never had members.
+    #: The complete part of the journal; None: the group never had members.
     window: JournalWindow | None
 
 
 def read_history(
     group: str, records: Iterable[JournalRecord], topic_names: Mapping[bytes, str]
 ) -> GroupHistory:
-    """A group's timeline, from its records in journal order.
+    """Reads a group's history from its records in journal order.
 
-    :param records: commits among them only help to name topics
-    :param topic_names: by topic id; others are named by their id, as Kafka's tools print it
+    :param records: commits are used only for topic names
+    :param topic_names: by topic id; other topics are named by their id, as Kafka's tools print it
     """
     reader = HistoryReader(group, topic_names)
     made = list(reader.generations(records))
@@ -729,8 +711,7 @@ def read_generations(
 
 
 class HistoryReader:
-    """Reads a group's journal step by step: the same as :func:`read_history`, for journals that do
-    not fit into memory.
+    """Reads a group's journal step by step, for journals that do not fit into memory.
 
     Records of a classic group are dropped as they are read. Records of a consumer group are kept
     from the first one on, because later records may name a member or a topic.
@@ -743,9 +724,9 @@ class HistoryReader:
         self._names = dict(topic_names)
         self._classic = ClassicGroupReader(self._builder)
         self._consumer_group = ConsumerGroupReader(self._builder, self._names)
-        #: The group's own that are not read yet.
+        #: The group's records that were not processed yet, without commits.
         self._records: list[JournalRecord] = []
-        #: The group's entry that comes next stands in the place of a consumer group.
+        #: The next entry replaces a consumer group.
         self._converted = False
 
     def generations(self, records: Iterable[JournalRecord]) -> Iterator[Generation]:
@@ -781,11 +762,11 @@ class HistoryReader:
         return self._builder.ownership.close_all(self._builder.group)
 
     def _read_early(self) -> Iterator[Generation]:
-        """Reads all records but the last, whose successor may matter. All are classic."""
+        """Reads all records but the last, which the next one may change. All are classic."""
         last = self._records[-1]
         if self.window is None:
             if not isinstance(last.entry, GroupMetadataEntry):
-                return  # a tombstone of nothing that was seen
+                return  # a tombstone without an entry before it
             whole = len(self._records) == 1 and is_new_group(last.entry)
             self.window = JournalWindow(offset=last.offset, at=last.at, whole=whole)
         for position in range(len(self._records) - 1):
@@ -831,7 +812,7 @@ class HistoryReader:
             self._builder.delete_group(record, GroupType.CLASSIC)
         elif uses_classic_protocol(following):
             self._consumer_group.converted = True
-        else:  # it was empty: a consumer group takes its name, and counts anew
+        else:  # a new consumer group replaces the empty group, and its epochs start again
             self._builder.start_new_life(record.at)
 
     def _end_consumer_group(self, position: int, record: JournalRecord) -> None:

@@ -1,16 +1,14 @@
-"""The rebalances of a group: which generations they connect, what differs between those, and what
-each one cost.
+"""The rebalances of a group, the differences between their generations, and their costs.
 
 The cost of a rebalance:
 
 - ``moved``: partitions that have another owner, or none yet, although the old owner is still a
   member and subscribes to their topic. A partition that a cooperative round revoked counts even if
-  the journal ends before it is assigned. A static member is known by its static id.
+  the journal ends before it is assigned. Static members are matched by static id.
 - ``moved_min``: the smallest number of moves of any assignment with the best balance
-- ``orphaned``: partitions whose owner is gone
-- ``stopped``: partitions that a remaining member had to give up: under the eager protocol all its
-  partitions, under the others only those it did not keep. The rounds of a cooperative rebalance
-  add up.
+- ``orphaned``: partitions whose owner left
+- ``stopped``: partitions that remaining members gave up: all partitions under the eager protocol,
+  otherwise those that they did not keep. The rounds of a cooperative rebalance add up.
 """
 
 from __future__ import annotations
@@ -55,11 +53,11 @@ FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
-    """The rebalances of one group, from all of its generations in journal order.
+    """Returns the rebalances of one group; ``generations`` are all of its own, in journal order.
 
-    Not rebalances: the empty entry of a new group, a static member that returns, a conversion, a
-    deletion, a first sample. Rebalances: the last member leaves; each new target assignment of a
-    consumer group.
+    The leave of the last member is a rebalance, and so is each new target of a consumer group. The
+    empty entry of a new group, a static member's return, a conversion, a deletion and a first
+    sample are not.
     """
     finder = _RebalanceFinder()
     for generation in generations:
@@ -71,12 +69,12 @@ def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
 class _RebalanceFinder:
     def __init__(self) -> None:
         self.found: list[Rebalance] = []
-        #: Of the rebalance that may not be over.
+        #: The rounds of the current rebalance; another round may follow.
         self._rounds: list[Generation] = []
         self._begin(None, 0)
 
     def _begin(self, life: int | None, number: int | None, *, known: bool = False) -> None:
-        """Starts with an empty group; not ``known`` means that nothing of this life was read."""
+        """Starts with an empty group; ``known``: the evidence has the start of this life."""
         self._life = life
         self._before: Generation | None = None
         self._number = number
@@ -92,19 +90,15 @@ class _RebalanceFinder:
             case GenerationMark.SETTLED:
                 if not (self._rounds and is_same_rebalance(self._rounds[-1], generation)):
                     self.close_rebalance(generation)
-                    self._open(generation)
-                self._rounds.append(generation)
-                self._set_before(generation)
+                self._add_round(generation)
             case GenerationMark.EMPTIED:
                 self.close_rebalance()
-                self._open(generation)
-                self._rounds.append(generation)
-                self._set_before(generation)
+                self._add_round(generation)
             case GenerationMark.REPLACED | GenerationMark.FOUND:
                 self._set_before(generation)
             case GenerationMark.CONVERTED:
-                # who left at that moment is in the generation before it: that stays where it is;
-                # and without one, who was there is not known
+                # the generation before still has the members that left at that moment; without
+                # it, the members before are unknown
                 if not self._known and self._before is None:
                     self._begin(generation.life, None, known=True)
             case GenerationMark.FORGOTTEN:
@@ -117,10 +111,13 @@ class _RebalanceFinder:
         self._number = generation.generation
         self._known = True
 
-    def _open(self, generation: Generation) -> None:
-        if not self._known and not is_first_generation(generation):
-            self._number = None
-        self._from = self._before, self._number
+    def _add_round(self, generation: Generation) -> None:
+        if not self._rounds:
+            if not self._known and not is_first_generation(generation):
+                self._number = None
+            self._from = self._before, self._number
+        self._rounds.append(generation)
+        self._set_before(generation)
 
     def close_rebalance(self, following: Generation | None = None) -> None:
         if not self._rounds:
@@ -134,19 +131,19 @@ class _RebalanceFinder:
                 unseen=sum(_skipped_numbers(number, rounds)),
                 known_before=number is not None,
                 from_generation=number,
-                absent=frozenset()
-                if following is None
-                else _find_absent_topics(rounds[-1], following),
+                absent=_find_absent_topics(rounds[-1], following),
             )
         )
 
 
-def _find_absent_topics(generation: Generation, following: Generation) -> frozenset[str]:
+def _find_absent_topics(generation: Generation, following: Generation | None) -> frozenset[str]:
     """Returns topics that both generations subscribe to and neither assigns or owns."""
+    if following is None:
+        return frozenset()
     listed = [*generation.members, *following.members]
-    there = {topic for member in listed for topic, numbers in member.assigned.items() if numbers}
-    there |= {topic for member in following.members for topic in member.owned}
-    return (_requested_topics(generation) & _requested_topics(following)) - there
+    present = {topic for member in listed for topic, numbers in member.assigned.items() if numbers}
+    present |= {topic for member in following.members for topic in member.owned}
+    return (_requested_topics(generation) & _requested_topics(following)) - present
 
 
 def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterator[int]:
@@ -157,9 +154,7 @@ def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterat
 
 
 def is_first_generation(generation: Generation) -> bool:
-    """Returns whether this is the group's first generation, by its number and its members' owned
-    partitions.
-    """
+    """Returns whether this is the group's first generation: members owned nothing before."""
     if not 0 <= generation.generation <= FIRST_GENERATION[generation.kind]:
         return False
     if generation.kind is GroupType.CONSUMER:
@@ -168,33 +163,30 @@ def is_first_generation(generation: Generation) -> bool:
 
 
 def is_same_rebalance(generation: Generation, following: Generation) -> bool:
-    """Whether the following generation is another round of the same rebalance (KIP-429).
+    """Returns whether the following generation is another round of the same rebalance (KIP-429).
 
-    In a cooperative round a partition is revoked while its owner stays, and the next generation
-    assigns it. If it is never assigned, its topic is gone. If all members that had to revoke have
-    left, the next generation is a new rebalance.
+    A cooperative round revokes a partition of a member that stays, and the next generation assigns
+    it. A partition that is never assigned has a deleted topic. If all members that had to revoke
+    have left, the next generation is a new rebalance.
     """
-    if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
+    if not _may_be_cooperative(generation):
         return False
-    given = _assigned_pairs(generation)
     wanted = _requested_topics(generation)
-    still_there = {member_key(member) for member in following.members}
-    revoked = {
-        (topic, partition)
-        for member in generation.members
-        if member_key(member) in still_there
-        for topic, numbers in member.owned.items()
-        if topic in wanted
-        for partition in numbers
-    } - given
+    staying = {member_key(member) for member in following.members}
+    owned = _pairs(one.owned for one in generation.members if member_key(one) in staying)
+    revoked = {pair for pair in owned if pair[0] in wanted} - _assigned_pairs(generation)
     return not revoked.isdisjoint(_assigned_pairs(following))
+
+
+def _may_be_cooperative(generation: Generation) -> bool:
+    return generation.kind is GroupType.CLASSIC and generation.strategy not in EAGER_STRATEGIES
 
 
 def _requested_topics(generation: Generation) -> frozenset[str]:
     return frozenset().union(*{member.topics for member in generation.members})
 
 
-#: Strategies that do not ask members what they had.
+#: Strategies that ignore owned partitions.
 STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
 
 
@@ -206,8 +198,7 @@ class GenerationDiff:
     gone: tuple[GenerationMember, ...]
     #: Static members that are back under another member id.
     returned_static: tuple[GenerationMember, ...]
-    #: Members that stayed and subscribe to other topics; a static member may have returned with
-    #: another subscription.
+    #: Members of both generations with another subscription.
     resubscribed: tuple[GenerationMember, ...]
     #: Topics that no member subscribed to or owned before.
     new_topics: tuple[str, ...]
@@ -215,16 +206,16 @@ class GenerationDiff:
     grown: tuple[str, ...]
     #: Topics with fewer assigned partitions than before.
     shrunk: tuple[str, ...]
-    #: A member had claimed a newly assigned partition, so that the partition may be old.
+    #: A member had owned a newly assigned partition, so that partition may not be new.
     was_owned_before: bool
-    #: Members that stayed, but did not report the last generation or their partitions in it: they
-    #: joined for a reason of their own. Not all clients report them.
+    #: Members of both generations that did not report the last one or their partitions in it: they
+    #: joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
-    #: Partitions were revoked and not assigned: a second cooperative round had to follow.
+    #: Partitions were revoked and not assigned, so another cooperative round had to follow.
     is_round_due: bool
     #: The strategy changed.
     strategy: bool
-    #: Every subscription and assignment was decoded, so that nothing else differs.
+    #: Every subscription and assignment was decoded.
     readable: bool
 
     @property
@@ -240,9 +231,10 @@ class GenerationDiff:
 def diff_generations(
     before: Generation, joined: Generation, settled: Generation | None = None
 ) -> GenerationDiff:
-    """What differs between a generation and the next.
+    """Compares a generation with the next one.
 
-    ``settled`` is the last of a cooperative rebalance: only there has everything an owner again.
+    ``settled`` is the last generation of a cooperative rebalance, in which every partition has an
+    owner again.
     """
     settled = settled or joined
     old, new = _members_by_key(before), _members_by_key(joined)
@@ -284,46 +276,44 @@ def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], Generat
     }
 
 
-def _assigned_pairs(generation: Generation) -> set[tuple[str, int]]:
+def _pairs(assignments: Iterable[PartitionsByTopic]) -> set[tuple[str, int]]:
     return {
         (topic, number)
-        for member in generation.members
-        for topic, numbers in member.assigned.items()
+        for assigned in assignments
+        for topic, numbers in assigned.items()
         for number in numbers
     }
+
+
+def _assigned_pairs(generation: Generation) -> set[tuple[str, int]]:
+    return _pairs(member.assigned for member in generation.members)
 
 
 def _owned_pairs(generation: Generation) -> set[tuple[str, int]]:
-    return {
-        (topic, number)
-        for member in generation.members
-        for topic, numbers in member.owned.items()
-        for number in numbers
-    }
+    return _pairs(member.owned for member in generation.members)
 
 
 def is_round_due(generation: Generation) -> bool:
-    if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
+    if not _may_be_cooperative(generation):
         return False
-    asked = {topic for member in generation.members for topic in member.topics}
-    return any(
-        topic in asked for topic, _ in _owned_pairs(generation) - _assigned_pairs(generation)
-    )
+    asked = _requested_topics(generation)
+    revoked = _owned_pairs(generation) - _assigned_pairs(generation)
+    return any(topic in asked for topic, _ in revoked)
 
 
 def _has_lost_assignment(
     old: GenerationMember, new: GenerationMember, before: Generation, joined: Generation
 ) -> bool:
-    """Whether a member was not in the generation before, or owns something else than it was
-    assigned there, and not because it gave it up to join. A static member stays in the group
-    although it is late, and joins then.
+    """Returns whether a member missed the generation before or no longer owns its assignment.
+
+    Partitions that it gave up to join do not count. A late static member stays in the group.
     """
     if joined.kind is not GroupType.CLASSIC or new.owned_generation == before.generation:
         return False
     if new.owned_generation is not None:
         return True
     if joined.strategy in STATELESS_STRATEGIES or before.strategy != joined.strategy:
-        return False  # what one strategy gave, another does not remember
+        return False  # a strategy does not know the assignments of another
     return _drop_empty_topics(old.assigned) != _drop_empty_topics(new.owned)
 
 
@@ -339,7 +329,7 @@ def _drop_empty_topics(partitions: PartitionsByTopic) -> PartitionsByTopic:
 
 
 def _known_topics(generation: Generation) -> set[str]:
-    """Returns subscribed and assigned topics: a pattern that the broker matches names none."""
+    """Returns subscribed and assigned topics: a pattern that the broker matches lists none."""
     return {topic for member in generation.members for topic in (*member.topics, *member.assigned)}
 
 
@@ -354,25 +344,19 @@ EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative"
 
 
 def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
-    """Computes the cost of a rebalance; one that began from nothing, or from an unknown generation,
-    moved nothing.
+    """Computes the cost of a rebalance; one without a known generation before moved nothing.
 
-    ``problems`` is the problem cache, shared between the rebalances of a group.
+    ``problems`` is a cache that the rebalances of a group share.
     """
     after = step.after
-    index, known = _index_partitions(step, problems)
-    snapshot = index.snapshot(
-        (
-            SnapshotMember(
-                index.number(member_identity(member)),
-                member.member_id,
-                member.group_instance_id,
-                member.topics,
-            )
-            for member in after.members
-        ),
-        known,
+    index, counts = _index_partitions(step, problems)
+    members = (
+        SnapshotMember(
+            index.number(member_identity(one)), one.member_id, one.group_instance_id, one.topics
+        )
+        for one in after.members
     )
+    snapshot = index.snapshot(members, counts)
     before = _index_owners(index, step.before)
     placed = SnapshotPlacement.from_positions(
         snapshot, snapshot.position[_index_owners(index, after)[snapshot.partition_numbers]]
@@ -390,10 +374,10 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
 
 
 def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> IntArray:
-    """Previous owners of what can have moved: under the eager protocol nothing is on its way, so
-    what nobody is given is not there to be given.
+    """Returns the previous owners of partitions that still exist. A partition without an owner may
+    be between two cooperative rounds; under the other protocols it was deleted.
     """
-    if after.kind is GroupType.CLASSIC and after.strategy not in EAGER_STRATEGIES:
+    if _may_be_cooperative(after):
         return previous
     return np.where(now == UNASSIGNED, np.int32(UNASSIGNED), previous)
 
@@ -401,7 +385,7 @@ def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> Int
 def _index_partitions(
     step: Rebalance, problems: ProblemCache | None
 ) -> tuple[HistoryIndex, Mapping[str, int]]:
-    """Numbers all partitions that anyone owned, and returns the counts at the end."""
+    """Numbers all partitions that were assigned; also returns the final partition counts."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
     seen = [assigned_counts(one) for one in generations]
     known: dict[str, int] = {}
@@ -434,14 +418,10 @@ def _count_given_up(before: Generation, after: Generation) -> int:
         old = old_members.get(member_identity(member))
         if old is None:
             continue
-        total += _count_partitions(old.assigned)
+        total += sum(map(len, old.assigned.values()))
         if not gave_up_everything(before, after, member):
             total -= _count_common(old.assigned, member.assigned)
     return total
-
-
-def _count_partitions(held: PartitionsByTopic) -> int:
-    return sum(map(len, held.values()))
 
 
 def _count_common(one: PartitionsByTopic, other: PartitionsByTopic) -> int:
@@ -452,11 +432,10 @@ def _count_common(one: PartitionsByTopic, other: PartitionsByTopic) -> int:
 
 
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
-    """Whether a member gave everything up before it joined.
+    """Returns whether a member revoked all its partitions before it joined.
 
-    With cooperative-sticky it does so while its list has an eager strategy too: it then says that
-    it owns nothing, in a generation in which it did. A static member that is down is kept in the
-    group with what it said long ago.
+    With cooperative-sticky it does so while its list also has an eager strategy: it then reports
+    that it owns nothing. For a static member that is down, the group keeps an old report.
     """
     if after.kind is GroupType.CONSUMER:
         return False
@@ -464,8 +443,8 @@ def gave_up_everything(before: Generation, after: Generation, new: GenerationMem
         return True
     if new.owned or after.strategy != COOPERATIVE_STICKY:
         return not new.owned
-    told = -1 if new.owned_generation is None else new.owned_generation
-    return new.group_instance_id is None or told >= before.generation
+    reported = -1 if new.owned_generation is None else new.owned_generation
+    return new.group_instance_id is None or reported >= before.generation
 
 
 def rebalance_protocol(step: Rebalance) -> str:
