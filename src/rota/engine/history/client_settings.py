@@ -1,27 +1,27 @@
-"""Which client library a member runs, what that library can do, and how its settings are written.
+"""Detects the client library of a member, and knows each library's abilities and settings.
 
-Brokers do not save the library. Its default client id shows it, and so do the names of a few
-strategies; some libraries write bytes that no other library writes. Where none of this applies the
-answer is None and nothing is guessed, because the advice on how to migrate depends on it.
+Brokers do not save the library. Its default client id shows it, as do a few strategy names, and
+some libraries write bytes that no other library writes. Otherwise the library is None, never a
+guess, because the advice on how to migrate depends on it.
 
-The table of libraries was read in their sources and tried with them (late 2026): Java's client 3.9
+The table comes from the libraries' sources and from tests with them (late 2026): Java's client 3.9
 and 4.3, librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and kafka-go
 0.4.
 
-- Java's consumer takes eager and cooperative strategies in one list and runs eager until the eager
-  ones are gone (KIP-429); so do franz-go, sarama and Rota. librdkafka refuses such a list
+- Java's consumer accepts eager and cooperative strategies in one list and stays eager until the
+  eager ones are removed (KIP-429); so do franz-go, sarama and Rota. librdkafka refuses such a list
   (librdkafka#3589, #4368), and so does kafka-python 3.
-- librdkafka has no eager ``sticky``; aiokafka has nothing cooperative; kafka-go and kafkajs have
-  neither, and no static members. sarama's cooperative strategy came in September 2026: members that
-  use it can be migrated away from it, but it is not advised yet.
-- A session timeout may not exceed ``max.poll.interval.ms`` in librdkafka and has to be below
-  ``request_timeout_ms`` in kafka-python before 3.0. In aiokafka it is also the rebalance timeout,
-  unless that is set.
-- Go's durations have a unit: a bare ``45000`` would be 45 microseconds.
-- The consumer protocol (KIP-848) is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka
-  2.12, which then refuse the settings that have become the broker's; under the classic protocol
-  Java's client refuses the broker's strategy. franz-go 1.22 has an option for it, recommends Kafka
-  4.3, and sends the strategy that its first balancer names.
+- librdkafka has no eager ``sticky``; aiokafka has no cooperative strategy; kafka-go and kafkajs
+  have neither, and no static members. sarama's cooperative strategy came in September 2026: it is
+  not advised yet, but its members can be migrated to other strategies.
+- A session timeout must not exceed ``max.poll.interval.ms`` in librdkafka, and must be below
+  ``request_timeout_ms`` in kafka-python before 3.0. In aiokafka it is also the default of the
+  rebalance timeout.
+- Go's durations need a unit: a bare ``45000`` would be 45 microseconds.
+- KIP-848 is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka 2.12. These clients then
+  refuse the settings that belong to the broker; under the classic protocol Java's client refuses
+  ``group.remote.assignor``. franz-go 1.22 has an option for KIP-848, recommends Kafka 4.3, and
+  sends the strategy of its first balancer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KAFKAJS = "kafkajs"
 RUBY_KAFKA = "ruby-kafka"
 BROD = "brod"
 ROTA = "rota"
-#: Libraries without a limit on the time between polls: their members do not leave because of it.
+#: Libraries without a limit on the time between polls: a slow poll does not remove their members.
 NO_POLL_LIMIT_LIBRARIES = frozenset((SARAMA, FRANZ_GO, KAFKA_GO, KAFKAJS, RUBY_KAFKA, BROD))
 
 #: Default client ids. Java's contains the group: see :func:`_is_java_client_id`.
@@ -71,19 +71,19 @@ _CLIENT_IDS = (
     (re.compile(r"connector-consumer-.*-\d+$", re.DOTALL), JAVA),
 )
 
-#: Strategies that one library alone has; kafkajs's and brod's are those in use by default.
+#: Strategies of only one library; those of kafkajs and brod are their defaults.
 _LIBRARY_OF_STRATEGY = {"stream": STREAMS, "RoundRobinAssigner": KAFKAJS, "roundrobin_v2": BROD}
 SHARED_STRATEGIES = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
 
 class LibrarySigns(NamedTuple):
-    """The journal's data about a member that can show its client library."""
+    """Data in the journal that can show a member's client library."""
 
     group: str
     client_id: str
     group_instance_id: str | None = None
     strategy: str = ""
-    #: Of its subscription; None: of a consumer group, or not readable.
+    #: Version of the subscription; None in a consumer group or if it could not be decoded.
     version: int | None = None
     user_data: bytes | None = None
 
@@ -125,12 +125,12 @@ def _is_java_client_id(signs: LibrarySigns) -> bool:
 
 
 def _detect_by_bytes(signs: LibrarySigns) -> str | None:
-    """By what is in a subscription's bytes.
+    """Detects the library by its user data.
 
-    librdkafka writes empty user data where all others that know owned partitions write none, but
-    for kafka-python's cooperative strategy, in version 1. Java puts a generation, and nothing else,
-    into a cooperative member's; sarama does, too, but in versions up to 2 only. Only kafka-python
-    writes a version in front of sticky's.
+    librdkafka writes empty user data; other libraries with owned partitions write none, except for
+    kafka-python's cooperative strategy, in version 1. Java's cooperative strategy writes only a
+    generation; sarama does so too, but up to version 2. Only kafka-python writes a version in front
+    of the sticky user data.
     """
     version, data = signs.version, signs.user_data
     if version is None or data is None:
@@ -154,31 +154,44 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
-#: Stands for the members whose library cannot be told.
+#: Name for the library of members whose library is not known.
 UNKNOWN_LIBRARY = "unknown"
-#: Where the value goes in a setting.
+#: Replaced by the value in a setting.
 VALUE_PLACEHOLDER = "..."
 NO_SUCH_SETTING = "no such setting"
 #: The first broker version with KIP-848 ready for use.
 MIN_BROKER_VERSION = "4.0"
 #: The default of ``max.poll.interval.ms``.
 DEFAULT_POLL_INTERVAL = 300_000
-#: ``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise.
+#: Defaults of ``request_timeout_ms`` and ``connections_max_idle_ms`` in kafka-python 2.
 KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
-#: ``session_timeout_ms`` of aiokafka, likewise, and so its ``rebalance_timeout_ms``.
+#: Default of ``session_timeout_ms`` in aiokafka, and so of its ``rebalance_timeout_ms``.
 AIOKAFKA_SESSION_TIMEOUT = 10_000
-_PLAIN_NAMES = MappingProxyType({name: name for name in CLASSIC_STRATEGIES})
-
-_REMOTE_ASSIGNORS = MappingProxyType(
-    {name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES}
-)
-
+_REMOTE_ASSIGNORS = {name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES}
 _BROKER_SETTINGS = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
 _SLOW_POLL_HINT = "raise {} above the longest time between two polls"
+_SLOW_POLL_HINTS = _SLOW_POLL_HINT + ", or take fewer records at a time ({})"
+_JAVA_SLOW_POLL_HINT = _SLOW_POLL_HINTS.format("max.poll.interval.ms", "max.poll.records")
 
 
-def _class_names(package: str, names: Mapping[str, str]) -> Mapping[str, str]:
-    return MappingProxyType({name: package + found for name, found in names.items()})
+def _class_names(pattern: str) -> Mapping[str, str]:
+    """Returns the pattern with each strategy's name in place of ``*``."""
+    names = {
+        "range": "Range",
+        "roundrobin": "RoundRobin",
+        "sticky": "Sticky",
+        COOPERATIVE_STICKY: "CooperativeSticky",
+    }
+    return {strategy: pattern.replace("*", name) for strategy, name in names.items()}
+
+
+def _python_class_names(package: str) -> Mapping[str, str]:
+    return {
+        "range": f"{package}.range.RangePartitionAssignor",
+        "roundrobin": f"{package}.roundrobin.RoundRobinPartitionAssignor",
+        "sticky": f"{package}.sticky.sticky_assignor.StickyPartitionAssignor",
+        COOPERATIVE_STICKY: f"{package}.cooperative_sticky.CooperativeStickyAssignor",
+    }
 
 
 def _go_duration(milliseconds: int) -> str:
@@ -191,30 +204,27 @@ def _go_duration(milliseconds: int) -> str:
 
 
 def _librdkafka_session_needs(session: int) -> str:
-    """The library refuses a session longer than ``max.poll.interval.ms``."""
-    return (
-        f" and max.poll.interval.ms={session} (or more)" if session > DEFAULT_POLL_INTERVAL else ""
-    )
+    """The library refuses a session timeout above ``max.poll.interval.ms``."""
+    if session <= DEFAULT_POLL_INTERVAL:
+        return ""
+    return f" and max.poll.interval.ms={session} (or more)"
 
 
 def _kafka_python_session_needs(session: int) -> str:
-    """A session of kafka-python 2's has to be shorter than a request may take, and that shorter
-    than a connection may be idle.
+    """In kafka-python 2 a session timeout must be below the request timeout, and that below the
+    idle limit of connections.
     """
     if session < KAFKA_PYTHON_REQUEST_TIMEOUT:
         return ""
-    request = session + 5_000
-    idle = (
-        f" and connections_max_idle_ms={request + 5_000}"
-        if request >= KAFKA_PYTHON_MAX_IDLE
-        else ""
-    )
+    request, idle = session + 5_000, ""
+    if request >= KAFKA_PYTHON_MAX_IDLE:
+        idle = f" and connections_max_idle_ms={request + 5_000}"
     return f" (before kafka-python 3.0 with request_timeout_ms={request}{idle})"
 
 
 def _aiokafka_session_needs(session: int) -> str:
-    """A session of aiokafka's is the time to rejoin in as well, if nobody sets that. A join is
-    given up after ``request_timeout_ms``: one that waits for longer would begin again for ever.
+    """In aiokafka the session timeout is the default of the rebalance timeout. A join ends after
+    ``request_timeout_ms``: with a longer rebalance timeout it would be retried forever.
     """
     if session <= AIOKAFKA_SESSION_TIMEOUT:
         return ""
@@ -231,7 +241,7 @@ class ConsumerProtocolSettings:
     #: The first version that supports it.
     client: str
     join_setting: str = "group.protocol=consumer"
-    #: The dots stand for the classic protocol's settings.
+    #: With a placeholder for the classic protocol's settings.
     leave_setting: str = "group.protocol=classic and ..., and without group.remote.assignor"
     #: The setting for each server-side strategy.
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
@@ -246,33 +256,35 @@ class ConsumerProtocolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
-    """The abilities of a client library, and the syntax of its settings."""
+    """The abilities of a client library and the syntax of its settings."""
 
     name: str
     #: Strategies that may be advised; empty if the library has only its own.
     strategies: frozenset[str] = frozenset()
     #: The library's names for strategies.
-    names: Mapping[str, str] = field(default_factory=lambda: _PLAIN_NAMES)
+    names: Mapping[str, str] = field(
+        default_factory=lambda: {one: one for one in CLASSIC_STRATEGIES}
+    )
     strategy: str = "partition.assignment.strategy=..."
-    #: Between the strategies of a list.
+    #: Separates the strategies of a list.
     separator: str = ","
-    #: None: it has no static members.
+    #: None if it has no static members.
     static: str | None = "group.instance.id=ID"
     static_needs: str = ""
-    #: None if no step names it.
+    #: None if no step mentions it.
     session: str | None = "session.timeout.ms=..."
-    #: Other settings that a session timeout of these milliseconds requires.
+    #: Other settings that this session timeout requires.
     session_needs: Callable[[int], str] = lambda _: ""
     duration: Callable[[int], str] = str
-    #: What helps against slow polls; None if the library has no poll limit.
+    #: Advice against slow polls; None if the library has no poll limit.
     slow_poll_hint: str | None = None
     #: None if it does not support KIP-848.
     consumer_protocol: ConsumerProtocolSettings | None = None
     #: The first version with cooperative-sticky; None if every relevant version has it.
     cooperative: str | None = None
-    #: Whether one list may have eager and cooperative strategies.
+    #: Whether one list may contain eager and cooperative strategies.
     mixes: bool = False
-    #: The versions whose default list has range and cooperative-sticky.
+    #: Versions whose default list is range and cooperative-sticky.
     both: str | None = None
 
     def strategy_setting(self, *strategies: str) -> str:
@@ -306,28 +318,10 @@ class ClientLibrary:
         return None if self.consumer_protocol is None else self.consumer_protocol.assignor[strategy]
 
 
-_JAVA_SLOW_POLL_HINT = (
-    _SLOW_POLL_HINT.format("max.poll.interval.ms")
-    + ", or take fewer records at a time (max.poll.records)"
-)
-
-_PYTHON_SLOW_POLL_HINT = (
-    _SLOW_POLL_HINT.format("max_poll_interval_ms")
-    + ", or take fewer records at a time (max_poll_records)"
-)
-
 _JAVA = ClientLibrary(
     name="Java",
     strategies=CLASSIC_STRATEGIES,
-    names=_class_names(
-        "org.apache.kafka.clients.consumer.",
-        {
-            "range": "RangeAssignor",
-            "roundrobin": "RoundRobinAssignor",
-            "sticky": "StickyAssignor",
-            COOPERATIVE_STICKY: "CooperativeStickyAssignor",
-        },
-    ),
+    names=_class_names("org.apache.kafka.clients.consumer.*Assignor"),
     static_needs=" (Java client 2.3 or newer)",
     slow_poll_hint=_JAVA_SLOW_POLL_HINT,
     consumer_protocol=ConsumerProtocolSettings(client="Java client 4.0 or newer"),
@@ -336,42 +330,24 @@ _JAVA = ClientLibrary(
     both="Java client 3.0 or newer",
 )
 
-_PYTHON_CLASSES = MappingProxyType(
-    {
-        "range": "range.RangePartitionAssignor",
-        "roundrobin": "roundrobin.RoundRobinPartitionAssignor",
-        "sticky": "sticky.sticky_assignor.StickyPartitionAssignor",
-    }
-)
-
 _KAFKA_PYTHON = ClientLibrary(
     name="kafka-python",
     strategies=CLASSIC_STRATEGIES,
-    names=_class_names(
-        "kafka.coordinator.assignors.",
-        {**_PYTHON_CLASSES, COOPERATIVE_STICKY: "cooperative_sticky.CooperativeStickyAssignor"},
-    ),
+    names=_python_class_names("kafka.coordinator.assignors"),
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
     static="group_instance_id=ID",
     static_needs=" (kafka-python 2.3 or newer)",
     session="session_timeout_ms=...",
     session_needs=_kafka_python_session_needs,
-    slow_poll_hint=_PYTHON_SLOW_POLL_HINT,
+    slow_poll_hint=_SLOW_POLL_HINTS.format("max_poll_interval_ms", "max_poll_records"),
     cooperative="kafka-python 3.0 or newer",
 )
 
 _SARAMA = ClientLibrary(
     name="sarama",
     strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
-    names=MappingProxyType(
-        {
-            "range": "sarama.NewBalanceStrategyRange()",
-            "roundrobin": "sarama.NewBalanceStrategyRoundRobin()",
-            "sticky": "sarama.NewBalanceStrategySticky()",
-            COOPERATIVE_STICKY: "sarama.NewBalanceStrategyCooperativeSticky()",
-        }
-    ),
+    names=_class_names("sarama.NewBalanceStrategy*()"),
     strategy="config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{...}",
     separator=", ",
     static="config.Consumer.Group.InstanceId = ID",
@@ -384,14 +360,7 @@ _SARAMA = ClientLibrary(
 _FRANZ_GO = ClientLibrary(
     name="franz-go",
     strategies=CLASSIC_STRATEGIES,
-    names=MappingProxyType(
-        {
-            "range": "kgo.RangeBalancer()",
-            "roundrobin": "kgo.RoundRobinBalancer()",
-            "sticky": "kgo.StickyBalancer()",
-            COOPERATIVE_STICKY: "kgo.CooperativeStickyBalancer()",
-        }
-    ),
+    names=_class_names("kgo.*Balancer()"),
     strategy="kgo.Balancers(...)",
     separator=", ",
     static="kgo.InstanceID(ID)",
@@ -401,12 +370,10 @@ _FRANZ_GO = ClientLibrary(
         client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
         join_setting="kgo.ServerSideBalancer()",
         leave_setting="..., and without kgo.ServerSideBalancer()",
-        assignor=MappingProxyType(
-            {
-                "uniform": "kgo.Balancers(kgo.StickyBalancer())",
-                "range": "kgo.Balancers(kgo.RangeBalancer())",
-            }
-        ),
+        assignor={
+            "uniform": "kgo.Balancers(kgo.StickyBalancer())",
+            "range": "kgo.Balancers(kgo.RangeBalancer())",
+        },
         asks_always=True,
         without="",
     ),
@@ -438,7 +405,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             static_needs=" (aiokafka 0.10 or newer)",
             session_needs=_aiokafka_session_needs,
             strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
-            names=_class_names("aiokafka.coordinator.assignors.", _PYTHON_CLASSES),
+            names=_python_class_names("aiokafka.coordinator.assignors"),
             cooperative=None,
         ),
         SARAMA: _SARAMA,
@@ -446,12 +413,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         KAFKA_GO: ClientLibrary(
             name="kafka-go",
             strategies=frozenset({"range", "roundrobin"}),
-            names=MappingProxyType(
-                {
-                    "range": "kafka.RangeGroupBalancer{}",
-                    "roundrobin": "kafka.RoundRobinGroupBalancer{}",
-                }
-            ),
+            names=_class_names("kafka.*GroupBalancer{}"),
             strategy="GroupBalancers: []kafka.GroupBalancer{...}",
             separator=", ",
             static=None,
@@ -484,8 +446,8 @@ def format_step(
     setting: Callable[[ClientLibrary], str | None],
     several: str = "this",
 ) -> str:
-    """Puts the setting into the sentence in place of ``{}``. If the libraries' settings differ, the
-    sentence says ``several``, and each library's setting follows.
+    """Replaces ``{}`` by the setting. If the libraries' settings differ, it is replaced by
+    ``several``, and each library's setting follows the sentence.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:
