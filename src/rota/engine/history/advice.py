@@ -1,14 +1,12 @@
-"""Advice on a group: what happened, which of it was unnecessary, which policy is better, and the
-steps to get there.
+"""Advises a group: what happened, which moves were unnecessary, the best policy, the steps to it.
 
-The *damage* that ranks groups is the number of partitions that remaining members had to give up,
-plus the number of moves that the best balance did not need. A policy can save both; it cannot save
-what is lost because a member is gone.
+The *damage* that ranks groups is the number of partitions that remaining members had to revoke,
+plus the number of moves that the best balance did not need. Another policy can avoid both, but not
+the cost of members that left.
 
-The best policy is the one with the least damage and the fewest rebalances among those that the
-client libraries of the group's last members support and that balance the load as evenly as now.
-Among equally good policies the smallest change of settings wins, and a change that saves next to
-nothing is not advised.
+The best policy has the least damage and the fewest rebalances among those that the client libraries
+of the last members support and that balance the load as evenly as now. Among equally good policies
+the smallest change of settings wins. A change that saves next to nothing is not advised.
 
 ``client_settings.py`` knows how each library writes the settings of a step.
 """
@@ -52,6 +50,7 @@ from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 #: ``group.consumer.max.session.timeout.ms``.
 MAX_CONSUMER_SESSION_TIMEOUT = 60_000
 
+_RESTART = "Restart the members one after the other with {}"
 _SESSION_LIMIT_HINT = (
     "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
 )
@@ -71,22 +70,17 @@ def is_migration_possible(
 
 
 def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
-    """How much of a change it is, for choosing among equals.
+    """Returns the size of a change, to choose among equally good policies.
 
-    A longer session timeout is a setting. Another strategy is one or two restarts; a
-    ``group.instance.id`` has to be found for every process. Another protocol asks for new brokers
-    and clients; and a sticky strategy keeps topics together less well than range.
+    A longer session timeout is a setting. Another strategy needs one or two restarts, and static
+    membership a ``group.instance.id`` for every process. Another protocol may need new brokers and
+    clients.
     """
-    total = 0
+    total = 2 * (wanted.membership is not used.membership)
+    total += wanted.session_timeout != used.session_timeout
     if wanted.protocol is not used.protocol:
-        total += 4 if PolicyProtocol.CONSUMER in {wanted.protocol, used.protocol} else 2
-    elif wanted.strategy != used.strategy:
-        total += 2
-    if wanted.membership is not used.membership:
-        total += 2
-    if wanted.session_timeout != used.session_timeout:
-        total += 1
-    return total
+        return total + (4 if PolicyProtocol.CONSUMER in {wanted.protocol, used.protocol} else 2)
+    return total + 2 * (wanted.strategy != used.strategy)
 
 
 def list_migration_steps(
@@ -101,19 +95,18 @@ def list_migration_steps(
                 "Remove {} from every member's settings.", libraries, lambda one: one.static
             )
         )
-    if wanted.protocol is PolicyProtocol.CONSUMER and used.protocol is not PolicyProtocol.CONSUMER:
-        steps += _consumer_protocol_steps(wanted, libraries)
-    elif wanted.protocol is PolicyProtocol.CONSUMER:
-        if wanted.strategy != used.strategy:
-            steps.append(
-                format_step(
-                    "Restart the members one after the other with {}.",
-                    libraries,
-                    lambda one: one.assignor_setting(wanted.strategy),
-                )
-            )
-    elif (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
+    if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
+        return tuple(steps)
+    if wanted.protocol is not PolicyProtocol.CONSUMER:
         steps += _strategy_steps(used, wanted, libraries)
+    elif used.protocol is not PolicyProtocol.CONSUMER:
+        steps += _consumer_protocol_steps(wanted, libraries)
+    else:
+        steps.append(
+            format_step(
+                f"{_RESTART}.", libraries, lambda one: one.assignor_setting(wanted.strategy)
+            )
+        )
     return tuple(steps)
 
 
@@ -142,7 +135,7 @@ def _static_steps(
             f"Set consumer.session.timeout.ms={session} for the group (kafka-configs "
             f"--entity-type groups){limit}."
         )
-    elif used.protocol is not PolicyProtocol.CONSUMER:  # else it comes with the restart
+    elif used.protocol is not PolicyProtocol.CONSUMER:  # otherwise a restart sets it
         yield format_step(
             f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_setting(session)
         )
@@ -155,14 +148,17 @@ def _static_steps(
 
 
 def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
-    """The session timeout that has to be set; None: it is as it was.
+    """Returns the session timeout to set; None if it does not change.
 
-    The members' own is none of the broker's: what one was is lost on the way to the other.
+    The broker sets that of consumer groups, so a change of the protocol needs a new setting.
     """
-    sides = {one.protocol is PolicyProtocol.CONSUMER for one in (used, wanted)}
-    kept = (used.membership, used.session_timeout) == (wanted.membership, wanted.session_timeout)
-    static = wanted.membership is MembershipType.STATIC
-    return wanted.session_timeout if static and not (kept and len(sides) == 1) else None
+    if wanted.membership is not MembershipType.STATIC:
+        return None
+    old, new = (
+        (one.protocol is PolicyProtocol.CONSUMER, one.membership, one.session_timeout)
+        for one in (used, wanted)
+    )
+    return None if old == new else wanted.session_timeout
 
 
 def _strategy_steps(
@@ -171,19 +167,18 @@ def _strategy_steps(
     switch = (
         ": the group becomes cooperative" if wanted.protocol is PolicyProtocol.COOPERATIVE else ""
     )
-    restart = "Restart the members one after the other with {}"
     if used.protocol is PolicyProtocol.CONSUMER:
         session = _session_to_set(used, wanted)
         limit = "" if session is None else f" {_SESSION_LIMIT_HINT}"
         yield format_step(
-            f"{restart}.{limit}",
+            f"{_RESTART}.{limit}",
             libraries,
             lambda one: one.classic_protocol_setting(wanted.strategy, session),
         )
         return
-    if used.strategy == wanted.strategy:  # the list has an eager strategy too
+    if used.strategy == wanted.strategy:  # the list also has an eager strategy
         yield format_step(
-            f"{restart}{switch}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
+            f"{_RESTART}{switch}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
         )
         return
     crosses = wanted.protocol is not used.protocol
@@ -207,7 +202,7 @@ def _strategy_steps(
             "the default list has both."
         )
     yield format_step(
-        f"{restart}: the group continues with {used.strategy} until all members have it.",
+        f"{_RESTART}: the group continues with {used.strategy} until all members have it.",
         libraries,
         lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
@@ -225,7 +220,7 @@ def _consumer_protocol_steps(
     runs = f", and every member {', or '.join(dict.fromkeys(clients))}" if clients else ""
     yield f"Check that the brokers run Kafka {MIN_BROKER_VERSION} or newer{runs}."
     yield format_step(
-        "Restart the members one after the other with {}. The group changes over while it runs.",
+        f"{_RESTART}. The group changes over while it runs.",
         libraries,
         lambda one: one.consumer_protocol_setting(wanted.strategy),
     )
@@ -267,7 +262,7 @@ class PolicyTotal:
     needless: int = 0
     #: Members without partitions, summed over all rebalances.
     idle: int = 0
-    #: Largest load minus smallest, summed likewise.
+    #: Largest load minus smallest, summed over all rebalances.
     spread: int = 0
 
     @property
@@ -277,12 +272,13 @@ class PolicyTotal:
 
     @property
     def harm(self) -> int:
-        """The number that policies are compared by: a rebalance itself costs one."""
+        """The number that compares policies: a rebalance itself costs one."""
         return self.damage + self.rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
-        """Whether members are loaded as evenly as under another policy, on average; a spread of
-        one is even. A strategy may move less by balancing worse.
+        """Whether members are loaded as evenly as under another policy, on average.
+
+        A spread of one is even. A strategy may move less by balancing worse.
         """
         mine, theirs = max(self.rebalances, 1), max(other.rebalances, 1)
         return self.idle * theirs <= other.idle * mine and (
@@ -402,7 +398,7 @@ class _AdviceCase:
         listed = find_used_policies(steps)
         self._known = all(policy.known for policy in listed)
         self._policy = evaluation.used[-1] if listed else GroupPolicy(strategy="none")
-        #: What the policy in use at the end would have cost from the beginning.
+        #: The cost of the last used policy, if it had been used from the beginning.
         self._now = self._totals.get(self._policy.label, self.used)
         self.libraries = _last_libraries(generations)
         self._able = find_libraries(self.libraries)
@@ -434,8 +430,8 @@ class _AdviceCase:
         )
 
     def _hides(self, policy: GroupPolicy) -> bool:
-        """Static membership would save rebalances by leaving partitions of members that crash or
-        hang unread for longer: right for restarts, wrong for what has to be mended.
+        """Returns whether the policy saves rebalances only because partitions of members that crash
+        or hang stay unread for longer. That is right for restarts but wrong for faults.
         """
         if policy.membership is not MembershipType.STATIC:
             return False
@@ -457,7 +453,7 @@ class _AdviceCase:
         return CHANGE
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
-        """Says what happened, which moves were unnecessary, what to change and what that saves."""
+        """Returns one sentence: what happened, unnecessary moves, the change and its saving."""
         group = self._generations[0].group
         if not self._steps:
             return f"{group}: no rebalances."
@@ -471,8 +467,12 @@ class _AdviceCase:
             text += f" in {_format_span(span)}"
         if self._rollouts:
             (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
-            members = self._deployed(name)
-            text += f", {number} of them one rolling deploy of {members} members"
+            sizes = (
+                len(step.after.members)
+                for step in self._steps
+                if self._rollouts.get((step.after.life, step.after.generation)) == name
+            )
+            text += f", {number} of them one rolling deploy of {max(sizes)} members"
         elif self._causes:
             known = (f"{number} {cause}" for cause, number in self._causes.most_common())
             text += f" ({', '.join(known)})"
@@ -483,41 +483,25 @@ class _AdviceCase:
             text += f"; {'all' if needed == used.moved else needed} {moves} necessary"
         return text
 
-    def _deployed(self, name: str) -> int:
-        """Returns the largest size of the group during a rolling deploy."""
-        return max(
-            len(step.after.members)
-            for step in self._steps
-            if self._rollouts.get((step.after.life, step.after.generation)) == name
-        )
-
     def _outcome(self, verdict: str, best: PolicyTotal) -> str:
-        match verdict:
-            case "change":
-                return (
-                    f"Use {_describe_change(self._policy, self._alternatives[best.policy])}: "
-                    f"{self._saved(best)}."
-                )
-            case "keep":
-                return f"Keep {self._policy.label}: no other policy is much better."
-            case _:
-                return f"Rota does not know its strategy, {self._policy.strategy}."
-
-    def _saved(self, best: PolicyTotal) -> str:
-        pairs = (
+        if verdict == KEEP:
+            return f"Keep {self._policy.label}: no other policy is much better."
+        if verdict != CHANGE:
+            return f"Rota does not know its strategy, {self._policy.strategy}."
+        counts = (
             (_format_count(best.rebalances, "rebalance"), best.rebalances, self.used.rebalances),
             (f"{best.stopped} stopped", best.stopped, self.used.stopped),
             (f"{best.moved} moved", best.moved, self.used.moved),
         )
-        return ", ".join(f"{said} instead of {now}" for said, then, now in pairs if then < now)
+        saved = ", ".join(f"{text} instead of {now}" for text, then, now in counts if then < now)
+        return f"Use {_describe_change(self._policy, self._alternatives[best.policy])}: {saved}."
 
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
-        """Returns the migration steps, and other measures that help."""
+        """Returns the migration steps and other measures."""
         steps: list[str] = []
         if self._slow:
-            late = [one for one in self._able if one.slow_poll_hint] or [
-                CLIENT_LIBRARIES[UNKNOWN_LIBRARY]
-            ]
+            late = [one for one in self._able if one.slow_poll_hint]
+            late = late or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
             text = (
                 f"Slow polls caused {_format_count(self._slow, 'rebalance')}, which no policy "
                 "prevents: {}."
@@ -557,11 +541,11 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
         )
     if wanted.membership is MembershipType.STATIC:
         session = wanted.session_timeout
-        timeout = "" if session is None else f"a session timeout of {format_timeout(session)}"
+        timeout = [] if session is None else [f"a session timeout of {format_timeout(session)}"]
         if used.membership is not MembershipType.STATIC:
-            parts.append(" with ".join(filter(None, ("static membership", timeout))))
-        elif timeout and session != used.session_timeout:
-            parts.append(timeout)
+            parts.append(" with ".join(("static membership", *timeout)))
+        elif session != used.session_timeout:
+            parts += timeout
     elif used.membership is not MembershipType.DYNAMIC:
         parts.append("dynamic membership")
     return " and ".join(parts)

@@ -28,11 +28,11 @@ from rota.engine.history.rebalances import observed_protocol
 from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT, MAX_SESSION_TIMEOUT, MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
-#: Session timeouts that a person would set.
+#: Usual session timeouts.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
-#: ``group.consumer.min.session.timeout.ms``: that of KIP-848's groups is the broker's to say.
+#: ``group.consumer.min.session.timeout.ms``: the broker limits it for KIP-848's groups.
 MIN_CONSUMER_SESSION_TIMEOUT = 45_000
-#: The share of restarts for which a session timeout should be long enough.
+#: The share of restarts that a session timeout should cover.
 COVERED_RESTART_SHARE = 0.9
 CONSUMER_LABEL_PREFIX = "KIP-848 "
 #: Java's solver, Rota's own, and an unknown one.
@@ -61,10 +61,10 @@ class GroupPolicy:
     strategy: str
     protocol: PolicyProtocol = PolicyProtocol.EAGER
     membership: MembershipType = MembershipType.DYNAMIC
-    #: In milliseconds; only of static members. None: as the broker has it.
+    #: In milliseconds, for static members only. None: the broker's.
     session_timeout: int | None = None
-    #: Who places in the sticky family: Java's consumers, or Rota's own solver, ``exact``. Of a
-    #: policy that was used also ``other``: not as Rota would.
+    #: The solver of a sticky strategy: Java's or Rota's own, ``exact``. A used policy can also have
+    #: ``other``, an unknown one.
     solver: str = KAFKA_SOLVER
     #: The ``package.module:Class`` or entry point of a custom strategy.
     assignor: str | None = None
@@ -77,7 +77,7 @@ class GroupPolicy:
         return (replace(self, strategy=f'"{name}"') if ambiguous else self).format_label()
 
     def format_label(self, default_solver: str = KAFKA_SOLVER) -> str:
-        """Returns the label; it names the solver unless that is the default."""
+        """Returns the label; it includes the solver unless that is the default."""
         name = self.strategy
         if self.protocol is PolicyProtocol.CONSUMER:
             name = CONSUMER_LABEL_PREFIX + name
@@ -94,9 +94,8 @@ class GroupPolicy:
     @property
     def known(self) -> bool:
         """Whether Rota has this strategy."""
-        if self.protocol is PolicyProtocol.CONSUMER:
-            return self.strategy in SERVER_STRATEGIES
-        return self.strategy in BUILT_IN
+        consumer = self.protocol is PolicyProtocol.CONSUMER
+        return self.strategy in (SERVER_STRATEGIES if consumer else BUILT_IN)
 
     @property
     def sticky(self) -> bool:
@@ -106,7 +105,7 @@ class GroupPolicy:
         return classic and found is not None and issubclass(found, AbstractStickyAssignor)
 
 
-#: Between the names of policies that were in use one after the other.
+#: Separates the labels of policies that were used one after the other.
 LABEL_SEPARATOR = ", then "
 
 
@@ -129,8 +128,7 @@ def find_used_policies(
 ) -> tuple[GroupPolicy, ...]:
     """Returns each policy that a group used, in the order of their last use."""
     found: dict[GroupPolicy, None] = {}
-    behaved = _find_protocols(steps)
-    for step, protocol in zip(steps, behaved, strict=True):
+    for step, protocol in zip(steps, _find_protocols(steps), strict=True):
         if step.after.members:
             policy = _generation_policy(step.after, protocol)
             if policy.sticky or (solver == OTHER_SOLVER and policy.known):
@@ -141,23 +139,23 @@ def find_used_policies(
 
 
 def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
-    """Returns the protocol of each rebalance; where nothing shows it, that of the next one."""
-    observed = [observed_protocol(step) for step in steps]
+    """Returns the protocol of each rebalance; if nothing shows it, that of the next one."""
     found = []
     following: dict[str | None, str] = {}
-    for step, seen in zip(reversed(steps), reversed(observed), strict=True):
-        if seen is not None:
-            following[step.after.strategy] = seen
-        found.append(PolicyProtocol(seen or following.get(step.after.strategy, "cooperative")))
+    for step in reversed(steps):
+        strategy = step.after.strategy
+        observed = observed_protocol(step) or following.get(strategy)
+        if observed is not None:
+            following[strategy] = observed
+        found.append(PolicyProtocol(observed or "cooperative"))
     return found[::-1]
 
 
 def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> GroupPolicy:
     static = [member for member in generation.members if member.group_instance_id is not None]
-    membership = MembershipType.DYNAMIC
-    if static:
-        everyone = len(static) == len(generation.members)
-        membership = MembershipType.STATIC if everyone else MembershipType.PARTLY
+    membership = MembershipType.PARTLY if static else MembershipType.DYNAMIC
+    if len(static) == len(generation.members):
+        membership = MembershipType.STATIC
     return GroupPolicy(
         strategy=generation.strategy or "none",
         protocol=protocol,
@@ -169,26 +167,20 @@ def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> Grou
 def suggest_session_timeouts(
     steps: Iterable[Rebalance], restarts: Sequence[MemberRestart]
 ) -> tuple[int, ...]:
-    """Returns session timeouts to evaluate for static members: the group's own, and one that covers
-    most of its restarts. Returns none if no member ever restarted.
+    """Returns session timeouts to evaluate: the group's own and one that covers most of its
+    restarts. Returns none if no member ever restarted.
     """
     if not restarts:
         return ()
-    stated = Counter(
-        member.session_timeout
-        for step in steps
-        for member in step.after.members
-        if member.session_timeout
-    )
+    members = (member for step in steps for member in step.after.members)
+    stated = Counter(one.session_timeout for one in members if one.session_timeout)
     own = stated.most_common(1)[0][0] if stated else DEFAULT_SESSION_TIMEOUT
-    away = sorted(one.downtime for one in restarts)
-    wanted = away[min(int(len(away) * COVERED_RESTART_SHARE), len(away) - 1)]
+    downtimes = sorted(one.downtime for one in restarts)
+    wanted = downtimes[min(int(len(downtimes) * COVERED_RESTART_SHARE), len(downtimes) - 1)]
     if wanted <= own:
         return (own,)
-    return own, next(
-        (time for time in SESSION_TIMEOUT_CHOICES if time >= wanted and time > own),
-        MAX_SESSION_TIMEOUT,
-    )
+    longer = (time for time in SESSION_TIMEOUT_CHOICES if time >= wanted and time > own)
+    return own, next(longer, MAX_SESSION_TIMEOUT)
 
 
 def make_custom_policy(strategy: str) -> GroupPolicy:

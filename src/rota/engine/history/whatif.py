@@ -2,14 +2,15 @@
 
 Each policy starts from its own previous result and runs through the same history of members,
 subscriptions and partitions. The policy that was really used is replayed too, with the owned
-partitions that members reported then: the result must equal the journal. If it does not, Rota does
-not know the strategy, and the rows of that policy are taken from the journal.
+partitions that members reported. If the result differs from the journal, Rota does not know the
+strategy, and the rows of that policy are taken from the journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -73,7 +74,7 @@ from rota.engine.model.member import (
 )
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
-#: The placement in a scene, given the previous owner of each partition (-1: none).
+#: Assigns a snapshot, given the previous owner of each partition (-1: none).
 PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
@@ -84,57 +85,43 @@ def make_placement_function(
     if policy.assignor is not None:
         return _place_with_hooks(policy.assignor)
     if policy.protocol is PolicyProtocol.CONSUMER:
-        assignor = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
-        if policy.strategy == uniform.ServerRangeAssignor.name:
-            return _place_without_owners("range", lambda problem: assignor.solve(problem).owners)
-        return _place_with_owners("uniform", lambda problem: assignor.solve(problem).owners)
+        server = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
+        sticky = policy.strategy != uniform.ServerRangeAssignor.name
+        return _place_cached(
+            policy.strategy, lambda problem: server.solve(problem).owners, sticky=sticky
+        )
     if policy.sticky:
-        solver = (
-            solve_exactly if policy.solver == EXACT_SOLVER else assignment_builders.solve_as_kafka
+        exact = policy.solver == EXACT_SOLVER
+        solver = solve_exactly if exact else assignment_builders.solve_as_kafka
+        return _place_cached(
+            policy.solver, lambda problem: solver(problem, lambda: False).owners, sticky=True
         )
-        return _place_with_owners(
-            policy.solver, lambda problem: solver(problem, _never_cancel).owners
-        )
-    dealt = RangeAssignor() if policy.strategy == RangeAssignor.name else RoundRobinAssignor()
-    return _place_without_owners(policy.strategy, lambda problem: dealt.solve(problem).owners)
+    assignor = RangeAssignor() if policy.strategy == RangeAssignor.name else RoundRobinAssignor()
+    return _place_cached(
+        policy.strategy, lambda problem: assignor.solve(problem).owners, sticky=False
+    )
 
 
-def _never_cancel() -> bool:
-    return False
-
-
-def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
-    """The result does not depend on owners, so a snapshot is assigned once."""
-
-    def place(snapshot: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
-        found = snapshot.placements.get((name, b""))
-        if found is None:
-            found = snapshot.placements[name, b""] = SnapshotPlacement.from_positions(
-                snapshot, solve(snapshot.problem)
-            )
-        return found
-
-    return place
-
-
-def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
-    """Caches by owners: sticky and the rounds of cooperative-sticky often agree on them."""
+def _place_cached(name: str, solve: SolveFunction, *, sticky: bool) -> PlacementFunction:
+    """Caches by owners if the strategy is sticky; others assign each snapshot once."""
 
     def place(snapshot: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
-        key = name, previous.tobytes()
+        key = name, previous.tobytes() if sticky else b""
         found = snapshot.placements.get(key)
         if found is None:
             problem = snapshot.problem
-            placed = solve(problem.with_claims(make_claims(problem, previous)))
-            found = snapshot.placements[key] = SnapshotPlacement.from_positions(snapshot, placed)
+            if sticky:
+                problem = problem.with_claims(make_claims(problem, previous))
+            found = SnapshotPlacement.from_positions(snapshot, solve(problem))
+            snapshot.placements[key] = found
         return found
 
     return place
 
 
 def _place_with_hooks(strategy: str) -> PlacementFunction:
-    """A custom strategy: each member has its own instance, and the hooks are called as in a real
-    group. Under the eager protocol the leader sees no owned partitions, only user data.
+    """Calls the hooks of a custom strategy as in a real group: each member has its own instance.
+    Under the eager protocol the leader receives no owned partitions, only user data.
     """
     leader = resolve_strategy(strategy)
     cooperative = common_protocol([leader]) is RebalanceProtocol.COOPERATIVE
@@ -171,10 +158,8 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
     return place
 
 
-# The policy that was used, played again: does it give what the journal has?
-#
-# Members' claims are taken from the journal, where they made any, so this asks one thing alone:
-# whether Rota's strategy of that name is the one that placed.
+# Replay of the used policy, with the owned partitions in the journal. It shows whether Rota's
+# strategy of that name computed the assignments.
 
 KNOWN_SOLVERS = (KAFKA_SOLVER, EXACT_SOLVER)
 
@@ -191,10 +176,9 @@ class UsedStrategies:
         """Returns the strategy of a generation; None if it is unknown."""
         name = generation.strategy or ""
         if generation.kind is GroupType.CONSUMER:
-            known = name in uniform.SERVER_ASSIGNORS
-            return (
-                uniform.resolve_server_assignor(name, topic_ids=self.topic_ids) if known else None
-            )
+            if name not in uniform.SERVER_ASSIGNORS:
+                return None
+            return uniform.resolve_server_assignor(name, topic_ids=self.topic_ids)
         found = resolve_strategy(name, solver=self.solver) if name in BUILT_IN else None
         return found if isinstance(found, ColumnarAssignor) else None
 
@@ -205,16 +189,14 @@ class PolicyReproduction:
 
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
-    #: Every step came out as it did; else the costs are those of history.
+    #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.
     exact: bool
 
 
 def reproduce_rebalances(
     steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], problems: ProblemCache | None = None
 ) -> PolicyReproduction:
-    """Replays all rebalances with the solver that gives the same result: the same partitions, or at
-    least the same costs.
-    """
+    """Replays all rebalances with the solver that reproduces the partitions or else the costs."""
     problems = ProblemCache() if problems is None else problems
     happened = tuple(compute_cost(step, problems) for step in steps)
     found: PolicyReproduction | None = None
@@ -235,8 +217,8 @@ def reproduce_rebalances(
 def replay_rebalances(
     steps: Sequence[Rebalance], happened: Sequence[RebalanceCost], strategies: UsedStrategies
 ) -> tuple[tuple[RebalanceCost, ...], bool]:
-    """Returns the costs of the replayed rebalances as far as they equal the real ones, and whether
-    every member got the same partitions.
+    """Returns the costs of the replayed rebalances up to the first that differs from the real one,
+    and whether every member got the same partitions.
     """
     counts: Mapping[str, int] = {}
     costs: list[RebalanceCost] = []
@@ -318,7 +300,7 @@ def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
 def _make_subscriptions(
     generation: Generation, before: Generation | None
 ) -> dict[str, Subscription]:
-    """Returns what the leader knew of each member; in a consumer group, what the broker knew."""
+    """Returns the members' data that the leader had; in a consumer group, that the broker had."""
     if generation.kind is GroupType.CLASSIC:
         return {
             member.member_id: Subscription(
@@ -330,11 +312,11 @@ def _make_subscriptions(
             )
             for member in generation.members
         }
-    had = {} if before is None else {member_identity(one): one.assigned for one in before.members}
+    old = {} if before is None else {member_identity(one): one.assigned for one in before.members}
     return {
         member.member_id: Subscription(
             topics=member.topics,
-            owned=_to_partitions(had.get(member_identity(member), {})),
+            owned=_to_partitions(old.get(member_identity(member), {})),
             generation=0,
             group_instance_id=member.group_instance_id,
         )
@@ -403,7 +385,7 @@ class HistoryReplay:
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         listed = tuple(choices)
         index = self._make_index()
-        # all before the first is played: the board must know everyone
+        # list all rebalances first: the index must know every member before the first replay
         rebalances = {
             session: self._list_rebalances(index, session)
             for session in dict.fromkeys(choice.session_timeout for choice in listed)
@@ -411,7 +393,7 @@ class HistoryReplay:
         return [
             _make_row(self._group, choice.label, outcome)
             for choice in listed
-            for outcome in self._replay(choice, rebalances[choice.session_timeout], index)
+            for outcome in self._replay_policy(choice, rebalances[choice.session_timeout], index)
             if not outcome.rebalance.is_start
         ]
 
@@ -419,7 +401,7 @@ class HistoryReplay:
         """Returns the owners under a policy from each time on, as numbers of the index."""
         index = self._make_index()
         rebalances = self._list_rebalances(index, choice.session_timeout)
-        outcomes = self._replay(choice, rebalances, index)
+        outcomes = self._replay_policy(choice, rebalances, index)
         return index, [
             (outcome.rebalance.happens_at, outcome.placed.owners)
             for outcome in outcomes
@@ -434,12 +416,27 @@ class HistoryReplay:
         )
         return HistoryIndex(largest_counts(seen), self._problems)
 
-    def _replay(
+    def _replay_policy(
         self, choice: GroupPolicy, rebalances: Iterable[WhatIfRebalance], index: HistoryIndex
     ) -> Iterator[_PolicyOutcome]:
-        return _replay_policy(
-            choice, rebalances, make_placement_function(choice, self._topic_ids), index
-        )
+        """Carries a policy's assignment forward from rebalance to rebalance."""
+        place = make_placement_function(choice, self._topic_ids)
+        nothing = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
+        last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
+        owners = nothing
+        for rebalance in rebalances:
+            snapshot = rebalance.snapshot
+            if rebalance.starts_new_life:
+                owners = nothing
+            happens = snapshot is not None and (
+                rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
+            )
+            counted = (0, 0, 0)
+            if snapshot is not None and happens:
+                snapshots = (*rebalance.earlier_snapshots, snapshot)
+                last, counted = _rebalance(choice.protocol, snapshots, owners, place)
+                owners = last.owners
+            yield _PolicyOutcome(rebalance, happens, last, counted)
 
     def _list_rebalances(self, index: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
         """``session`` is the session timeout of static members; None means dynamic members."""
@@ -476,34 +473,9 @@ class _PolicyOutcome(NamedTuple):
 
     rebalance: WhatIfRebalance
     happens: bool
-    #: Who has what after it, whether it happened or not.
+    #: The assignment after it, whether it happened or not.
     placed: SnapshotPlacement
     counted: MoveCounts
-
-
-def _replay_policy(
-    choice: GroupPolicy,
-    rebalances: Iterable[WhatIfRebalance],
-    place: PlacementFunction,
-    index: HistoryIndex,
-) -> Iterator[_PolicyOutcome]:
-    """Carries a policy's assignment forward from rebalance to rebalance."""
-    run_rebalance = _REBALANCE_FUNCTIONS[choice.protocol]
-    nothing = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
-    last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
-    owners = nothing
-    for rebalance in rebalances:
-        snapshot = rebalance.snapshot
-        if rebalance.starts_new_life:
-            owners = nothing
-        happens = snapshot is not None and (
-            rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
-        )
-        counted = (0, 0, 0)
-        if snapshot is not None and happens:
-            last, counted = run_rebalance((*rebalance.earlier_snapshots, snapshot), owners, place)
-            owners = last.owners
-        yield _PolicyOutcome(rebalance, happens, last, counted)
 
 
 def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
@@ -529,40 +501,26 @@ def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
 #: Moved partitions, necessary moves, stopped partitions.
 MoveCounts = tuple[int, int, int]
 
-#: Computes a rebalance from the snapshots of its rounds.
-RebalanceFunction = Callable[
-    [Sequence[GroupSnapshot], IntArray, PlacementFunction], tuple[SnapshotPlacement, MoveCounts]
-]
-
-
-def _rebalance_eager(
-    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
-) -> tuple[SnapshotPlacement, MoveCounts]:
-    """Members give up everything."""
-    snapshot = snapshots[-1]
-    previous = snapshot.previous_positions(owners)
-    placed = place(snapshot, previous)
-    return placed, (
-        count_moves(previous, placed.positions),
-        snapshot.fewest_moves(previous),
-        snapshot.count_present(owners),
-    )
-
-
-def _rebalance_consumer(
-    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
-) -> tuple[SnapshotPlacement, MoveCounts]:
-    """The broker computes a target, and members give up only what is not in it."""
-    snapshot = snapshots[-1]
-    previous = snapshot.previous_positions(owners)
-    placed = place(snapshot, previous)
-    moves = count_moves(previous, placed.positions)
-    unwanted = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, snapshot.fewest_moves(previous), moves + unwanted)
-
-
-#: A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off.
+#: Two rounds end a cooperative rebalance, unless the strategy is unstable.
 MAX_ROUNDS = 8
+
+
+def _rebalance(
+    protocol: PolicyProtocol,
+    snapshots: Sequence[GroupSnapshot],
+    owners: IntArray,
+    place: PlacementFunction,
+) -> tuple[SnapshotPlacement, MoveCounts]:
+    """Computes a rebalance from the snapshots of its rounds."""
+    if protocol is PolicyProtocol.COOPERATIVE:
+        return _rebalance_cooperative(snapshots, owners, place)
+    snapshot = snapshots[-1]
+    previous = snapshot.previous_positions(owners)
+    placed = place(snapshot, previous)
+    moves, stopped = count_moves(previous, placed.positions), snapshot.count_present(owners)
+    if protocol is PolicyProtocol.CONSUMER:  # members revoke only partitions outside their target
+        stopped += moves - int(np.count_nonzero(previous != UNASSIGNED))
+    return placed, (moves, snapshot.fewest_moves(previous), stopped)
 
 
 def _rebalance_cooperative(
@@ -590,8 +548,8 @@ def _rebalance_cooperative(
 def _run_cooperative_round(
     snapshot: GroupSnapshot, owners: IntArray, place: PlacementFunction
 ) -> tuple[IntArray, SnapshotPlacement, int, int]:
-    """Returns the owners after one round, the target, and the revoked partitions: those that move,
-    and those no longer subscribed to.
+    """Returns the owners after one round, the target, and how many revoked partitions move and how
+    many are no longer subscribed to.
     """
     previous = snapshot.previous_positions(owners)
     placed = place(snapshot, previous)
@@ -600,13 +558,6 @@ def _run_cooperative_round(
     unwanted = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
     held = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
     return held, placed, taken, unwanted
-
-
-_REBALANCE_FUNCTIONS: Mapping[PolicyProtocol, RebalanceFunction] = {
-    PolicyProtocol.EAGER: _rebalance_eager,
-    PolicyProtocol.COOPERATIVE: _rebalance_cooperative,
-    PolicyProtocol.CONSUMER: _rebalance_consumer,
-}
 
 
 def list_advised_ownership(
@@ -629,10 +580,38 @@ def list_advised_ownership(
         return []
     replay = HistoryReplay(generations, steps, causes, topic_ids)
     index, changes = replay.owners_under(policy)
-    tracker = _AdvisedOwnershipTracker(index)
-    for at, owners in changes:
-        tracker.set_owners(at, owners)
-    return tracker.close(steps[0].after.group, _first_seen_members(generations))
+    layout = index.layout
+    owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+    since = np.zeros(layout.size, dtype=np.int64)
+    #: Place, owner, since, until.
+    spans: list[tuple[int, int, int, int | None]] = []
+    now = -(1 << 62)
+    for at, new in changes:
+        now = max(now, at)  # a timestamp may go back
+        changed = np.flatnonzero(owners != new)
+        ended = changed[(owners[changed] != UNASSIGNED) & (since[changed] < now)]
+        spans += [(place, int(owners[place]), int(since[place]), now) for place in ended.tolist()]
+        since[changed] = now
+        owners = new
+    held = np.flatnonzero(owners != UNASSIGNED)
+    spans += [(place, int(owners[place]), int(since[place]), None) for place in held.tolist()]
+    members = _first_seen_members(generations)
+    rows = []
+    for place, owner, start, until in sorted(spans, key=itemgetter(0, 2)):
+        topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]
+        rows.append(
+            AdvisedOwnership(
+                group=steps[0].after.group,
+                topic=layout.topics[topic],
+                partition=place - int(layout.starts[topic]),
+                member_id=member.member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                since=start,
+                until=until,
+            )
+        )
+    return rows
 
 
 def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
@@ -642,54 +621,3 @@ def _first_seen_members(generations: Sequence[Generation]) -> dict[str, Generati
         for member in generation.members:
             found.setdefault(member.member_id, member)
     return found
-
-
-@dataclass(slots=True)
-class _AdvisedOwnershipTracker:
-    """Tracks ownership by the numbers of an index. Where a record's clock goes back, the latest
-    time seen counts.
-    """
-
-    index: HistoryIndex
-    _now: int = -(1 << 62)
-    _owners: IntArray = field(init=False)
-    _since: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
-    #: Partition, owner, since, until.
-    _over: list[tuple[int, int, int, int | None]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._owners = np.full(self.index.layout.size, UNASSIGNED, dtype=np.int32)
-        self._since = np.zeros(self.index.layout.size, dtype=np.int64)
-
-    def set_owners(self, at: int, owners: IntArray) -> None:
-        self._now = max(self._now, at)
-        changed = np.flatnonzero(owners != self._owners)
-        for place in changed[self._owners[changed] != UNASSIGNED].tolist():
-            since = int(self._since[place])
-            if since < self._now:
-                self._over.append((place, int(self._owners[place]), since, self._now))
-        self._since[changed] = self._now
-        self._owners = owners
-
-    def close(self, group: str, members: Mapping[str, GenerationMember]) -> list[AdvisedOwnership]:
-        """Returns all rows; ownership that goes on has no end."""
-        for place in np.flatnonzero(self._owners != UNASSIGNED).tolist():
-            self._over.append((place, int(self._owners[place]), int(self._since[place]), None))
-        layout = self.index.layout
-        found = []
-        for place, owner, since, until in sorted(self._over, key=lambda one: (one[0], one[2])):
-            topic = int(layout.topic_of[place])
-            member = members[self.index.member_id(owner)]
-            found.append(
-                AdvisedOwnership(
-                    group=group,
-                    topic=layout.topics[topic],
-                    partition=place - int(layout.starts[topic]),
-                    member_id=member.member_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    since=since,
-                    until=until,
-                )
-            )
-        return found
