@@ -1,19 +1,17 @@
 """Finds restarts and rolling deploys in the membership changes of a group.
 
-Restarts: a static member is known by its static id. A dynamic member comes back under a new member
-id; it is taken for the one that left if client id and host match, or the client id alone, and no
-other member matches. Deployments often change both. Where unknown members come one after another
-for members that go one after another, as in a rolling deploy, each is taken for the one that left
-before it.
+Restarts: a static member is matched by its static id. A dynamic member returns under a new member
+id; it is matched by client id and host, or by client id alone, if no other member has the same.
+Deployments often change both. If unknown members join one after another while others leave one
+after another, as in a rolling deploy, each is matched with the member that left before it.
 
-Rolling deploys: a replacement is a member that goes and one that comes for it, before or after,
-within :data:`MAX_ROLLOUT_GAP`. A run of replacements is a rollout if each replaces a member that
-was there when the run began. A member that comes and goes repeatedly is not a rollout, and the next
-deploy, which replaces the replacements, is another one. A run needs :data:`MIN_REPLACEMENTS`
-replacements that are half of the group, or :data:`ENOUGH_REPLACEMENTS`. Fewer are enough where they
-are the whole group and each is visibly another process, by client id or host; otherwise the same
-process may have come back. A member that polled too late was not deployed. Static members that come
-back within their session cause no rebalance, so nothing is marked.
+Rolling deploys: a replacement is a member that leaves and one that joins for it, before or after,
+within :data:`MAX_ROLLOUT_GAP`. A run of replacements is a rollout if all replaced members were in
+the group when the run began. So a member that leaves and joins repeatedly is no rollout, and the
+next deploy is another one. A run needs :data:`MIN_REPLACEMENTS` replacements that are half of the
+group, or :data:`ENOUGH_REPLACEMENTS`. Fewer suffice if they are the whole group and each has a new
+client id or host; otherwise the same process may have returned. A slow poll is no deploy. Static
+members that return within their session cause no rebalance, so nothing is marked.
 """
 
 from __future__ import annotations
@@ -34,20 +32,20 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import diff_generations
 
-#: ``group.max.session.timeout.ms``: no session may be longer.
+#: The default of ``group.max.session.timeout.ms``.
 MAX_SESSION_TIMEOUT = 30 * MINUTE
-#: A stranger that comes later than this is no restart.
+#: An unknown member that joins later than this is no restart.
 MAX_DEPLOY_GAP = 5 * MINUTE
-#: The session timeout where none is known: Kafka's default, of both protocols.
+#: Assumed if no session timeout is known: Kafka's default for both protocols.
 DEFAULT_SESSION_TIMEOUT = 45_000
-#: By life and the generation that a rebalance ended in.
+#: By life and last generation of a rebalance.
 CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 
 
 class MembershipEvent(NamedTuple):
-    #: What the group was after it.
+    #: The group after it.
     generation: Generation
-    #: None: not a rebalance, a static member came back, or the group was sampled first.
+    #: None: no rebalance; a static member returned, or this is the first sample.
     step: Rebalance | None
 
     @property
@@ -70,14 +68,12 @@ def list_membership_events(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRestart:
-    #: Its member id before.
     old_member_id: str
-    #: And after.
     new_member_id: str
-    #: When its process ended, as far as can be told.
+    #: The estimated time at which its process ended.
     gone_at: int
     back_at: int
-    #: It is known by name; else it is one of a rolling deploy.
+    #: Matched by name; otherwise it is part of a rolling deploy.
     is_matched_by_name: bool
 
     @property
@@ -103,7 +99,7 @@ def find_restarts(
     return sorted(named + deployed, key=lambda one: (one.back_at, one.new_member_id))
 
 
-#: Pairs those who are absent with those who come, beside those who stay.
+#: Pairs absent members with new ones, given also the members that stayed.
 MatchFunction: TypeAlias = Callable[
     [Sequence[_AbsentMember], Sequence[GenerationMember], Sequence[GenerationMember]],
     list[tuple[_AbsentMember, GenerationMember]],
@@ -151,8 +147,8 @@ def _pair_members(
 def find_leave_time(
     member: GenerationMember, event: MembershipEvent, causes: CausesByGeneration
 ) -> int:
-    """When a member that an event misses had gone: one that was not heard of any more (as a static
-    one, which does not say that it goes) a session timeout earlier.
+    """Returns when a member left that the event no longer has. A silent member left a session
+    timeout earlier; a static member sends no LeaveGroup request, so it is silent too.
     """
     if event.step is None:
         return event.generation.at
@@ -192,9 +188,9 @@ def _match_by_name(
 def _match_in_order(
     absent: Sequence[_AbsentMember],
     coming: Sequence[GenerationMember],
-    staying: Sequence[GenerationMember],  # noqa: ARG001 (strangers are compared with nobody)
+    staying: Sequence[GenerationMember],  # noqa: ARG001 (not compared)
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
-    """Matches the longest absent member first, with the same topics."""
+    """Matches members with the same topics, the longest absent first."""
     pairs = []
     left = sorted(absent, key=lambda one: one.since)
     for one in sorted(coming, key=lambda member: member.member_id):
@@ -206,23 +202,19 @@ def _match_in_order(
 
 
 def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list[MembershipEvent]:
-    return [
-        event._replace(
-            generation=replace(
-                event.generation,
-                members=tuple(
-                    one
-                    for one in event.generation.members
-                    if one.member_id not in known and one.group_instance_id is None
-                ),
-            )
+    found = []
+    for event in history:
+        members = tuple(
+            one
+            for one in event.generation.members
+            if one.member_id not in known and one.group_instance_id is None
         )
-        for event in history
-    ]
+        found.append(event._replace(generation=replace(event.generation, members=members)))
+    return found
 
 
 def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart]:
-    """Keeps restarts that follow each other: a single one may be two different members."""
+    """Keeps restarts that follow each other; a single one may be two different members."""
     ordered = sorted(pairs, key=lambda one: (one.gone_at, one.back_at))
     runs: list[list[MemberRestart]] = []
     for one in ordered:
@@ -233,45 +225,38 @@ def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart
     return [one for run in runs if len(run) > 1 for one in run]
 
 
-#: The longest time from one step of a rollout to the next.
+#: The longest time between two rebalances of a rollout.
 MAX_ROLLOUT_GAP = 10 * 60_000
 MIN_REPLACEMENTS = 3
 ENOUGH_REPLACEMENTS = 10
-#: The smallest group of which a rollout can be told.
+#: The smallest group that can have a rollout.
 MIN_ROLLOUT_GROUP = 2
 
 
 def find_rollouts(
     steps: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
-    """The rollout that each step of a group belongs to, by the generations that it spans.
+    """Returns the name of each rebalance's rollout, or None; the name is its generations.
 
-    ``explanations`` are those of the steps, where there are any.
+    ``explanations`` are those of the rebalances.
     """
-    names: list[str | None] = [None] * len(steps)
-    run = _RolloutRun()
+    runs = [_RolloutRun()]
     for number, step in enumerate(steps):
-        if _ends_run(run, steps, number):
-            run.name(steps, names)
-            run = _RolloutRun()
-        if step.before is None or not step.after.members:
-            continue
+        last = runs[-1].last
+        is_apart = last is not None and step.after.at - steps[last].after.at > MAX_ROLLOUT_GAP
+        is_empty = step.before is None or not step.after.members
+        if is_apart or is_empty:
+            runs.append(_RolloutRun())
         why = explanations[number] if explanations is not None else None
-        if why is not None and RebalanceCause.SLOW_POLL in (why.cause, why.likely):
+        if is_empty or (why is not None and RebalanceCause.SLOW_POLL in (why.cause, why.likely)):
             continue
-        if not run.add_rebalance(number, step):
-            run.name(steps, names)
-            run = _RolloutRun()
-            run.add_rebalance(number, step)
-    run.name(steps, names)
+        if not runs[-1].add_rebalance(number, step):
+            runs.append(_RolloutRun())
+            runs[-1].add_rebalance(number, step)
+    names: list[str | None] = [None] * len(steps)
+    for run in runs:
+        run.name(steps, names)
     return names
-
-
-def _ends_run(run: _RolloutRun, steps: Sequence[Rebalance], number: int) -> bool:
-    step = steps[number]
-    if step.before is None or not step.after.members:
-        return True
-    return run.last is not None and step.after.at - steps[run.last].after.at > MAX_ROLLOUT_GAP
 
 
 @dataclass(slots=True)
@@ -291,20 +276,20 @@ class _Replacement:
 class _RolloutRun:
     """A run of replacements that may be a rollout."""
 
-    #: The last step in which somebody came or went.
+    #: The last rebalance in which a member joined or left.
     last: int | None = None
-    #: The members when it began.
+    #: The number of members when it began.
     size: int = 0
     found: list[_Replacement] = field(default_factory=list)
-    #: The ids of all that came in it.
+    #: The ids of all members that joined in it.
     came: set[str] = field(default_factory=set)
-    #: Those that nobody has come for yet.
+    #: Members that left and were not replaced yet.
     gone: list[tuple[int, GenerationMember]] = field(default_factory=list)
-    #: Those that came, and nobody has gone for them yet.
+    #: Members that joined and have not replaced another yet.
     extra: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
     def add_rebalance(self, number: int, step: Rebalance) -> bool:
-        """Adds a rebalance; returns False and changes nothing if it cannot belong to this run."""
+        """Adds a rebalance; returns False without a change if it cannot belong to this run."""
         assert step.before is not None
         diff = diff_generations(step.before, step.after)
         new = {member.group_instance_id: member for member in diff.returned_static}
@@ -318,7 +303,7 @@ class _RolloutRun:
             return True
         replacing = {one.new.member_id for one in self.found}
         if any(member.member_id in replacing for member in went):
-            return False  # the replacements are replaced
+            return False  # the replacements are being replaced
         if self.last is None:
             self.size = len(step.before.members)
         self.last = number
@@ -329,7 +314,7 @@ class _RolloutRun:
         return True
 
     def _go(self, number: int, member: GenerationMember) -> None:
-        if member.member_id in self.came:  # it was here for a short time only
+        if member.member_id in self.came:  # it stayed only for a short time
             self.extra = [one for one in self.extra if one[1].member_id != member.member_id]
         elif self.extra:
             since, new = self.extra.pop(_closest_match(self.extra, member))

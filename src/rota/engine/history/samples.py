@@ -1,17 +1,14 @@
-"""Samples of a group from DescribeGroups and OffsetFetch, and the generations and owners that they
-show.
+"""Samples of a group from DescribeGroups and OffsetFetch, and the generations and owners in them.
 
-:class:`SampleTracker` compares each poll with the one before and keeps what changed, with the last
-time at which it was different; what happened in between is not known. :class:`SampleReader` makes
-generations from the kept samples.
+:class:`SampleTracker` compares each poll with the one before and keeps the changes, with the last
+time before each change. :class:`SampleReader` makes generations from the kept samples.
 
-A sample shows a group at rest, or that it is rebalancing. Between two samples at rest that differ
-there was at least one rebalance, and one is reported. The same holds for two equal samples if the
-group was rebalancing in between, or if a member has joined again since and says something else
-about itself. A rebalance that leaves no such trace is not seen.
+A sample shows a stable or a rebalancing group. Between two different stable samples there was at
+least one rebalance, and one is reported. The same holds for two equal samples if the group was
+rebalancing in between, or if a member joined again with other data. Other rebalances are not seen.
 
-DescribeGroups does not return generation numbers, so the numbers here count the changes that were
-seen. For consumer groups it returns the epoch, and so the number of changes that were not seen.
+DescribeGroups does not return generation numbers, so the numbers here count the observed changes.
+For consumer groups it returns the epoch, which also shows the number of missed changes.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMem
 from rota.engine.model.response import DescribedGroup
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
-#: The state of a group that is gone.
+#: The state of a deleted group.
 DEAD_STATE = "Dead"
 
 
@@ -48,9 +45,9 @@ class GroupSample:
     """A group at the time of a poll: a row of bronze/samples."""
 
     group: str
-    #: When the answers were there.
+    #: When the responses had arrived.
     at: int
-    #: When it was last asked before this, and was another, or was not there; None: never.
+    #: When the group was last polled before this change; None: never.
     not_before: int | None = None
     kind: GroupType
     state: str
@@ -58,7 +55,7 @@ class GroupSample:
     strategy: str | None = None
     #: Of a consumer group.
     epoch: int | None = None
-    #: By id. Of a consumer group: ``owned`` is what a member has, ``assigned`` its target.
+    #: Sorted by id. In a consumer group, ``assigned`` is a member's target.
     members: tuple[GenerationMember, ...] = ()
 
 
@@ -67,10 +64,10 @@ class SampledCommit(NamedTuple):
 
     group: str
     partition: TopicPartition
-    #: None: it is there no more.
+    #: None: the offset was deleted.
     committed: OffsetAndMetadata | None
     at: int
-    #: None: it was there the first time.
+    #: None: this is the first poll of the group.
     not_before: int | None
 
 
@@ -79,20 +76,20 @@ class GroupPoll:
     """All responses of one poll of the cluster."""
 
     started_at: int
-    #: When the last answer was there.
+    #: When the last response had arrived.
     at: int
-    #: Those that were described; their times do not count.
+    #: Described groups; their times are not used.
     groups: Mapping[str, GroupSample]
-    #: All that each group has committed, where that could be asked.
+    #: All committed offsets of the groups that could be polled.
     offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that are there, or may be, and could not be asked.
+    #: Groups that may exist but could not be polled.
     unanswered: AbstractSet[str] = frozenset()
-    #: Every broker has listed its groups: who is not among them is gone.
+    #: Every broker has listed its groups: other groups were deleted.
     complete: bool = True
 
 
 class SampleChanges(NamedTuple):
-    """What changed since the poll before."""
+    """Changes since the poll before."""
 
     samples: list[GroupSample]
     commits: list[SampledCommit]
@@ -103,14 +100,14 @@ class SampleTracker:
 
     def __init__(self) -> None:
         self._samples: dict[str, GroupSample] = {}
-        #: When each group was asked last, and has answered.
+        #: Last successful poll of each group.
         self._asked: dict[str, int] = {}
         self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
-        #: When a group's offsets were asked for last, and were told.
+        #: Last successful poll of each group's offsets.
         self._fetched: dict[str, int] = {}
-        #: When all brokers had listed their groups last.
+        #: Last poll in which all brokers listed their groups.
         self._listed: int | None = None
-        #: Groups that have never answered, though they are there.
+        #: Existing groups that could not be polled yet.
         self._silent: set[str] = set()
 
     def compare(self, poll: GroupPoll) -> SampleChanges:
@@ -133,7 +130,7 @@ class SampleTracker:
             known = self._samples.get(name)
             new = replace(sample, at=poll.at, not_before=since[name])
             self._asked[name] = poll.started_at
-            if known is None or not _is_same_sample(known, new):
+            if known is None or replace(known, at=new.at, not_before=new.not_before) != new:
                 self._samples[name] = new
                 yield new
 
@@ -158,7 +155,7 @@ class SampleTracker:
     def _committed(
         self, poll: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
     ) -> Iterator[SampledCommit]:
-        """A deleted group loses its offsets."""
+        """Returns changed offsets; those of a deleted group are deleted too."""
         fetched = {**poll.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
         for group, now in sorted(fetched.items()):
             before = self._offsets.pop(group, _NO_OFFSETS)
@@ -173,13 +170,9 @@ class SampleTracker:
 _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
 
 
-def _is_same_sample(known: GroupSample, new: GroupSample) -> bool:
-    return replace(known, at=new.at, not_before=new.not_before) == new
-
-
 def sample_classic_group(found: DescribedGroup) -> GroupSample:
-    """Makes a sample of a DescribeGroups response; the caller sets its times. Timeouts, leader and
-    generation are not in the response.
+    """Makes a sample of a DescribeGroups response, which has no timeouts, leader and generation;
+    the caller sets the times.
     """
     saved = GroupMetadataEntry(
         group=found.group,
@@ -201,11 +194,7 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
             for each in found.members
         ),
     )
-    members = (
-        ClassicGroupReader(HistoryBuilder(found.group)).decode_members(saved)
-        if found.members
-        else ()
-    )
+    members = ClassicGroupReader(HistoryBuilder(found.group)).decode_members(saved)
     return GroupSample(
         group=found.group,
         at=0,
@@ -219,9 +208,9 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
     )
 
 
-#: States in which a classic group's members and their partitions belong together.
+#: States of a classic group in which all members have their assignment.
 REST_STATES = frozenset({"Stable", "Empty"})
-#: The state of a consumer group whose target is not of its epoch yet.
+#: The state of a consumer group whose target belongs to an earlier epoch.
 ASSIGNING_STATE = "Assigning"
 
 
@@ -230,9 +219,9 @@ class SampleReader:
 
     def __init__(self, group: str) -> None:
         self._builder = HistoryBuilder(group)
-        #: The first sample since it was last at rest.
+        #: The first sample since the group was last stable.
         self._rebalancing: GroupSample | None = None
-        #: It was there before it was first seen at rest.
+        #: The group existed before its first stable sample.
         self._old = False
         self._number = 0
         self._offset = 0
@@ -250,7 +239,7 @@ class SampleReader:
             self._end_life(sample)
             return
         if self._builder.last is not None and self._builder.last.kind is not sample.kind:
-            # numbers of the two kinds do not go on from each other
+            # the two group types have separate numbers
             self._start_new_life(sample.at, old=True)
         last = self._builder.last
         if not _is_at_rest(sample):
@@ -277,9 +266,7 @@ class SampleReader:
         self._start_new_life(sample.at)
 
     def _find(self, sample: GroupSample) -> None:
-        """Adds the first sample at rest. The group is new if the poll before did not have it;
-        otherwise its past is unknown.
-        """
+        """Adds the first stable sample. The group is new if the poll before did not have it."""
         mark = GenerationMark.SETTLED if sample.members else GenerationMark.CREATED
         if sample.not_before is None or self._old:
             mark = GenerationMark.FOUND
@@ -297,22 +284,16 @@ class SampleReader:
             self._add(GenerationMark.REPLACED, sample, self._number)
             return
         self._number += 1
-        self._add(
-            GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED,
-            sample,
-            self._number,
-        )
+        self._add(_change_mark(sample), sample, self._number)
 
     def _consumer(self, sample: GroupSample, last: Generation) -> None:
         epoch = sample.epoch or 0
         gain = generation_distance(epoch, last.generation)
-        if gain < 0:  # deleted, and made again
+        if gain < 0:  # the group was deleted and created again
             self._start_new_life(sample.at)
             self._find(sample)
         elif gain > 0:
-            self._add(
-                GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED, sample, epoch
-            )
+            self._add(_change_mark(sample), sample, epoch)
         elif _member_ids(last.members) != _member_ids(sample.members) and _has_same_members(
             last, sample
         ):
@@ -322,9 +303,7 @@ class SampleReader:
     def _add(self, mark: GenerationMark, sample: GroupSample, number: int) -> None:
         self._offset += 1
         members = sample.members
-        if (
-            sample.kind is GroupType.CONSUMER
-        ):  # what they had when their target was made is not told
+        if sample.kind is GroupType.CONSUMER:  # partitions owned before the target are unknown
             members = tuple(replace(each, owned=NO_OWNED_PARTITIONS) for each in members)
         since = (self._rebalancing or sample).not_before
         self._rebalancing = None
@@ -356,6 +335,10 @@ class SampleReader:
             tracker.set_owned(member, has, sample.at, number)
 
 
+def _change_mark(sample: GroupSample) -> GenerationMark:
+    return GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED
+
+
 def _is_at_rest(sample: GroupSample) -> bool:
     if sample.kind is GroupType.CONSUMER:
         return sample.state != ASSIGNING_STATE
@@ -373,9 +356,7 @@ def _has_same_members(last: Generation, sample: GroupSample) -> bool:
 
 
 def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:
-    """Returns whether the only change is that static members have new member ids. That may happen
-    without a rebalance.
-    """
+    """Returns whether only member ids of static members changed, which needs no rebalance."""
     old = {member_key(each): each for each in last.members}
     if last.strategy != sample.strategy or not _has_same_members(last, sample):
         return False

@@ -1,8 +1,8 @@
-"""A group at one moment as arrays: its members, their topics, and the partition counts.
+"""A group at one time as arrays: its members, their topics, and the partition counts.
 
-A :class:`HistoryIndex` numbers every partition that the group's topics ever had and every member
-the group ever had. An assignment is then one array of numbers that stays valid when members go, and
-two assignments can be compared without names.
+A :class:`HistoryIndex` numbers all partitions and all members of the group's whole history. An
+assignment is then one array of numbers that stays valid when members leave, and two assignments can
+be compared without names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -31,11 +32,8 @@ from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
 
 def member_identity(member: GenerationMember) -> str:
     """Returns the key of a member across generations."""
-    return (
-        member.member_id
-        if member.group_instance_id is None
-        else f"static {member.group_instance_id}"
-    )
+    static_id = member.group_instance_id
+    return member.member_id if static_id is None else f"static {static_id}"
 
 
 def assigned_counts(generation: Generation) -> dict[str, int]:
@@ -51,16 +49,15 @@ def assigned_counts(generation: Generation) -> dict[str, int]:
 def update_counts(
     generation: Generation, known: Mapping[str, int], seen: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """The partition counts after a generation, from those ``known`` before it.
+    """Returns the partition counts after a generation, from those ``known`` before it.
 
-    They are not in the journal. A finished generation gives out every partition, so the highest
-    number tells; a cooperative round may withhold some, so there the largest count so far stands.
-    Topics that nobody asks for are as they were last ``seen``.
+    The journal does not have them. A complete generation assigns every partition, so the highest
+    number shows the count; ``seen`` are these counts. A cooperative round may withhold partitions,
+    so the largest count so far holds. Topics without subscribers keep their counts.
     """
-    if seen is None:
-        seen = assigned_counts(generation)
+    seen = assigned_counts(generation) if seen is None else seen
     topics = frozenset().union(*{member.topics for member in generation.members})
-    counts = {topic: count for topic, count in known.items() if topic not in topics}
+    counts = drop_topics(known, topics)
     withholds = generation.kind is GroupType.CLASSIC and generation.strategy == COOPERATIVE_STICKY
     for topic in topics:
         count = seen.get(topic, 0)
@@ -99,14 +96,14 @@ MemberTopics: TypeAlias = tuple[str, str | None, tuple[str, ...]]
 
 
 class ProblemCache:
-    """Caches assignment problems: the same ones occur again and again."""
+    """Caches assignment problems, which occur repeatedly."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Problem] = {}
 
     def problem(self, members: Iterable[MemberTopics], counts: Mapping[str, int]) -> Problem:
         """Returns the problem of these members and counts, without owned partitions."""
-        sorted_members = tuple(sorted(members, key=_member_id_of))
+        sorted_members = tuple(sorted(members, key=itemgetter(0)))
         key = (sorted_members, tuple(counts.items()))
         found = self._known.get(key)
         if found is None:
@@ -118,12 +115,8 @@ class ProblemCache:
         return found
 
 
-def _member_id_of(member: MemberTopics) -> str:
-    return member[0]
-
-
 class HistoryIndex:
-    """Numbers all partitions and all members that a group ever had."""
+    """Numbers all partitions and all members of a group's history."""
 
     def __init__(self, counts: Mapping[str, int], problems: ProblemCache | None = None) -> None:
         topics = tuple(sorted(counts, key=java_sort_key))
@@ -176,25 +169,21 @@ def make_owner_array(
     """Returns the owner of each partition of a layout, -1 for none."""
     start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
     numbers: list[int] = []
-    starts: list[int] = []
-    owner_numbers: list[int] = []
-    sizes: list[int] = []
+    runs: list[tuple[int, int, int]] = []
     for owner, topics in held:
-        for topic, sorted_members in topics.items():
-            if sorted_members:
-                numbers += sorted_members
-                starts.append(start_of[topic])
-                owner_numbers.append(owner)
-                sizes.append(len(sorted_members))
+        for topic, partitions in topics.items():
+            if partitions:
+                numbers += partitions
+                runs.append((start_of[topic], owner, len(partitions)))
     owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
-    if numbers:
-        places = np.array(numbers) + np.repeat(starts, sizes)
-        owners[places] = np.repeat(owner_numbers, sizes)
+    if runs:
+        starts, owner_numbers, sizes = np.array(runs).T
+        owners[np.array(numbers) + np.repeat(starts, sizes)] = np.repeat(owner_numbers, sizes)
     return owners
 
 
 class GroupSnapshot:
-    """Members and partition counts at one moment, with values computed from them."""
+    """Members and partition counts at one time, with values computed from them."""
 
     def __init__(
         self, index: HistoryIndex, members: tuple[SnapshotMember, ...], counts: Mapping[str, int]
@@ -205,7 +194,7 @@ class GroupSnapshot:
             ((member.member_id, member.group_instance_id, member.topics) for member in members),
             counts,
         )
-        #: What strategies give: policies often meet with the same owners.
+        #: Placements by strategy and previous owners, which are often the same under two policies.
         self.placements: dict[tuple[str, bytes], SnapshotPlacement] = {}
         self._moves: dict[bytes, int] = {}
 
@@ -242,18 +231,16 @@ class GroupSnapshot:
 
     def fewest_moves(self, previous: IntArray) -> int:
         key = previous.tobytes()
-        found = self._moves.get(key)
-        if found is None:
-            found, _ = self._fewest.count(previous, lambda: False)
-            self._moves[key] = found
-        return found
+        if key not in self._moves:
+            self._moves[key], _ = self._fewest.count(previous, lambda: False)
+        return self._moves[key]
 
     @cached_property
     def _all_partitions(self) -> IntArray:
         return np.arange(self.problem.layout.size, dtype=np.int32)
 
     def previous_positions(self, owners: IntArray) -> IntArray:
-        """Returns owners as positions: -1 if they are gone or no longer subscribe."""
+        """Returns owners as positions: -1 if they left or no longer subscribe."""
         found: IntArray = self.position[owners[self.partition_numbers]]
         if len(self.problem.classes) > 1:
             held = found != UNASSIGNED
@@ -270,17 +257,13 @@ class GroupSnapshot:
         owners[self.partition_numbers] = self.member_numbers[placed]
         return owners
 
-    def loads(self, placed: IntArray) -> npt.NDArray[np.int64]:
-        given = placed[placed != UNASSIGNED]
-        return np.bincount(given, minlength=len(self.members))
-
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlacement:
     """An assignment for a snapshot, with its load figures."""
 
     positions: IntArray
-    #: As numbers of the board.
+    #: Owners as numbers of the index.
     owners: IntArray
     idle: int
     most: int
@@ -288,7 +271,8 @@ class SnapshotPlacement:
 
     @classmethod
     def from_positions(cls, snapshot: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
-        loads = snapshot.loads(positions).tolist()
+        assigned = positions[positions != UNASSIGNED]
+        loads = np.bincount(assigned, minlength=len(snapshot.members)).tolist()
         return cls(
             positions,
             snapshot.to_index_owners(positions),
@@ -299,7 +283,7 @@ class SnapshotPlacement:
 
 
 def make_claims(problem: Problem, previous: IntArray) -> Claims:
-    """Makes the claims of members that own what they owned before; others are new."""
+    """Makes the claims of members that keep their previous partitions; other members are new."""
     rows = np.flatnonzero(previous != UNASSIGNED)
     rows = rows[np.argsort(previous[rows], kind="stable")]
     return Claims(

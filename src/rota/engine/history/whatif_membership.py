@@ -1,8 +1,8 @@
-"""The rebalances a group would have had with dynamic or with static members.
+"""The rebalances that a group would have had with dynamic or with static members.
 
-The same applications come, go and fail at the same times. With dynamic members each of these is a
-rebalance. A static member that is back within its session timeout causes none; one that is not
-causes a rebalance when the session expires, and another if it comes back later.
+The same applications join, leave and fail at the same times. With dynamic members each of these is
+a rebalance. A static member that returns within its session timeout causes none. Otherwise it
+causes a rebalance when its session expires, and another one when it returns.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ class WhatIfRebalance(NamedTuple):
 
     life: int
     generation: int
-    #: When the journal has it; rows of one generation are told apart by it.
+    #: The time in the journal; unique among the rows of a generation.
     at: int
     #: The group after it; None: nothing happens.
     snapshot: GroupSnapshot | None
-    #: Someone came, went or asked for something else, or partitions were added: a group whose
-    #: broker assigns does not rebalance for less.
+    #: Members, subscriptions or partition counts changed; otherwise a consumer group (KIP-848) does
+    #: not rebalance.
     is_needed: bool = True
-    #: Nothing of what was before is known or counts any more.
+    #: The state before is unknown or no longer matters.
     starts_new_life: bool = False
-    #: The group in earlier rounds of the same rebalance, where that was another: a cooperative one
-    #: may meet with others between its rounds.
+    #: Different snapshots of the group in earlier rounds of the same cooperative rebalance.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
-    #: No rebalance: where the evidence finds the group, for what follows to begin from.
+    #: No rebalance, but the first known state.
     is_start: bool = False
-    #: When it comes about, where a session has to end first.
+    #: The time at which it happens if a session has to end first.
     session_end: int | None = None
 
     @property
@@ -88,11 +87,11 @@ def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedE
 def list_dynamic_rebalances(
     history: Sequence[CountedEvent], index: HistoryIndex
 ) -> list[WhatIfRebalance]:
-    """Every member is known by its member id alone: the return of a static member is two
-    rebalances, one when it goes and one when it is back.
+    """Lists the rebalances with dynamic members: the return of a static member is two rebalances,
+    one when it leaves and one when it returns.
 
-    When it went is not in the journal. That row stands a millisecond before the return, since rows
-    of one generation are told apart by their times.
+    The journal does not have the time of the leave. Its row is a millisecond before the return,
+    because times are unique among the rows of a generation.
     """
     rebalances: list[WhatIfRebalance] = []
     times = _RowTimes()
@@ -101,11 +100,10 @@ def list_dynamic_rebalances(
     life = -1
     for (generation, step), now, earlier in history:
         starts_life = generation.life != life
+        snapshot = _take_snapshot(index, generation.members, now)
         if generation.mark is GenerationMark.FOUND:
             life = generation.life
-            rebalances.append(
-                _starting_point(generation, _take_snapshot(index, generation.members, now))
-            )
+            rebalances.append(_starting_point(generation, snapshot))
         elif step is None and not starts_life:
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in present if member.member_id in ids)
@@ -113,23 +111,24 @@ def list_dynamic_rebalances(
                 at = times.free(generation, generation.at - 1, later=False)
                 rebalances.append(_rebalance_at(generation, at, _take_snapshot(index, stayed, now)))
             at = times.free(generation, generation.at, later=True)
-            rebalances.append(
-                _rebalance_at(generation, at, _take_snapshot(index, generation.members, now))
-            )
+            rebalances.append(_rebalance_at(generation, at, snapshot))
         elif step is not None:
             life = generation.life
             at = times.free(generation, generation.at, later=True)
-            snapshot = _take_snapshot(index, generation.members, now)
             needed = (
                 starts_life
                 or _topics_by_member(present) != _topics_by_member(generation.members)
                 or counts != now
             )
-            met = _distinct_snapshots(
-                (_take_snapshot(index, one.members, known) for one, known in earlier), snapshot
+            rounds = [_take_snapshot(index, one.members, known) for one, known in earlier]
+            # an unchanged group needs no round of its own: the replay runs as many as it needs
+            distinct = tuple(
+                one for one, following in pairwise([*rounds, snapshot]) if one is not following
             )
             rebalances.append(
-                WhatIfRebalance(life, generation.generation, at, snapshot, needed, starts_life, met)
+                _rebalance_at(generation, at, snapshot)._replace(
+                    is_needed=needed, starts_new_life=starts_life, earlier_snapshots=distinct
+                )
             )
         present, counts = generation.members, now
     return rebalances
@@ -142,14 +141,6 @@ def _rebalance_at(generation: Generation, at: int, snapshot: GroupSnapshot) -> W
 def _starting_point(generation: Generation, snapshot: GroupSnapshot) -> WhatIfRebalance:
     rebalance = _rebalance_at(generation, generation.at, snapshot)
     return rebalance._replace(starts_new_life=True, is_start=True)
-
-
-def _distinct_snapshots(
-    snapshots: Iterable[GroupSnapshot], last: GroupSnapshot
-) -> tuple[GroupSnapshot, ...]:
-    """Keeps snapshots that differ from the next: a round with the same one follows by itself."""
-    listed = [*snapshots, last]
-    return tuple(one for one, following in pairwise(listed) if one is not following)
 
 
 def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozenset[str]]:
@@ -169,7 +160,7 @@ def _take_snapshot(
 
 
 class _RowTimes:
-    """Hands out row times that are unique within a generation."""
+    """Chooses row times that are unique within a generation."""
 
     def __init__(self) -> None:
         self._taken: set[tuple[int, int, int]] = set()
@@ -184,7 +175,7 @@ class _RowTimes:
 
 @dataclass(slots=True)
 class _Application:
-    """The application behind one or more member ids."""
+    """An application with one or more member ids."""
 
     name: str
     group_instance_id: str
@@ -196,7 +187,7 @@ class _PendingRebalance:
     """A rebalance of the journal that has not happened yet under the policy."""
 
     generation: Generation
-    #: Members of it whose session is not over.
+    #: Members that left but whose session has not expired.
     waiting: int = 0
     rows: int = 0
 
@@ -208,7 +199,7 @@ def list_static_rebalances(
     session: int,
     causes: CausesByGeneration,
 ) -> list[WhatIfRebalance]:
-    """Every member has a static id and this session timeout."""
+    """Lists the rebalances if every member has a static id and this session timeout."""
     return _StaticMembership(index, known, session, causes).replay(history)
 
 
@@ -230,7 +221,7 @@ class _StaticMembership:
         self._before = {one.new_member_id: one.old_member_id for one in self.known}
         #: By member id.
         self._applications: dict[str, _Application] = {}
-        #: Whom the coordinator counts, by name: also those whose session is not over yet.
+        #: Members of the group by name, until their session expires.
         self._present: dict[str, _Application] = {}
         self._sessions: list[tuple[int, int, _AbsentApplication]] = []
         self._away: dict[str, _AbsentApplication] = {}
@@ -280,7 +271,7 @@ class _StaticMembership:
             self._snapshot, self._starts_life = self._current(), False
             self.rebalances.append(_starting_point(generation, self._snapshot))
             return
-        if step is None:  # back with other topics it is a rebalance, but the next one
+        if step is None:  # a return with other topics takes effect in the next rebalance
             return
         snapshot = self._current()
         changed = snapshot is not self._snapshot
@@ -299,23 +290,20 @@ class _StaticMembership:
         heapq.heappush(self._sessions, (until, self._order, leaver))
 
     def _arrive(self, member: GenerationMember) -> None:
-        application = self._applications.get(member.member_id)
+        name, known = member.member_id, self._applications
+        application = known.get(name) or known.get(self._before.get(name, ""))
         if application is None:
-            application = self._applications.get(self._before.get(member.member_id, ""))
-        if application is None:
-            application = _Application(
-                member.member_id, member.group_instance_id or member.member_id
-            )
-        self._applications[member.member_id] = application
+            application = _Application(name, member.group_instance_id or name)
+        known[name] = application
         application.topics = member.topics
         self._present[application.name] = application
         leaver = self._away.pop(application.name, None)
         if leaver is not None:
-            self._return(leaver.pending)
+            leaver.pending.waiting -= 1
+            self._drop_if_unneeded(leaver.pending)
 
-    def _return(self, pending: _PendingRebalance) -> None:
-        """An application is back in time: a rebalance without another reason does not happen."""
-        pending.waiting -= 1
+    def _drop_if_unneeded(self, pending: _PendingRebalance) -> None:
+        """Adds a row without a rebalance if all of its members returned in time."""
         if not pending.waiting and not pending.rows:
             self._add_row(pending, None)
 
@@ -331,9 +319,8 @@ class _StaticMembership:
                 one.pending.waiting -= 1
             if gone:
                 self._add_row(gone[0].pending, self._current(), at=until)
-            for one in gone[1:]:  # they went at one moment, though the journal has them apart
-                if not one.pending.waiting and not one.pending.rows:
-                    self._add_row(one.pending, None)
+            for one in gone[1:]:  # one rebalance here, though several in the journal
+                self._drop_if_unneeded(one.pending)
 
     def _current(self) -> GroupSnapshot:
         return self.index.snapshot(
@@ -357,10 +344,9 @@ class _StaticMembership:
         at: int | None = None,
         needed: bool = True,
     ) -> None:
-        """Adds a row. The first row of a journal's rebalance has its time, later ones their own;
-        ``at`` is the end of the session that it waited for.
+        """Adds a row. The first row of a rebalance has the time of the journal.
 
-        :param at: the end of the session that it waited for
+        :param at: the end of the session that the rebalance waited for
         """
         generation, session_end = pending.generation, at
         if at is None or not pending.rows:
