@@ -45,7 +45,7 @@ class History:
         self._random = random.Random(f"{self.seed} {self.group}")
         #: The member id of each client that is there.
         self._here: dict[str, str] = {}
-        self._ledger = OwnershipTracker()
+        self._ledger = OwnershipTracker(self.group)
 
     def join(self, clients: Iterable[str], at: int, *, stated: bool = False) -> None:
         """Clients come, each with a new member id."""
@@ -73,7 +73,7 @@ class History:
     @property
     def ownership(self) -> list[PartitionOwnership]:
         """Who had what from when to when."""
-        return self._ledger.close_all(self.group)
+        return self._ledger.close_all()
 
     def _id(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

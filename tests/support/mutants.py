@@ -382,7 +382,7 @@ REPLAY = (
     Mutant(
         "a member that is gone makes another round of a rebalance",
         "engine/history/rebalances.py",
-        "        if member_key(member) in still_there\n",
+        " if member_key(one) in staying",
         "",
         CLASSIC,
     ),
@@ -410,7 +410,7 @@ REPLAY = (
     Mutant(
         "a topic that a member still has counts as absent",
         "engine/history/rebalances.py",
-        "    there |= {topic for member in following.members for topic in member.owned}\n",
+        "    present |= {topic for member in following.members for topic in member.owned}\n",
         "",
         CLASSIC,
     ),
@@ -452,8 +452,8 @@ REPLAY = (
     Mutant(
         "an ownership ends with the generation in which it began",
         "engine/history/generations.py",
-        "        span.to_generation = self._generation[key[2]]\n        self._ended",
-        "        self._ended",
+        "until=self._now, to_generation=last)",
+        "until=self._now)",
         CLASSIC,
     ),
     Mutant(
@@ -543,8 +543,8 @@ REPLAY = (
     Mutant(
         "a commit of the generation before counts",
         "engine/history/causes.py",
-        "(since is not None and newest <= since)",
-        "(since is not None and newest < since)",
+        "times[position - 1] > newest:",
+        "times[position - 1] >= newest:",
         COMMIT,
     ),
     Mutant(
@@ -578,14 +578,14 @@ REPLAY = (
     Mutant(
         "a static member that is down gave everything up",
         "engine/history/rebalances.py",
-        "told >= before.generation",
-        "told >= before.generation - 1",
+        "reported >= before.generation",
+        "reported >= before.generation - 1",
         COST,
     ),
     Mutant(
         "what an eager rebalance gives nobody has moved",
         "engine/history/rebalances.py",
-        "if after.kind is GroupType.CLASSIC and after.strategy not in EAGER_STRATEGIES:",
+        "if _may_be_cooperative(after):",
         "if after.kind is GroupType.CLASSIC:",
         COST,
     ),

@@ -357,14 +357,8 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
         damage=0.0,
         rebalances=number,
         rebalances_after=number,
-        moved=None,
-        moved_after=None,
-        moved_min=None,
-        stopped=None,
-        stopped_after=None,
         libraries=_last_libraries(generations),
         headline=f"{group}: {_format_count(number, 'rebalance')}. The moves are not known: {why}.",
-        steps=(),
     )
 
 

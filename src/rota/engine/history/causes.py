@@ -638,11 +638,7 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
         return _guess_departure(case, diff.gone[0])
     if diff.returned_static:
         return RebalanceCause.STRATEGY if diff.strategy else RebalanceCause.SILENT
-    if diff.joined:
-        return RebalanceCause.JOINED
-    if diff.resubscribed or diff.new_topics:
-        return RebalanceCause.SUBSCRIPTION
-    return RebalanceCause.PARTITIONS if diff.grown else RebalanceCause.LEADER
+    return _cause_from_diff(diff) or RebalanceCause.LEADER
 
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:

@@ -18,9 +18,9 @@ PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 class JournalRecord(NamedTuple):
-    """A committed record of the journal; control records and aborted transactions are left out."""
+    """A committed record of the journal, without control records and aborted transactions."""
 
-    #: Its place in its partition of ``__consumer_offsets``: a group's records are all in one.
+    #: Its offset in ``__consumer_offsets``; all records of a group are in one partition.
     offset: int
     #: The record's timestamp.
     at: int
@@ -42,13 +42,13 @@ class GenerationMark(enum.StrEnum):
     SETTLED = "settled"
     #: The same generation with a static member's new id: no rebalance.
     REPLACED = "replaced"
-    #: The group became one of the other kind, with the members it had: no rebalance in itself.
+    #: The group changed its type and kept its members: no rebalance.
     CONVERTED = "converted"
-    #: The last member is gone.
+    #: The last member left.
     EMPTIED = "emptied"
-    #: The group was deleted: no rebalance in itself.
+    #: The group was deleted: no rebalance.
     FORGOTTEN = "forgotten"
-    #: What was there when the group was sampled first: no rebalance that was seen.
+    #: The first sample of an existing group: no rebalance.
     FOUND = "found"
 
 
@@ -60,22 +60,22 @@ class GenerationMember:
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    #: None for members of consumer groups: the broker's own setting holds.
+    #: None in a consumer group: the broker sets it.
     session_timeout: int | None = None
     #: ``max.poll.interval.ms`` of Java's consumer.
     rebalance_timeout: int | None = None
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    #: What it said it owned when it joined (owned partitions, or sticky user data); of a consumer
-    #: group: what it had when its target was computed.
+    #: Partitions that it reported when it joined (in the subscription or sticky user data). In a
+    #: consumer group: its partitions when the target was computed.
     owned: PartitionsByTopic = field(default_factory=dict)
-    #: The generation of ``owned``, or the last one it was in; of a consumer group: its epoch.
+    #: The generation of ``owned``, or its last one; in a consumer group: its epoch.
     owned_generation: int | None = None
-    #: What it was given; of a consumer group: its target.
+    #: In a consumer group: its target.
     assigned: PartitionsByTopic = field(default_factory=dict)
-    #: The client library, where its bytes give it away.
+    #: The client library, if it could be detected.
     library: str | None = None
-    #: What was wrong with its subscription's or assignment's bytes.
+    #: The error in its subscription's or assignment's bytes.
     problem: str | None = None
 
 
@@ -85,18 +85,17 @@ class Generation:
 
     group: str
     kind: GroupType
-    #: 0 for the first group of this name in the evidence, 1 after it was deleted, or after one of
-    #: the other kind took the place of the empty group: its numbers begin anew. A conversion with
-    #: members is the same life.
+    #: 0 for the first group of this name, 1 after it was deleted, or after a group of the other
+    #: type replaced the empty group: then generations start again. A conversion with members does
+    #: not start a new life.
     life: int
-    #: Of a consumer group: the epoch. Of a classic one that was sampled, whose numbers are not
-    #: told: which change it was, from 0.
+    #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
     generation: int
     mark: GenerationMark
     #: The record's timestamp.
     at: int
-    #: When the members had joined, as the entry says; None where it does not. Of a consumer group:
-    #: when it came into this epoch.
+    #: When all members had joined; None if the entry does not have it. In a consumer group: the
+    #: start of the epoch.
     state_at: int | None = None
     offset: int
     protocol_type: str = ""
@@ -104,7 +103,7 @@ class Generation:
     leader: str | None = None
     members: tuple[GenerationMember, ...] = ()
     sampled: bool = False
-    #: Sampled: the last time that the group was at rest without it; None: not known.
+    #: In samples: the last time before this change; None: unknown.
     not_before: int | None = None
 
 
@@ -123,35 +122,33 @@ class RebalanceCause(enum.StrEnum):
 class EvidenceType(enum.StrEnum):
     """How a fact is known. The types are never mixed."""
 
-    #: The broker's log says so.
+    #: From the broker's log.
     STATED = "stated"
-    #: It follows from the journal.
+    #: From the journal.
     INFERRED = "inferred"
     SAMPLED = "sampled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """A rebalance as the journal shows it: from one settled generation to the next.
+    """A rebalance in the journal, from one settled generation to the next.
 
     The rounds of a cooperative rebalance are one rebalance.
     """
 
-    #: The settled generation it began from, as it was last saved (with the ids of static members
-    #: that came back since); None at the group's first, and after it was empty.
+    #: The generation before, as last saved (with new ids of static members that returned); None if
+    #: the group was new or empty.
     before: Generation | None
-    #: The generations it took, at least one; the last is what came of it.
+    #: Its generations, at least one; the last is the result.
     rounds: tuple[Generation, ...]
-    #: Generation numbers that were skipped: attempts that the journal does not show.
+    #: Number of skipped generations: attempts that the journal does not have.
     unseen: int
-    #: False where the evidence begins in the middle of the group's life: ``before`` is not None
-    #: because there was nothing, but because it is not there to be read.
+    #: False if ``before`` is None because the journal does not have the generation before.
     known_before: bool = True
-    #: The number it began from: that of ``before``; of the empty generation where the group was
-    #: empty; 0 where the group is new. None: not in the evidence.
+    #: The generation before, also of an empty group; 0 if the group is new. None: unknown.
     from_generation: int | None = None
-    #: Topics that are asked for, and that nobody is given, neither by it nor by the generation that
-    #: followed: they are no more. Where nothing followed, what nobody has may be on its way.
+    #: Subscribed topics that neither this rebalance nor the next generation assigns: they were
+    #: deleted. Empty without a next generation.
     absent: frozenset[str] = frozenset()
 
     @property
@@ -162,7 +159,7 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A line of a broker's log that is about a group: a row of bronze/serverlog."""
+    """A line about a group in a broker's log: a row of bronze/serverlog."""
 
     at: int
     group: str
@@ -173,7 +170,7 @@ class LogLine:
     member_id: str | None = None
     #: The broker's reason.
     reason: str | None = None
-    #: What the client gave as its reason.
+    #: The client's reason.
     client_reason: str | None = None
     #: The whole message.
     text: str
@@ -185,17 +182,16 @@ class Explanation:
 
     cause: RebalanceCause
     evidence: EvidenceType
-    #: The best guess where the cause is unknown; never counted as known.
+    #: The best guess if the cause is unknown; never counted as known.
     likely: RebalanceCause | None = None
-    #: In words: the broker's own, or what in the journal speaks for it.
+    #: The broker's words, or the evidence in the journal.
     reason: str = ""
-    #: When the members were called to join; only where the log states it.
+    #: When the members were called to join; only from the log.
     started_at: int | None = None
     #: When all had joined (stated: "Stabilized"; inferred: the entry's state timestamp).
     joined_at: int | None = None
-    #: Where the start is not stated: it lies between here ...
+    #: Bounds of the start if the log does not have it.
     earliest_start: int | None = None
-    #: ... and here.
     latest_start: int | None = None
 
 
@@ -204,12 +200,11 @@ class RebalanceCost:
     moved: int
     moved_min: int
     orphaned: int
-    #: Partitions that a living member had to give up: under eager all that it had.
+    #: Partitions that remaining members gave up: all of them under the eager protocol.
     stopped: int
     idle_members: int
-    #: The largest load after it.
+    #: Largest and smallest load after it.
     most: int
-    #: The smallest.
     least: int
 
 
@@ -228,7 +223,7 @@ class PartitionOwnership:
     #: None: to the end of the evidence.
     until: int | None
     from_generation: int
-    #: The last generation in which it did.
+    #: The last generation of the ownership.
     to_generation: int
 
 
@@ -256,13 +251,13 @@ class WhatIf:
     #: The policy is the one that was used.
     actual: bool
     happens: bool
-    #: When, if it does: later than ``at`` where the session of a static member ends first.
+    #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
     happens_at: int | None
     moved: int
     moved_min: int
     stopped: int
     idle_members: int
-    #: The largest load less the smallest.
+    #: Largest load minus smallest.
     spread: int
 
 
@@ -272,23 +267,23 @@ class Advice:
 
     group: str
     verdict: str
-    #: The best one; the one in use where nothing better was found.
+    #: The best one; the used one if no other is better.
     policy: str
     policy_used: str
     damage: float
     rebalances: int
     rebalances_after: int
-    #: This and what follows: None where members do not share partitions that could be read.
-    moved: int | None
-    moved_after: int | None
-    moved_min: int | None
-    stopped: int | None
-    stopped_after: int | None
-    #: Those of its last members; ``unknown`` among them if that of a member could not be told.
+    #: These counts are None if members do not share partitions or cannot be decoded.
+    moved: int | None = None
+    moved_after: int | None = None
+    moved_min: int | None = None
+    stopped: int | None = None
+    stopped_after: int | None = None
+    #: Libraries of its last members; ``unknown`` if one could not be detected.
     libraries: tuple[str, ...]
-    #: One sentence: what happened, what of it was needless, what to change, what that saves.
+    #: One sentence: what happened, unnecessary moves, the change and its saving.
     headline: str
-    steps: tuple[str, ...]
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +293,7 @@ class AdvisedOwnership:
     group: str
     topic: str
     partition: int
-    #: Of someone who was restarted and would have been static: the first of its ids.
+    #: The first id of a member that was restarted and would have been static.
     member_id: str
     client_id: str
     client_host: str

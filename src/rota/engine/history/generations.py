@@ -16,8 +16,8 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import is_
+from dataclasses import dataclass, replace
+from operator import attrgetter, is_
 
 from rota.engine.assignors import uniform
 from rota.engine.formats import consumer_protocol
@@ -75,33 +75,23 @@ from rota.errors import FormatError
 NO_OWNED_PARTITIONS: PartitionsByTopic = {}
 
 
-@dataclass(slots=True)
-class _OwnershipSpan:
-    owner: GenerationMember
-    topic: str
-    partition: int
-    since: int
-    from_generation: int
-    to_generation: int
-    until: int | None = None
-
-
 class OwnershipTracker:
     """Records which member owns which partition over time.
 
     If a timestamp goes back, the latest time so far counts: no ownership ends before it began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        self._group = group
         self._now = 0
         self._owners: dict[str, GenerationMember] = {}
         self._held: dict[str, PartitionsByTopic] = {}
         #: The last generation in which each member owned its partitions.
         self._generation: dict[str, int] = {}
-        self._open: dict[tuple[str, int, str], _OwnershipSpan] = {}
+        self._open: dict[tuple[str, int, str], PartitionOwnership] = {}
         #: Ownership that ended at the current time; it may continue.
-        self._ended: dict[tuple[str, int, str], _OwnershipSpan] = {}
-        self._over: list[_OwnershipSpan] = []
+        self._ended: dict[tuple[str, int, str], PartitionOwnership] = {}
+        self._over: list[PartitionOwnership] = []
 
     def set_owned(
         self, member: GenerationMember, held: PartitionsByTopic, at: int, generation: int
@@ -140,55 +130,47 @@ class OwnershipTracker:
         ended = self._ended.pop(key, None)
         if ended is not None:
             # revoked and assigned at the same time: the group was converted
-            ended.until = None
-            self._open[key] = ended
+            self._open[key] = replace(ended, until=None)
             return
         topic, partition, member_id = key
-        self._open[key] = _OwnershipSpan(
-            self._owners[member_id], topic, partition, self._now, generation, generation
+        owner = self._owners[member_id]
+        self._open[key] = PartitionOwnership(
+            group=self._group,
+            topic=topic,
+            partition=partition,
+            member_id=member_id,
+            client_id=owner.client_id,
+            client_host=owner.client_host,
+            group_instance_id=owner.group_instance_id,
+            since=self._now,
+            until=None,
+            from_generation=generation,
+            to_generation=generation,
         )
 
     def _end(self, key: tuple[str, int, str]) -> None:
-        span = self._open.pop(key)
-        span.until = self._now
-        span.to_generation = self._generation[key[2]]
-        self._ended[key] = span
+        last = self._generation[key[2]]
+        self._ended[key] = replace(self._open.pop(key), until=self._now, to_generation=last)
 
     def count_ended(self) -> int:
         return len(self._over)
 
-    def take_ended(self, group: str) -> list[PartitionOwnership]:
+    def take_ended(self) -> list[PartitionOwnership]:
         """Returns and removes the ownership that has ended, by partition and time."""
         over, self._over = self._over, []
-        return _ownership_rows(group, over)
+        return sorted(over, key=_OWNERSHIP_ORDER)
 
-    def close_all(self, group: str) -> list[PartitionOwnership]:
+    def close_all(self) -> list[PartitionOwnership]:
         """Returns the rest; continuing ownership has no end."""
-        for (_, _, member_id), span in self._open.items():
-            span.to_generation = self._generation[member_id]
-        just = (one for one in self._ended.values() if one.until != one.since)
-        return _ownership_rows(group, [*self._over, *just, *self._open.values()])
+        ended = (one for one in self._ended.values() if one.until != one.since)
+        still = (
+            replace(one, to_generation=self._generation[one.member_id])
+            for one in self._open.values()
+        )
+        return sorted((*self._over, *ended, *still), key=_OWNERSHIP_ORDER)
 
 
-def _ownership_rows(group: str, spans: list[_OwnershipSpan]) -> list[PartitionOwnership]:
-    return [
-        PartitionOwnership(
-            group=group,
-            topic=span.topic,
-            partition=span.partition,
-            member_id=span.owner.member_id,
-            client_id=span.owner.client_id,
-            client_host=span.owner.client_host,
-            group_instance_id=span.owner.group_instance_id,
-            since=span.since,
-            until=span.until,
-            from_generation=span.from_generation,
-            to_generation=span.to_generation,
-        )
-        for span in sorted(
-            spans, key=lambda one: (one.topic, one.partition, one.since, one.owner.member_id)
-        )
-    ]
+_OWNERSHIP_ORDER = attrgetter("topic", "partition", "since", "member_id")
 
 
 def _to_pairs(held: PartitionsByTopic) -> set[tuple[str, int]]:
@@ -204,7 +186,7 @@ class HistoryBuilder:
     def __init__(self, group: str) -> None:
         self.group = group
         self._made: list[Generation] = []
-        self.ownership = OwnershipTracker()
+        self.ownership = OwnershipTracker(group)
         self.life = 0
         #: The last generation of this life.
         self.last: Generation | None = None
@@ -755,11 +737,11 @@ class HistoryReader:
 
     def take_ended(self) -> list[PartitionOwnership]:
         """Returns and removes the ownership that has ended, by partition and time."""
-        return self._builder.ownership.take_ended(self._builder.group)
+        return self._builder.ownership.take_ended()
 
     def take_remaining(self) -> list[PartitionOwnership]:
         """Returns the rest, after all records were read."""
-        return self._builder.ownership.close_all(self._builder.group)
+        return self._builder.ownership.close_all()
 
     def _read_early(self) -> Iterator[Generation]:
         """Reads all records but the last, which the next one may change. All are classic."""

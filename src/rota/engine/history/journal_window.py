@@ -1,19 +1,17 @@
-"""From which offset on the journal is complete for a group.
+"""The offset from which on the journal is complete for a group.
 
-The journal is compacted: up to some offset only the last record of each key is left, and after it
-every record is there. That offset is not written anywhere, but the records that are left limit
-where it can be.
+The journal is compacted: up to some offset only the last record of each key remains. That offset is
+not stored, but the remaining records limit it.
 
-A classic group has one key, so its last records are left, without a gap: everything after the first
-of them is known, and that one gives the group's state. The state of a consumer group is spread over
-many keys, and the epoch's key is written last but one at every change. Before the second epoch that
-is left, records of other keys may be missing, so only the state that they give together is known;
-from the second on everything is there. In both cases the state at the beginning of the window is
-known, and all changes after it are complete. One exception: if a consumer group had just become a
-classic group, it is not known which member's leaving caused that.
+A classic group has one key, so its last records remain without a gap: the first of them gives the
+group's state, and all later changes are known. The state of a consumer group has many keys, and the
+epoch is the last key but one at each change. Before the second remaining epoch, records of other
+keys may be missing, so only their common state is known. From the second epoch on all records are
+present. One exception: if a consumer group had just become a classic group, the member whose leave
+caused that is unknown.
 
 Commits have a key for each partition: :func:`first_complete_offset` returns the offset from which
-on all of them are there.
+on all commits are present.
 """
 
 from __future__ import annotations
@@ -56,16 +54,16 @@ FIRST_EPOCH = 2
 class JournalWindow:
     """The part of the journal that has all of a group's records."""
 
-    #: Its state before this record is known, and from it on every change.
+    #: The state before this record and all changes from it on are known.
     offset: int
     #: The record's time.
     at: int
-    #: The group's first record is there: nothing is missing.
+    #: The group's first record is present.
     whole: bool
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
-    """From where on a group's records are all there; None if it has none.
+    """Returns the complete part of the journal; None without records.
 
     ``records`` are the group's own in journal order, without commits.
     """
@@ -80,8 +78,8 @@ def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
 
 
 def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
-    """The position up to which a group's records may be what compaction left of more, and whether
-    the group's first record is there.
+    """Returns the position up to which records may be compacted, and whether the group's first
+    record is present.
     """
     start = next((i for i, one in enumerate(records) if _carries_state(one)), len(records))
     if start == len(records):
@@ -95,10 +93,10 @@ def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
 
 
 def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
-    """Where the first change begins that is surely whole, and comes upon a settled group.
+    """Returns the start of the first change that is certainly complete and found a stable group.
 
-    While the group is in a newer epoch than its target, members of that target may be gone: the
-    generation that a rebalance began from can then not be told.
+    While the epoch is newer than the target, members of the target may have left: the generation
+    before the rebalance is then unknown.
     """
     epoch = target = None
     for position in range(start, len(records)):
@@ -117,7 +115,7 @@ def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
 
 
 def _carries_state(record: JournalRecord) -> bool:
-    """Whether a record carries state; a tombstone with nothing before it does not."""
+    """Returns whether a record has state; a tombstone without an entry before it has none."""
     return not isinstance(
         record.entry,
         GroupMetadataTombstone
@@ -133,10 +131,10 @@ def _carries_state(record: JournalRecord) -> bool:
 
 
 def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
-    """The consumer group was made here.
+    """Returns whether the consumer group was created here.
 
-    Its first epoch is there, and in front of it just the member that made it, or such as wait for
-    their regular expression to be matched: they have nothing yet, which is saved at once.
+    Its first epoch is present, and before it only the member that created it, or members without
+    partitions that wait for their regular expression to be resolved.
     """
     waiting = 0
     for position in range(start, len(records)):
@@ -148,11 +146,9 @@ def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
                     return False
                 waiting += 1
             case MemberMetadataEntry():
-                made = (
-                    isinstance(following, ConsumerGroupMetadataEntry)
-                    and following.epoch <= FIRST_EPOCH
-                )
-                return made and not waiting
+                if waiting or not isinstance(following, ConsumerGroupMetadataEntry):
+                    return False
+                return following.epoch <= FIRST_EPOCH
             case ConsumerGroupMetadataEntry():
                 return waiting > 0 and entry.epoch <= FIRST_EPOCH
             case (
@@ -194,10 +190,10 @@ def _find_batch_start(records: Sequence[JournalRecord], start: int, position: in
 
 
 def first_complete_offset(offsets: npt.NDArray[np.int64]) -> int:
-    """The offset from which on a partition of the journal has all its records, commits too.
+    """Returns the offset from which on a partition of the journal has all records.
 
-    ``offsets`` are those of all records of the partition, transaction markers included, ascending:
-    records are numbered without a gap, so where a number is missing compaction took it.
+    ``offsets`` are those of all records, with transaction markers, ascending. Offsets have no gaps
+    before compaction, so compaction removed the missing ones.
     """
     if not len(offsets):
         return 0

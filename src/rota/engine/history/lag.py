@@ -1,17 +1,15 @@
 """The lag of a group at each of its commits.
 
-The journal has the committed offsets but not the end offsets: those come from samples. Between two
-samples the end offset is taken to have risen evenly, rounded down. A commit is evidence too: a
-partition's end offset is at least the offset committed in it, unless the next sample says
-otherwise, so lag is never negative. The end offset is not known before the first sample, more than
+The journal has the committed offsets but not the end offsets, which come from samples. Between two
+samples the end offset rises evenly, rounded down. It is at least the committed offset, unless the
+next sample is smaller, so lag is never negative. It is unknown before the first sample, more than
 ``reach`` after the last, and where it fell between two samples (the topic was created again, or the
 log was truncated).
 
-Lag in seconds is the age, at the commit, of the next record to be read: the time since the end
-offset passed it, by the same even rise. It is not known where that was before the first sample.
+Lag in seconds is the age of the next record to be read: the time from when the end offset passed it
+to the commit. It is unknown if that was before the first sample.
 
-All data is in columns. A partition is a number, the same in every column of one call; the caller
-knows what it stands for.
+All data is in columns. A partition is a number with the same meaning in all columns of one call.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import numpy.typing as npt
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-#: How long after its last sample a partition's end still counts as known, in milliseconds.
+#: Time for which the last sample of an end offset is valid, in milliseconds.
 MAX_SAMPLE_AGE = 60_000
 _NO_CEILING = np.iinfo(np.int64).max
 #: Products beyond this do not fit into 64 bits.
@@ -35,11 +33,11 @@ _MAX_EXACT_PRODUCT = float(1 << 62)
 class PartitionTimeIndex:
     """Finds the last row of a partition at a time.
 
-    Times that go back within a partition count as the latest time before them.
+    A time that goes back within a partition counts as the latest time before it.
     """
 
     def __init__(self, partition: Int64Array, at: Int64Array) -> None:
-        """:param partition: ascending; the rows of one are in their order"""
+        """:param partition: ascending; the rows of one partition are in their order"""
         self._partition = partition
         self._times = np.unique(at)
         # Ranks instead of times: no product of a partition and a time can overflow.
@@ -59,9 +57,9 @@ class PartitionTimeIndex:
 
 class KnownEndOffsets(NamedTuple):
     end: Int64Array
-    #: What the end was at most: the next sample's.
+    #: Upper bound of the end: the next sample's.
     ceiling: Int64Array
-    #: The last sample that is not later.
+    #: The last sample up to that time.
     sample: Int64Array
     known: BoolArray
 
@@ -74,12 +72,12 @@ class EndOffsets:
     at: Int64Array
     end: Int64Array
     beginning: Int64Array
-    #: Numbers the stretches in which a partition's end never fell.
+    #: Numbers of stretches in which a partition's end never fell.
     stretch: Int64Array
     track: PartitionTimeIndex
-    #: All ends that there are, ascending.
+    #: All different ends, ascending.
     levels: Int64Array
-    #: Stretch and end of each sample in one ascending number, by which an offset is found.
+    #: Stretch and end of each sample as one ascending search key.
     climb: Int64Array
 
     @classmethod
@@ -90,9 +88,9 @@ class EndOffsets:
         end: Int64Array,
         beginning: Int64Array | None = None,
     ) -> EndOffsets:
-        """Samples in any order; of several at one time the longest counts.
+        """Takes samples in any order; of several at one time the largest end counts.
 
-        :param beginning: the first offset that is there; 0 where that is not known
+        :param beginning: the first available offset; 0 if unknown
         """
         order = np.lexsort((end, at, partition))
         partition, at, end = partition[order], at[order], end[order]
@@ -128,22 +126,20 @@ class EndOffsets:
         return KnownEndOffsets(end, ceiling, row, known)
 
     def end_before(self, sample: Int64Array, at: Int64Array) -> Int64Array:
-        """The end at a time before a sample; before the sample's stretch, the stretch's first."""
+        """Returns the end at a time before a sample, or the first end of the sample's stretch."""
         first = np.searchsorted(self.stretch, self.stretch[sample])
         return self.at_times(self.partition[sample], np.maximum(at, self.at[first])).end
 
     def age(self, sample: Int64Array, offset: Int64Array, at: Int64Array) -> Float64Array:
-        """How long before a time the end passed an offset, in milliseconds.
-
-        NaN where that was not in the stretch of the sample.
+        """Returns the milliseconds since the end passed an offset; NaN if that was outside of the
+        sample's stretch.
         """
         before, wait = self._crossing(sample, offset)
         return at - self.at[before] - wait
 
     def passed_at(self, sample: Int64Array, offset: Int64Array) -> Float64Array:
-        """When the end passed an offset, in milliseconds since 1970.
-
-        NaN where that was not in the stretch of the sample, and where there is no sample (-1).
+        """Returns when the end passed an offset, in milliseconds since 1970; NaN if that was
+        outside of the sample's stretch or without a sample (-1).
         """
         found = np.full(len(sample), np.nan)
         some = np.flatnonzero(sample >= 0)
@@ -152,8 +148,8 @@ class EndOffsets:
         return found
 
     def _crossing(self, sample: Int64Array, offset: Int64Array) -> tuple[Int64Array, Float64Array]:
-        """The last sample before the end passed an offset, and how long after it that was; NaN
-        where it was not in the stretch of the sample.
+        """Returns the last sample before the end passed an offset, and the time from that sample;
+        NaN outside of the sample's stretch.
         """
         wanted = _search_key(self.stretch[sample], offset, self.levels)
         row = np.searchsorted(self.climb, wanted, side="right")
@@ -176,15 +172,13 @@ class EndOffsets:
         return self.at[np.searchsorted(self.stretch, self.stretch, side="right") - 1]
 
     def deleted(self) -> Int64Array:
-        """For each sample the offset below which nothing is there any more, by its stretch so far:
-        what is gone stays gone, also where a sample does not know the beginning.
+        """Returns for each sample the offset below which all records were deleted: the largest
+        beginning of its stretch so far.
         """
         return running_maximum(self.stretch, self.beginning)
 
     def last_sample_with(self, sample: Int64Array, offset: Int64Array) -> Int64Array:
-        """The last sample in the stretch of a sample before which an offset was not deleted; -1
-        where there is none.
-        """
+        """Returns the last sample of a sample's stretch that has an offset; -1 if none has."""
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
         deleted = self.deleted()
@@ -195,8 +189,8 @@ class EndOffsets:
         return np.where(found, row, -1)
 
     def first_sample_at(self, sample: Int64Array, at: Int64Array) -> Int64Array:
-        """The first sample in the stretch of a sample that is not before a time, or else the last;
-        -1 where there is none.
+        """Returns the first sample of a sample's stretch at or after a time, otherwise the last; -1
+        without a sample.
         """
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
@@ -227,13 +221,13 @@ def _multiply_divide(rise: Int64Array, elapsed: Int64Array, span: Int64Array) ->
 
 
 class CommitLags(NamedTuple):
-    """The lag at the commits of partitions with known end offsets."""
+    """The lag at the commits with known end offsets."""
 
-    #: The commit's row in the columns given.
+    #: The commit's row in the given columns.
     row: Int64Array
     end: Int64Array
     lag: Int64Array
-    #: NaN where it is not known.
+    #: NaN if unknown.
     seconds: Float64Array
 
 
@@ -253,7 +247,7 @@ def compute_lags(
     lag = np.maximum(end - offset, 0)
     if not len(row):
         return CommitLags(row, end, lag, np.zeros(0))
-    # What retention took is not read any more: the next record is the first that is there.
+    # Deleted records are not read any more: the next record is the first available one.
     upcoming = np.maximum(offset, ends.deleted()[sample])
     seconds = np.maximum(ends.age(sample, upcoming, at[row]), 0) / 1000
     return CommitLags(row, end, lag, np.where(upcoming >= end, 0.0, seconds))
@@ -271,7 +265,7 @@ class OwnerIntervals:
     def from_intervals(
         cls, partition: Int64Array, since: Int64Array, until: Int64Array
     ) -> OwnerIntervals:
-        """:param until: the largest number where it has no end"""
+        """:param until: the largest number if it has no end"""
         order = np.lexsort((since, partition))
         return cls(until[order], order, PartitionTimeIndex(partition[order], since[order]))
 

@@ -232,7 +232,7 @@ class SampleReader:
             yield from self._builder.take_generations()
 
     def take_ownership(self) -> list[PartitionOwnership]:
-        return self._builder.ownership.close_all(self._builder.group)
+        return self._builder.ownership.close_all()
 
     def _read_sample(self, sample: GroupSample) -> None:
         if sample.state == DEAD_STATE:

@@ -2,14 +2,14 @@
 
 Two kinds of input are read:
 
-- text as log4j writes it with Kafka's own patterns, of 4.x
+- text from log4j with Kafka's own patterns, of 4.x
   (``[2026-11-15 14:00:08,172] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=43]
   Stabilized group g generation 1 with 1 members. (org.apache.kafka....)``) and of 2.x and 3.x
   (``... INFO [GroupCoordinator 1]: Stabilized group g generation 1 (__consumer_offsets-43) with 1
   members (kafka.coordinator.group.GroupCoordinator)``), with or without a container log's prefix;
 - JSON lines with a time and a message, or with a whole line of text.
 
-A time in text has no zone; the caller passes the zone.
+A time in text has no time zone; the caller passes it.
 
 A message becomes a :class:`LogLine`. Its ``what`` is one of
 
@@ -34,9 +34,8 @@ A message becomes a :class:`LogLine`. Its ``what`` is one of
 - ``loaded``, ``unloaded``: a broker loaded or unloaded the group
 - ``noted``: any other message
 
-Names of groups and members may contain any character, even words of the message itself. So the
-fixed words are searched from the right, and ids are found by the UUID that a broker puts at their
-end, where they have one.
+Names of groups and members may contain any text, even words of the message. So the fixed words are
+searched from the right, and a member id ends with its UUID, if it has one.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ import re
 
 from rota.engine.history.facts import LogLine
 
-#: What a generation or an epoch can be.
+#: Possible generations and epochs.
 _GENERATION_RANGE = range(-(2**31), 2**31)
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _GROUP = r"(?P<group>.*)"
@@ -266,10 +265,10 @@ def _patterns_by_prefix() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 _PATTERNS_BY_PREFIX = _patterns_by_prefix()
 
-#: The member that a reason to rebalance names.
+#: Finds the member in a reason to rebalance.
 _REASON_PATTERNS = tuple(
-    re.compile(shape, re.DOTALL)
-    for shape in (
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
         r"Adding new member (?P<member>.*) with group instance id .*",
         r"[rR]emoving member (?P<member>.*) on (?:heartbeat expiration|LeaveGroup)\.?",
         r"Updating metadata for member (?P<member>.*) during \w+",
@@ -283,40 +282,16 @@ _REASON_PATTERNS = tuple(
     )
 )
 
-#: How sentences begin that name no group.
-_GROUPLESS_PREFIXES = (
-    "Static member which joins during Stable stage",
-    "Group leader [memberId: ",
-    "Request memberId=",
-    "Elected as the group coordinator for partition ",
-    "Resigned as the group coordinator for partition ",
-    "Scheduling loading of ",
-    "Scheduling unloading of ",
-    "Finished loading ",
-    "Finished unloading ",
-    "Started unloading ",
-    "Starting up",
-    "Startup complete",
-    "Shutting down",
-    "Shutdown complete",
-    "Generated ",
-    "Removed ",
-    "Already loading ",
-    "Execution of ",
-    "onUnloaded group with an unknown group type ",
-    "The write event ",
-    "The coordinator ",
-    "The state machine of the coordinator ",
-    "Ignored load completion ",
-    "Ignored unloading ",
-    "Failed to load metadata ",
-    "Failed to unload coordinator ",
-    "Failed to write ",
-    "Replaying record ",
-    "Cannot load coordinator ",
-    "Operation ",
-    "Loading of ",
-    "Unloading of ",
+#: Beginnings of messages that name no group.
+_GROUPLESS_MESSAGE = re.compile(
+    r"Static member which joins during Stable stage|Group leader \[memberId: |Request memberId="
+    r"|(?:Elected|Resigned) as the group coordinator for partition |Scheduling (?:un)?loading of "
+    r"|Finished (?:un)?loading |Started unloading |Already loading |Ignored unloading "
+    r"|Ignored load completion |(?:Loading|Unloading|Execution) of |Starting up|Startup complete"
+    r"|Shutting down|Shutdown complete|Generated |Removed |Operation |Replaying record "
+    r"|onUnloaded group with an unknown group type |The (?:state machine of the )?coordinator "
+    r"|The write event |Failed to (?:load metadata|unload coordinator|write) "
+    r"|Cannot load coordinator "
 )
 
 
@@ -329,11 +304,6 @@ def parse_message(at: int, message: str) -> LogLine | None:
             if int(fields.get("generation") or 0) in _GENERATION_RANGE:
                 return _make_log_line(at, what, fields, message)
     return None
-
-
-def is_groupless_message(message: str) -> bool:
-    """Returns whether a known message is about no certain group."""
-    return message.startswith(_GROUPLESS_PREFIXES)
 
 
 def _make_log_line(at: int, what: str, fields: dict[str, str | None], text: str) -> LogLine:
@@ -354,18 +324,15 @@ def _make_log_line(at: int, what: str, fields: dict[str, str | None], text: str)
 
 
 def _find_member_in_reason(reason: str) -> str | None:
-    for shape in _REASON_PATTERNS:
-        found = shape.fullmatch(reason)
-        if found is not None:
-            return found["member"]
-    return None
+    matches = (pattern.fullmatch(reason) for pattern in _REASON_PATTERNS)
+    return next((found["member"] for found in matches if found is not None), None)
 
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
-#: The end of the year 9999: what is later is no time.
+#: The end of the year 9999; a larger number is not a time.
 MAX_LOG_TIME = 253_402_300_799_999
-#: A longer line is not looked into: it is nothing that a coordinator says.
+#: Longer lines are skipped: they are not from a coordinator.
 MAX_LINE_LENGTH = 1 << 15
 _FRACTION_DIGITS = 3
 
@@ -393,10 +360,7 @@ _TIME_KEYS = ("t", "timeMillis", "@timestamp", "timestamp", "time", "ts")
 
 
 def parse_line(line: str, zone: int = 0) -> LogLine | SkippedLine:
-    """What a line of a log says about a group.
-
-    ``zone`` is how many minutes the log's clock is ahead of UTC.
-    """
+    """Parses a line of a log; ``zone`` is the offset of its clock from UTC in minutes."""
     if len(line) > MAX_LINE_LENGTH or "roup" not in line:
         return SkippedLine.OTHER
     if line.lstrip().startswith("{"):
@@ -409,11 +373,11 @@ def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
     found = parse_message(at, message)
     if found is not None:
         return found
-    return SkippedLine.OTHER if is_groupless_message(message) else SkippedLine.STRANGE
+    return SkippedLine.OTHER if _GROUPLESS_MESSAGE.match(message) else SkippedLine.STRANGE
 
 
 def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedLine:
-    """Parses a line of text; ``at`` is the time outside of the line, if there is one."""
+    """Parses a line of text; ``at`` is a time from outside of the line."""
     line = line.rstrip("\r\n")
     coordinator = _COORDINATOR_PREFIX.search(line)
     logger = _LOGGER_SUFFIX.search(line)
@@ -429,11 +393,10 @@ def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedL
     if stamp is not None and stamp.end() <= start:
         at = _parse_timestamp(stamp, zone)
     message = line[start : logger.start() if logger is not None else None].strip()
-    found = parse_message(at or 0, message)
-    if found is None:
-        strange = is_coordinator and not is_groupless_message(message)
-        return SkippedLine.STRANGE if strange else SkippedLine.OTHER
-    return found if at is not None else SkippedLine.STRANGE
+    found = parse_coordinator_message(at or 0, message)
+    if found is SkippedLine.STRANGE and not is_coordinator:
+        return SkippedLine.OTHER
+    return SkippedLine.STRANGE if isinstance(found, LogLine) and at is None else found
 
 
 def _parse_json_line(line: str, zone: int) -> LogLine | SkippedLine:
@@ -445,7 +408,7 @@ def _parse_json_line(line: str, zone: int) -> LogLine | SkippedLine:
         return SkippedLine.OTHER
     message = next((fields[key] for key in _MESSAGE_KEYS if isinstance(fields.get(key), str)), None)
     if message is None or any("\ud800" <= letter <= "\udfff" for letter in message):
-        return SkippedLine.OTHER  # half a character cannot be written down again
+        return SkippedLine.OTHER  # a lone surrogate cannot be encoded
     at = _find_json_time(fields, zone)
     if "m" in fields and at is not None:
         return parse_coordinator_message(at, message)
@@ -489,7 +452,7 @@ def _parse_zone(text: str) -> int:
 
 def _days_since_1970(year: int, month: int, day: int) -> int:
     """Returns the days from 1970 to a Gregorian date; the engine has no calendar."""
-    # Counted in years that begin in March, so that the day that leap years add is the last one.
+    # Years begin in March here, so that a leap day is the last day of a year.
     year -= month <= 2
     months = (month + 9) % 12
     return (

@@ -1,33 +1,30 @@
-"""Burrow's verdicts on a group, as of any time.
+"""Burrow's verdicts on a group at any time.
 
-Burrow watches a live cluster and keeps the last ``intervals`` commits of each partition. Its rules
-apply, in its order:
+Burrow watches a live cluster and keeps the last ``intervals`` commits of each partition. Its rules,
+in its order:
 
-1. Nothing to read: OK.
-2. Silent for longer than the window is long, and not at the end within ``recent``: STOP.
-3. An offset fell, and none since reached the offset it fell from: REWIND.
-4. Nothing to read at some commit of the window: OK.
-5. Every commit the same: STALL.
+1. No lag: OK.
+2. No commit for longer than the window, and not at the end within ``recent``: STOP.
+3. An offset fell, and no later one reached the old offset: REWIND.
+4. No lag at some commit of the window: OK.
+5. All commits are the same: STALL.
 6. The lag never fell: WARN.
 
-A replay differs from Burrow in this:
+A replay differs from Burrow:
 
-- Commits within the same ``distance`` of the clock count as one, the last of them. Burrow thins
-  commits too (``min-distance``), but from the first that it saw; a grid gives the same verdict
-  wherever the evidence begins. Without it a client that commits after every record would count as
-  stopped after some milliseconds.
-- Burrow forgives a silence if one of the end offsets it stored is not past the last commit: as many
-  as commits, taken every ten seconds. Here that is the end offset ``recent`` ago, however often it
-  was sampled.
-- Burrow looks only at the first fall in the window; here every fall must be made good.
-- Partitions of topics that the group no longer subscribes to are left out (Burrow continues to
-  report them), and so are deleted offsets. A group without members counts as subscribed to the
-  topics of its last members: its lag is real.
-- A partition without a known end offset gets no verdict, and a group without any such partition
-  gets none. STALL and WARN are about lag that stayed: they need two commits at which the lag is
-  known. (Burrow says STALL of a group that has committed once.)
+- Of the commits within one ``distance`` of the clock only the last counts. Burrow also drops
+  commits (``min-distance``), but from its first commit on; a fixed grid gives the same verdict from
+  any start. Without it a client that commits each record would count as stopped after milliseconds.
+- Burrow allows a silence if one of its stored end offsets (as many as commits, one each ten
+  seconds) is not past the last commit. Here it is the end offset ``recent`` ago.
+- Burrow checks only the first fall in the window; here all falls are checked.
+- Partitions of topics without subscription (which Burrow continues to report) and deleted offsets
+  are left out. A group without members counts as subscribed to its last members' topics, because
+  its lag is real.
+- A partition without a known end offset gets no verdict; a group of only such partitions gets none.
+  STALL and WARN need two commits with known lag. (Burrow reports STALL after one commit.)
 
-A group is OK, WARN if that is the worst of its partitions, else ERR.
+A group is OK, WARN if that is the worst of its partitions, otherwise ERR.
 """
 
 from __future__ import annotations
@@ -99,11 +96,11 @@ class GroupCommits(NamedTuple):
 class CommitWindow(NamedTuple):
     """The last commits of partitions before a time: one row each, oldest first."""
 
-    #: There is a commit; False in the first columns of a short window.
+    #: False in the first columns of a short window, which have no commit.
     held: BoolArray
     at: Int64Array
     offset: Int64Array
-    #: NaN where it is not known.
+    #: NaN if unknown.
     lag: Float64Array
 
 
@@ -114,10 +111,10 @@ def judge_windows(
     recent_end: Int64Array,
     rule: BurrowSettings,
 ) -> npt.NDArray[np.int64]:
-    """The verdicts on windows, as positions in the enumeration's order.
+    """Returns the verdicts on windows, as positions in ``_VERDICTS``.
 
-    :param lag: what is to be read now
-    :param recent_end: the partition's end some time ago
+    :param lag: the current lag
+    :param recent_end: the partition's end ``recent`` ago
     """
     held, last = window.held, window.offset[:, -1]
     first = held.argmax(axis=1)
@@ -165,7 +162,7 @@ class _CommitHistory:
         self._cut()
 
     def _cut(self) -> None:
-        """Numbers the lives (a deletion ends one) and their time spans that count as one."""
+        """Numbers lives (a deletion ends one) and time spans of which one commit counts."""
         other = self.partition[1:] != self.partition[:-1]
         born = np.zeros(len(self.at), dtype=bool)
         born[1:] = other | (self.offset[:-1] == DELETED_OFFSET)
@@ -208,7 +205,7 @@ class SubscriptionHistory:
                 case GenerationMark.CREATED | GenerationMark.FORGOTTEN:
                     now = None
                 case GenerationMark.EMPTIED:
-                    pass  # what its last members read is still to be read
+                    pass  # the topics of its last members still count
                 case _:
                     assert_never(generation.mark)
             self._since.append(generation.at)
@@ -216,7 +213,7 @@ class SubscriptionHistory:
         self._since = list(accumulate(self._since, max))
 
     def at(self, time: int) -> Collection[str] | None:
-        """Returns the topics at a time; None if not known."""
+        """Returns the topics at a time; None if unknown."""
         place = bisect_right(self._since, time)
         return self._topics[place - 1] if place else None
 
@@ -225,7 +222,7 @@ def _generation_topics(generation: Generation) -> Collection[str] | None:
     if not generation.members or any(member.problem for member in generation.members):
         return None
     members = generation.members
-    # Assigned ones too: a regular expression that the broker resolves names no topic.
+    # Assigned topics too: a regular expression that the broker resolves lists no topic.
     return frozenset(t for m in members for t in (*m.topics, *m.assigned)) or None
 
 
@@ -238,12 +235,12 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     as_of: Iterable[int],
     rule: BurrowSettings | None = None,
 ) -> list[LagStatus]:
-    """The verdicts on a group as of some times: for each time its partitions, then the group.
+    """Returns the verdicts at some times: for each time those on its partitions, then the group's.
 
-    The time to ask for is the end of the evidence, of all groups and of the samples: a group's
-    silence shows only beside what went on.
+    Use the end of the evidence of all groups and samples as the time: otherwise a group without
+    commits does not look stopped.
 
-    :param partitions: what the numbers of ``commits`` and ``ends`` stand for
+    :param partitions: topic and partition by number in ``commits`` and ``ends``
     """
     rule = rule or BurrowSettings()
     asked = [
