@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
 from rota.engine.history.client_settings import (
     CLIENT_LIBRARIES,
@@ -291,13 +292,17 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
     for row in whatifs:
         found = sums.setdefault(row.policy, [0] * 7)
         if row.happens:
-            found[0] += 1
-            found[1] += row.moved
-            found[2] += row.moved_min
-            found[3] += row.stopped
-            found[4] += max(row.moved - row.moved_min, 0)
-            found[5] += row.idle_members
-            found[6] += row.spread
+            needless = max(row.moved - row.moved_min, 0)
+            costs = (
+                1,
+                row.moved,
+                row.moved_min,
+                row.stopped,
+                needless,
+                row.idle_members,
+                row.spread,
+            )
+            found[:] = map(add, found, costs)
     return {name: PolicyTotal(name, *found) for name, found in sums.items()}
 
 
@@ -345,9 +350,8 @@ def advise_group(
 def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebalance]) -> Advice:
     group, number = generations[0].group, len(steps)
     strategy = generations[-1].strategy or "none"
-    kinds = {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}
     why = "the data of some members could not be decoded"
-    if kinds:
+    if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
         why = f"its members are not consumers ({', '.join(sorted(kinds))})"
     return Advice(
         group=group,
@@ -510,7 +514,11 @@ class _AdviceCase:
             )
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
-                steps.append(_unknown_library_step(self.libraries))
+                mixed = len(self.libraries) > 1
+                some, theirs = (" of some members", " for them") if mixed else ("", "")
+                steps.append(
+                    f"The client library{some} is unknown: settings are named as in Java{theirs}."
+                )
             steps += list_migration_steps(self._policy, self._alternatives[best.policy], self._able)
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(
@@ -518,11 +526,6 @@ class _AdviceCase:
                     "the saving is an estimate."
                 )
         return tuple(steps)
-
-
-def _unknown_library_step(libraries: Sequence[str]) -> str:
-    some, theirs = (" of some members", " for them") if len(libraries) > 1 else ("", "")
-    return f"The client library{some} is unknown: settings are named as in Java{theirs}."
 
 
 def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:

@@ -36,8 +36,6 @@ from rota.engine.formats import consumer_protocol
 from rota.engine.formats.consumer_protocol import read_partitions
 from rota.engine.formats.primitive import PrimitiveReader
 from rota.engine.history.facts import COOPERATIVE_STICKY, MINUTE, SERVER_STRATEGIES
-from rota.engine.model.journal_entry import GroupMetadataMember
-from rota.engine.model.member import Subscription
 from rota.errors import FormatError
 
 JAVA = "java"
@@ -86,23 +84,6 @@ class LibrarySigns(NamedTuple):
     #: Version of the subscription; None in a consumer group or if it could not be decoded.
     version: int | None = None
     user_data: bytes | None = None
-
-    @classmethod
-    def from_saved_member(
-        cls,
-        group: str,
-        strategy: str,
-        saved: GroupMetadataMember,
-        subscription: Subscription | None,
-    ) -> LibrarySigns:
-        return cls(
-            group=group,
-            client_id=saved.client_id,
-            group_instance_id=saved.group_instance_id,
-            strategy=strategy,
-            version=None if subscription is None else int.from_bytes(saved.subscription[:2], "big"),
-            user_data=None if subscription is None else subscription.user_data,
-        )
 
 
 def detect_library(signs: LibrarySigns) -> str | None:
@@ -168,7 +149,6 @@ KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
 #: Default of ``session_timeout_ms`` in aiokafka, and so of its ``rebalance_timeout_ms``.
 AIOKAFKA_SESSION_TIMEOUT = 10_000
 _REMOTE_ASSIGNORS = {name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES}
-_BROKER_SETTINGS = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
 _SLOW_POLL_HINT = "raise {} above the longest time between two polls"
 _SLOW_POLL_HINTS = _SLOW_POLL_HINT + ", or take fewer records at a time ({})"
 _JAVA_SLOW_POLL_HINT = _SLOW_POLL_HINTS.format("max.poll.interval.ms", "max.poll.records")
@@ -247,7 +227,10 @@ class ConsumerProtocolSettings:
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: Whether even the default, ``uniform``, must be set.
     asks_always: bool = False
-    without: str = f", and without {_BROKER_SETTINGS}, which are then the broker's"
+    without: str = (
+        ", and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms,"
+        " which are then the broker's"
+    )
 
     def settings_for(self, strategy: str) -> str:
         asked = f" and {self.assignor[strategy]}"
@@ -344,42 +327,6 @@ _KAFKA_PYTHON = ClientLibrary(
     cooperative="kafka-python 3.0 or newer",
 )
 
-_SARAMA = ClientLibrary(
-    name="sarama",
-    strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
-    names=_class_names("sarama.NewBalanceStrategy*()"),
-    strategy="config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{...}",
-    separator=", ",
-    static="config.Consumer.Group.InstanceId = ID",
-    static_needs=" (it asks for a config.Version of sarama.V2_3_0_0 or newer)",
-    session="config.Consumer.Group.Session.Timeout = ...",
-    duration=_go_duration,
-    mixes=True,
-)
-
-_FRANZ_GO = ClientLibrary(
-    name="franz-go",
-    strategies=CLASSIC_STRATEGIES,
-    names=_class_names("kgo.*Balancer()"),
-    strategy="kgo.Balancers(...)",
-    separator=", ",
-    static="kgo.InstanceID(ID)",
-    session="kgo.SessionTimeout(...)",
-    duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
-    consumer_protocol=ConsumerProtocolSettings(
-        client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
-        join_setting="kgo.ServerSideBalancer()",
-        leave_setting="..., and without kgo.ServerSideBalancer()",
-        assignor={
-            "uniform": "kgo.Balancers(kgo.StickyBalancer())",
-            "range": "kgo.Balancers(kgo.RangeBalancer())",
-        },
-        asks_always=True,
-        without="",
-    ),
-    mixes=True,
-)
-
 CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
     {
         UNKNOWN_LIBRARY: replace(_JAVA, name="unknown (as Java)"),
@@ -408,8 +355,40 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             names=_python_class_names("aiokafka.coordinator.assignors"),
             cooperative=None,
         ),
-        SARAMA: _SARAMA,
-        FRANZ_GO: _FRANZ_GO,
+        SARAMA: ClientLibrary(
+            name="sarama",
+            strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
+            names=_class_names("sarama.NewBalanceStrategy*()"),
+            strategy="config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{...}",
+            separator=", ",
+            static="config.Consumer.Group.InstanceId = ID",
+            static_needs=" (it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+            session="config.Consumer.Group.Session.Timeout = ...",
+            duration=_go_duration,
+            mixes=True,
+        ),
+        FRANZ_GO: ClientLibrary(
+            name="franz-go",
+            strategies=CLASSIC_STRATEGIES,
+            names=_class_names("kgo.*Balancer()"),
+            strategy="kgo.Balancers(...)",
+            separator=", ",
+            static="kgo.InstanceID(ID)",
+            session="kgo.SessionTimeout(...)",
+            duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
+            consumer_protocol=ConsumerProtocolSettings(
+                client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
+                join_setting="kgo.ServerSideBalancer()",
+                leave_setting="..., and without kgo.ServerSideBalancer()",
+                assignor={
+                    "uniform": "kgo.Balancers(kgo.StickyBalancer())",
+                    "range": "kgo.Balancers(kgo.RangeBalancer())",
+                },
+                asks_always=True,
+                without="",
+            ),
+            mixes=True,
+        ),
         KAFKA_GO: ClientLibrary(
             name="kafka-go",
             strategies=frozenset({"range", "roundrobin"}),

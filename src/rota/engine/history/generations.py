@@ -308,7 +308,6 @@ class ClassicGroupReader:
     def _unchanged_member(
         self, strategy: str, saved: GroupMetadataMember
     ) -> GenerationMember | None:
-        """Returns the member of the last generation if nothing changed."""
         known = self._known.get(saved.member_id) if strategy == self._strategy else None
         return known[1] if known is not None and known[0] == saved else None
 
@@ -325,6 +324,14 @@ class ClassicGroupReader:
         if owned is not None and owned.note is not None:
             wrong.append(owned.note)
         known = None if isinstance(decoded, FormatError) else decoded
+        signs = LibrarySigns(
+            group=group,
+            client_id=saved.client_id,
+            group_instance_id=saved.group_instance_id,
+            strategy=strategy,
+            version=None if known is None else int.from_bytes(saved.subscription[:2], "big"),
+            user_data=None if known is None else known.user_data,
+        )
         generation = None if owned is None or owned.generation < 0 else owned.generation
         return _make_member(
             saved,
@@ -333,7 +340,7 @@ class ClassicGroupReader:
             owned=NO_OWNED_PARTITIONS if owned is None else group_by_topic(owned.partitions),
             owned_generation=generation,
             assigned=NO_OWNED_PARTITIONS if isinstance(assigned, FormatError) else assigned,
-            library=self._library(LibrarySigns.from_saved_member(group, strategy, saved, known)),
+            library=self._library(signs),
             problem="; ".join(wrong) or None,
         )
 

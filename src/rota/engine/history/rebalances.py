@@ -361,9 +361,11 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
     placed = SnapshotPlacement.from_positions(
         snapshot, snapshot.position[_index_owners(index, after)[snapshot.partition_numbers]]
     )
-    previous = snapshot.previous_positions(before)
+    previous = movable = snapshot.previous_positions(before)
+    if not _may_be_cooperative(after):  # a partition without an owner was deleted
+        movable = np.where(placed.positions == UNASSIGNED, np.int32(UNASSIGNED), previous)
     return RebalanceCost(
-        moved=count_moves(_movable_owners(after, previous, placed.positions), placed.positions),
+        moved=count_moves(movable, placed.positions),
         moved_min=snapshot.fewest_moves(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - snapshot.count_present(before),
         stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
@@ -371,15 +373,6 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
         most=placed.most,
         least=placed.least,
     )
-
-
-def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> IntArray:
-    """Returns the previous owners of partitions that still exist. A partition without an owner may
-    be between two cooperative rounds; under the other protocols it was deleted.
-    """
-    if _may_be_cooperative(after):
-        return previous
-    return np.where(now == UNASSIGNED, np.int32(UNASSIGNED), previous)
 
 
 def _index_partitions(

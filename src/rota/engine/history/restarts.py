@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from rota.engine.history.facts import (
@@ -308,27 +309,21 @@ class _RolloutRun:
             self.size = len(step.before.members)
         self.last = number
         for member in went:
-            self._go(number, member)
+            if member.member_id in self.came:  # it stayed only for a short time
+                self.extra = [one for one in self.extra if one[1].member_id != member.member_id]
+            elif self.extra:
+                since, new = _pop_most_similar(self.extra, member)
+                self.found.append(_Replacement(member, new, (since, number)))
+            else:
+                self.gone.append((number, member))
         for member in came:
-            self._come(number, member)
+            self.came.add(member.member_id)
+            if self.gone:
+                since, old = _pop_most_similar(self.gone, member)
+                self.found.append(_Replacement(old, member, (since, number)))
+            else:
+                self.extra.append((number, member))
         return True
-
-    def _go(self, number: int, member: GenerationMember) -> None:
-        if member.member_id in self.came:  # it stayed only for a short time
-            self.extra = [one for one in self.extra if one[1].member_id != member.member_id]
-        elif self.extra:
-            since, new = self.extra.pop(_closest_match(self.extra, member))
-            self.found.append(_Replacement(member, new, (since, number)))
-        else:
-            self.gone.append((number, member))
-
-    def _come(self, number: int, member: GenerationMember) -> None:
-        self.came.add(member.member_id)
-        if self.gone:
-            since, old = self.gone.pop(_closest_match(self.gone, member))
-            self.found.append(_Replacement(old, member, (since, number)))
-        else:
-            self.extra.append((number, member))
 
     def name(self, steps: Sequence[Rebalance], names: list[str | None]) -> None:
         """Names the rebalances of this run if it is a rollout."""
@@ -349,12 +344,12 @@ class _RolloutRun:
         return is_whole and all(one.is_visible for one in self.found)
 
 
-def _closest_match(
-    waiting: Sequence[tuple[int, GenerationMember]], member: GenerationMember
-) -> int:
-    """Returns the position of the most similar member; the first of equals."""
+def _pop_most_similar(
+    waiting: list[tuple[int, GenerationMember]], member: GenerationMember
+) -> tuple[int, GenerationMember]:
+    """Removes and returns the most similar member; the first of equals."""
     likeness = [_name_similarity(one, member) for _, one in waiting]
-    return likeness.index(max(likeness))
+    return waiting.pop(likeness.index(max(likeness)))
 
 
 def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
@@ -363,9 +358,5 @@ def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
         return 2 << 20
     if one.client_id == other.client_id:
         return 1 << 20
-    common = 0
-    for mine, theirs in zip(one.client_id, other.client_id, strict=False):
-        if mine != theirs:
-            break
-        common += 1
-    return common
+    pairs = zip(one.client_id, other.client_id, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -246,7 +246,9 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     asked = [
         (time, number)
         for time in sorted(set(as_of))
-        for number in _subscribed_partitions(partitions, subscriptions.at(time))
+        for topics in (subscriptions.at(time),)
+        for number, (topic, _) in enumerate(partitions)
+        if topics is None or topic in topics
     ]
     if not asked or not len(commits.at):
         return []
@@ -269,12 +271,6 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
         ]
         found += [*of_time, _group_status(of_time)]
     return found
-
-
-def _subscribed_partitions(
-    partitions: Sequence[tuple[str, int]], topics: Collection[str] | None
-) -> Iterable[int]:
-    return (n for n, (topic, _) in enumerate(partitions) if topics is None or topic in topics)
 
 
 def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[Any], ...]:

@@ -442,9 +442,8 @@ class HistoryReplay:
         """``session`` is the session timeout of static members; None means dynamic members."""
         if session is None:
             return whatif_membership.list_dynamic_rebalances(self._history, index)
-        return whatif_membership.list_static_rebalances(
-            self._history, index, self._restarts, session, self._causes
-        )
+        static = whatif_membership.StaticMembership(index, self._restarts, session, self._causes)
+        return static.replay(self._history)
 
 
 def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -> Iterator[WhatIf]:

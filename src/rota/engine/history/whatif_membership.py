@@ -192,17 +192,6 @@ class _PendingRebalance:
     rows: int = 0
 
 
-def list_static_rebalances(
-    history: Sequence[CountedEvent],
-    index: HistoryIndex,
-    known: Sequence[MemberRestart],
-    session: int,
-    causes: CausesByGeneration,
-) -> list[WhatIfRebalance]:
-    """Lists the rebalances if every member has a static id and this session timeout."""
-    return _StaticMembership(index, known, session, causes).replay(history)
-
-
 @dataclass(slots=True)
 class _AbsentApplication:
     application: str
@@ -210,7 +199,9 @@ class _AbsentApplication:
 
 
 @dataclass
-class _StaticMembership:
+class StaticMembership:
+    """Replays a history in which every member has a static id and this session timeout."""
+
     index: HistoryIndex
     known: Sequence[MemberRestart]
     session: int
