@@ -585,8 +585,8 @@ REPLAY = (
     Mutant(
         "what an eager rebalance gives nobody has moved",
         "engine/history/rebalances.py",
-        "if _may_be_cooperative(after):",
-        "if after.kind is GroupType.CLASSIC:",
+        "if not _may_be_cooperative(after):",
+        "if after.kind is not GroupType.CLASSIC:",
         COST,
     ),
     Mutant(

@@ -571,15 +571,12 @@ def _journal_cause(case: _JournalCase) -> _Cause:
     elif diff.gone or diff.returned_static:
         reason = "members joined and left in one rebalance"
     else:
-        cause, reason = _join_cause(case)
+        reason = _describe_members(diff.joined, "joined")
+        if diff.same_work:
+            cause = RebalanceCause.JOINED
+        else:
+            reason += ", and more changed"
     return (cause, None, reason) if cause else (RebalanceCause.UNKNOWN, _guess_cause(case), reason)
-
-
-def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    diff, who = case.diff, _describe_members(case.diff.joined, "joined")
-    if not diff.same_work:
-        return None, f"{who}, and more changed"
-    return RebalanceCause.JOINED, who
 
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:

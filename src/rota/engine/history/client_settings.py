@@ -359,7 +359,8 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             name="sarama",
             strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
             names=_class_names("sarama.NewBalanceStrategy*()"),
-            strategy="config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{...}",
+            strategy="config.Consumer.Group.Rebalance.GroupStrategies = "
+            "[]sarama.BalanceStrategy{...}",
             separator=", ",
             static="config.Consumer.Group.InstanceId = ID",
             static_needs=" (it asks for a config.Version of sarama.V2_3_0_0 or newer)",

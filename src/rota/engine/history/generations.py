@@ -287,8 +287,12 @@ class ClassicGroupReader:
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return tuple(_make_member(one) for one in saved)
         strategy = entry.protocol or ""
-        found = [self._unchanged_member(strategy, one) for one in saved]
-        new = [one for one, known in zip(saved, found, strict=True) if known is None]
+        known = self._known if strategy == self._strategy else {}
+        found = [
+            pair[1] if (pair := known.get(one.member_id)) and pair[0] == one else None
+            for one in saved
+        ]
+        new = [one for one, old in zip(saved, found, strict=True) if old is None]
         decoded = consumer_protocol.decode_subscriptions(
             [(one.subscription, one.group_instance_id) for one in new]
         )
@@ -296,7 +300,7 @@ class ClassicGroupReader:
             self._consumer(entry.group, strategy, *piece)
             for piece in zip(new, decoded, _decode_owned(strategy, decoded), strict=True)
         )
-        members = tuple([next(made) if known is None else known for known in found])
+        members = tuple([next(made) if old is None else old for old in found])
         # data of members that left is dropped: a group may live long
         self._strategy = strategy
         self._known = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
@@ -304,12 +308,6 @@ class ClassicGroupReader:
         if len(self._libraries) > LIBRARY_CACHE_SIZE:
             self._libraries.clear()
         return members
-
-    def _unchanged_member(
-        self, strategy: str, saved: GroupMetadataMember
-    ) -> GenerationMember | None:
-        known = self._known.get(saved.member_id) if strategy == self._strategy else None
-        return known[1] if known is not None and known[0] == saved else None
 
     def _consumer(
         self,

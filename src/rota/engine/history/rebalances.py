@@ -262,7 +262,7 @@ def diff_generations(
         ),
         is_round_due=is_round_due(before),
         strategy=before.strategy != joined.strategy and before.kind is joined.kind,
-        readable=all(_is_readable_generation(one) for one in (before, joined, settled)),
+        readable=all(map(_is_readable_generation, (before, joined, settled))),
     )
 
 
@@ -334,10 +334,9 @@ def _known_topics(generation: Generation) -> set[str]:
 
 
 def _is_readable_generation(generation: Generation) -> bool:
-    known = (
-        generation.kind is GroupType.CONSUMER or generation.protocol_type == CONSUMER_PROTOCOL_TYPE
-    )
-    return known and all(member.problem is None for member in generation.members)
+    if generation.kind is GroupType.CLASSIC and generation.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return False
+    return all(member.problem is None for member in generation.members)
 
 
 EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative", "consumer"
@@ -452,18 +451,14 @@ def observed_protocol(step: Rebalance) -> str | None:
         return CONSUMER_PROTOCOL
     if after.strategy in EAGER_STRATEGIES:
         return EAGER_PROTOCOL
-    behaved = {
-        gave_up_everything(before, now, member)
-        for before, now in _pair_rounds(step)
-        for member in _members_with_partitions(before, now)
-    }
+    behaved = set()
+    for before, now in _pair_rounds(step):
+        assigned = {member_identity(member): member.assigned for member in before.members}
+        behaved |= {
+            gave_up_everything(before, now, member)
+            for member in now.members
+            if any(topic in member.topics for topic in assigned.get(member_identity(member), ()))
+        }
     if not behaved:
         return None if after.strategy == COOPERATIVE_STICKY else EAGER_PROTOCOL
     return EAGER_PROTOCOL if behaved == {True} else COOPERATIVE_PROTOCOL
-
-
-def _members_with_partitions(before: Generation, now: Generation) -> Iterator[GenerationMember]:
-    old_members = {member_identity(member): member.assigned for member in before.members}
-    for member in now.members:
-        if any(topic in member.topics for topic in old_members.get(member_identity(member), ())):
-            yield member

@@ -236,7 +236,9 @@ class SampleReader:
 
     def _read_sample(self, sample: GroupSample) -> None:
         if sample.state == DEAD_STATE:
-            self._end_life(sample)
+            if self._builder.last is not None:
+                self._add(GenerationMark.FORGOTTEN, sample, self._builder.last.generation)
+            self._start_new_life(sample.at)
             return
         if self._builder.last is not None and self._builder.last.kind is not sample.kind:
             # the two group types have separate numbers
@@ -258,12 +260,6 @@ class SampleReader:
         self._builder.start_new_life(at)
         self._rebalancing, self._old = None, old
         self._number = 0
-
-    def _end_life(self, sample: GroupSample) -> None:
-        last = self._builder.last
-        if last is not None:
-            self._add(GenerationMark.FORGOTTEN, sample, last.generation)
-        self._start_new_life(sample.at)
 
     def _find(self, sample: GroupSample) -> None:
         """Adds the first stable sample. The group is new if the poll before did not have it."""

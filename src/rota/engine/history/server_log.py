@@ -309,32 +309,26 @@ def parse_message(at: int, message: str) -> LogLine | None:
 def _make_log_line(at: int, what: str, fields: dict[str, str | None], text: str) -> LogLine:
     reason, member_id = fields.get("reason"), fields.get("member")
     generation = fields.get("generation")
+    if what == "preparing" and reason:
+        matches = (pattern.fullmatch(reason) for pattern in _REASON_PATTERNS)
+        member_id = next((found["member"] for found in matches if found is not None), None)
     return LogLine(
         at=at,
         group=fields["group"] or "",
         what=what,
         generation=None if generation is None else int(generation),
-        member_id=_find_member_in_reason(reason)
-        if what == "preparing" and reason
-        else member_id or None,
+        member_id=member_id or None,
         reason=reason,
         client_reason=fields.get("client_reason"),
         text=text,
     )
 
 
-def _find_member_in_reason(reason: str) -> str | None:
-    matches = (pattern.fullmatch(reason) for pattern in _REASON_PATTERNS)
-    return next((found["member"] for found in matches if found is not None), None)
-
-
-MINUTE = 60_000
-DAY = 24 * 60 * MINUTE
+DAY = 24 * 60 * 60_000
 #: The end of the year 9999; a larger number is not a time.
 MAX_LOG_TIME = 253_402_300_799_999
 #: Longer lines are skipped: they are not from a coordinator.
 MAX_LINE_LENGTH = 1 << 15
-_FRACTION_DIGITS = 3
 
 
 class SkippedLine(enum.StrEnum):
@@ -434,10 +428,10 @@ def _find_json_time(fields: dict[str, object], zone: int) -> int | None:
 def _parse_timestamp(stamp: re.Match[str], zone: int) -> int:
     """Returns milliseconds since 1970."""
     year, month, day, hour, minute, second = (int(stamp[part]) for part in range(1, 7))
-    fraction = int(((stamp[7] or "") + "000")[:_FRACTION_DIGITS])
+    milliseconds = int((stamp[7] or "")[:3].ljust(3, "0"))
     if stamp[8] is not None:
         zone = _parse_zone(stamp[8])
-    passed = ((hour * 60 + minute - zone) * 60 + second) * 1000 + fraction
+    passed = ((hour * 60 + minute - zone) * 60 + second) * 1000 + milliseconds
     return _days_since_1970(year, month, day) * DAY + passed
 
 

@@ -33,9 +33,7 @@ from rota.engine.history.advice import PolicyEvaluation
 from rota.engine.history.facts import (
     AdvisedOwnership,
     Generation,
-    GenerationMember,
     GroupType,
-    PartitionsByTopic,
     Rebalance,
     RebalanceCost,
     WhatIf,
@@ -301,31 +299,19 @@ def _make_subscriptions(
     generation: Generation, before: Generation | None
 ) -> dict[str, Subscription]:
     """Returns the members' data that the leader had; in a consumer group, that the broker had."""
-    if generation.kind is GroupType.CLASSIC:
-        return {
-            member.member_id: Subscription(
-                topics=member.topics,
-                owned=_to_partitions(member.owned),
-                generation=member.owned_generation,
-                group_instance_id=member.group_instance_id,
-                rack=member.rack,
-            )
-            for member in generation.members
-        }
+    classic = generation.kind is GroupType.CLASSIC
     old = {} if before is None else {member_identity(one): one.assigned for one in before.members}
-    return {
-        member.member_id: Subscription(
+    found = {}
+    for member in generation.members:
+        owned = member.owned if classic else old.get(member_identity(member))
+        found[member.member_id] = Subscription(
             topics=member.topics,
-            owned=_to_partitions(old.get(member_identity(member), {})),
-            generation=0,
+            owned=Partitions.of(owned) if owned else NO_PARTITIONS,
+            generation=member.owned_generation if classic else 0,
             group_instance_id=member.group_instance_id,
+            rack=member.rack if classic else None,
         )
-        for member in generation.members
-    }
-
-
-def _to_partitions(held: PartitionsByTopic) -> Partitions:
-    return Partitions.of(held) if held else NO_PARTITIONS
+    return found
 
 
 def evaluate_policies(
@@ -594,7 +580,8 @@ def list_advised_ownership(
         owners = new
     held = np.flatnonzero(owners != UNASSIGNED)
     spans += [(place, int(owners[place]), int(since[place]), None) for place in held.tolist()]
-    members = _first_seen_members(generations)
+    # the last entry of an id wins: its first generation
+    members = {one.member_id: one for made in reversed(generations) for one in made.members}
     rows = []
     for place, owner, start, until in sorted(spans, key=itemgetter(0, 2)):
         topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]
@@ -611,12 +598,3 @@ def list_advised_ownership(
             )
         )
     return rows
-
-
-def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
-    """Returns members by id, as they first joined."""
-    found: dict[str, GenerationMember] = {}
-    for generation in generations:
-        for member in generation.members:
-            found.setdefault(member.member_id, member)
-    return found

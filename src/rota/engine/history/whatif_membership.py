@@ -229,7 +229,9 @@ class StaticMembership:
             generation = counted.event.generation
             if generation.life != life:
                 self._expire(END_OF_TIME)
-                self._forget()
+                self._present, self._away, self._sessions = {}, {}, []
+                self._snapshot, self._counts = None, {}
+                self._starts_life = True
                 members = {}
             self._expire(generation.at)
             now = {member.member_id: member for member in generation.members}
@@ -237,11 +239,6 @@ class StaticMembership:
             members, life = now, generation.life
         self._expire(END_OF_TIME)
         return self.rebalances
-
-    def _forget(self) -> None:
-        self._present, self._away, self._sessions = {}, {}, []
-        self._snapshot, self._counts = None, {}
-        self._starts_life = True
 
     def _read_event(
         self,
