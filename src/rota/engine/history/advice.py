@@ -315,8 +315,6 @@ def advise_group(
 ) -> Advice:
     """Advises one group.
 
-    :param generations: all its generations
-    :param steps: its rebalances
     :param evaluation: the result of :func:`rota.engine.history.whatif.evaluate_policies`
     :param causes: causes by life and generation
     :param rollouts: the rolling deploy that a rebalance is part of, by life and generation

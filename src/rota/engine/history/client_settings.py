@@ -232,10 +232,6 @@ class ConsumerProtocolSettings:
         " which are then the broker's"
     )
 
-    def settings_for(self, strategy: str) -> str:
-        asked = f" and {self.assignor[strategy]}"
-        return self.join_setting + (asked if self.asks_always or strategy != "uniform" else "")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
@@ -284,9 +280,12 @@ class ClientLibrary:
         return setting + self.session_needs(milliseconds)
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
-        if self.consumer_protocol is None:
+        settings = self.consumer_protocol
+        if settings is None:
             return None
-        return self.consumer_protocol.settings_for(strategy) + self.consumer_protocol.without
+        needed = settings.asks_always or strategy != "uniform"
+        assignor = f" and {settings.assignor[strategy]}" if needed else ""
+        return settings.join_setting + assignor + settings.without
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """Returns the settings that take a member back to the classic protocol."""

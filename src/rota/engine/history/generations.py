@@ -499,8 +499,10 @@ class ConsumerGroupReader:
             case TargetAssignmentMemberEntry():
                 self._targets[entry.member_id] = self._held(entry.topics)
                 self._worked = True
-                if entry.member_id in self._replacing:
-                    self._replace_static_member(record, entry.member_id)
+                if entry.member_id in self._replacing:  # a static member returned
+                    self._replacing.discard(entry.member_id)
+                    if self._target is not None and not self.is_compacted:
+                        self._save(GenerationMark.REPLACED, record, self._target[1])
             case TargetAssignmentMemberTombstone():
                 self._targets.pop(entry.member_id, None)
             case TargetAssignmentMetadataEntry():
@@ -554,12 +556,6 @@ class ConsumerGroupReader:
         )
         if converted:  # members that left while the classic group was rebalancing are dropped
             self._builder.ownership.keep_only(self._members.keys(), record.at)
-
-    def _replace_static_member(self, record: JournalRecord, member_id: str) -> None:
-        """Records that a static member returned under a new id, with its old target."""
-        self._replacing.discard(member_id)
-        if self._target is not None and not self.is_compacted:
-            self._save(GenerationMark.REPLACED, record, self._target[1])
 
     def _set_owned(self, record: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
         epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]

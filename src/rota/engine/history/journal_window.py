@@ -174,19 +174,17 @@ def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> Jour
 
 def _find_batch_start(records: Sequence[JournalRecord], start: int, position: int) -> int:
     """Returns the position of the first record of the batch that ends in this epoch."""
-    while (
-        position > start
-        and records[position - 1].offset == records[position].offset - 1
-        and not isinstance(
-            records[position - 1].entry,
-            ConsumerGroupMetadataEntry
-            | TargetAssignmentMetadataEntry
-            | GroupMetadataEntry
-            | GroupMetadataTombstone,
-        )
-    ):
-        position -= 1
-    return position
+    ending = (
+        ConsumerGroupMetadataEntry
+        | TargetAssignmentMetadataEntry
+        | GroupMetadataEntry
+        | GroupMetadataTombstone
+    )
+    for place in range(position, start, -1):
+        earlier = records[place - 1]
+        if earlier.offset != records[place].offset - 1 or isinstance(earlier.entry, ending):
+            return place
+    return start
 
 
 def first_complete_offset(offsets: npt.NDArray[np.int64]) -> int:

@@ -39,6 +39,7 @@ from rota.engine.history.snapshot import (
     assigned_counts,
     drop_topics,
     largest_counts,
+    make_owner_array,
     member_identity,
     update_counts,
 )
@@ -388,9 +389,8 @@ def _index_partitions(
 
 def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArray:
     members = () if generation is None else generation.members
-    return index.owners(
-        (index.number(member_identity(member)), member.assigned) for member in members
-    )
+    held = ((index.number(member_identity(member)), member.assigned) for member in members)
+    return make_owner_array(index.layout, held)
 
 
 def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:

@@ -49,22 +49,15 @@ class MembershipEvent(NamedTuple):
     #: None: no rebalance; a static member returned, or this is the first sample.
     step: Rebalance | None
 
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.generation.life, self.generation.generation
-
 
 def list_membership_events(
     generations: Sequence[Generation], steps: Iterable[Rebalance]
 ) -> list[MembershipEvent]:
     """Returns every rebalance, every return of a static member, and the first sample."""
     ends = {(step.after.life, step.after.offset): step for step in steps}
-    found = []
-    for generation in generations:
-        step = ends.get((generation.life, generation.offset))
-        if step is not None or generation.mark in {GenerationMark.REPLACED, GenerationMark.FOUND}:
-            found.append(MembershipEvent(generation, step))
-    return found
+    events = (MembershipEvent(one, ends.get((one.life, one.offset))) for one in generations)
+    marks = {GenerationMark.REPLACED, GenerationMark.FOUND}
+    return [one for one in events if one.step is not None or one.generation.mark in marks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +146,7 @@ def find_leave_time(
     """
     if event.step is None:
         return event.generation.at
-    cause = causes.get(event.key)
+    cause = causes.get((event.generation.life, event.generation.generation))
     silent = cause is RebalanceCause.SILENT or (
         member.group_instance_id is not None and cause is not RebalanceCause.LEFT
     )

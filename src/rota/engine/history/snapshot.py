@@ -153,9 +153,6 @@ class HistoryIndex:
             self._member_ids |= {member.number: member.member_id for member in sorted_members}
         return found
 
-    def owners(self, held: Iterable[tuple[int, PartitionsByTopic]]) -> IntArray:
-        return make_owner_array(self.layout, held)
-
 
 def subscribed_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -> dict[str, int]:
     """Returns the counts of subscribed topics, sorted by name."""

@@ -38,14 +38,7 @@ from rota.engine.history.facts import (
     RebalanceCost,
     WhatIf,
 )
-from rota.engine.history.policies import (
-    EXACT_SOLVER,
-    KAFKA_SOLVER,
-    OTHER_SOLVER,
-    GroupPolicy,
-    PolicyProtocol,
-    find_used_policies,
-)
+from rota.engine.history.policies import GroupPolicy, PolicyProtocol
 from rota.engine.history.rebalances import compute_cost
 from rota.engine.history.restarts import CausesByGeneration, find_restarts, list_membership_events
 from rota.engine.history.snapshot import (
@@ -89,7 +82,7 @@ def make_placement_function(
             policy.strategy, lambda problem: server.solve(problem).owners, sticky=sticky
         )
     if policy.sticky:
-        exact = policy.solver == EXACT_SOLVER
+        exact = policy.solver == policies.EXACT_SOLVER
         solver = solve_exactly if exact else assignment_builders.solve_as_kafka
         return _place_cached(
             policy.solver, lambda problem: solver(problem, lambda: False).owners, sticky=True
@@ -159,8 +152,6 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
 # Replay of the used policy, with the owned partitions in the journal. It shows whether Rota's
 # strategy of that name computed the assignments.
 
-KNOWN_SOLVERS = (KAFKA_SOLVER, EXACT_SOLVER)
-
 
 @dataclass(frozen=True, slots=True)
 class UsedStrategies:
@@ -198,17 +189,16 @@ def reproduce_rebalances(
     problems = ProblemCache() if problems is None else problems
     happened = tuple(compute_cost(step, problems) for step in steps)
     found: PolicyReproduction | None = None
-    for solver in KNOWN_SOLVERS:
-        used = find_used_policies(steps, solver)
-        costs, same = replay_rebalances(
-            steps, happened, UsedStrategies(solver, topic_ids, problems)
-        )
+    for solver in (policies.KAFKA_SOLVER, policies.EXACT_SOLVER):
+        used = policies.find_used_policies(steps, solver)
+        strategies = UsedStrategies(solver, topic_ids, problems)
+        costs, same = replay_rebalances(steps, happened, strategies)
         if costs == happened and (same or found is None):
             found = PolicyReproduction(used, costs, exact=True)
         if same or not any(policy.sticky for policy in used):
             break
     return found or PolicyReproduction(
-        find_used_policies(steps, OTHER_SOLVER), happened, exact=False
+        policies.find_used_policies(steps, policies.OTHER_SOLVER), happened, exact=False
     )
 
 
@@ -326,7 +316,6 @@ def evaluate_policies(
     There are no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param steps: its rebalances
     :param causes: causes by life and generation, as far as known: a silent member was gone for its
         session timeout before the rebalance
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
@@ -557,8 +546,6 @@ def list_advised_ownership(
     Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
     changes its owner at once, as the times of the rounds are unknown.
 
-    :param generations: all generations of the group, in the order of the journal
-    :param steps: all its rebalances
     :param policy: the result of :meth:`PolicyEvaluation.advised_policy`
     """
     if policy is None:
