@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.engine.history.client_settings import format_duration
 from rota.engine.history.facts import GroupType
 from rota.engine.history.policies import (
     GroupPolicy,
     MembershipType,
     PolicyProtocol,
     find_used_policies,
-    format_timeout,
     label_used_policies,
     list_alternatives,
     suggest_session_timeouts,
@@ -89,7 +89,7 @@ def test_a_strategy_that_is_named_like_a_policy_is_quoted(name: str) -> None:
 
 
 def test_times_are_shown_as_people_say_them() -> None:
-    shown = [format_timeout(time) for time in (6_000, 60_000, 90_000, 120_000, 1_800_000)]
+    shown = [format_duration(time) for time in (6_000, 60_000, 90_000, 120_000, 1_800_000)]
     assert shown == ["6s", "60s", "90s", "2min", "30min"]
 
 

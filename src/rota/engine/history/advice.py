@@ -24,6 +24,7 @@ from rota.engine.history.client_settings import (
     UNKNOWN_LIBRARY,
     ClientLibrary,
     find_libraries,
+    format_duration,
     format_step,
     join_names,
 )
@@ -42,7 +43,6 @@ from rota.engine.history.policies import (
     MembershipType,
     PolicyProtocol,
     find_used_policies,
-    format_timeout,
     is_readable_consumer_group,
     label_used_policies,
 )
@@ -142,7 +142,7 @@ def _static_steps(
         )
     yield (
         "Note: a static member keeps its partitions while it restarts; nobody reads them until "
-        f"it is back, or for {format_timeout(session)} if it does not come back (rota simulate "
+        f"it is back, or for {format_duration(session)} if it does not come back (rota simulate "
         "shows how long partitions are stopped). To scale down, remove the member with the admin "
         "client instead of waiting."
     )
@@ -165,9 +165,11 @@ def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
 def _strategy_steps(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> Iterator[str]:
-    switch = (
-        ": the group becomes cooperative" if wanted.protocol is PolicyProtocol.COOPERATIVE else ""
-    )
+    def wanted_setting(library: ClientLibrary) -> str:
+        return library.strategy_setting(wanted.strategy)
+
+    cooperative = wanted.protocol is PolicyProtocol.COOPERATIVE
+    switch = ": the group becomes cooperative" if cooperative else ""
     if used.protocol is PolicyProtocol.CONSUMER:
         session = _session_to_set(used, wanted)
         limit = "" if session is None else f" {_SESSION_LIMIT_HINT}"
@@ -178,9 +180,7 @@ def _strategy_steps(
         )
         return
     if used.strategy == wanted.strategy:  # the list also has an eager strategy
-        yield format_step(
-            f"{_RESTART}{switch}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
-        )
+        yield format_step(f"{_RESTART}{switch}.", libraries, wanted_setting)
         return
     crosses = wanted.protocol is not used.protocol
     since = [one.cooperative for one in libraries if one.cooperative]
@@ -192,9 +192,7 @@ def _strategy_steps(
             f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
             "strategies in one list, so the group cannot change over while it runs."
         )
-        yield format_step(
-            "Start them with {}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
-        )
+        yield format_step("Start them with {}.", libraries, wanted_setting)
         return
     both = [one.both for one in libraries]
     if crosses and used.strategy == "range" and all(both):
@@ -207,11 +205,8 @@ def _strategy_steps(
         libraries,
         lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
-    yield format_step(
-        f"Restart them one after the other again with {{}}{switch}.",
-        libraries,
-        lambda one: one.strategy_setting(wanted.strategy),
-    )
+    again = f"Restart them one after the other again with {{}}{switch}."
+    yield format_step(again, libraries, wanted_setting)
 
 
 def _consumer_protocol_steps(
@@ -536,7 +531,7 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
         )
     if wanted.membership is MembershipType.STATIC:
         session = wanted.session_timeout
-        timeout = [] if session is None else [f"a session timeout of {format_timeout(session)}"]
+        timeout = [] if session is None else [f"a session timeout of {format_duration(session)}"]
         if used.membership is not MembershipType.STATIC:
             parts.append(" with ".join(("static membership", *timeout)))
         elif session != used.session_timeout:

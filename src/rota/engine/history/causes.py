@@ -130,9 +130,8 @@ def is_last_commit_early(
     if len(gaps) <= MIN_RHYTHM_GAPS:
         return False
     last, before = gaps[-1], gaps[-1 - MIN_RHYTHM_GAPS : -1]
-    return bool(
-        before.max() <= before.min() * MAX_RHYTHM_RATIO and last < before.min() * EARLY_COMMIT_SHARE
-    )
+    is_steady = before.max() <= before.min() * MAX_RHYTHM_RATIO
+    return bool(is_steady and last < before.min() * EARLY_COMMIT_SHARE)
 
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
@@ -204,8 +203,6 @@ _Cause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 @dataclass(frozen=True, slots=True)
 class _LogEvidence:
-    """A rebalance and the evidence that explains it."""
-
     step: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
@@ -276,9 +273,8 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME) - 1, -1, -1):
         line = lines[position]
         number = line.generation
-        if line.what == "deleted" or (
-            step.before is not None and line.at + LOG_TIME_SLACK < step.before.at
-        ):
+        is_old = step.before is not None and line.at + LOG_TIME_SLACK < step.before.at
+        if line.what == "deleted" or is_old:
             break
         if line.what == "loaded" and found:
             break  # a new coordinator does not continue a rebalance of the one before
@@ -305,7 +301,6 @@ def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
 
 
 def _classic_cause(evidence: _LogEvidence) -> _Cause:
-    """Finds the cause in the first call to join."""
     call = evidence.first
     text, reason = _log_text(call), call.reason or ""
     for shape, cause in _CLEAR_REASONS:
@@ -402,7 +397,6 @@ def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
 
 
 def _downgrade_cause(evidence: _LogEvidence, text: str) -> _Cause:
-    """Finds the cause if the last member that used the consumer protocol left."""
     for line in evidence.lines_before_call():
         if line.what in ("left", "fenced"):
             cause, likely, more = _removal_cause(evidence, line)
@@ -529,8 +523,6 @@ def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _JournalCase:
-    """Two consecutive generations and the evidence about the rebalance between them."""
-
     before: Generation
     first: Generation
     diff: GenerationDiff
@@ -629,7 +621,6 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
-    """Returns the likeliest cause if it is unknown."""
     diff = case.diff
     if diff.gone:
         return _guess_departure(case, diff.gone[0])

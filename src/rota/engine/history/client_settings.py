@@ -100,9 +100,8 @@ def _is_java_client_id(signs: LibrarySigns) -> bool:
     """Java's default is ``consumer-<group>-<number>``, or the static id instead of the number."""
     prefix = f"consumer-{signs.group}-"
     rest = signs.client_id.removeprefix(prefix)
-    return signs.client_id.startswith(prefix) and (
-        rest.isdecimal() or rest == signs.group_instance_id
-    )
+    is_default = rest.isdecimal() or rest == signs.group_instance_id
+    return is_default and signs.client_id.startswith(prefix)
 
 
 def _detect_by_bytes(signs: LibrarySigns) -> str | None:
@@ -174,13 +173,18 @@ def _python_class_names(package: str) -> Mapping[str, str]:
     }
 
 
-def _go_duration(milliseconds: int) -> str:
-    """Formats a ``time.Duration`` as Go code: ``45 * time.Second``."""
+def format_duration(milliseconds: int, units: tuple[str, str, str] = ("ms", "s", "min")) -> str:
+    """Formats milliseconds as ``500ms``, ``45s`` or ``2min``."""
     if milliseconds % 1_000:
-        return f"{milliseconds} * time.Millisecond"
+        return f"{milliseconds}{units[0]}"
     if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
-        return f"{milliseconds // 1_000} * time.Second"
-    return f"{milliseconds // MINUTE} * time.Minute"
+        return f"{milliseconds // 1_000}{units[1]}"
+    return f"{milliseconds // MINUTE}{units[2]}"
+
+
+def _go_duration(milliseconds: int) -> str:
+    units = (" * time.Millisecond", " * time.Second", " * time.Minute")
+    return format_duration(milliseconds, units)
 
 
 def _librdkafka_session_needs(session: int) -> str:

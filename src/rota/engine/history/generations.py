@@ -255,10 +255,8 @@ class ClassicGroupReader:
         self, record: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
     ) -> None:
         """``converted``: the entry replaces a consumer group."""
-        builder = self._builder
-        if builder.last is not None and not _continues_life(
-            builder.last, entry, converted=converted
-        ):
+        builder, last = self._builder, self._builder.last
+        if last is not None and not _continues_life(last, entry, converted=converted):
             # the tombstone is missing, but this entry cannot follow that generation
             builder.start_new_life(record.at)
         mark = _generation_mark(entry, builder.last, converted=converted)
@@ -430,9 +428,8 @@ def _owned_in_subscription(strategy: str, decoded: Subscription) -> OwnedPartiti
     generation = decoded.generation
     if generation is None and strategy == COOPERATIVE_STRATEGY and decoded.user_data:
         generation, _ = consumer_protocol.decode_cooperative_user_data(decoded.user_data)
-    return OwnedPartitions(
-        partitions=decoded.owned, generation=-1 if generation is None else generation
-    )
+    known = -1 if generation is None else generation
+    return OwnedPartitions(partitions=decoded.owned, generation=known)
 
 
 def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMember:
@@ -551,9 +548,8 @@ class ConsumerGroupReader:
         converted, self.converted = self.converted, False
         if self.is_compacted:
             return
-        self._save(
-            GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, record, entry.epoch
-        )
+        mark = GenerationMark.CONVERTED if converted else GenerationMark.SETTLED
+        self._save(mark, record, entry.epoch)
         if converted:  # members that left while the classic group was rebalancing are dropped
             self._builder.ownership.keep_only(self._members.keys(), record.at)
 

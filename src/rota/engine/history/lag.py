@@ -102,10 +102,8 @@ class EndOffsets:
         fresh[1:] = (partition[1:] != partition[:-1]) | (end[1:] < end[:-1])
         run = np.cumsum(fresh)
         levels = np.unique(end)
-        climb = _search_key(run, end, levels)
-        return cls(
-            partition, at, end, beginning, run, PartitionTimeIndex(partition, at), levels, climb
-        )
+        climb, track = _search_key(run, end, levels), PartitionTimeIndex(partition, at)
+        return cls(partition, at, end, beginning, run, track, levels, climb)
 
     def at_times(
         self, partition: Int64Array, at: Int64Array, reach: int = MAX_SAMPLE_AGE
@@ -155,10 +153,9 @@ class EndOffsets:
         row = np.searchsorted(self.climb, wanted, side="right")
         row = np.minimum(row, len(self.end) - 1)
         before = np.maximum(row - 1, 0)
-        inside = (self.stretch[row] == self.stretch[sample]) & (
-            self.stretch[before] == self.stretch[row]
-        )
-        inside &= (before < row) & (self.end[row] > offset)
+        inside = (before < row) & (self.end[row] > offset)
+        inside &= self.stretch[row] == self.stretch[sample]
+        inside &= self.stretch[before] == self.stretch[row]
         rise = np.where(inside, self.end[row] - self.end[before], 1)
         wait = (offset + 1 - self.end[before]) / rise * (self.at[row] - self.at[before])
         return before, np.where(inside, wait, np.nan)

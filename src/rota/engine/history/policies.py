@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from rota.engine.assignors.registry import BUILT_IN, common_protocol, resolve_strategy
 from rota.engine.assignors.sticky import AbstractStickyAssignor
+from rota.engine.history.client_settings import format_duration
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     MINUTE,
@@ -88,7 +89,7 @@ class GroupPolicy:
         if self.membership is not MembershipType.DYNAMIC:
             name += f", {self.membership}"
             if self.session_timeout is not None:
-                name += f" {format_timeout(self.session_timeout)}"
+                name += f" {format_duration(self.session_timeout)}"
         return name
 
     @property
@@ -107,15 +108,6 @@ class GroupPolicy:
 
 #: Separates the labels of policies that were used one after the other.
 LABEL_SEPARATOR = ", then "
-
-
-def format_timeout(milliseconds: int) -> str:
-    """``45s``, ``2min``."""
-    if milliseconds % 1_000:
-        return f"{milliseconds}ms"
-    if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
-        return f"{milliseconds // 1_000}s"
-    return f"{milliseconds // MINUTE}min"
 
 
 def label_used_policies(used: Sequence[GroupPolicy]) -> str:
@@ -203,9 +195,8 @@ def list_alternatives(
         for name in BUILT_IN
     ]
     strategies = [replace(one, solver=solver) if one.sticky else one for one in strategies]
-    strategies += [
-        GroupPolicy(strategy=name, protocol=PolicyProtocol.CONSUMER) for name in SERVER_STRATEGIES
-    ]
+    consumer = PolicyProtocol.CONSUMER
+    strategies += [GroupPolicy(strategy=name, protocol=consumer) for name in SERVER_STRATEGIES]
     strategies += [policy for policy in custom if policy.strategy not in BUILT_IN]
     static = [_make_static(policy, session) for session in sessions for policy in strategies]
     own = sessions[0] if sessions else None

@@ -412,15 +412,10 @@ def _count_given_up(before: Generation, after: Generation) -> int:
             continue
         total += sum(map(len, old.assigned.values()))
         if not gave_up_everything(before, after, member):
-            total -= _count_common(old.assigned, member.assigned)
+            for topic, numbers in old.assigned.items():
+                kept = member.assigned.get(topic, ())
+                total -= len(numbers) if kept == numbers else len({*numbers} & {*kept})
     return total
-
-
-def _count_common(one: PartitionsByTopic, other: PartitionsByTopic) -> int:
-    return sum(
-        len(numbers) if other.get(topic) == numbers else len({*numbers} & {*other.get(topic, ())})
-        for topic, numbers in one.items()
-    )
 
 
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:

@@ -86,10 +86,9 @@ def find_restarts(
     """Returns every restart, ordered by the time of return."""
     named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
     taken = {one.old_member_id for one in named} | {one.new_member_id for one in named}
-    strangers = _pair_members(
-        _remove_members(history, taken), causes, _match_in_order, MAX_DEPLOY_GAP
-    )
-    deployed = [replace(one, is_matched_by_name=False) for one in _keep_rolling_restarts(strangers)]
+    rest = _remove_members(history, taken)
+    unnamed = _pair_members(rest, causes, _match_in_order, MAX_DEPLOY_GAP)
+    deployed = [replace(one, is_matched_by_name=False) for one in _keep_rolling_restarts(unnamed)]
     return sorted(named + deployed, key=lambda one: (one.back_at, one.new_member_id))
 
 
@@ -268,8 +267,6 @@ class _Replacement:
 
 @dataclass(slots=True)
 class _RolloutRun:
-    """A run of replacements that may be a rollout."""
-
     #: The last rebalance in which a member joined or left.
     last: int | None = None
     #: The number of members when it began.
@@ -286,12 +283,8 @@ class _RolloutRun:
         """Adds a rebalance; returns False without a change if it cannot belong to this run."""
         assert step.before is not None
         diff = diff_generations(step.before, step.after)
-        new = {member.group_instance_id: member for member in diff.returned_static}
-        olds = [
-            one
-            for one in step.before.members
-            if one.group_instance_id in new and one.group_instance_id
-        ]
+        returned = {member.group_instance_id for member in diff.returned_static}
+        olds = [one for one in step.before.members if one.group_instance_id in returned]
         went, came = [*diff.gone, *olds], [*diff.joined, *diff.returned_static]
         if not went and not came:
             return True

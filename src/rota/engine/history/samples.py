@@ -346,9 +346,7 @@ def _member_ids(members: Iterable[GenerationMember]) -> frozenset[str]:
 
 
 def _has_same_members(last: Generation, sample: GroupSample) -> bool:
-    return {member_key(each) for each in last.members} == {
-        member_key(each) for each in sample.members
-    }
+    return {member_key(one) for one in last.members} == {member_key(one) for one in sample.members}
 
 
 def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:

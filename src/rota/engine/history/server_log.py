@@ -371,13 +371,10 @@ def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
 
 
 def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedLine:
-    """Parses a line of text; ``at`` is a time from outside of the line."""
     line = line.rstrip("\r\n")
     coordinator = _COORDINATOR_PREFIX.search(line)
     logger = _LOGGER_SUFFIX.search(line)
-    is_coordinator = coordinator is not None or (
-        logger is not None and logger[1].startswith(_GROUP_LOGGERS)
-    )
+    is_coordinator = bool(coordinator or (logger and logger[1].startswith(_GROUP_LOGGERS)))
     stamp = _TIMESTAMP.search(line)
     if coordinator is not None:
         start = coordinator.end()
@@ -426,7 +423,6 @@ def _find_json_time(fields: dict[str, object], zone: int) -> int | None:
 
 
 def _parse_timestamp(stamp: re.Match[str], zone: int) -> int:
-    """Returns milliseconds since 1970."""
     year, month, day, hour, minute, second = (int(stamp[part]) for part in range(1, 7))
     milliseconds = int((stamp[7] or "")[:3].ljust(3, "0"))
     if stamp[8] is not None:
@@ -449,6 +445,5 @@ def _days_since_1970(year: int, month: int, day: int) -> int:
     # Years begin in March here, so that a leap day is the last day of a year.
     year -= month <= 2
     months = (month + 9) % 12
-    return (
-        365 * year + year // 4 - year // 100 + year // 400 + (153 * months + 2) // 5 + day - 719_469
-    )
+    years = 365 * year + year // 4 - year // 100 + year // 400
+    return years + (153 * months + 2) // 5 + day - 719_469

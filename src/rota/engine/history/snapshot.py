@@ -232,17 +232,12 @@ class GroupSnapshot:
             self._moves[key], _ = self._fewest.count(previous, lambda: False)
         return self._moves[key]
 
-    @cached_property
-    def _all_partitions(self) -> IntArray:
-        return np.arange(self.problem.layout.size, dtype=np.int32)
-
     def previous_positions(self, owners: IntArray) -> IntArray:
         """Returns owners as positions: -1 if they left or no longer subscribe."""
         found: IntArray = self.position[owners[self.partition_numbers]]
         if len(self.problem.classes) > 1:
-            held = found != UNASSIGNED
-            may = self.problem.is_subscribed(found[held], self._all_partitions[held])
-            found[np.flatnonzero(held)[~may]] = UNASSIGNED
+            owned = np.flatnonzero(found != UNASSIGNED).astype(np.int32)
+            found[owned[~self.problem.is_subscribed(found[owned], owned)]] = UNASSIGNED
         return found
 
     def count_present(self, owners: IntArray) -> int:

@@ -252,9 +252,8 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     ]
     if not asked or not len(commits.at):
         return []
-    columns = _judge_partitions(
-        _CommitHistory(commits, ends, rule), np.array(asked, dtype=np.int64)
-    )
+    history = _CommitHistory(commits, ends, rule)
+    columns = _judge_partitions(history, np.array(asked, dtype=np.int64))
     found: list[LagStatus] = []
     for time, rows in groupby(zip(*columns, strict=True), key=itemgetter(0)):
         of_time = [

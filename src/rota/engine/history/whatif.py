@@ -73,24 +73,21 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 def make_placement_function(
     policy: GroupPolicy, topic_ids: Mapping[str, bytes]
 ) -> PlacementFunction:
+    name = policy.strategy
     if policy.assignor is not None:
         return _place_with_hooks(policy.assignor)
     if policy.protocol is PolicyProtocol.CONSUMER:
-        server = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
-        sticky = policy.strategy != uniform.ServerRangeAssignor.name
-        return _place_cached(
-            policy.strategy, lambda problem: server.solve(problem).owners, sticky=sticky
-        )
+        server = uniform.resolve_server_assignor(name, topic_ids=topic_ids)
+        sticky = name != uniform.ServerRangeAssignor.name
+        return _place_cached(name, lambda problem: server.solve(problem).owners, sticky=sticky)
     if policy.sticky:
         exact = policy.solver == policies.EXACT_SOLVER
         solver = solve_exactly if exact else assignment_builders.solve_as_kafka
         return _place_cached(
             policy.solver, lambda problem: solver(problem, lambda: False).owners, sticky=True
         )
-    assignor = RangeAssignor() if policy.strategy == RangeAssignor.name else RoundRobinAssignor()
-    return _place_cached(
-        policy.strategy, lambda problem: assignor.solve(problem).owners, sticky=False
-    )
+    assignor = RangeAssignor() if name == RangeAssignor.name else RoundRobinAssignor()
+    return _place_cached(name, lambda problem: assignor.solve(problem).owners, sticky=False)
 
 
 def _place_cached(name: str, solve: SolveFunction, *, sticky: bool) -> PlacementFunction:
@@ -197,9 +194,10 @@ def reproduce_rebalances(
             found = PolicyReproduction(used, costs, exact=True)
         if same or not any(policy.sticky for policy in used):
             break
-    return found or PolicyReproduction(
-        policies.find_used_policies(steps, policies.OTHER_SOLVER), happened, exact=False
-    )
+    if found is not None:
+        return found
+    used = policies.find_used_policies(steps, policies.OTHER_SOLVER)
+    return PolicyReproduction(used, happened, exact=False)
 
 
 def replay_rebalances(
@@ -350,10 +348,9 @@ class HistoryReplay:
         self._causes = causes or {}
         self._topic_ids = topic_ids or {}
         self._problems = problems
-        self._history = whatif_membership.follow_partition_counts(
-            list_membership_events(generations, steps)
-        )
-        self._restarts = find_restarts([place.event for place in self._history], self._causes)
+        events = list_membership_events(generations, steps)
+        self._history = whatif_membership.follow_partition_counts(events)
+        self._restarts = find_restarts(events, self._causes)
         #: Session timeouts worth asking for static members.
         self.sessions = policies.suggest_session_timeouts(steps, self._restarts)
 
@@ -443,8 +440,6 @@ def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -
 
 
 class _PolicyOutcome(NamedTuple):
-    """The outcome of one rebalance under a policy."""
-
     rebalance: WhatIfRebalance
     happens: bool
     #: The assignment after it, whether it happened or not.

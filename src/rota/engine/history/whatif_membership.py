@@ -122,9 +122,8 @@ def list_dynamic_rebalances(
             )
             rounds = [_take_snapshot(index, one.members, known) for one, known in earlier]
             # an unchanged group needs no round of its own: the replay runs as many as it needs
-            distinct = tuple(
-                one for one, following in pairwise([*rounds, snapshot]) if one is not following
-            )
+            pairs = pairwise([*rounds, snapshot])
+            distinct = tuple(one for one, later in pairs if one is not later)
             rebalances.append(
                 _rebalance_at(generation, at, snapshot)._replace(
                     is_needed=needed, starts_new_life=starts_life, earlier_snapshots=distinct
