@@ -16,10 +16,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
+from operator import itemgetter
 from typing import Final, TypeAlias, TypeVar
 
 from rota.client import group_description
-from rota.client.cluster import ClusterClient
+from rota.client.cluster import COORDINATOR_CODES, ClusterClient
 from rota.client.group_description import CLASSIC, DEAD, GroupDescription, PartitionLag
 from rota.client.group_requests import (
     MAX_VERSIONS,
@@ -30,8 +31,9 @@ from rota.client.group_requests import (
     parse_error_code,
 )
 from rota.client.metadata import BrokerMetadata, ClusterMetadata
-from rota.client.offsets import list_offsets
+from rota.client.offsets import EARLIEST, LATEST, list_offsets
 from rota.client.retry import run_all
+from rota.engine.model import response as results
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
@@ -40,16 +42,6 @@ from rota.engine.model.request import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-)
-from rota.engine.model.response import (
-    DeleteGroupsResult,
-    DescribeGroupsResult,
-    GroupResponse,
-    ListedGroup,
-    ListGroupsResult,
-    OffsetCommitResult,
-    OffsetDeleteResult,
-    OffsetFetchResult,
 )
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, InputError, Refused, UnknownTopic, Unreachable
@@ -64,24 +56,16 @@ MAX_AGE_LOOKUPS = 1_000
 #: The type of groups that the broker assigns (KIP-848).
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
-COORDINATOR_CODES = frozenset(
-    {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
-)
-
-#: Timestamps of ListOffsets for the start and the end of a log.
-EARLIEST, LATEST = -2, -1
-
 S = TypeVar("S")
 T = TypeVar("T")
-
-ResultT = TypeVar("ResultT", bound=GroupResponse)
+ResultT = TypeVar("ResultT", bound=results.GroupResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
     """The groups of a cluster, each where it was found."""
 
-    groups: Mapping[str, tuple[ListedGroup, BrokerMetadata]]
+    groups: Mapping[str, tuple[results.ListedGroup, BrokerMetadata]]
     #: Errors of brokers without a response; their groups are missing.
     unanswered: tuple[str, ...] = ()
 
@@ -108,10 +92,10 @@ class Admin:
         """
         metadata = await self._client.refresh((), deadline=self._deadline)
         nodes = sorted(metadata.brokers.values())
-        results = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
-        groups: dict[str, tuple[ListedGroup, BrokerMetadata]] = {}
+        listings = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
+        groups: dict[str, tuple[results.ListedGroup, BrokerMetadata]] = {}
         unreachable: list[str] = []
-        for node, listed in zip(nodes, results, strict=True):
+        for node, listed in zip(nodes, listings, strict=True):
             if isinstance(listed, Unreachable):
                 unreachable.append(str(listed))
             elif isinstance(listed, BaseException):
@@ -122,8 +106,8 @@ class Admin:
             raise Unreachable("; ".join(unreachable) or "the cluster names no brokers")
         return GroupList(groups=dict(sorted(groups.items())), unanswered=tuple(unreachable))
 
-    async def _listed_by(self, node: BrokerMetadata) -> tuple[ListedGroup, ...]:
-        result = await self._ask_node(node, ListGroups(), ListGroupsResult)
+    async def _listed_by(self, node: BrokerMetadata) -> tuple[results.ListedGroup, ...]:
+        result = await self._send(node, ListGroups(), results.ListGroupsResult)
         if result.code:
             raise group_request_error(result.code, f"broker {node.id} does not list its groups")
         return result.groups
@@ -153,7 +137,7 @@ class Admin:
         where = f"{node.id} ({node.address})"
         if group_type == CLASSIC:
             request = DescribeGroups(groups=tuple(names))
-            result = await self._ask_node(node, request, DescribeGroupsResult)
+            result = await self._send(node, request, results.DescribeGroupsResult)
             return [
                 group_description.describe_classic_group(each, where)
                 if each.code not in COORDINATOR_CODES
@@ -187,10 +171,8 @@ class Admin:
         if found is not None:
             return found
         groups = (await self.list_groups()).groups
-        near = difflib.get_close_matches(group, groups, 3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        if not groups:
-            hint = "; there are no groups at all, or none that may be seen"
+        near = _suggest(group, groups)
+        hint = near if groups else "; there are no groups at all, or none that may be seen"
         if otherwise:
             hint += f"{' ' if near else '; '}{otherwise}"
         raise InputError(f"there is no group {group!r}{hint}")
@@ -200,7 +182,7 @@ class Admin:
         coordinator = await self._client.find_coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
         request = DescribeGroups(groups=(group,))
-        found = (await self._ask_coordinator(group, request, DescribeGroupsResult)).groups[0]
+        found = (await self._send(group, request, results.DescribeGroupsResult)).groups[0]
         if not found.code and found.state != DEAD:
             return group_description.describe_classic_group(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
@@ -221,16 +203,14 @@ class Admin:
         found = response.groups[0]
         if found.error_code in {Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION}:
             return None
-        if found.error_code:
-            raise group_request_error(
-                parse_error_code(found.error_code), f"group {group!r} cannot be described"
-            )
+        if code := parse_error_code(found.error_code):
+            raise group_request_error(code, f"group {group!r} cannot be described")
         return group_description.describe_consumer_group(found, where)
 
     # Offsets
 
     async def fetch_committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        result = await self._ask_coordinator(group, OffsetFetch(group=group), OffsetFetchResult)
+        result = await self._send(group, OffsetFetch(group=group), results.OffsetFetchResult)
         if result.code:
             raise group_request_error(result.code, f"the offsets of group {group!r} cannot be read")
         return {tp: each for tp, each in result.offsets.items() if each is not None}
@@ -238,21 +218,12 @@ class Admin:
     async def fetch_lags(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
         """Returns the lag of every partition that a group has committed or is assigned."""
         listed = list(groups)
-        names = [each.group for each in listed]
-        committed = dict(
-            zip(names, await self._run_limited(self.fetch_committed, names), strict=True)
-        )
-        owned = {
-            each.group: group_description.owner_by_partition(each.members or ()) for each in listed
-        }
-        places: set[TopicPartition] = set()
-        places.update(*committed.values(), *owned.values())
-        starts, ends = await self.fetch_bounds(places)
+        offsets = await self._run_limited(self.fetch_committed, [each.group for each in listed])
+        owners = [group_description.owner_by_partition(each.members or ()) for each in listed]
+        starts, ends = await self.fetch_bounds(set().union(*offsets, *owners))
         return {
-            each.group: group_description.compute_lags(
-                committed[each.group], owned[each.group], starts, ends
-            )
-            for each in listed
+            each.group: group_description.compute_lags(committed, owned, starts, ends)
+            for each, committed, owned in zip(listed, offsets, owners, strict=True)
         }
 
     async def fetch_bounds(
@@ -262,74 +233,67 @@ class Admin:
         wanted = sorted(partitions)
         if not wanted:
             return {}, {}
-        metadata = await self._client.refresh(
-            sorted({each.topic for each in wanted}), deadline=self._deadline
-        )
-        there = [each for each in wanted if metadata.leader(each) is not None]
+        metadata = await self.fetch_metadata(each.topic for each in wanted)
+        existing = [each for each in wanted if metadata.leader(each) is not None]
         starts, ends = await run_all(
-            self._listed_offsets(dict.fromkeys(there, which)) for which in (EARLIEST, LATEST)
+            self._list_offsets(dict.fromkeys(existing, which)) for which in (EARLIEST, LATEST)
         )
         return (
-            {place: found[0] for place, found in starts.items() if found is not None},
-            {place: found[0] for place, found in ends.items() if found is not None},
+            {tp: found[0] for tp, found in starts.items() if found is not None},
+            {tp: found[0] for tp, found in ends.items() if found is not None},
         )
 
     async def offsets_for_time(
         self, partitions: Iterable[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int | None]:
         """The first offset of each partition whose record is not older than a time."""
-        found = await self._listed_offsets(dict.fromkeys(partitions, time_ms))
-        return {place: None if each is None else each[0] for place, each in found.items()}
+        found = await self._list_offsets(dict.fromkeys(partitions, time_ms))
+        return {tp: None if each is None else each[0] for tp, each in found.items()}
 
-    async def _listed_offsets(
+    async def _list_offsets(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         if not times:
             return {}
         found = await list_offsets(self._client, times, deadline=self._deadline)
         return {
-            place: None if each is None or each.offset < 0 else (each.offset, each.timestamp)
-            for place, each in found.items()
+            tp: None if each is None or each.offset < 0 else (each.offset, each.timestamp)
+            for tp, each in found.items()
         }
 
     async def add_ages(
-        self, standings: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
+        self, lags: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
     ) -> dict[str, list[PartitionLag]]:
         """Adds the age of the first unread record, for the partitions with the largest lag."""
-        lags = [
-            (standing.lag, group, standing.partition)
-            for group, listed in standings.items()
-            for standing in listed
-            if standing.lag and standing.lag > 0
+        behind = [
+            (lag, group, each.partition, each)
+            for group, listed in lags.items()
+            for each in listed
+            if (lag := each.lag) and lag > 0
         ]
-        lots: dict[str, set[TopicPartition]] = {}
-        for _, group, place in sorted(lags, reverse=True)[:most]:
-            lots.setdefault(group, set()).add(place)
-        aged = await self._run_limited(
-            lambda group: self._ages(standings[group], lots[group]), lots
-        )
-        found = dict(zip(lots, aged, strict=True))
+        by_group: dict[str, list[PartitionLag]] = {}
+        for _, group, _, each in sorted(behind, key=itemgetter(0, 1, 2), reverse=True)[:most]:
+            by_group.setdefault(group, []).append(each)
+        ages = await self._run_limited(self._find_ages, by_group.values())
+        found = dict(zip(by_group, ages, strict=True))
         return {
             group: [
                 replace(each, age_ms=found.get(group, {}).get(each.partition)) for each in listed
             ]
-            for group, listed in standings.items()
+            for group, listed in lags.items()
         }
 
-    async def _ages(
-        self, standings: Iterable[PartitionLag], wanted: set[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        behind = {each.partition: each for each in standings if each.partition in wanted}
-        offsets = {p: each.committed.offset for p, each in behind.items() if each.committed}
-        ends = {p: each.log_end for p, each in behind.items() if each.log_end is not None}
+    async def _find_ages(self, lags: Sequence[PartitionLag]) -> dict[TopicPartition, int]:
+        offsets = {each.partition: each.committed.offset for each in lags if each.committed}
+        ends = {each.partition: each.log_end for each in lags if each.log_end is not None}
         now = time.time_ns() // 1_000_000
         try:
-            return await find_ages(offsets, ends, now, self._listed_offsets)
+            return await find_ages(offsets, ends, now, self._list_offsets)
         except (Unreachable, Refused):  # the lag in records is known, and worth showing
             return {}
 
     async def find_older(
-        self, standings: Mapping[str, Sequence[PartitionLag]], age: int
+        self, lags: Mapping[str, Sequence[PartitionLag]], age: int
     ) -> dict[str, list[TopicPartition]]:
         """The partitions of each group whose first unread record is older than ``age``.
 
@@ -340,17 +304,17 @@ class Admin:
         """
         behind = [
             (group, each.partition, offset)
-            for group, listed in standings.items()
+            for group, listed in lags.items()
             for each in listed
             if (offset := each.first_unread) is not None
         ]
         since = time.time_ns() // 1_000_000 - age
-        first = await self.offsets_for_time({place for _, place, _ in behind}, since)
+        first = await self.offsets_for_time({tp for _, tp, _ in behind}, since)
         found: dict[str, list[TopicPartition]] = {}
-        for group, place, offset in behind:
-            newer = first[place]
+        for group, tp, offset in behind:
+            newer = first[tp]
             if newer is None or newer > offset:
-                found.setdefault(group, []).append(place)
+                found.setdefault(group, []).append(tp)
         return found
 
     # Topics
@@ -365,13 +329,11 @@ class Admin:
         metadata = await self.fetch_metadata(wanted)
         for name in wanted:
             topic = metadata.topics.get(name)
-            code = (
-                Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else parse_error_code(topic.error)
-            )
+            number = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            code = parse_error_code(number)
             if code in {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION}:
                 every = await self._client.refresh(None, deadline=self._deadline)
-                near = difflib.get_close_matches(name, set(every.topics) - {name}, 3)
-                hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+                hint = _suggest(name, every.topics.keys() - {name})
                 raise UnknownTopic(code, f"there is no topic {name!r}{hint}")
             if code:
                 raise group_request_error(code, f"topic {name!r} cannot be looked at")
@@ -390,7 +352,7 @@ class Admin:
         """
         committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         request = OffsetCommit(group=group, offsets=committed)
-        result = await self._ask_coordinator(group, request, OffsetCommitResult)
+        result = await self._send(group, request, results.OffsetCommitResult)
         check_codes(result.codes, f"group {group!r}: not stored")
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
@@ -399,54 +361,53 @@ class Admin:
         :raises GroupError: not all were deleted; the message names them and why
         """
 
-        def delete(name: str) -> Awaitable[DeleteGroupsResult]:
-            return self._ask_coordinator(name, DeleteGroups(groups=(name,)), DeleteGroupsResult)
+        def delete(name: str) -> Awaitable[results.DeleteGroupsResult]:
+            return self._send(name, DeleteGroups(groups=(name,)), results.DeleteGroupsResult)
 
-        results = await self._run_limited(delete, groups)
-        codes = {name: code for each in results for name, code in each.codes.items()}
+        deleted = await self._run_limited(delete, groups)
+        codes = {name: code for each in deleted for name, code in each.codes.items()}
         check_codes(codes, "not deleted")
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes what a group has committed for partitions; no member may subscribe to them.
+        """Deletes a group's offsets of partitions; no member may subscribe to their topics.
 
         :raises GroupError: not all were deleted; the message names them and why
         """
         request = OffsetDelete(group=group, partitions=tuple(partitions))
-        result = await self._ask_coordinator(group, request, OffsetDeleteResult)
+        result = await self._send(group, request, results.OffsetDeleteResult)
         if result.code:
             raise group_request_error(result.code, f"offsets of group {group!r} cannot be deleted")
         check_codes(result.codes, f"group {group!r}: not deleted")
 
     # Requests
 
-    async def _ask_coordinator(
-        self, group: str, request: GroupRequest, result_class: type[ResultT]
+    async def _send(
+        self, to: str | BrokerMetadata, request: GroupRequest, result_class: type[ResultT]
     ) -> ResultT:
+        """Sends a request to the coordinator of a group, or to a broker."""
         api, message = encode_group_request(request)
-        response = await self._client.send_to_coordinator(
-            group, api, message, self._deadline, most=MAX_VERSIONS.get(api)
-        )
+        deadline, most = self._deadline, MAX_VERSIONS.get(api)
+        if isinstance(to, str):
+            response = await self._client.send_to_coordinator(to, api, message, deadline, most=most)
+        else:
+            response = await self._client.send(api, message, node=to.id, deadline=deadline)
         result = decode_group_response(request, response)
         assert isinstance(result, result_class)
         return result
 
-    async def _ask_node(
-        self, node: BrokerMetadata, request: GroupRequest, result_class: type[ResultT]
-    ) -> ResultT:
-        api, message = encode_group_request(request)
-        response = await self._client.send(api, message, node=node.id, deadline=self._deadline)
-        result = decode_group_response(request, response)
-        assert isinstance(result, result_class)
-        return result
-
-    async def _run_limited(self, ask: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
+    async def _run_limited(self, send: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
         """Runs a limited number of requests at a time: a cluster may have thousands of groups."""
 
-        async def ask_limited(item: S) -> T:
+        async def send_limited(item: S) -> T:
             async with self._in_flight_limit:
-                return await ask(item)
+                return await send(item)
 
-        return await run_all(ask_limited(item) for item in items)
+        return await run_all(map(send_limited, items))
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 3)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 #: Limit of lookups: enough for records of ten years, however they are distributed.

@@ -32,12 +32,7 @@ from rota.errors import (
     TimedOut,
     Unreachable,
 )
-from rota.protocol.messages import (
-    Api,
-    FindCoordinatorRequest,
-    Message,
-    Request,
-)
+from rota.protocol.messages import Api, FindCoordinatorRequest, Message, Request
 from rota.protocol.schemas import ResponseT
 
 #: Added to errors of a broker whose address comes from the metadata.
@@ -129,11 +124,11 @@ class ClusterClient:
         :raises TimedOut: no response in time
         :raises Refused: the broker does not serve the API, or not in a version that Rota speaks
         """
+        send_over = partial(
+            self.send_over, api=api, request=request, deadline=deadline, most=most, timeout=timeout
+        )
         if node is not None:
-            connection = await self.connect(node, deadline=deadline)
-            return await self.send_over(
-                connection, api, request, deadline, most=most, timeout=timeout
-            )
+            return await send_over(await self.connect(node, deadline=deadline))
         failures, problem = 0, None
         while True:
             try:
@@ -143,15 +138,19 @@ class ClusterClient:
                     raise
                 raise TimedOut(str(problem)) from problem  # the reason of the last attempt
             try:
-                return await self.send_over(
-                    connection, api, request, deadline, most=most, timeout=timeout
-                )
+                return await send_over(connection)
             except Unreachable as error:
                 failures, problem = failures + 1, error
-                pause = self.backoff.pause_after(failures)
-                if asyncio.get_running_loop().time() + pause >= deadline:
+                if not await self.pause(failures, deadline):
                     raise
-            await asyncio.sleep(pause)
+
+    async def pause(self, failures: int, deadline: float) -> bool:
+        """Waits after a number of failures in a row; False, at once, if the deadline is earlier."""
+        seconds = self.backoff.pause_after(failures)
+        if asyncio.get_running_loop().time() + seconds >= deadline:
+            return False
+        await asyncio.sleep(seconds)
+        return True
 
     async def send_over(  # noqa: PLR0913, as send
         self,
@@ -164,17 +163,15 @@ class ClusterClient:
         timeout: float | None = None,
     ) -> ResponseT:
         """Sends a request over a connection, as :meth:`send` does."""
-        close_at = self.deadline_after(
-            self.config.request_timeout / 1000 if timeout is None else timeout
-        )
+        seconds = self.config.request_timeout / 1000 if timeout is None else timeout
+        close_at = self.deadline_after(seconds)
         response = connection.send(api, request, deadline=close_at, most=most)
         try:
             async with asyncio.timeout_at(None if close_at <= deadline else deadline):
                 return await response
         except TimeoutError:
-            raise TimedOut(
-                f"{connection.name}: no answer to {api_name(api)} before the timeout"
-            ) from None
+            text = f"{connection.name}: no answer to {api_name(api)} before the timeout"
+            raise TimedOut(text) from None
 
     async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
         """Waits for the leader of a partition.
@@ -186,10 +183,8 @@ class ClusterClient:
         failures = 0
         while (found := self.metadata.leader(tp)) is None:
             problem = f"{tp} has no leader{self._topic_problem(tp)}"
-            pause = self.backoff.pause_after(failures)
-            if failures and asyncio.get_running_loop().time() + pause >= deadline:
+            if failures and not await self.pause(failures, deadline):
                 raise TimedOut(f"{problem}, before the timeout")
-            await asyncio.sleep(pause)
             failures += 1
             try:
                 await self.refresh((tp.topic,), deadline=deadline)
@@ -236,7 +231,14 @@ class ClusterClient:
                 self._coordinators[group] = CoordinatorNode(node, endpoint)
                 break
             failures, code = failures + 1, found.error_code
-            await self._wait_before_retry(group, code, failures, deadline)
+            if code == Code.GROUP_AUTHORIZATION_FAILED:
+                text = f"no permission for group {group!r}"
+                raise AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, text)
+            if code not in COORDINATOR_CODES:
+                text = f"the coordinator of group {group!r} cannot be found"
+                raise GroupError(f"{text}: error {error_name(code)}", code)
+            if not await self.pause(failures, deadline):
+                raise _coordinator_timeout(group, code)
         return self._coordinators[group]
 
     async def send_to_coordinator(
@@ -253,46 +255,23 @@ class ClusterClient:
 
         The request may be executed twice, so use it only for requests where that does no harm.
         """
-        loop = asyncio.get_running_loop()
         failures = 0
         while True:
             failures += 1
-            pause = self.backoff.pause_after(failures)
             found = await self.find_coordinator(group, deadline)
             try:
                 connection = await found.endpoint.connect(deadline)
                 response = await self.send_over(connection, api, request, deadline, most=most)
             except Unreachable as error:
                 self.forget_coordinator(group)
-                if is_permanent(error) or loop.time() + pause >= deadline:
+                if is_permanent(error) or not await self.pause(failures, deadline):
                     raise
-                await asyncio.sleep(pause)
                 continue
             codes = collect_error_codes(response)
-            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
-                return response
-            if codes & {*_MOVED_CODES}:
+            if codes & MOVED_CODES:
                 self.forget_coordinator(group)
-            if loop.time() + pause >= deadline:
+            if not codes & COORDINATOR_CODES or not await self.pause(failures, deadline):
                 return response
-            await asyncio.sleep(pause)
-
-    async def _wait_before_retry(
-        self, group: str, code: int, failures: int, deadline: float
-    ) -> None:
-        if code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
-            )
-        if code not in (*_LOADING_CODES, *_MOVED_CODES):
-            raise GroupError(
-                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
-                code,
-            )
-        pause = self.backoff.pause_after(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
-            raise _coordinator_timeout(group, code)
-        await asyncio.sleep(pause)
 
     async def connect(
         self, node: int | None = None, *, use: str = "", deadline: float
@@ -325,21 +304,14 @@ class ClusterClient:
         return self._endpoint(node.address, use, f"broker {node.id} at {node.address}", hint)
 
     def _endpoint(self, address: Address, use: str, name: str, hint: str = "") -> BrokerEndpoint:
-        found = self._endpoints.get((address, use))
-        if found is None:
-            found = self._endpoints[address, use] = BrokerEndpoint(
-                address, self._context, name, hint
-            )
-        return found
+        if (address, use) not in self._endpoints:
+            endpoint = BrokerEndpoint(address, self._context, name, hint)
+            self._endpoints[address, use] = endpoint
+        return self._endpoints[address, use]
 
     async def _connect_anywhere(self, deadline: float) -> BrokerConnection:
-        open_ones = [
-            each.connection
-            for (_, use), each in self._endpoints.items()
-            if not use and each.connection is not None
-        ]
-        if open_ones:
-            return min(open_ones, key=lambda each: each.in_flight)
+        if connections := self._shared_connections():
+            return min(connections, key=lambda each: each.in_flight)
         while True:
             found, failed = await retry.first_success(
                 [partial(each.connect, deadline) for each in self._candidates()]
@@ -368,10 +340,14 @@ class ClusterClient:
             random.shuffle(bootstrap)
         return sorted(dict.fromkeys(found + bootstrap), key=lambda each: each.next_attempt_at)
 
+    def _shared_connections(self) -> list[BrokerConnection]:
+        """Returns the open connections without a special purpose."""
+        shared = [each.connection for (_, use), each in self._endpoints.items() if not use]
+        return [each for each in shared if each is not None]
+
     def _reset_connections(self) -> None:
-        for (_, use), each in self._endpoints.items():
-            if not use and each.connection is not None:
-                each.connection.close_when_idle()
+        for each in self._shared_connections():
+            each.close_when_idle()
 
     def _connection_problems(self) -> str:
         found = dict.fromkeys(
@@ -380,10 +356,8 @@ class ClusterClient:
         return f": {'; '.join(found)}" if found else ""
 
     def _describe_brokers(self) -> str:
-        brokers = ", ".join(
-            f"{each.id} at {each.address}" for each in self.metadata.brokers.values()
-        )
-        return f"those known are {brokers}" if brokers else "none is known yet"
+        brokers = [f"{each.id} at {each.address}" for each in self.metadata.brokers.values()]
+        return f"those known are {', '.join(brokers)}" if brokers else "none is known yet"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -404,11 +378,8 @@ def _combine_errors(failed: list[RotaError]) -> RotaError:
         return failed[0]
     text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
     first = type(failed[0])
-    if all(type(each) is first for each in failed) and (
-        first is TimedOut or is_permanent(failed[0])
-    ):
-        return first(text)
-    return Unreachable(text)
+    is_certain = first is TimedOut or is_permanent(failed[0])
+    return first(text) if is_certain and set(map(type, failed)) == {first} else Unreachable(text)
 
 
 LOGGER = logging.getLogger("rota.client")
@@ -431,15 +402,10 @@ class BrokerEndpoint:
         self._connection: BrokerConnection | None = None
         self._opening: asyncio.Task[BrokerConnection] | None = None
         self._opening_connection: BrokerConnection | None = None
-        self._reconnect_backoff = Backoff.from_milliseconds(
-            config.reconnect_backoff, config.reconnect_backoff_max
-        )
-        self._connect_timeout = Backoff.from_milliseconds(
-            config.connect_timeout, config.connect_timeout_max
-        )
-        self._silence_timeout = Backoff.from_milliseconds(
-            config.connect_timeout // 2, config.request_timeout
-        )
+        backoff, first_timeout = Backoff.from_milliseconds, config.connect_timeout
+        self._reconnect_backoff = backoff(config.reconnect_backoff, config.reconnect_backoff_max)
+        self._connect_timeout = backoff(first_timeout, config.connect_timeout_max)
+        self._silence_timeout = backoff(first_timeout // 2, config.request_timeout)
         self._failures = 0
         #: A connection to Kafka was open before.
         self._was_kafka = False
@@ -493,18 +459,14 @@ class BrokerEndpoint:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self.next_attempt_at - loop.time())
         patience = self._connect_timeout.pause_after(self._failures + 1)
+        silence = self._silence_timeout.pause_after(self._failures + 1)
         longest = self._config.request_timeout / 1000
+        if self._was_kafka:
+            silence = longest  # a server that was Kafka before may be slow now
+        deadline = loop.time() + max(patience, longest)
         made = self._opening_connection = BrokerConnection(self.address, self._context, self.name)
         try:
-            await made.establish(
-                loop.time() + max(patience, longest),
-                patience=patience,
-                # a server that was Kafka before may be slow now
-                silence=longest
-                if self._was_kafka
-                else self._silence_timeout.pause_after(self._failures + 1),
-                hint=self._hint,
-            )
+            await made.establish(deadline, patience=patience, silence=silence, hint=self._hint)
         except NotKafka as error:
             if error.certain or not self._was_kafka:
                 raise
@@ -551,8 +513,9 @@ class BrokerEndpoint:
 
 #: FindCoordinator key type of groups.
 GROUP_KEY_TYPE = 0
-_LOADING_CODES = (Code.COORDINATOR_LOAD_IN_PROGRESS,)
-_MOVED_CODES = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+#: The coordinator must be found again.
+MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+COORDINATOR_CODES = MOVED_CODES | {Code.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class CoordinatorNode(NamedTuple):

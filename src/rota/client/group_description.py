@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 #: The type of groups whose leader assigns; brokers before 3.8 have no other, and leave it out.
 CLASSIC = "classic"
-
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
-
 PREPARING_REBALANCE = "PreparingRebalance"
 STATES_WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
-_UUID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_UUID_SUFFIX = re.compile(r"(-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +152,11 @@ def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
 
     Ids have 50 characters and more, too many for a terminal.
     """
-    found = {
-        member.id: member.group_instance_id or _shorten_member_id(member.id) for member in members
+    labels = {
+        each.id: each.group_instance_id or _UUID_SUFFIX.sub(r"\1", each.id) for each in members
     }
-    taken = Counter(found.values())
-    return {name: name if taken[label] > 1 else label for name, label in found.items()}
-
-
-def _shorten_member_id(member_id: str) -> str:
-    match = _UUID_SUFFIX.search(member_id)
-    return member_id if match is None else member_id[: match.start() + 9]
+    taken = Counter(labels.values())
+    return {name: name if taken[label] > 1 else label for name, label in labels.items()}
 
 
 def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDescription:

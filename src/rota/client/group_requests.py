@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from rota.client.cluster import error_name
+from rota.engine.model import response as results
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
@@ -26,24 +27,6 @@ from rota.engine.model.request import (
     OffsetFetch,
     SyncGroup,
 )
-from rota.engine.model.response import (
-    DeleteGroupsResult,
-    DescribedGroup,
-    DescribedMember,
-    DescribeGroupsResult,
-    GroupResponse,
-    HeartbeatResult,
-    JoinedMember,
-    JoinGroupResult,
-    LeaveGroupResult,
-    LeavingMemberResult,
-    ListedGroup,
-    ListGroupsResult,
-    OffsetCommitResult,
-    OffsetDeleteResult,
-    OffsetFetchResult,
-    SyncGroupResult,
-)
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import (
     NO_LEADER_EPOCH,
@@ -53,31 +36,8 @@ from rota.engine.model.topic import (
     values_by_topic,
 )
 from rota.errors import AuthorizationFailed, Code, GroupError, RotaError
-from rota.protocol.messages import (
-    Api,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    Message,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    Request,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+from rota.protocol import messages
+from rota.protocol.messages import Api, Message, Request
 from rota.protocol.schemas import ResponseT
 
 #: The highest versions that Rota uses: later ones have topic ids instead of names.
@@ -98,13 +58,14 @@ REQUEST_LEVEL_CODES = frozenset(
 )
 
 GroupRequestT = TypeVar("GroupRequestT", bound=GroupRequest)
+T = TypeVar("T")
 
 
 class RequestCodec(NamedTuple, Generic[GroupRequestT, ResponseT]):
     """Encodes one of the model's requests, and decodes its response."""
 
     encode: Callable[[GroupRequestT], Request[ResponseT]]
-    decode: Callable[[GroupRequestT, ResponseT], GroupResponse]
+    decode: Callable[[GroupRequestT, ResponseT], results.GroupResponse]
 
 
 _CODES_BY_NUMBER = {int(code): code for code in Code}
@@ -134,7 +95,7 @@ def encode_group_request(request: GroupRequest) -> tuple[Api, Request[Any]]:
     return message.API, message
 
 
-def decode_group_response(request: GroupRequest, response: Message) -> GroupResponse:
+def decode_group_response(request: GroupRequest, response: Message) -> results.GroupResponse:
     return REQUEST_CODECS[type(request)].decode(request, response)
 
 
@@ -143,8 +104,9 @@ def parse_error_code(number: int) -> Code:
     return _CODES_BY_NUMBER.get(number, cast(Code, number))
 
 
-def _encode_join(request: JoinGroup) -> JoinGroupRequest:
-    return JoinGroupRequest(
+def _encode_join(request: JoinGroup) -> messages.JoinGroupRequest:
+    make_protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
+    return messages.JoinGroupRequest(
         group_id=request.group,
         session_timeout_ms=request.session_timeout,
         rebalance_timeout_ms=request.rebalance_timeout,
@@ -152,15 +114,18 @@ def _encode_join(request: JoinGroup) -> JoinGroupRequest:
         group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocols=[
-            JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
-            for name, metadata in request.protocols
+            make_protocol(name=each.name, metadata=each.metadata) for each in request.protocols
         ],
-        reason=_cut_reason(request.reason),
+        reason=request.reason and request.reason[:MAX_REASON_LENGTH],
     )
 
 
-def _decode_join(_: JoinGroup, response: JoinGroupResponse) -> JoinGroupResult:
-    return JoinGroupResult(
+def _decode_join(_: JoinGroup, response: messages.JoinGroupResponse) -> results.JoinGroupResult:
+    members = [
+        results.JoinedMember(each.member_id, each.group_instance_id, each.metadata)
+        for each in response.members
+    ]
+    return results.JoinGroupResult(
         code=parse_error_code(response.error_code),
         member_id=response.member_id,
         generation=response.generation_id,
@@ -168,19 +133,13 @@ def _decode_join(_: JoinGroup, response: JoinGroupResponse) -> JoinGroupResult:
         protocol=response.protocol_name,
         leader=response.leader,
         skip_assignment=response.skip_assignment,
-        members=tuple(
-            JoinedMember(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                metadata=each.metadata,
-            )
-            for each in response.members
-        ),
+        members=tuple(members),
     )
 
 
-def _encode_sync(request: SyncGroup) -> SyncGroupRequest:
-    return SyncGroupRequest(
+def _encode_sync(request: SyncGroup) -> messages.SyncGroupRequest:
+    make_assignment = messages.SyncGroupRequest.SyncGroupRequestAssignment
+    return messages.SyncGroupRequest(
         group_id=request.group,
         generation_id=request.generation,
         member_id=request.member_id,
@@ -188,14 +147,14 @@ def _encode_sync(request: SyncGroup) -> SyncGroupRequest:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol,
         assignments=[
-            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+            make_assignment(member_id=member, assignment=assignment)
             for member, assignment in request.assignments
         ],
     )
 
 
-def _decode_sync(_: SyncGroup, response: SyncGroupResponse) -> SyncGroupResult:
-    return SyncGroupResult(
+def _decode_sync(_: SyncGroup, response: messages.SyncGroupResponse) -> results.SyncGroupResult:
+    return results.SyncGroupResult(
         code=parse_error_code(response.error_code),
         protocol_type=response.protocol_type,
         protocol=response.protocol_name,
@@ -203,8 +162,8 @@ def _decode_sync(_: SyncGroup, response: SyncGroupResponse) -> SyncGroupResult:
     )
 
 
-def _encode_heartbeat(request: Heartbeat) -> HeartbeatRequest:
-    return HeartbeatRequest(
+def _encode_heartbeat(request: Heartbeat) -> messages.HeartbeatRequest:
+    return messages.HeartbeatRequest(
         group_id=request.group,
         generation_id=request.generation,
         member_id=request.member_id,
@@ -212,102 +171,92 @@ def _encode_heartbeat(request: Heartbeat) -> HeartbeatRequest:
     )
 
 
-def _decode_heartbeat(_: Heartbeat, response: HeartbeatResponse) -> HeartbeatResult:
-    return HeartbeatResult(code=parse_error_code(response.error_code))
+def _decode_heartbeat(
+    _: Heartbeat, response: messages.HeartbeatResponse
+) -> results.HeartbeatResult:
+    return results.HeartbeatResult(code=parse_error_code(response.error_code))
 
 
-def _encode_leave(request: LeaveGroup) -> LeaveGroupRequest:
-    return LeaveGroupRequest(
+def _encode_leave(request: LeaveGroup) -> messages.LeaveGroupRequest:
+    return messages.LeaveGroupRequest(
         group_id=request.group,
         member_id=request.members[0].member_id,  # before version 3 only one member can leave
         members=[
-            LeaveGroupRequest.MemberIdentity(
+            messages.LeaveGroupRequest.MemberIdentity(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
-                reason=_cut_reason(each.reason),
+                reason=each.reason and each.reason[:MAX_REASON_LENGTH],
             )
             for each in request.members
         ],
     )
 
 
-def _decode_leave(_: LeaveGroup, response: LeaveGroupResponse) -> LeaveGroupResult:
-    return LeaveGroupResult(
-        code=parse_error_code(response.error_code),
-        members=tuple(
-            LeavingMemberResult(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                code=parse_error_code(each.error_code),
-            )
-            for each in response.members
-        ),
+def _decode_leave(_: LeaveGroup, response: messages.LeaveGroupResponse) -> results.LeaveGroupResult:
+    members = [
+        results.LeavingMemberResult(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            code=parse_error_code(each.error_code),
+        )
+        for each in response.members
+    ]
+    return results.LeaveGroupResult(
+        code=parse_error_code(response.error_code), members=tuple(members)
     )
 
 
-def _cut_reason(reason: str | None) -> str | None:
-    return None if reason is None else reason[:MAX_REASON_LENGTH]
-
-
-def _encode_commit(request: OffsetCommit) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
+def _encode_commit(request: OffsetCommit) -> messages.OffsetCommitRequest:
+    make = messages.OffsetCommitRequest
+    topics: dict[str, list[messages.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for (topic, number), each in request.offsets.items():
+        epoch = NO_LEADER_EPOCH if each.leader_epoch is None else each.leader_epoch
+        partition = make.OffsetCommitRequestPartition(
+            partition_index=number,
+            committed_offset=each.offset,
+            committed_leader_epoch=epoch,
+            committed_metadata=each.metadata,
+        )
+        topics.setdefault(topic, []).append(partition)
+    return make(
         group_id=request.group,
         generation_id_or_member_epoch=request.generation,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=NO_RETENTION if request.retention is None else request.retention,
         topics=[
-            OffsetCommitRequest.OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitRequest.OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=each.offset,
-                        committed_leader_epoch=(
-                            NO_LEADER_EPOCH if each.leader_epoch is None else each.leader_epoch
-                        ),
-                        committed_metadata=each.metadata,
-                    )
-                    for number, each in offsets
-                ],
-            )
-            for name, offsets in values_by_topic(request.offsets).items()
+            make.OffsetCommitRequestTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
         ],
     )
 
 
-def _decode_commit(_: OffsetCommit, response: OffsetCommitResponse) -> OffsetCommitResult:
-    return OffsetCommitResult(
-        codes={
-            TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
-            for topic in response.topics
-            for each in topic.partitions
-        }
-    )
+def _codes_by_partition(
+    response: messages.OffsetCommitResponse | messages.OffsetDeleteResponse,
+) -> dict[TopicPartition, Code]:
+    return {
+        TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
-def encode_offset_fetch(*requests: OffsetFetch) -> OffsetFetchRequest:
+def _decode_commit(
+    _: OffsetCommit, response: messages.OffsetCommitResponse
+) -> results.OffsetCommitResult:
+    return results.OffsetCommitResult(codes=_codes_by_partition(response))
+
+
+def encode_offset_fetch(*requests: OffsetFetch) -> messages.OffsetFetchRequest:
     """Encodes the requests for one group, or for many groups from version 8 on."""
-    first = requests[0]
-    return OffsetFetchRequest(
+    first, make = requests[0], messages.OffsetFetchRequest
+    return make(
         group_id=first.group,
-        topics=None
-        if first.partitions is None
-        else [
-            OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
-            for name, numbers in _numbers_by_topic(first.partitions)
-        ],
+        topics=_encode_topics(first.partitions, make.OffsetFetchRequestTopic),
         groups=[
-            OffsetFetchRequest.OffsetFetchRequestGroup(
+            make.OffsetFetchRequestGroup(
                 group_id=each.group,
-                topics=None
-                if each.partitions is None
-                else [
-                    OffsetFetchRequest.OffsetFetchRequestTopics(
-                        name=name, partition_indexes=numbers
-                    )
-                    for name, numbers in _numbers_by_topic(each.partitions)
-                ],
+                topics=_encode_topics(each.partitions, make.OffsetFetchRequestTopics),
             )
             for each in requests
         ],
@@ -315,122 +264,133 @@ def encode_offset_fetch(*requests: OffsetFetch) -> OffsetFetchRequest:
     )
 
 
+def _encode_topics(
+    partitions: Iterable[TopicPartition] | None, make_topic: Callable[..., T]
+) -> list[T] | None:
+    if partitions is None:
+        return None
+    return [
+        make_topic(name=name, partition_indexes=numbers)
+        for name, numbers in _numbers_by_topic(partitions)
+    ]
+
+
 def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     by_topic = values_by_topic(dict.fromkeys(partitions))
     return [(name, [number for number, _ in numbers]) for name, numbers in by_topic.items()]
 
 
-def decode_offset_fetch(request: OffsetFetch, response: OffsetFetchResponse) -> OffsetFetchResult:
-    found: OffsetFetchResponse | OffsetFetchResponse.OffsetFetchResponseGroup = response
+def decode_offset_fetch(
+    request: OffsetFetch, response: messages.OffsetFetchResponse
+) -> results.OffsetFetchResult:
+    group: messages.OffsetFetchResponse | messages.OffsetFetchResponse.OffsetFetchResponseGroup
+    group = response
     if response.groups:  # from version 8 on
-        found = next(each for each in response.groups if each.group_id == request.group)
+        group = next(each for each in response.groups if each.group_id == request.group)
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     codes: dict[TopicPartition, Code] = {}
-    for topic in found.topics:
+    for topic in group.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
-            epoch = each.committed_leader_epoch
             if each.error_code:
                 codes[partition] = parse_error_code(each.error_code)
             elif each.committed_offset == NO_OFFSET:
                 offsets[partition] = None
             else:
+                known = each.committed_leader_epoch != NO_LEADER_EPOCH
+                epoch = each.committed_leader_epoch if known else None
                 offsets[partition] = OffsetAndMetadata(
-                    each.committed_offset,
-                    each.metadata or "",
-                    None if epoch == NO_LEADER_EPOCH else epoch,
+                    each.committed_offset, each.metadata or "", epoch
                 )
-    code = parse_error_code(found.error_code)
+    code = parse_error_code(group.error_code)
     if not code and not offsets and len(set(codes.values())) == 1:
         # version 1 has the error of the whole request at each partition
         common = next(iter(codes.values()))
         code = common if common in REQUEST_LEVEL_CODES else Code.NONE
-    return OffsetFetchResult(code=code, offsets=offsets, codes=codes)
+    return results.OffsetFetchResult(code=code, offsets=offsets, codes=codes)
 
 
-def _encode_offset_delete(request: OffsetDelete) -> OffsetDeleteRequest:
-    return OffsetDeleteRequest(
-        group_id=request.group,
-        topics=[
-            OffsetDeleteRequest.OffsetDeleteRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number)
-                    for number in numbers
-                ],
-            )
-            for name, numbers in _numbers_by_topic(request.partitions)
-        ],
-    )
-
-
-def _decode_offset_delete(_: OffsetDelete, response: OffsetDeleteResponse) -> OffsetDeleteResult:
-    return OffsetDeleteResult(
-        code=parse_error_code(response.error_code),
-        codes={
-            TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
-            for topic in response.topics
-            for each in topic.partitions
-        },
-    )
-
-
-def _encode_describe(request: DescribeGroups) -> DescribeGroupsRequest:
-    return DescribeGroupsRequest(groups=list(request.groups))
-
-
-def _decode_describe(_: DescribeGroups, response: DescribeGroupsResponse) -> DescribeGroupsResult:
-    return DescribeGroupsResult(
-        groups=tuple(
-            DescribedGroup(
-                group=group.group_id,
-                code=parse_error_code(group.error_code),
-                state=group.group_state,
-                protocol_type=group.protocol_type,
-                protocol=group.protocol_data,
-                members=tuple(
-                    DescribedMember(
-                        member_id=each.member_id,
-                        group_instance_id=each.group_instance_id,
-                        client_id=each.client_id,
-                        client_host=each.client_host,
-                        metadata=each.member_metadata,
-                        assignment=each.member_assignment,
-                    )
-                    for each in group.members
-                ),
-            )
-            for group in response.groups
+def _encode_offset_delete(request: OffsetDelete) -> messages.OffsetDeleteRequest:
+    make = messages.OffsetDeleteRequest
+    make_partition = make.OffsetDeleteRequestPartition
+    topics = [
+        make.OffsetDeleteRequestTopic(
+            name=name, partitions=[make_partition(partition_index=number) for number in numbers]
         )
+        for name, numbers in _numbers_by_topic(request.partitions)
+    ]
+    return make(group_id=request.group, topics=topics)
+
+
+def _decode_offset_delete(
+    _: OffsetDelete, response: messages.OffsetDeleteResponse
+) -> results.OffsetDeleteResult:
+    code = parse_error_code(response.error_code)
+    return results.OffsetDeleteResult(code=code, codes=_codes_by_partition(response))
+
+
+def _encode_describe(request: DescribeGroups) -> messages.DescribeGroupsRequest:
+    return messages.DescribeGroupsRequest(groups=list(request.groups))
+
+
+def _decode_describe(
+    _: DescribeGroups, response: messages.DescribeGroupsResponse
+) -> results.DescribeGroupsResult:
+    return results.DescribeGroupsResult(groups=tuple(map(_decode_group, response.groups)))
+
+
+def _decode_group(
+    group: messages.DescribeGroupsResponse.DescribedGroup,
+) -> results.DescribedGroup:
+    members = [
+        results.DescribedMember(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            metadata=each.member_metadata,
+            assignment=each.member_assignment,
+        )
+        for each in group.members
+    ]
+    return results.DescribedGroup(
+        group=group.group_id,
+        code=parse_error_code(group.error_code),
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        members=tuple(members),
     )
 
 
-def _encode_list(request: ListGroups) -> ListGroupsRequest:
-    return ListGroupsRequest(states_filter=list(request.states))
+def _encode_list(request: ListGroups) -> messages.ListGroupsRequest:
+    return messages.ListGroupsRequest(states_filter=list(request.states))
 
 
-def _decode_list(_: ListGroups, response: ListGroupsResponse) -> ListGroupsResult:
-    return ListGroupsResult(
-        code=parse_error_code(response.error_code),
-        groups=tuple(
-            ListedGroup(
-                group=each.group_id,
-                protocol_type=each.protocol_type,
-                state=each.group_state,
-                group_type=each.group_type.lower(),
-            )
-            for each in sorted(response.groups, key=lambda group: group.group_id)
-        ),
+def _decode_list(_: ListGroups, response: messages.ListGroupsResponse) -> results.ListGroupsResult:
+    groups = [
+        results.ListedGroup(
+            group=each.group_id,
+            protocol_type=each.protocol_type,
+            state=each.group_state,
+            group_type=each.group_type.lower(),
+        )
+        for each in sorted(response.groups, key=lambda group: group.group_id)
+    ]
+    return results.ListGroupsResult(
+        code=parse_error_code(response.error_code), groups=tuple(groups)
     )
 
 
-def _encode_delete(request: DeleteGroups) -> DeleteGroupsRequest:
-    return DeleteGroupsRequest(groups_names=list(request.groups))
+def _encode_delete(request: DeleteGroups) -> messages.DeleteGroupsRequest:
+    return messages.DeleteGroupsRequest(groups_names=list(request.groups))
 
 
-def _decode_delete(_: DeleteGroups, response: DeleteGroupsResponse) -> DeleteGroupsResult:
+def _decode_delete(
+    _: DeleteGroups, response: messages.DeleteGroupsResponse
+) -> results.DeleteGroupsResult:
     codes = {each.group_id: parse_error_code(each.error_code) for each in response.results}
-    return DeleteGroupsResult(codes=codes)
+    return results.DeleteGroupsResult(codes=codes)
 
 
 REQUEST_CODECS: Final[Mapping[type[object], RequestCodec[Any, Any]]] = {
@@ -445,8 +405,6 @@ REQUEST_CODECS: Final[Mapping[type[object], RequestCodec[Any, Any]]] = {
     ListGroups: RequestCodec(_encode_list, _decode_list),
     DeleteGroups: RequestCodec(_encode_delete, _decode_delete),
 }
-
-T = TypeVar("T")
 
 AUTHORIZATION_CODES = frozenset(
     {
@@ -467,11 +425,8 @@ ERROR_TEXTS: Final[Mapping[int, str]] = {
 
 
 def _error_text(code: int) -> str:
-    return (
-        f"{ERROR_TEXTS[code]} ({error_name(code)})"
-        if code in ERROR_TEXTS
-        else f"error {error_name(code)}"
-    )
+    name = error_name(code)
+    return f"{ERROR_TEXTS[code]} ({name})" if code in ERROR_TEXTS else f"error {name}"
 
 
 def group_request_error(code: Code, what: str) -> RotaError:
@@ -499,8 +454,5 @@ def check_codes(codes: Mapping[T, Code], what: str) -> None:
 
 
 def _make_error(code: Code, message: str) -> RotaError:
-    return (
-        AuthorizationFailed(code, message)
-        if code in AUTHORIZATION_CODES
-        else GroupError(message, code)
-    )
+    is_authorization = code in AUTHORIZATION_CODES
+    return AuthorizationFailed(code, message) if is_authorization else GroupError(message, code)

@@ -89,13 +89,13 @@ class ClusterMetadata:
 
     def cluster(self) -> Cluster:
         """Returns what assignors need: partition counts, and the racks of replicas."""
-        good = {name: each for name, each in self.topics.items() if not each.error}
+        topics = [each for each in self.topics.values() if not each.error]
         racks = {node.id: node.rack for node in self.brokers.values() if node.rack}
         placed: dict[str, list[list[str]]] = {}
-        for topic in good.values() if racks else ():
+        for topic in topics if racks else ():
             replicas = [each.replicas for each in topic.partitions]
             placed[topic.name] = [[racks[at] for at in each if at in racks] for each in replicas]
-        return Cluster({name: len(each.partitions) for name, each in good.items()}, placed)
+        return Cluster({each.name: len(each.partitions) for each in topics}, placed)
 
 
 def merge_response(
@@ -176,12 +176,10 @@ class MetadataRefresher:
         :param problems: returns the errors of the last attempts to reach brokers
         :param reset_connections: closes the connections to known brokers
         """
-        self._send = send
-        self._reset_connections = reset_connections
+        self._send, self._config = send, config
+        self._problems, self._reset_connections = problems, reset_connections
         self.metadata = ClusterMetadata()
         self.listeners: list[Callable[[ClusterMetadata], None]] = []
-        self._config = config
-        self._problems = problems
         self._watched: frozenset[str] | None = frozenset()
         self._current_request: _RefreshRequest | None = None
         self._pauses = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
@@ -196,10 +194,8 @@ class MetadataRefresher:
 
     def watch_topics(self, topics: frozenset[str] | None) -> None:
         self._watched = topics
-        if topics is not None:
-            gone = frozenset(self.metadata.topics) - topics
-            if gone:
-                self.metadata = without_topics(self.metadata, gone)
+        if topics is not None and (gone := frozenset(self.metadata.topics) - topics):
+            self.metadata = without_topics(self.metadata, gone)
 
     async def refresh(
         self, topics: frozenset[str] | None, deadline: float, *, create: bool
@@ -238,13 +234,9 @@ class MetadataRefresher:
                 return self.metadata
 
     async def _run(self, request: _RefreshRequest) -> None:
-        topics = request.topics
-        message = MetadataRequest(
-            topics=None
-            if topics is None
-            else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)],
-            allow_auto_topic_creation=request.create,
-        )
+        make, names = MetadataRequest.MetadataRequestTopic, request.topics
+        topics = None if names is None else [make(name=name) for name in sorted(names)]
+        message = MetadataRequest(topics=topics, allow_auto_topic_creation=request.create)
         loop = asyncio.get_running_loop()
         try:
             response = await self._send(message, deadline=request.deadline)
@@ -262,17 +254,12 @@ class MetadataRefresher:
             self._rebootstrap_if_due(self._last_attempt)
 
     def _rebootstrap_if_due(self, now: float) -> None:
-        """Starts again from ``bootstrap.servers`` (KIP-1102).
-
-        If no metadata was received for ``metadata.recovery.rebootstrap.trigger.ms``, or a broker
-        asks for it.
+        """Starts again from ``bootstrap.servers`` if no metadata was received for
+        ``metadata.recovery.rebootstrap.trigger.ms``, or a broker asks for it (KIP-1102).
         """
-        late = self._last_success + self._config.rebootstrap_trigger / 1000 <= now
-        if (
-            late
-            and self._config.metadata_recovery_strategy == "rebootstrap"
-            and self.metadata.brokers
-        ):
+        is_late = self._last_success + self._config.rebootstrap_trigger / 1000 <= now
+        is_allowed = self._config.metadata_recovery_strategy == "rebootstrap"
+        if is_late and is_allowed and self.metadata.brokers:
             LOGGER.warning("no metadata for long: the client starts again from bootstrap.servers")
             self.metadata = replace(self.metadata, brokers=MappingProxyType({}))
             self._reset_connections()
@@ -303,21 +290,18 @@ class MetadataRefresher:
         loop = asyncio.get_running_loop()
         try:
             while not self._closed:
-                pause = (
-                    self._last_attempt + self._pauses.pause_after(self._failures + 1) - loop.time()
-                )
-                await asyncio.sleep(pause)
+                pause = self._pauses.pause_after(self._failures + 1)
+                await asyncio.sleep(self._last_attempt + pause - loop.time())
                 deadline = loop.time() + self._config.request_timeout / 1000
                 try:
                     await self.refresh(self._watched, deadline, create=False)
+                    return
                 except RotaError as error:
                     self._failures += 1
                     LOGGER.warning("the metadata cannot be refreshed: %s", error)
                     if is_permanent(error):
                         self._set_timer()  # a request that needs it meets the error itself
                         return
-                else:
-                    return
         finally:
             self._background = None
 

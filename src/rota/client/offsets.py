@@ -7,20 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rota.client.cluster import ClusterClient
 from rota.client.retry import RETRIABLE_CODES, partition_error
 from rota.engine.model.text import list_first_names
-from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, values_by_topic
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.protocol.messages import (
-    Api,
-    ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
-)
+from rota.protocol.messages import Api, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 #: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
 LATEST: Final = -1
@@ -86,23 +80,17 @@ async def send_list_offsets(
 ) -> LeaderResponse[ListedOffset | None]:
     """Sends one ListOffsets request; None: no record is as young as the timestamp."""
     make, make_topic = ListOffsetsRequest.ListOffsetsPartition, ListOffsetsRequest.ListOffsetsTopic
+    topics = {
+        name: [
+            make(partition_index=number, current_leader_epoch=epoch, timestamp=timestamp)
+            for number, (timestamp, epoch) in partitions
+        ]
+        for name, partitions in values_by_topic(dict(sorted(queries.items()))).items()
+    }
     request = ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         isolation_level=int(isolation == READ_COMMITTED),
-        topics=[
-            make_topic(
-                name=topic,
-                partitions=[
-                    make(
-                        partition_index=each.partition,
-                        current_leader_epoch=queries[each].leader_epoch,
-                        timestamp=queries[each].target,
-                    )
-                    for each in partitions
-                ],
-            )
-            for topic, partitions in _group_by_topic(queries)
-        ],
+        topics=[make_topic(name=name, partitions=each) for name, each in topics.items()],
         timeout_ms=client.config.request_timeout,
     )
     response = await client.send(Api.LIST_OFFSETS, request, node=node, deadline=deadline)
@@ -124,29 +112,24 @@ async def send_offset_for_leader_epoch(
     client: ClusterClient, node: int, queries: Mapping[TopicPartition, OffsetQuery], deadline: float
 ) -> LeaderResponse[EpochEndOffset | None]:
     """Sends one OffsetForLeaderEpoch request; None: the broker is too old for it."""
+    make_topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     make = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    topics = {
+        name: [
+            make(partition=number, current_leader_epoch=current, leader_epoch=epoch)
+            for number, (epoch, current) in partitions
+        ]
+        for name, partitions in values_by_topic(dict(sorted(queries.items()))).items()
+    }
     request = OffsetForLeaderEpochRequest(
         replica_id=CONSUMER_REPLICA_ID,
-        topics=[
-            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-                topic=topic,
-                partitions=[
-                    make(
-                        partition=each.partition,
-                        current_leader_epoch=queries[each].leader_epoch,
-                        leader_epoch=queries[each].target,
-                    )
-                    for each in partitions
-                ],
-            )
-            for topic, partitions in _group_by_topic(queries)
-        ],
+        topics=[make_topic(topic=name, partitions=each) for name, each in topics.items()],
     )
     connection = await client.connect(node, deadline=deadline)
-    offered = connection.versions.get(Api.OFFSET_FOR_LEADER_EPOCH)
+    api = Api.OFFSET_FOR_LEADER_EPOCH
+    offered = connection.versions.get(api)
     if offered is None or offered.high < MIN_CONSUMER_VERSION:
         return LeaderResponse(found=dict.fromkeys(queries))
-    api = Api.OFFSET_FOR_LEADER_EPOCH
     response = await client.send(api, request, node=node, deadline=deadline)
     result: LeaderResponse[EpochEndOffset | None] = LeaderResponse()
     for topic in response.topics:
@@ -178,19 +161,16 @@ async def list_offsets(
     found: dict[TopicPartition, ListedOffset | None] = {}
     #: Why partitions are requested again.
     problems: dict[TopicPartition, object] = {}
-    left = dict(timestamps)
-    failures = 0
+    left, failures = timestamps, 0
     while left:
         await _refresh_metadata(client, left, failures, problems, deadline)
         before = problems
         by_leader, problems = _group_by_leader(client, left)
-        results = await asyncio.gather(
-            *(
-                send_list_offsets(client, node, queries, isolation, deadline)
-                for node, queries in by_leader.items()
-            ),
-            return_exceptions=True,
-        )
+        requests = [
+            send_list_offsets(client, node, queries, isolation, deadline)
+            for node, queries in by_leader.items()
+        ]
+        results = await asyncio.gather(*requests, return_exceptions=True)
         for queries, result in zip(by_leader.values(), results, strict=True):
             if isinstance(result, Unreachable):
                 # an error code of an earlier response says more than a timeout
@@ -201,8 +181,8 @@ async def list_offsets(
             for error in result.errors.values():
                 raise error
             found |= result.found
-            missing = [each for each in queries if each not in result.found]
-            problems |= {each: result.retriable.get(each) for each in missing}
+            missing = queries.keys() - result.found.keys()
+            problems |= {each: result.retriable.get(each) for each in sorted(missing)}
         left = {each: timestamps[each] for each in problems}
         failures += 1
     return {each: found[each] for each in timestamps}
@@ -246,23 +226,17 @@ def _group_by_leader(
             continue
         if (error := metadata.topic_error(each)) is not None:
             raise error
-        is_unknown = partition is None
-        leaderless[each] = Code.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else "it has no leader"
+        has_partition = partition is not None
+        leaderless[each] = "it has no leader" if has_partition else Code.UNKNOWN_TOPIC_OR_PARTITION
     return by_leader, leaderless
 
 
 def _timeout_error(problems: Mapping[TopicPartition, object]) -> RotaError:
     """Returns the error after the deadline, with the last known reason."""
-    unknown = [each for each, why in problems.items() if why == Code.UNKNOWN_TOPIC_OR_PARTITION]
-    if unknown:
-        names = list_first_names([str(each) for each in unknown])
-        return UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {names}")
-    names = list_first_names([str(each) for each in problems])
+    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    if unknown := [str(each) for each, why in problems.items() if why == code]:
+        return UnknownTopic(code, f"there is no partition {list_first_names(unknown)}")
+    names = list_first_names(list(map(str, problems)))
     why = next(iter(problems.values()))
     last = f"error {why}" if isinstance(why, int) else str(why)
     return TimedOut(f"no offset of {names} before the timeout; the last answer: {last}")
-
-
-def _group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    ordered = sorted(partitions)
-    return [(topic, list(each)) for topic, each in groupby(ordered, key=itemgetter(0))]

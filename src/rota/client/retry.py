@@ -1,9 +1,9 @@
 """Retries: how long to wait, which errors are worth another attempt, and how to run attempts at the
 same time.
 
-The error codes are those of a partition in Fetch, ListOffsets and OffsetForLeaderEpoch responses.
-Attempts run side by side: an address that swallows every packet must not use up the time of the
-others.
+The error codes are the codes of a partition in Fetch, ListOffsets and OffsetForLeaderEpoch
+responses. Attempts run at the same time: an address that drops every packet must not use up the
+time of the others.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def is_permanent(error: RotaError) -> bool:
 
     A refused login, an untrusted certificate, a server that is not Kafka: the user must act.
     """
-    certain = isinstance(error, NotKafka) and error.certain
-    return certain or isinstance(error, Refused | InputError | Untrusted)
+    if isinstance(error, NotKafka):
+        return error.certain
+    return isinstance(error, Refused | InputError | Untrusted)
 
 
 REPLICA_NOT_AVAILABLE: Final = 9

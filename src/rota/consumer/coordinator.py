@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from rota.client.cluster import ClusterClient
+from rota.client.cluster import COORDINATOR_CODES, MOVED_CODES, ClusterClient
 from rota.client.connection import BrokerConnection, api_name
 from rota.client.group_requests import (
     MAX_VERSIONS,
@@ -17,7 +18,7 @@ from rota.client.group_requests import (
     encode_group_request,
     min_version,
 )
-from rota.client.retry import Backoff, is_permanent
+from rota.client.retry import is_permanent
 from rota.engine.member.events import (
     CoordinatorFound,
     CoordinatorNotFound,
@@ -35,17 +36,7 @@ from rota.protocol.messages import Api, Message
 JOIN_GROUP_TIMEOUT_LAPSE = 5.0
 
 #: Codes after which a request is repeated, until its deadline.
-RETRIABLE_GROUP_CODES = frozenset(
-    {
-        Code.REQUEST_TIMED_OUT,
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-        Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_COORDINATOR,
-        Code.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-
-MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+RETRIABLE_GROUP_CODES = COORDINATOR_CODES | {Code.REQUEST_TIMED_OUT, Code.UNSTABLE_OFFSET_COMMIT}
 #: Seconds until the first search fails and is logged; the next ones take longer.
 FIRST_SEARCH_TIMEOUT = 2.0
 #: Characters of a request or response that are logged at most.
@@ -209,12 +200,8 @@ class CoordinatorClient:
 
         :raises RotaError: there is no such response in time
         """
-        backoff = Backoff.from_milliseconds(
-            self._config.retry_backoff, self._config.retry_backoff_max
-        )
-        failures = 0
         problem: str | RotaError | None = None
-        while True:
+        for failures in itertools.count(1):
             try:
                 response = await self._send_once(request, deadline)
             except Unreachable as error:
@@ -230,12 +217,10 @@ class CoordinatorClient:
                 problem = f"refused with {int(code)} {code.name}"
                 if code in MOVED_CODES:
                     self._client.forget_coordinator(self._group)
-            failures += 1
-            pause = backoff.pause_after(failures)
-            if self._loop.time() + pause >= deadline:
-                name = type(request).__name__
-                raise TimedOut(f"group {self._group!r}: {name} got no answer in time: {problem}")
-            await asyncio.sleep(pause)
+            if not await self._client.pause(failures, deadline):
+                break
+        name = type(request).__name__
+        raise TimedOut(f"group {self._group!r}: {name} got no answer in time: {problem}")
 
     async def _send_once(self, request: GroupRequest, deadline: float) -> GroupResponse:
         found = await self._client.find_coordinator(self._group, deadline)
