@@ -35,16 +35,10 @@ from rota.client.login import log_in
 from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import Address, ClientConfig
 from rota.errors import Code, FormatError, NotKafka, Refused, RotaError, TimedOut, Unreachable
+from rota.protocol import messages
 from rota.protocol.codec import RequestHeader, read_response, supported_versions, write_request
 from rota.protocol.frames import LENGTH_SIZE, RECEIVE_BUFFER_BYTES, FrameReader
-from rota.protocol.messages import (
-    Api,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    Message,
-    Request,
-    classes_by_api,
-)
+from rota.protocol.messages import Api, Message, Request
 from rota.protocol.schemas import ResponseT, Versions
 
 #: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
@@ -132,10 +126,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         context: ConnectionContext | None = None,
     ) -> BrokerConnection:
         """Opens a connection without a client; see :meth:`establish`."""
-        made = cls(address, context or ConnectionContext(config), str(address))
+        connection = cls(address, context or ConnectionContext(config), str(address))
         patience = config.connect_timeout / 1000
-        await made.establish(deadline, patience=patience, silence=patience / 2)
-        return made
+        await connection.establish(deadline, patience=patience, silence=patience / 2)
+        return connection
 
     async def establish(
         self, deadline: float, *, patience: float, silence: float, hint: str = ""
@@ -172,19 +166,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             opened = await open_socket(self.address, self._config, patience)
         except Unreachable as error:
             raise Unreachable(self._named(f"{error}{hint}")) from error
-        try:
-            context = self._context.tls_context
-            if context is None:
-                await self._loop.create_connection(lambda: self, sock=opened)
-                return
+        tls: dict[str, Any] = {}
+        if self._context.tls_context is not None:
             self._stage = "TLS"
-            await self._loop.create_connection(
-                lambda: self,
-                sock=opened,
-                ssl=context,
-                server_hostname=self.address.host,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT,
-            )
+            tls = {"ssl": self._context.tls_context, "server_hostname": self.address.host}
+            tls["ssl_shutdown_timeout"] = CLOSE_TIMEOUT
+        try:
+            await self._loop.create_connection(lambda: self, sock=opened, **tls)
         except OSError as error:
             raise login.handshake_error(error, self.name) from error
         finally:
@@ -220,22 +208,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _fetch_versions(self, deadline: float) -> dict[int, Versions]:
         """Asks in the newest version of ApiVersions, then in the one that an older broker names."""
         version = supported_versions(Api.API_VERSIONS).high
-        request = ApiVersionsRequest(
-            client_software_name="rota",
-            client_software_version=importlib.import_module("rota").__version__,
+        own_version = importlib.import_module("rota").__version__
+        request = messages.ApiVersionsRequest(
+            client_software_name="rota", client_software_version=own_version
         )
         while True:
             frame = await self.send_raw(Api.API_VERSIONS, version, request, deadline)
             # a broker answers a version that it does not know in version 0 (KIP-511)
             refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
+            cls, answered = messages.ApiVersionsResponse, 0 if refused else version
             try:
-                _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
+                _, response = read_response(cls, answered, frame)
             except FormatError as error:
                 raise NotKafka(self._named(f"the server is not Kafka: {error}")) from error
-            versions = {
-                each.api_key: Versions(each.min_version, each.max_version)
-                for each in response.api_keys
-            }
+            keys = response.api_keys
+            versions = {key.api_key: Versions(key.min_version, key.max_version) for key in keys}
             if refused and version > 0:
                 own = versions.get(Api.API_VERSIONS)
                 version = 0 if own is None else max(0, min(own.high, version - 1))
@@ -295,11 +282,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         high = min(ours.high, theirs.high) if most is None else min(ours.high, theirs.high, most)
         if high < max(ours.low, theirs.low):
             limit = "" if most is None else f", and this request needs version {most} or lower"
-            raise Refused(
-                Code.UNSUPPORTED_VERSION,
-                f"{api_name(api)}: the broker serves versions {theirs.low} to {theirs.high}, "
-                f"Rota speaks {ours.low} to {ours.high}{limit}",
-            )
+            text = f"{api_name(api)}: the broker serves versions {theirs.low} to {theirs.high}, "
+            text += f"Rota speaks {ours.low} to {ours.high}{limit}"
+            raise Refused(Code.UNSUPPORTED_VERSION, text)
         return high
 
     def send(
@@ -370,13 +355,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._problem is not None:
             return
         if self._first_bytes is not None:
-            self._first_bytes = (self._first_bytes + self._room[: min(nbytes, PROBE_BYTES)])[
-                :PROBE_BYTES
-            ]
-            if (
-                len(self._first_bytes) >= 4
-                and (problem := identify_server(self._first_bytes)) is not None
-            ):
+            head = self._first_bytes + self._room[: min(nbytes, PROBE_BYTES)]
+            self._first_bytes = head[:PROBE_BYTES]
+            if len(head) >= 4 and (problem := identify_server(self._first_bytes)) is not None:
                 self._close_with_error(problem, NotKafka)
                 return
         self._room = _EMPTY_VIEW  # a view would keep the whole response in memory
@@ -497,7 +478,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if pending.future.done():
             return  # cancelled
         try:
-            _, response = read_response(classes_by_api[pending.api][1], pending.version, frame)
+            cls = messages.classes_by_api[pending.api][1]
+            _, response = read_response(cls, pending.version, frame)
         except FormatError as error:
             pending.future.set_exception(FormatError(self._named(str(error))))
             raise
@@ -528,12 +510,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif self._first_bytes is not None:
             text = f"the server closes the connection before it answers{reason}: {WRONG_PORT_HINT}"
             self._close_with_error(text, partial(NotKafka, certain=False))
-        elif not self._has_answered and self._config.sasl is None:
-            self._close_with_error(
-                f"{closed} after ApiVersions: it may require a login "
-                "(security.protocol SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.jaas.config)"
-            )
         else:
+            if not self._has_answered and self._config.sasl is None:
+                closed += " after ApiVersions: it may require a login (security.protocol "
+                closed += "SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.jaas.config)"
             self._close_with_error(closed)
 
     def _fail_silent_server(self) -> None:
@@ -638,19 +618,19 @@ async def resolve_address(address: Address) -> list[AddressInfo]:
         return list(look_up(flags=socket.AI_NUMERICHOST))  # does not block
     except (socket.gaierror, UnicodeError):
         pass
-    found: concurrent.futures.Future[list[AddressInfo]] = concurrent.futures.Future()
-    found.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel it
+    future: concurrent.futures.Future[list[AddressInfo]] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel it
 
     def resolve() -> None:
         try:
-            found.set_result(list(look_up()))
+            future.set_result(list(look_up()))
         except (OSError, UnicodeError) as error:
-            found.set_exception(error)
+            future.set_exception(error)
 
     # not the loop's executor: a silent name server would keep the process from ending
     threading.Thread(target=resolve, name=f"rota-resolve-{address.host}", daemon=True).start()
     try:
-        return await asyncio.wrap_future(found)
+        return await asyncio.wrap_future(future)
     except UnicodeError as error:
         raise Unreachable(f"{address.host!r} is not a valid host name") from error
     except OSError as error:
@@ -667,12 +647,10 @@ async def _connect_socket(
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, size in (
-            (socket.SO_RCVBUF, config.receive_buffer),
-            (socket.SO_SNDBUF, config.send_buffer),
-        ):
-            if size != -1:
-                made.setsockopt(socket.SOL_SOCKET, option, size)
+        if config.receive_buffer != -1:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer)
+        if config.send_buffer != -1:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer)
         async with asyncio.timeout(patience):
             await asyncio.get_running_loop().sock_connect(made, where)
     except BaseException as error:
@@ -733,26 +711,20 @@ def identify_server(head: bytes) -> str | None:
             "the server uses TLS, and this client does not: "
             "set security.protocol to SSL, or to SASL_SSL if a login is needed"
         )
+    line = head[:PROBE_BYTES].partition(b"\n")[0].rstrip(b"\r")
+    shown = repr(line)[1:] if line.isascii() else repr(line)
     for start, name in _KNOWN_SERVERS:
         if head[: len(start)].upper() == start.upper():
-            return f"{name} answers there: it says {_show_first_line(head)}"
+            return f"{name} answers there: it says {shown}"
     if head[4:5] == b"\x0a" and head[3:4] == b"\0":
-        return f"a MySQL server answers there: it says {_show_first_line(head)}"
-    size = int.from_bytes(head[:4], "big", signed=True)
-    if not 4 <= size <= MAX_FIRST_RESPONSE:
-        return (
-            f"what answers there does not speak Kafka's protocol: it says {_show_first_line(head)}"
-        )
+        return f"a MySQL server answers there: it says {shown}"
+    if not 4 <= int.from_bytes(head[:4], "big", signed=True) <= MAX_FIRST_RESPONSE:
+        return f"what answers there does not speak Kafka's protocol: it says {shown}"
     return None
 
 
 def silence_text(when: str) -> str:
     return f"the server sends nothing {when}: {WRONG_PORT_HINT} Or is the broker stuck?"
-
-
-def _show_first_line(head: bytes) -> str:
-    line = head[:PROBE_BYTES].partition(b"\n")[0].rstrip(b"\r")
-    return repr(line)[1:] if line.isascii() else repr(line)
 
 
 # A thread receives large responses while the loop's thread handles those before them.
@@ -785,11 +757,10 @@ class ReceiverThread:
         self._socket = own
         self._process = os.getpid()
         self._commands: SimpleQueue[bool] = SimpleQueue()
+        arguments = own, frames, self._commands, WeakMethod(deliver)
+        name = f"rota-receive-{name}"
         self._thread = threading.Thread(
-            target=_run_receiver,
-            args=(own, frames, self._commands, WeakMethod(deliver)),
-            name=f"rota-receive-{name}",
-            daemon=True,
+            target=_run_receiver, args=arguments, name=name, daemon=True
         )
         self._thread.start()
 

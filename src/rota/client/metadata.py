@@ -295,13 +295,14 @@ class MetadataRefresher:
                 deadline = loop.time() + self._config.request_timeout / 1000
                 try:
                     await self.refresh(self._watched, deadline, create=False)
-                    return
                 except RotaError as error:
                     self._failures += 1
                     LOGGER.warning("the metadata cannot be refreshed: %s", error)
                     if is_permanent(error):
                         self._set_timer()  # a request that needs it meets the error itself
                         return
+                else:
+                    return
         finally:
             self._background = None
 
