@@ -102,6 +102,10 @@ class ClusterClient:
         seconds = self.config.api_timeout / 1000 if timeout is None else timeout
         return asyncio.get_running_loop().time() + seconds
 
+    def request_deadline(self) -> float:
+        """Returns the time ``request.timeout.ms`` from now."""
+        return self.deadline_after(self.config.request_timeout / 1000)
+
     async def send(  # noqa: PLR0913, what a request may be given
         self,
         api: Api,
@@ -163,8 +167,7 @@ class ClusterClient:
         timeout: float | None = None,
     ) -> ResponseT:
         """Sends a request over a connection, as :meth:`send` does."""
-        seconds = self.config.request_timeout / 1000 if timeout is None else timeout
-        close_at = self.deadline_after(seconds)
+        close_at = self.request_deadline() if timeout is None else self.deadline_after(timeout)
         response = connection.send(api, request, deadline=close_at, most=most)
         try:
             async with asyncio.timeout_at(None if close_at <= deadline else deadline):

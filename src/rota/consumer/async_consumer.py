@@ -5,7 +5,7 @@ with it because they never wait.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -123,22 +123,17 @@ class BaseConsumer:
 
     def seek_to_beginning(self, *partitions: PartitionLike) -> None:
         """Moves to the first record of these partitions; of all assigned partitions by default."""
-        self._seek_all("seek_to_beginning", partitions, self._core.fetcher.seek_to_beginning)
+        self._seek_all("seek_to_beginning", partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: PartitionLike) -> None:
         """Moves behind the last record of these partitions; of all assigned ones by default."""
-        self._seek_all("seek_to_end", partitions, self._core.fetcher.seek_to_end)
+        self._seek_all("seek_to_end", partitions, LATEST)
 
-    def _seek_all(
-        self,
-        name: str,
-        partitions: tuple[PartitionLike, ...],
-        seek: Callable[[tuple[TopicPartition, ...]], None],
-    ) -> None:
+    def _seek_all(self, name: str, partitions: tuple[PartitionLike, ...], timestamp: int) -> None:
         wanted = self._core.require_assigned(name, partitions or self.assignment)
         with self._core.member_lock():
             self._core.polled.drop_partitions(wanted)
-            seek(tuple(wanted))
+            self._core.fetcher.seek_to(wanted, timestamp)
 
     def pause(self, *partitions: PartitionLike) -> None:
         """Stops returning records of these partitions until they are resumed.

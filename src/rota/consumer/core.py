@@ -17,18 +17,13 @@ from typing import Any, TypeVar
 from rota.client.cluster import ClusterClient
 from rota.client.config import read_settings
 from rota.client.metadata import ClusterMetadata
+from rota.consumer import membership as group_membership
 from rota.consumer.arguments import PartitionLike, check_poll_arguments, parse_partition
 from rota.consumer.buffer import PolledRecords
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.member_driver import ForkCheck, MemberDriver
-from rota.consumer.membership import (
-    LOGGER,
-    CallApplication,
-    GroupMembership,
-    call_interceptor,
-    is_in_listener,
-)
-from rota.consumer.records import ConsumerInterceptor, Offsets, Records
+from rota.consumer.membership import LOGGER, GroupMembership, call_interceptor, is_in_listener
+from rota.consumer.records import Offsets, Records
 from rota.engine.member.events import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
@@ -55,7 +50,9 @@ T = TypeVar("T")
 class ConsumerCore:
     """The implementation that both consumers share."""
 
-    def __init__(self, config: Mapping[str, object], call: CallApplication) -> None:
+    def __init__(
+        self, config: Mapping[str, object], call: group_membership.CallApplication
+    ) -> None:
         settings = read_settings(config)
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
@@ -73,21 +70,11 @@ class ConsumerCore:
             value_deserializer=settings.value_deserializer,
         )
         self.membership: GroupMembership | None = None
-        if settings.member is not None:
-            driver = MemberDriver(
-                settings.client,
-                settings.member,
-                settings.strategies,
-                self.consumed_positions,
-                self.waker.wake,
-            )
+        if (member := settings.member) is not None:
+            positions, wake = self.consumed_positions, self.waker.wake
+            driver = MemberDriver(settings.client, member, settings.strategies, positions, wake)
             self.membership = GroupMembership(
-                driver,
-                self.fetcher,
-                settings.interceptors,
-                call,
-                want_metadata=self.topics.set_topics,
-                wake=self.waker.wake,
+                driver, self.fetcher, settings.interceptors, call, self.topics.set_topics, wake
             )
         self.polled = PolledRecords()
         self.is_subscribed = False
@@ -167,8 +154,7 @@ class ConsumerCore:
             return
         self._drop_handed_out()
         most = self._max_records(max_records)
-        prepare = partial(self.fetcher.prepare_records, most)
-        if await self._poll(timeout, prepare, partial(self._fill_from_fetcher, most)):
+        if await self._poll(timeout, partial(self._fill_from_fetcher, most), most):
             self._run_interceptors()
 
     def fill_records_now(self, max_records: int | None = None) -> bool:
@@ -177,9 +163,7 @@ class ConsumerCore:
             return True
         self._drop_handed_out()
         most = self._max_records(max_records)
-        is_filled = self._poll_now(
-            partial(self.fetcher.prepare_records, most), partial(self._fill_from_fetcher, most)
-        )
+        is_filled = self._poll_now(partial(self._fill_from_fetcher, most), most)
         if is_filled:
             self._run_interceptors()
         return is_filled
@@ -192,22 +176,23 @@ class ConsumerCore:
         """Polls for batches unless some are left."""
         if not self.polled.has_batches:
             self._return_unread()
-            await self._poll(timeout, _prepare_nothing, self._take_batches)
+            await self._poll(timeout, self._take_batches)
 
     def fill_with_batches_now(self) -> bool:
         """Like :meth:`fill_with_batches` without the event loop; False if that is not possible."""
         if self.polled.has_batches:
             return True
         self._return_unread()
-        return self._poll_now(_prepare_nothing, self._take_batches)
+        return self._poll_now(self._take_batches)
 
     def _max_records(self, max_records: int | None) -> int:
         return self.settings.read.max_poll_records if max_records is None else max_records
 
-    async def _poll(
-        self, timeout: float, prepare: Callable[[], None], take: Callable[[], bool]
-    ) -> bool:
-        """Waits for something to take; returns whether something was taken."""
+    async def _poll(self, timeout: float, take: Callable[[], bool], prepared: int = 0) -> bool:
+        """Waits for something to take; returns whether something was taken.
+
+        :param prepared: number of records to decode first; batches need no preparation
+        """
         with self._one_poll():
             if not (self.is_subscribed or self.assigned):
                 raise InputError("poll: nothing to read: subscribe or assign first")
@@ -219,7 +204,8 @@ class ConsumerCore:
                 self._last_loop_run = loop.time()
                 while True:
                     await self.handle_commands()
-                    prepare()
+                    if prepared:
+                        self.fetcher.prepare_records(prepared)
                     if self._take_in_poll(take):
                         return True
                     if self.is_closing or (loop.time() >= deadline and self._end_poll()):
@@ -228,13 +214,14 @@ class ConsumerCore:
             finally:
                 self._send_poll_event(PollEnded())
 
-    def _poll_now(self, prepare: Callable[[], None], take: Callable[[], bool]) -> bool:
+    def _poll_now(self, take: Callable[[], bool], prepared: int = 0) -> bool:
         if self.fetcher.needs_start or not self.fetcher.has_records:
             return False
         with self._one_poll():
             self._send_poll_event(PollBegan())
             try:
-                prepare()
+                if prepared:
+                    self.fetcher.prepare_records(prepared)
                 if self._has_urgent_work() or not self._take_in_poll(take):
                     return False  # the poll continues in the loop
             except BaseException:
@@ -258,7 +245,7 @@ class ConsumerCore:
         which only a poll does.
         """
         with self.member_lock():
-            if self.membership is not None and self.membership.has_commands:
+            if self._has_commands():
                 return False
             self._send_poll_event(PollEnded())
             return True
@@ -291,10 +278,10 @@ class ConsumerCore:
     def _run_interceptors(self) -> None:
         """Lets interceptors see and change the polled records."""
         for interceptor in self.settings.interceptors:
-            seen = call_interceptor("on_consume", interceptor.on_consume, self.polled.all_records)
-            if seen is not None:
+            records = call_interceptor("on_consume", interceptor, self.polled.all_records)
+            if records is not None:
                 with self.member_lock():
-                    self.polled.set_records(seen)
+                    self.polled.set_records(records)
 
     async def commit(self, offsets: Offsets | None, timeout: float | None) -> None:
         """Commits offsets, or the positions of what was handed out, and waits for the result."""
@@ -349,18 +336,19 @@ class ConsumerCore:
         self.topics.start_refresh()
         self.fetcher.start_requests()
 
+    def _has_commands(self) -> bool:
+        return self.membership is not None and bool(self.membership.driver.inbox)
+
     def _may_take(self) -> bool:
-        membership = self.membership
-        return membership is None or not (membership.has_commands or membership.is_listener_running)
+        is_in_call = self.membership is not None and self.membership.is_listener_running
+        return not (is_in_call or self._has_commands())
 
     def _has_work(self) -> bool:
         has_records = self.fetcher.has_records and self._may_take()
         return has_records or self.is_closing or self._has_urgent_work()
 
     def _has_urgent_work(self) -> bool:
-        membership = self.membership
-        has_commands = membership is not None and membership.has_commands
-        return has_commands or self._is_interrupted or self.topics.has_problem
+        return self._has_commands() or self._is_interrupted or self.topics.has_problem
 
     async def run_interruptibly(self, request: Coroutine[Any, Any, T]) -> T:
         """Returns the result of a request, unless ``wakeup`` interrupts it."""
@@ -480,8 +468,7 @@ class ConsumerCore:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
-                close: Callable[[object], None] = partial(_close_interceptor, interceptor)
-                stack.callback(call_interceptor, "close", close, None)
+                stack.callback(call_interceptor, "close", interceptor)
             stack.push_async_callback(self.client.close)
             stack.push_async_callback(self.topics.close)
             stack.push_async_callback(self.fetcher.close)
@@ -538,14 +525,6 @@ class ConsumerCore:
                     await self.waker.wait(deadline, lambda: membership.has_commands)
         if error is not None:
             raise error
-
-
-def _close_interceptor(interceptor: ConsumerInterceptor, _: object) -> None:
-    interceptor.close()
-
-
-def _prepare_nothing() -> None:
-    """Batches are handed out as columns, without any preparation."""
 
 
 class WatchedTopics:
@@ -618,20 +597,22 @@ class WatchedTopics:
                 return
 
     def _updated(self, metadata: ClusterMetadata) -> None:
-        wanted = self._wanted or ()
-        found = {name: metadata.topics[name].error for name in wanted if name in metadata.topics}
-        missing = [name for name, code in found.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
-        if new := [name for name in missing if name not in self._reported_missing]:
-            LOGGER.warning(
-                "no such topic: %s; it is read as soon as it exists", list_first_names(new)
-            )
+        topics: dict[int, list[str]] = {}
+        for name in self._wanted or ():
+            if name in metadata.topics:
+                topics.setdefault(metadata.topics[name].error, []).append(name)
+        missing = topics.get(Code.UNKNOWN_TOPIC_OR_PARTITION, [])
+        if new := list_first_names(
+            [name for name in missing if name not in self._reported_missing]
+        ):
+            LOGGER.warning("no such topic: %s; it is read as soon as it exists", new)
         self._reported_missing = set(missing)
         for code, error, text in (
             (Code.INVALID_TOPIC_EXCEPTION, UnknownTopic, "no topic can have the name"),
             (Code.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "no permission to read topic"),
         ):
-            if names := [name for name, each in found.items() if each == code]:
-                self._report_problem(error(code, f"{text} {list_first_names(names)}"))
+            if code in topics:
+                self._report_problem(error(code, f"{text} {list_first_names(topics[code])}"))
         self._on_update(metadata)
 
     def _report_problem(self, problem: RotaError) -> None:

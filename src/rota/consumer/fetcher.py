@@ -37,6 +37,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -71,8 +72,7 @@ from rota.consumer.positions import (
     RequestToken,
 )
 from rota.consumer.records import Records
-from rota.engine.model import config as config_module
-from rota.engine.model.config import FetchConfig
+from rota.engine.model.config import BY_DURATION, FetchConfig
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, Unreachable
@@ -110,28 +110,14 @@ class Fetcher:
             lease=client.config.metadata_max_age / 1000,
             warn=LOGGER.warning,
         )
+        key, value = key_deserializer, value_deserializer
         self._buffer = FetchBuffer(
-            self._positions,
-            config,
-            drained=self._handle_drained,
-            key=key_deserializer,
-            value=value_deserializer,
+            self._positions, config, drained=self._handle_drained, key=key, value=value
         )
-        self._offset_fetcher = OffsetFetcher(
-            client,
-            config,
-            self._positions,
-            self._buffer,
-            committed=committed,
-            done=self._handle_change,
-        )
+        positions, buffer, done = self._positions, self._buffer, self._handle_change
+        self._offset_fetcher = OffsetFetcher(client, config, positions, buffer, done, committed)
         self._in_flight = InFlightFetches(
-            client,
-            config,
-            self._positions,
-            self._buffer,
-            self._offset_fetcher,
-            done=self._handle_change,
+            client, config, positions, buffer, done, self._offset_fetcher
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._metadata: ClusterMetadata | None = None
@@ -177,20 +163,15 @@ class Fetcher:
         self._positions.seek(partition, FetchPosition(offset.offset, offset.leader_epoch))
         self._restart()
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
-        self._seek_to(partitions, EARLIEST)
-
-    def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
-        self._seek_to(partitions, LATEST)
-
-    def _seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+    def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        """Continues at the offsets of a ListOffsets timestamp, once they are known."""
         for each in partitions:
             self._positions.seek_to(each, timestamp)
         self._restart()
 
     def _restart(self) -> None:
         """Starts over after a change by the application, and wakes whoever waits."""
-        self._in_flight.reset_second_waits()
+        self._in_flight.second_waits.clear()  # new partitions may be fetchable
         self._changed = True
         self._wake_waiters()
 
@@ -301,7 +282,7 @@ class Fetcher:
             self._timer.cancel()
         if self._handle_metadata in self._client.metadata_listeners:
             self._client.metadata_listeners.remove(self._handle_metadata)
-        self._in_flight.close()
+        self._in_flight.closed = True
         await self._offset_fetcher.close()
         self._positions.assign(())
         self._buffer.drop_outdated()
@@ -389,7 +370,7 @@ class Fetcher:
     async def _send_metadata(self, topics: set[str]) -> None:
         self._refreshing = True
         try:
-            deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
+            deadline = self._client.request_deadline()
             await self._client.refresh(topics, deadline=deadline, create=True)
         finally:
             self._refreshing = False
@@ -397,15 +378,9 @@ class Fetcher:
 
 def _reset_target(config: FetchConfig) -> int | Callable[[], int] | None:
     """Returns the ListOffsets timestamp for ``auto.offset.reset``; None: ``none``."""
-    match config.auto_offset_reset:
-        case config_module.EARLIEST:
-            return EARLIEST
-        case config_module.LATEST:
-            return LATEST
-        case config_module.BY_DURATION:
-            return lambda: int(time.time() * 1000) - config.reset_duration
-        case _:
-            return None
+    if config.auto_offset_reset == BY_DURATION:
+        return lambda: int(time.time() * 1000) - config.reset_duration
+    return {"earliest": EARLIEST, "latest": LATEST}.get(config.auto_offset_reset)
 
 
 def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> LeaderAndEpoch | None:
@@ -428,39 +403,23 @@ class FetchConnection(NamedTuple):
     use: str
 
 
+@dataclass(eq=False)
 class InFlightFetches:
     """The Fetch requests in flight: sends them and handles their responses."""
 
-    def __init__(  # noqa: PLR0913, all that a Fetch takes
-        self,
-        client: ClusterClient,
-        config: FetchConfig,
-        positions: Positions,
-        buffer: FetchBuffer,
-        offset_fetcher: OffsetFetcher,
-        *,
-        done: Callable[[], None],
-    ) -> None:
-        """:param done: called after each response"""
-        self._client = client
-        self._config = config
-        self._positions = positions
-        self._buffer = buffer
-        self._offset_fetcher = offset_fetcher
-        self._done = done
-        #: When a Fetch ends its wait at the broker; None: the connection is being opened.
-        self._held_until: dict[FetchConnection, float | None] = {}
-        #: Brokers whose second Fetch brought no records, and how long the next one waits.
-        self._second_waits: dict[int, float] = {}
-        self._closed = False
-
-    def reset_second_waits(self) -> None:
-        """Forgets that second fetches brought nothing: new partitions may be fetchable."""
-        self._second_waits.clear()
-
-    def close(self) -> None:
-        """Ignores responses from now on."""
-        self._closed = True
+    client: ClusterClient
+    config: FetchConfig
+    positions: Positions
+    buffer: FetchBuffer
+    #: Called after each response.
+    done: Callable[[], None]
+    offset_fetcher: OffsetFetcher
+    #: When a Fetch ends its wait at the broker; None: the connection is being opened.
+    held_until: dict[FetchConnection, float | None] = field(default_factory=dict)
+    #: Brokers whose second Fetch brought no records, and how long the next one waits.
+    second_waits: dict[int, float] = field(default_factory=dict)
+    #: Responses are ignored.
+    closed: bool = False
 
     def send_fetches(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Sends the Fetch requests that can be sent, unless enough is buffered already.
@@ -468,50 +427,46 @@ class InFlightFetches:
         Bytes of partitions that hand out nothing now do not count, and are dropped if they are too
         many. While the loop does not run, only open connections are used.
         """
-        positions = self._positions
-        limits = compute_byte_limits(self._config, positions.brokers)
+        positions, client = self.positions, self.client
+        limits = compute_byte_limits(self.config, positions.brokers)
         if positions.inactive_bytes > limits.inactive:
             positions.release_inactive(limits.inactive)
         if positions.buffered_bytes - positions.inactive_bytes >= limits.buffered:
             return
-        busy = {
-            key.node for key in self._held_until if self._free_connection(key.node, now) is None
-        }
+        fetching = [key.node for key in self.held_until]
+        busy = {node for node in fetching if self._free_connection(node, now) is None}
         if not loop.is_running():
-            busy |= {
-                node for node in self._client.metadata.brokers if self._needs_connection(node, now)
-            }
-        ready = positions.requests_for_fetch(now, busy, self._config.max_partition_bytes)
+            for node in client.metadata.brokers:
+                free = self._free_connection(node, now)
+                if free is not None and client.open_connection(*free[0]) is None:
+                    busy.add(node)
+        ready = positions.requests_for_fetch(now, busy, self.config.max_partition_bytes)
         for node, partitions in ready.items():
             found = self._free_connection(node, now)
             assert found is not None, "busy brokers are left out"
             key, wait = found
-            connection = self._client.open_connection(*key)
+            connection = client.open_connection(*key)
             if connection is not None:
                 self._send(loop, key, connection, partitions, wait)
             else:
-                self._held_until[key] = None
+                self.held_until[key] = None
                 tokens = [each.token for each in partitions]
                 connect = partial(self._connect_and_send, loop, key, partitions, wait)
-                self._offset_fetcher.run_request(loop, connect, tokens)
+                self.offset_fetcher.run_request(loop, connect, tokens)
 
     def _free_connection(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
         """Returns the connection for the next Fetch and its maximum wait; None: both are in use."""
         first, second = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
-        if first not in self._held_until:
-            return first, self._config.fetch_max_wait / 1000
-        until = self._held_until[first]
-        if until is None or second in self._held_until:
+        if first not in self.held_until:
+            return first, self.config.fetch_max_wait / 1000
+        until = self.held_until[first]
+        if until is None or second in self.held_until:
             return None
         left = until - now
-        if node in self._second_waits and left <= 2 * SECOND_FETCH_MARGIN:
+        if node in self.second_waits and left <= 2 * SECOND_FETCH_MARGIN:
             return None
-        longest = self._second_waits.get(node, SECOND_FETCH_WAIT)
+        longest = self.second_waits.get(node, SECOND_FETCH_WAIT)
         return second, min(max(left - SECOND_FETCH_MARGIN, 0.0), longest)
-
-    def _needs_connection(self, node: int, now: float) -> bool:
-        found = self._free_connection(node, now)
-        return found is not None and self._client.open_connection(*found[0]) is None
 
     async def _connect_and_send(
         self,
@@ -521,16 +476,16 @@ class InFlightFetches:
         wait: float,
     ) -> None:
         try:
-            deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
-            connection = await self._client.connect(key.node, use=key.use, deadline=deadline)
+            deadline = self.client.request_deadline()
+            connection = await self.client.connect(key.node, use=key.use, deadline=deadline)
         except BaseException:
-            del self._held_until[key]
+            del self.held_until[key]
             raise
-        current = [each for each in partitions if self._positions.is_current(each.token)]
+        current = [each for each in partitions if self.positions.is_current(each.token)]
         if current:
             self._send(loop, key, connection, current, wait)
         else:
-            del self._held_until[key]
+            del self.held_until[key]
 
     def _send(
         self,
@@ -540,28 +495,26 @@ class InFlightFetches:
         partitions: list[FetchablePartition],
         wait: float,
     ) -> None:
-        metadata = self._client.metadata
-        fetch = build_fetch(
-            [
-                request_partition(metadata, token.partition, offset, leader_epoch=epoch)
-                for token, offset, epoch in partitions
-            ],
-            self._config,
-            max_bytes=compute_byte_limits(self._config, self._positions.brokers).response,
-            max_wait=round(wait * 1000),
-        )
+        metadata = self.client.metadata
+        requested = [
+            request_partition(metadata, token.partition, offset, leader_epoch=epoch)
+            for token, offset, epoch in partitions
+        ]
+        max_bytes = compute_byte_limits(self.config, self.positions.brokers).response
+        max_wait = round(wait * 1000)
+        fetch = build_fetch(requested, self.config, max_bytes=max_bytes, max_wait=max_wait)
         tokens = {each.token.partition: each.token for each in partitions}
         until = loop.time() + wait
-        deadline = until + self._client.config.request_timeout / 1000
+        deadline = until + self.client.config.request_timeout / 1000
         try:
             future = connection.send(
                 Api.FETCH, fetch.message, deadline=deadline, most=fetch.max_version, large=True
             )
         except RotaError as error:
-            self._held_until.pop(key, None)
-            self._offset_fetcher.handle_failure(tokens.values(), error, loop.time())
+            self.held_until.pop(key, None)
+            self.offset_fetcher.handle_failure(tokens.values(), error, loop.time())
         else:
-            self._held_until[key] = until
+            self.held_until[key] = until
             future.add_done_callback(partial(self._handle_response, loop, key, fetch, tokens))
 
     def _handle_response(
@@ -572,23 +525,23 @@ class InFlightFetches:
         tokens: dict[TopicPartition, RequestToken],
         future: asyncio.Future[FetchResponse],
     ) -> None:
-        del self._held_until[key]
+        del self.held_until[key]
         if future.cancelled():
             return
         error = future.exception()
-        if self._closed:
+        if self.closed:
             return
         if error is not None:
             failure = error if isinstance(error, Exception) else Unreachable(str(error))
-            self._offset_fetcher.handle_failure(tokens.values(), failure, loop.time())
+            self.offset_fetcher.handle_failure(tokens.values(), failure, loop.time())
         else:
             requested = list(tokens.values())
             try:
                 self._handle_partitions(loop.time(), key, fetch, tokens, future.result())
             except Exception as failure:
                 LOGGER.exception("a Fetch response of broker %d cannot be processed", key.node)
-                self._offset_fetcher.handle_failure(requested, failure, loop.time())
-        self._done()
+                self.offset_fetcher.handle_failure(requested, failure, loop.time())
+        self.done()
 
     def _handle_partitions(
         self,
@@ -598,72 +551,62 @@ class InFlightFetches:
         tokens: dict[TopicPartition, RequestToken],
         response: FetchResponse,
     ) -> None:
-        seen = set()
+        outcomes = set()
         for fetched in fetch.parse(response):
             token = tokens.pop(fetched.partition, None)
             if token is None:
                 continue  # the partition is there twice: the first one counts
-            outcome, error = self._positions.handle_fetched(
+            outcome, error = self.positions.handle_fetched(
                 token, fetched, find_response_end(fetched), now
             )
-            seen.add(outcome)
+            outcomes.add(outcome)
             if error is not None:
-                self._buffer.add_error(
+                self.buffer.add_error(
                     error, fetched.partition, lasting=outcome is FetchOutcome.OUT_OF_RANGE
                 )
             elif outcome is FetchOutcome.HAS_RECORDS:
-                self._buffer.add_response(fetched)
+                self.buffer.add_response(fetched)
         if tokens and response.throttle_time_ms > 0:
             # a broker that throttles this client leaves out all partitions (KIP-219)
-            self._positions.postpone(tokens.values(), now + response.throttle_time_ms / 1000)
+            self.positions.postpone(tokens.values(), now + response.throttle_time_ms / 1000)
         elif tokens:
-            self._positions.handle_failure(tokens.values(), now)
-            seen.add(FetchOutcome.REFRESH_METADATA)
-        if FetchOutcome.REFRESH_METADATA in seen:
-            self._client.request_refresh()
+            self.positions.handle_failure(tokens.values(), now)
+            outcomes.add(FetchOutcome.REFRESH_METADATA)
+        if FetchOutcome.REFRESH_METADATA in outcomes:
+            self.client.request_refresh()
         node = key.node
-        if key.use == FIRST_FETCH or FetchOutcome.HAS_RECORDS in seen:
-            self._second_waits.pop(node, None)
+        if key.use == FIRST_FETCH or FetchOutcome.HAS_RECORDS in outcomes:
+            self.second_waits.pop(node, None)
         else:
-            self._second_waits[node] = 2 * self._second_waits.get(node, SECOND_FETCH_WAIT)
+            self.second_waits[node] = 2 * self.second_waits.get(node, SECOND_FETCH_WAIT)
 
 
+@dataclass(eq=False)
 class OffsetFetcher:
     """Finds positions: committed offsets (OffsetFetch), resets (ListOffsets) and validation
     (OffsetForLeaderEpoch, KIP-320). Each request has a task of its own.
     """
 
-    def __init__(  # noqa: PLR0913, all that a request takes
-        self,
-        client: ClusterClient,
-        config: FetchConfig,
-        positions: Positions,
-        buffer: FetchBuffer,
-        *,
-        committed: FetchCommittedOffsets | None,
-        done: Callable[[], None],
-    ) -> None:
-        """:param committed: returns the group's committed offsets; None: the consumer has no group
-        :param done: called after each response
-        """
-        self._client = client
-        self._isolation = config.isolation
-        self._positions = positions
-        self._buffer = buffer
-        self._committed = committed
-        self._done = done
-        self._tasks: set[asyncio.Task[None]] = set()
+    client: ClusterClient
+    config: FetchConfig
+    positions: Positions
+    buffer: FetchBuffer
+    #: Called after each response.
+    done: Callable[[], None]
+    #: Returns the group's committed offsets; None: the consumer has no group.
+    committed: FetchCommittedOffsets | None
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Sends the requests that partitions are waiting for."""
-        tokens = self._positions.requests_for_committed(now)
-        if tokens and self._committed is None:
+        tokens = self.positions.requests_for_committed(now)
+        if tokens and self.committed is None:
             self._handle_committed(tokens, dict.fromkeys([each.partition for each in tokens]), now)
         elif tokens:
             self.run_request(loop, partial(self._fetch_committed, tokens), tokens)
-        for node, queries in self._positions.requests_for_reset(now).items():
+        for node, queries in self.positions.requests_for_reset(now).items():
             self.run_request(loop, partial(self._list_offsets, node, queries), queries)
-        for node, queries in self._positions.requests_for_validation(now).items():
+        for node, queries in self.positions.requests_for_validation(now).items():
             self.run_request(loop, partial(self._validate, node, queries), queries)
 
     def run_request(
@@ -674,13 +617,13 @@ class OffsetFetcher:
     ) -> None:
         """Runs a request; if it fails, its partitions retry after a pause."""
         task = loop.create_task(self._run(request, tuple(tokens)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        for task in list(self._tasks):
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _run(
         self, request: Callable[[], Awaitable[None]], tokens: tuple[RequestToken, ...]
@@ -689,7 +632,7 @@ class OffsetFetcher:
             await request()
         except Exception as error:  # noqa: BLE001 (the application gets every error)
             self.handle_failure(tokens, error, asyncio.get_running_loop().time())
-        self._done()
+        self.done()
 
     def handle_failure(
         self, tokens: Collection[RequestToken], error: Exception, now: float
@@ -698,57 +641,55 @@ class OffsetFetcher:
 
         Other errors are raised to the application, and then retried too.
         """
-        concerned = [each.partition for each in tokens if self._positions.is_current(each)]
-        self._positions.handle_failure(tokens, now)
+        concerned = [each.partition for each in tokens if self.positions.is_current(each)]
+        self.positions.handle_failure(tokens, now)
         if isinstance(error, Unreachable) and not is_permanent(error):
             LOGGER.info("%s", error)
-            self._client.request_refresh()
+            self.client.request_refresh()
         elif concerned or not tokens:
-            self._buffer.add_error(error, *concerned)
+            self.buffer.add_error(error, *concerned)
 
     async def _fetch_committed(self, tokens: tuple[RequestToken, ...]) -> None:
-        assert self._committed is not None
-        found = await self._committed(tuple([each.partition for each in tokens]))
-        self._handle_committed(tokens, found, asyncio.get_running_loop().time())
+        assert self.committed is not None
+        offsets = await self.committed(tuple([each.partition for each in tokens]))
+        self._handle_committed(tokens, offsets, asyncio.get_running_loop().time())
 
     def _handle_committed(
-        self, tokens: tuple[RequestToken, ...], found: CommittedOffsets, now: float
+        self, tokens: tuple[RequestToken, ...], offsets: CommittedOffsets, now: float
     ) -> None:
-        self._positions.handle_failure(
-            [each for each in tokens if each.partition not in found], now
-        )
-        missing = [
-            each.partition
-            for each in tokens
-            if each.partition in found
-            and self._positions.handle_committed(each, found[each.partition]) is not None
-        ]
-        if missing:
-            self._buffer.add_error(None, *missing, lasting=True)
+        positions = self.positions
+        answered = [each for each in tokens if each.partition in offsets]
+        positions.handle_failure([each for each in tokens if each.partition not in offsets], now)
+        errors = {
+            each.partition: positions.handle_committed(each, offsets[each.partition])
+            for each in answered
+        }
+        if missing := [partition for partition, error in errors.items() if error is not None]:
+            self.buffer.add_error(None, *missing, lasting=True)
 
     async def _list_offsets(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
         by_partition = {token.partition: query for token, query in queries.items()}
+        deadline = self.client.request_deadline()
         result = await send_list_offsets(
-            self._client, node, by_partition, self._isolation, self._deadline()
+            self.client, node, by_partition, self.config.isolation, deadline
         )
         now = asyncio.get_running_loop().time()
         for token in queries:
             if token.partition in result.found:
-                self._positions.handle_listed_offset(token, result.found[token.partition], now)
+                self.positions.handle_listed_offset(token, result.found[token.partition], now)
         self._handle_refused(queries, result)
 
     async def _validate(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
         by_partition = {token.partition: query for token, query in queries.items()}
-        result = await send_offset_for_leader_epoch(
-            self._client, node, by_partition, self._deadline()
-        )
+        deadline = self.client.request_deadline()
+        result = await send_offset_for_leader_epoch(self.client, node, by_partition, deadline)
         for token, query in queries.items():
             if token.partition not in result.found:
                 continue
             end = result.found[token.partition] or EpochEndOffset.without_end(query.target)
-            error = self._positions.handle_epoch_end(token, end)
+            error = self.positions.handle_epoch_end(token, end)
             if error is not None:
-                self._buffer.add_error(error, token.partition, lasting=True)
+                self.buffer.add_error(error, token.partition, lasting=True)
         self._handle_refused(queries, result)
 
     def _handle_refused(self, tokens: Iterable[RequestToken], result: LeaderResponse[Any]) -> None:
@@ -758,13 +699,10 @@ class OffsetFetcher:
             return
         for token in left:
             error = result.errors.get(token.partition)
-            if error is not None and self._positions.is_current(token):
-                self._buffer.add_error(error, token.partition)
-        self._positions.handle_failure(left, asyncio.get_running_loop().time())
-        self._client.request_refresh()
-
-    def _deadline(self) -> float:
-        return self._client.deadline_after(self._client.config.request_timeout / 1000)
+            if error is not None and self.positions.is_current(token):
+                self.buffer.add_error(error, token.partition)
+        self.positions.handle_failure(left, asyncio.get_running_loop().time())
+        self.client.request_refresh()
 
 
 #: Bytes of a response: larger ones are not faster, and need more memory.

@@ -12,10 +12,11 @@ import asyncio
 import inspect
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias, TypeVar, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from rota.client.retry import wait_for_shared
 from rota.consumer.fetcher import Fetcher
@@ -37,39 +38,28 @@ CommitCommand: TypeAlias = (
 )
 #: Calls a function of the application, and awaits its result if that is awaitable.
 CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
+@dataclass(eq=False)
 class GroupMembership:
     """Carries out the member's commands for the application."""
 
-    def __init__(  # noqa: PLR0913, all that it connects
-        self,
-        driver: MemberDriver,
-        fetcher: Fetcher,
-        interceptors: Sequence[ConsumerInterceptor],
-        call: CallApplication,
-        *,
-        want_metadata: Callable[[tuple[str, ...] | None], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self.driver = driver
-        self._call = call
-        self.listener: RebalanceListener = NO_LISTENER
-        #: The member has left the group.
-        self.has_left = False
-        self._fetcher = fetcher
-        self._interceptors = interceptors
-        self._want_metadata = want_metadata
-        self._wake = wake
-        self._numbers = itertools.count(1)
-        self._callbacks: dict[int, CommitCallback | None] = {}
-        #: The outcomes of synchronous commits.
-        self._ended: dict[int, Exception | None] = {}
-        self._errors: list[Exception] = []
-        #: The listener's call that is running, or was last.
-        self._listener_task: asyncio.Future[None] | None = None
+    driver: MemberDriver
+    fetcher: Fetcher
+    interceptors: Sequence[ConsumerInterceptor]
+    call: CallApplication
+    want_metadata: Callable[[tuple[str, ...] | None], None]
+    wake: Callable[[], None]
+    listener: RebalanceListener = NO_LISTENER
+    #: The member has left the group.
+    has_left: bool = False
+    numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
+    #: The outcomes of synchronous commits.
+    ended: dict[int, Exception | None] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    #: The listener's call that is running, or was last.
+    listener_task: asyncio.Future[None] | None = None
 
     @property
     def has_commands(self) -> bool:
@@ -78,7 +68,7 @@ class GroupMembership:
     @property
     def is_listener_running(self) -> bool:
         """New partitions are not read before the listener returns."""
-        return self._listener_task is not None and not self._listener_task.done()
+        return self.listener_task is not None and not self.listener_task.done()
 
     @property
     def has_commit_commands(self) -> bool:
@@ -108,26 +98,19 @@ class GroupMembership:
 
     def _take_commit_commands(self) -> list[CommitCommand]:
         inbox = self.driver.inbox
-        found: list[CommitCommand] = []
-        others: list[MemberCommand] = []
-        while inbox:
-            command = inbox.popleft()
-            if isinstance(command, CommitCommand):
-                found.append(command)
-            else:
-                others.append(command)
-        inbox.extendleft(reversed(others))
-        return found
+        waiting = [inbox.popleft() for _ in range(len(inbox))]
+        inbox.extendleft(each for each in reversed(waiting) if not isinstance(each, CommitCommand))
+        return [each for each in waiting if isinstance(each, CommitCommand)]
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Starts a commit; its callback runs later."""
-        number = next(self._numbers)
-        self._callbacks[number] = callback
+        number = next(self.numbers)
+        self.callbacks[number] = callback
         self.driver.handle_event(events.CommitRequested(number, offsets))
 
     def begin_commit(self, offsets: Offsets | None, until_ms: int) -> int:
         """Starts a commit, and returns the number for :meth:`has_commit_ended`."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         self.driver.handle_event(events.CommitRequested(number, offsets, until_ms))
         return number
 
@@ -135,9 +118,9 @@ class GroupMembership:
         """:raises GroupError: the commit has failed
         :raises TimedOut: it was not stored in time
         """
-        if number not in self._ended:
+        if number not in self.ended:
             return False
-        error = self._ended.pop(number)
+        error = self.ended.pop(number)
         if error is not None:
             raise error
         return True
@@ -176,18 +159,18 @@ class GroupMembership:
         match command:
             case events.SetAssignment(partitions):
                 with self.driver.lock:
-                    self._fetcher.assign(partitions)
+                    self.fetcher.assign(partitions)
             case events.MarkPendingRevocation(partitions):
                 with self.driver.lock:
-                    self._fetcher.withhold(partitions)
+                    self.fetcher.withhold(partitions)
             case events.CallListener():
                 await self._call_listener(command)
             case events.RunCommitCallback() | events.CallInterceptors() | events.FinishSyncCommit():
-                await self._call(partial(self._handle_commit_command, command))
+                await self.call(partial(self._handle_commit_command, command))
             case events.RequestMetadata(topics):
-                self._want_metadata(topics)
+                self.want_metadata(topics)
             case events.RaiseError(error):
-                self._errors.append(error)
+                self.errors.append(error)
             case events.FinishClose():
                 self.has_left = True
             case _:
@@ -197,16 +180,16 @@ class GroupMembership:
         """Runs the listener in a task of its own: a cancelled poll does not interrupt it, and the
         next poll waits for it.
         """
-        self._listener_task = asyncio.ensure_future(self._run_listener(command))
-        self._listener_task.add_done_callback(lambda _: self._wake())
-        await wait_for_shared(self._listener_task)
+        self.listener_task = asyncio.ensure_future(self._run_listener(command))
+        self.listener_task.add_done_callback(lambda _: self.wake())
+        await wait_for_shared(self.listener_task)
 
     async def _run_listener(self, command: events.CallListener) -> None:
         method = getattr(self.listener, command.method.value)
         error: Exception | None = None
         _in_listener.set(True)
         try:
-            await self._call(partial(_call_in_listener, method, command.partitions))
+            await self.call(partial(_call_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
         finally:  # also after a Ctrl-C: the group must not wait forever
@@ -215,12 +198,12 @@ class GroupMembership:
     def _handle_commit_command(self, command: CommitCommand) -> None:
         match command:
             case events.RunCommitCallback(number, offsets, error):
-                self._run(self._callbacks.pop(number, None), offsets, error)
+                self._run(self.callbacks.pop(number, None), offsets, error)
             case events.CallInterceptors(offsets):
-                for interceptor in self._interceptors:
-                    call_interceptor("on_commit", interceptor.on_commit, offsets)
+                for interceptor in self.interceptors:
+                    call_interceptor("on_commit", interceptor, offsets)
             case events.FinishSyncCommit(number, error):
-                self._ended[number] = error
+                self.ended[number] = error
             case _:
                 assert_never(command)
 
@@ -236,12 +219,12 @@ class GroupMembership:
         try:
             callback(offsets, failure)
         except Exception as error:  # noqa: BLE001 (an application's code may raise anything)
-            self._errors.append(error)
+            self.errors.append(error)
 
     def _raise_first(self) -> None:
         """Raises the first error; the following calls raise the others, one each."""
-        if self._errors:
-            raise self._errors.pop(0)
+        if self.errors:
+            raise self.errors.pop(0)
 
 
 def is_in_listener() -> bool:
@@ -267,10 +250,10 @@ async def call_in_loop(function: Callable[[], object]) -> None:
         await result
 
 
-def call_interceptor(name: str, method: Callable[[T], R], argument: T) -> R | None:
-    """Calls an interceptor, and logs its errors: they must not break the consumer."""
+def call_interceptor(name: str, interceptor: ConsumerInterceptor, *arguments: object) -> Any:  # noqa: ANN401
+    """Calls a method of an interceptor, and logs its errors: they must not break the consumer."""
     try:
-        return method(argument)
+        return getattr(interceptor, name)(*arguments)
     except Exception:  # an application's code may raise anything
         LOGGER.exception("an interceptor's %s raised", name)
         return None

@@ -64,14 +64,13 @@ class FetchState(enum.Enum):
 
 
 #: A seek leads from every state to all but INITIALIZING and FAILED.
+AFTER_SEEK = frozenset(FetchState) - {FetchState.INITIALIZING, FetchState.FAILED}
 TRANSITIONS: Mapping[FetchState, frozenset[FetchState]] = {
-    FetchState.INITIALIZING: frozenset(FetchState) - {FetchState.INITIALIZING},
-    FetchState.AWAIT_RESET: frozenset(FetchState) - {FetchState.INITIALIZING, FetchState.FAILED},
-    FetchState.AWAIT_VALIDATION: frozenset(FetchState) - {FetchState.INITIALIZING},
-    FetchState.FETCHING: frozenset(FetchState) - {FetchState.INITIALIZING},
-    FetchState.FAILED: frozenset(
-        {FetchState.FETCHING, FetchState.AWAIT_VALIDATION, FetchState.AWAIT_RESET}
-    ),
+    FetchState.INITIALIZING: AFTER_SEEK | {FetchState.FAILED},
+    FetchState.AWAIT_RESET: AFTER_SEEK,
+    FetchState.AWAIT_VALIDATION: AFTER_SEEK | {FetchState.FAILED},
+    FetchState.FETCHING: AFTER_SEEK | {FetchState.FAILED},
+    FetchState.FAILED: AFTER_SEEK,
 }
 
 
@@ -138,9 +137,7 @@ class PartitionState:
 
     def has_room(self, limit: int) -> bool:
         """It may be fetched: at most ``limit`` bytes are buffered."""
-        return self.buffered_bytes <= limit and not (
-            self.drain_before_fetch and self.buffered_bytes
-        )
+        return self.buffered_bytes <= (0 if self.drain_before_fetch else limit)
 
     @property
     def can_validate(self) -> bool:
@@ -151,38 +148,30 @@ class PartitionState:
         return position.epoch is not None and leader.epoch != NO_LEADER_EPOCH
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Positions:
     """The assigned partitions, and what to request for them."""
 
-    def __init__(
-        self,
-        *,
-        reset: int | Callable[[], int] | None,
-        backoff: Callable[[int], float],
-        lease: float,
-        warn: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """:param reset: ListOffsets timestamp for partitions without a committed offset, or a
-            function that returns it (``by_duration``); None if that is an error
-        :param backoff: returns the pause after a number of failures in a row
-        :param lease: seconds to read from a replica that the leader has named
-        :param warn: receives the reason why records come again, or never
-        """
-        self._reset = reset
-        self._backoff = backoff
-        self._lease = lease
-        self._warn = warn
-        self._entries: dict[TopicPartition, PartitionState] = {}
-        self._schedule = ReadyPartitions()
-        self._leaderless: dict[TopicPartition, PartitionState] = {}
-        #: Number of leaders; None: not counted since the last change.
-        self._brokers: int | None = None
-        self._last_number = NO_TOKEN
-        #: Of all partitions.
-        self.buffered_bytes = 0
-        self.inactive_bytes = 0
-        #: Increases when buffered records may have become outdated, or may be handed out again.
-        self.changes = 0
+    #: ListOffsets timestamp for partitions without a committed offset, or a function that returns
+    #: it (``by_duration``); None if that is an error.
+    reset: int | Callable[[], int] | None
+    #: Returns the pause after a number of failures in a row.
+    backoff: Callable[[int], float]
+    #: Seconds to read from a replica that the leader has named.
+    lease: float
+    #: Receives the reason why records come again, or never.
+    warn: Callable[[str], None] = lambda _: None
+    _entries: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    _schedule: ReadyPartitions = field(default_factory=lambda: ReadyPartitions())  # noqa: PLW0108
+    _leaderless: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    #: Number of leaders; None: not counted since the last change.
+    _brokers: int | None = None
+    _last_number: int = NO_TOKEN
+    #: Of all partitions.
+    buffered_bytes: int = 0
+    inactive_bytes: int = 0
+    #: Increases when buffered records may have become outdated, or may be handed out again.
+    changes: int = 0
 
     # Called by the application
 
@@ -198,7 +187,7 @@ class Positions:
         for entry in self._entries.values():
             if entry.withheld:
                 entry.withheld = False
-                self._set_buffered(entry, entry.buffered_bytes)
+                self._set_buffered(entry)
                 self._schedule.touch(entry)
         self._brokers = None
         self.changes += 1
@@ -208,12 +197,12 @@ class Positions:
         for each in partitions:
             if (entry := self._entries.get(each)) is not None:
                 entry.withheld = True
-                self._set_buffered(entry, entry.buffered_bytes)
+                self._set_buffered(entry)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         entry = self._entries[partition]
         entry.paused = paused
-        self._set_buffered(entry, entry.buffered_bytes)
+        self._set_buffered(entry)
         if not paused:
             self._schedule.touch(entry)
             self.changes += 1
@@ -221,7 +210,7 @@ class Positions:
     def mark_bad_record(self, partition: TopicPartition) -> None:
         entry = self._entries[partition]
         entry.has_bad_record = True
-        self._set_buffered(entry, entry.buffered_bytes)
+        self._set_buffered(entry)
 
     def release_inactive(self, limit: int) -> None:
         """Drops inactive bytes until ``limit`` or one partition is left; they are fetched again."""
@@ -287,23 +276,28 @@ class Positions:
 
     def requests_for_reset(self, now: float) -> dict[int, dict[RequestToken, OffsetQuery]]:
         """Returns ListOffsets queries for partitions to be reset, by leader."""
-        found: dict[int, dict[RequestToken, OffsetQuery]] = {}
-        for entry in self._schedule.take_partitions(FetchState.AWAIT_RESET, now):
-            if entry.leader is not None:
-                timestamp = LATEST if entry.asks_log_end else entry.reset_target
-                query = OffsetQuery(timestamp, entry.leader.epoch)
-                found.setdefault(entry.leader.node, {})[self._new_token(entry)] = query
-        return found
+        entries = self._schedule.take_partitions(FetchState.AWAIT_RESET, now)
+        return self._queries_by_leader(
+            (entry, LATEST if entry.asks_log_end else entry.reset_target) for entry in entries
+        )
 
     def requests_for_validation(self, now: float) -> dict[int, dict[RequestToken, OffsetQuery]]:
         """Returns OffsetForLeaderEpoch queries for partitions to be validated, by leader."""
-        found: dict[int, dict[RequestToken, OffsetQuery]] = {}
-        for entry in self._schedule.take_partitions(FetchState.AWAIT_VALIDATION, now):
-            leader, ahead = entry.leader, entry.fetch_position
-            if leader is not None and ahead is not None and ahead.epoch is not None:
-                query = OffsetQuery(ahead.epoch, leader.epoch)
-                found.setdefault(leader.node, {})[self._new_token(entry)] = query
-        return found
+        entries = self._schedule.take_partitions(FetchState.AWAIT_VALIDATION, now)
+        return self._queries_by_leader(
+            (entry, None if entry.fetch_position is None else entry.fetch_position.epoch)
+            for entry in entries
+        )
+
+    def _queries_by_leader(
+        self, targets: Iterable[tuple[PartitionState, int | None]]
+    ) -> dict[int, dict[RequestToken, OffsetQuery]]:
+        queries: dict[int, dict[RequestToken, OffsetQuery]] = {}
+        for entry, target in targets:
+            if entry.leader is not None and target is not None:
+                query = OffsetQuery(target, entry.leader.epoch)
+                queries.setdefault(entry.leader.node, {})[self._new_token(entry)] = query
+        return queries
 
     def requests_for_fetch(
         self, now: float, busy: Collection[int], limit: int
@@ -370,9 +364,9 @@ class Positions:
         if committed is not None:
             self._start_at(entry, FetchPosition(committed.offset, committed.leader_epoch))
             return None
-        if self._reset is None:
+        if self.reset is None:
             return self._fail(entry, missing_offset_error([entry.partition]))
-        self._start_reset(entry, self._reset)
+        self._start_reset(entry, self.reset)
         return None
 
     def handle_listed_offset(
@@ -409,9 +403,8 @@ class Positions:
             f"epoch {consumed.epoch}: its leader"
         )
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_LEADER_EPOCH:
-            return self._reset_or_fail(
-                entry, f"{truncated} has no records of epoch {consumed.epoch}"
-            )
+            problem = f"{truncated} has no records of epoch {consumed.epoch}"
+            return self._reset_or_fail(entry, problem)
         if found.end_offset >= ahead.offset:
             self._transition(entry, FetchState.FETCHING)
             return None
@@ -421,15 +414,12 @@ class Positions:
             again = consumed.epoch is not None and consumed.epoch != ahead.epoch
             self._transition(entry, FetchState.AWAIT_VALIDATION if again else FetchState.FETCHING)
             return None
-        problem = (
-            f"{truncated}'s log diverges at offset {found.end_offset} of epoch {found.leader_epoch}"
-        )
-        if self._reset is None:
+        epoch, end = found
+        problem = f"{truncated}'s log diverges at offset {end} of epoch {epoch}"
+        if self.reset is None:
             return self._fail(entry, lost_position_error(problem))
-        self._warn(f"{problem}; reading continues there")
-        entry.consumed_position = entry.fetch_position = FetchPosition(
-            found.end_offset, found.leader_epoch
-        )
+        self.warn(f"{problem}; reading continues there")
+        entry.consumed_position = entry.fetch_position = FetchPosition(end, epoch)
         self._transition(entry, FetchState.FETCHING)
         return None
 
@@ -454,7 +444,7 @@ class Positions:
         if fetched.log_start_offset >= 0:
             entry.log_start = fetched.log_start_offset
         if source.redirect(fetched):
-            entry.replica_until = now + self._lease
+            entry.replica_until = now + self.lease
         if end is None:
             return FetchOutcome.NO_RECORDS, None
         entry.fetch_position = end.position
@@ -478,13 +468,11 @@ class Positions:
             self._pause(entry, now)
             return outcome, fetch_error(fetched)
         start = fetched.log_start_offset if fetched.log_start_offset >= 0 else entry.log_start
-        bounds = [
-            *([] if start is None else [f"began at {start}"]),
-            *([] if entry.high_watermark is None else [f"ended before {entry.high_watermark}"]),
-        ]
+        bounds = (("began at", start), ("ended before", entry.high_watermark))
+        known = [f"{text} {offset}" for text, offset in bounds if offset is not None]
         problem = f"offset {fetched.fetch_offset} of {entry.partition} is out of range"
-        if bounds:
-            problem += f" (the log {' and '.join(bounds)} when it was last fetched)"
+        if known:
+            problem += f" (the log {' and '.join(known)} when it was last fetched)"
         return outcome, self._reset_or_fail(entry, problem)
 
     def advance_consumed(
@@ -519,7 +507,7 @@ class Positions:
         if state is not entry.state and state not in TRANSITIONS[entry.state]:
             raise AssertionError(f"{entry.partition}: no transition from {entry.state} to {state}")
         entry.state = state
-        self._set_buffered(entry, entry.buffered_bytes)
+        self._set_buffered(entry)
         self._reset_request(entry)
         self._schedule.touch(entry)
         self.changes += 1
@@ -527,9 +515,8 @@ class Positions:
     def _start_at(self, entry: PartitionState, position: FetchPosition) -> None:
         entry.consumed_position = entry.fetch_position = position
         self._drop_buffer(entry)
-        self._transition(
-            entry, FetchState.AWAIT_VALIDATION if entry.can_validate else FetchState.FETCHING
-        )
+        validates = entry.can_validate
+        self._transition(entry, FetchState.AWAIT_VALIDATION if validates else FetchState.FETCHING)
 
     def _await_reset(self, entry: PartitionState, timestamp: int) -> None:
         entry.consumed_position = entry.fetch_position = None
@@ -539,10 +526,10 @@ class Positions:
 
     def _reset_or_fail(self, entry: PartitionState, problem: str) -> RotaError | None:
         """Resets by ``auto.offset.reset``; without a policy, returns the error."""
-        if self._reset is None:
+        if self.reset is None:
             return self._fail(entry, lost_position_error(problem))
-        self._warn(f"{problem}; reading continues where auto.offset.reset says")
-        self._start_reset(entry, self._reset)
+        self.warn(f"{problem}; reading continues where auto.offset.reset says")
+        self._start_reset(entry, self.reset)
         return None
 
     def _start_reset(self, entry: PartitionState, reset: int | Callable[[], int]) -> None:
@@ -561,8 +548,9 @@ class Positions:
         entry.fetch_position = entry.consumed_position
         entry.drain_before_fetch = False
 
-    def _set_buffered(self, entry: PartitionState, buffered: int) -> None:
+    def _set_buffered(self, entry: PartitionState, buffered: int | None = None) -> None:
         """Updates the byte counts: all bytes of a partition are inactive, or none."""
+        buffered = entry.buffered_bytes if buffered is None else buffered
         inactive = 0 if entry.hands_out and not entry.has_bad_record else buffered
         self.buffered_bytes += buffered - entry.buffered_bytes
         self.inactive_bytes += inactive - entry.inactive_bytes
@@ -582,14 +570,13 @@ class Positions:
         return entry
 
     def _fetchable(self, entry: PartitionState) -> FetchablePartition:
-        if entry.fetch_position is None or entry.leader is None:
-            raise AssertionError(f"{entry.partition} is fetched without a position or a leader")
-        return FetchablePartition(
-            self._new_token(entry), entry.fetch_position.offset, entry.leader.epoch
-        )
+        position, leader = entry.fetch_position, entry.leader
+        assert position is not None, "a partition is fetched without a position"
+        assert leader is not None, "a partition is fetched without a leader"
+        return FetchablePartition(self._new_token(entry), position.offset, leader.epoch)
 
     def _pause(self, entry: PartitionState, now: float) -> None:
-        entry.source.record_failure(now, self._backoff)
+        entry.source.record_failure(now, self.backoff)
         self._schedule.pause(entry)
 
 

@@ -12,6 +12,7 @@ import pytest
 from rota import Broker
 from rota.client.connection import BrokerConnection
 from rota.client.fetch import FetchedPartition, PreparedFetch
+from rota.client.offsets import EARLIEST, LATEST
 from rota.consumer import positions
 from rota.consumer.buffer import FetchBuffer
 from rota.consumer.positions import PartitionState
@@ -270,7 +271,7 @@ def test_nobody_waits_for_a_long_poll_of_others(broker: Broker, change: str) -> 
                 case "assign":
                     fetcher.assign([T0, T1])
                 case _:
-                    fetcher.seek_to_beginning([T1])
+                    fetcher.seek_to([T1], EARLIEST)
             assert values(await reader.read(2)) == ["1.0", "1.1"]
             fill(broker, T0, 1, 2)
             assert values(await reader.read(1)) == ["0.2"]
@@ -518,7 +519,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out(broker: Broker) -> Non
             assert not reader.fetcher.has_records
             assert reader.fetcher.consumed_positions() == {T0: OffsetAndMetadata(7)}
             assert values(await reader.read(3)) == ["0.7", "0.8", "0.9"]
-            reader.fetcher.seek_to_end([T0])
+            reader.fetcher.seek_to([T0], LATEST)
             await reader.ready(T0)
             assert reader.fetcher.position(T0) == 10
 
