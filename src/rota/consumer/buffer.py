@@ -78,9 +78,7 @@ class FetchBuffer:
         value: Deserializer | None = None,
     ) -> None:
         """:param drained: called when partitions may be fetched again, before the next decoding"""
-        self._positions = positions
-        self._config = config
-        self._drained = drained
+        self._positions, self._config, self._drained = positions, config, drained
         self._key, self._value = key, value
         self._queue: deque[CompletedFetch | PendingError] = deque()
         #: The keys of errors in the queue.
@@ -118,9 +116,7 @@ class FetchBuffer:
         A lasting error stays.
         """
         self.drop_outdated()
-        for each in list(self._queue):
-            if not isinstance(each, PendingError):
-                continue
+        for each in [item for item in self._queue if isinstance(item, PendingError)]:
             if not each.buffer_versions or not partitions.isdisjoint(each.buffer_versions):
                 if not each.is_lasting:
                     self._queue.remove(each)
@@ -150,8 +146,7 @@ class FetchBuffer:
         for item in list(self._queue):
             if isinstance(item, PendingError):
                 break
-            entry = self._positions.get(item.partition)
-            if entry is None or entry.buffer_version != item.buffer_version or not entry.hands_out:
+            if not self._is_current(item) or not self._positions[item.partition].hands_out:
                 continue
             # behind other records only as many as are missing
             rows = max_records - made if made else MAX_RECORDS_PER_STEP
@@ -175,11 +170,7 @@ class FetchBuffer:
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = max_records
         try:
-            while (
-                left > 0
-                and (fetch := self._next_fetch(bool(found))) is not None
-                and fetch.ready_count
-            ):
+            while left > 0 and (fetch := self._next_fetch(bool(found))) and fetch.ready_count:
                 records, position = fetch.peek_records(left)
                 known = found.setdefault(fetch.partition, records)
                 if known is not records:
@@ -203,7 +194,7 @@ class FetchBuffer:
         found: list[Batch] = []
         left = max_bytes
         try:
-            while left > 0 and (fetch := self._next_fetch(bool(found))) is not None:
+            while left > 0 and (fetch := self._next_fetch(bool(found))):
                 rows = fetch.remaining_rows()
                 found.append(rows)
                 keep(found)
@@ -240,24 +231,24 @@ class FetchBuffer:
         """As :meth:`_next_fetch`, but not decoded."""
         while self._queue:
             item = self._queue[0]
-            if isinstance(item, PendingError):
-                is_current = self._is_current(item)
-                if is_current and has_found:
-                    return None
+            is_current = self._is_current(item)
+            if isinstance(item, CompletedFetch):
+                if is_current:
+                    is_next = self._positions[item.partition].hands_out
+                    if is_next and item.partition not in self._aside:
+                        return item
+                    self._set_aside(item)
                 self._queue.popleft()
-                if is_current and item.is_lasting:
-                    self._queue.append(item)
-                else:
-                    self._error_keys.discard(item.key)
-                if not is_current:
-                    continue
-                raise self._error(item)
-            entry = self._positions.get(item.partition)
-            if entry is not None and entry.buffer_version == item.buffer_version:
-                if entry.hands_out and item.partition not in self._aside:
-                    return item
-                self._set_aside(item)
+                continue
+            if is_current and has_found:
+                return None
             self._queue.popleft()
+            if is_current and item.is_lasting:
+                self._queue.append(item)
+            else:
+                self._error_keys.discard(item.key)
+            if is_current:
+                raise self._error(item)
         return None
 
     def _set_aside(self, item: CompletedFetch) -> None:
@@ -288,9 +279,9 @@ class FetchBuffer:
     def _move_back(self, partition: TopicPartition) -> None:
         """Moves a partition with a bad record behind the others: it waits for the application."""
         self._positions.mark_bad_record(partition)
-        own = [each for each in self._queue if getattr(each, "partition", None) == partition]
-        others = [each for each in self._queue if getattr(each, "partition", None) != partition]
-        self._queue = deque(others + own)
+        self._queue = deque(
+            sorted(self._queue, key=lambda each: getattr(each, "partition", None) == partition)
+        )
 
     def _is_current(self, item: CompletedFetch | PendingError) -> bool:
         if isinstance(item, CompletedFetch):
@@ -375,10 +366,8 @@ class CompletedFetch:
         """Decodes the next portion unless one is being handed out; keeps its error, if any."""
         while self._rows is None and self.error is None and not self.is_empty:
             if self._batches is None:
-                check, committed_only = config.check_crcs, config.committed_only
-                self._batches = read_batches(
-                    self._fetched, check=check, committed_only=committed_only
-                )
+                check, committed = config.check_crcs, config.committed_only
+                self._batches = read_batches(self._fetched, check=check, committed_only=committed)
             try:
                 rows = next(self._batches, None)
             except RecordError as error:
@@ -659,9 +648,12 @@ class PolledRecords:
         """Returns the positions of the first remaining record of each partition."""
         left = _group_by_partition(self._state.records[self._state.handed_count :])
         found = {name: _first_position(each) for name, each in left.by_partition.items()}
-        for batch in reversed(self._batches):
-            found[batch.source] = OffsetAndMetadata(int(batch.offsets[0]))
-        return found
+        return found | self._batch_positions()
+
+    def _batch_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the positions of the first remaining batch of each partition."""
+        batches = reversed(self._batches)
+        return {each.source: OffsetAndMetadata(int(each.offsets[0])) for each in batches}
 
     def drop_remaining(self) -> None:
         """Drops the remaining records, also for a loop that is running; positions stay."""
@@ -675,20 +667,15 @@ class PolledRecords:
         by_partition, records, _ = self._state
         if dropped.isdisjoint(by_partition):
             return
-        left = [
-            each
-            for each in records[self._state.handed_count :]
-            if _partition_of(each) not in dropped
-        ]
+        remaining = records[self._state.handed_count :]
+        left = [each for each in remaining if _partition_of(each) not in dropped]
         handed, names = self._state.last_handed, list(by_partition)
         if handed is not None and (current := _partition_of(handed)) in dropped:
             names = names[names.index(current) + 1 :]  # the partitions before it are handed out
             handed = None
         kept = {name: by_partition[name] for name in names if name not in dropped}
-        if handed is None:
-            self._set(kept, left)
-        else:
-            self._set(kept, [handed, *left], 1)
+        before = [] if handed is None else [handed]
+        self._set(kept, before + left, len(before))
 
     def rewind_positions(self, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """Moves positions back to the records that were handed out."""
@@ -704,8 +691,7 @@ class PolledRecords:
                     found[partition] = OffsetAndMetadata(handed.offset + 1, "", handed.leader_epoch)
             elif not is_handed_out and records:
                 found[partition] = _first_position(records)
-        for batch in reversed(self._batches):
-            found[batch.source] = OffsetAndMetadata(int(batch.offsets[0]))
+        found |= self._batch_positions()
         positions.update({each: found[each] for each in found if each in positions})
 
 

@@ -10,22 +10,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from rota.client import group_requests
 from rota.client.cluster import COORDINATOR_CODES, MOVED_CODES, ClusterClient
 from rota.client.connection import BrokerConnection, api_name
-from rota.client.group_requests import (
-    MAX_VERSIONS,
-    decode_group_response,
-    encode_group_request,
-    min_version,
-)
+from rota.client.group_requests import MAX_VERSIONS, decode_group_response, encode_group_request
 from rota.client.retry import is_permanent
-from rota.engine.member.events import (
-    CoordinatorFound,
-    CoordinatorNotFound,
-    MemberEvent,
-    RequestFailed,
-    ResponseReceived,
-)
+from rota.engine.member import events
+from rota.engine.member.events import CoordinatorNotFound, RequestFailed, ResponseReceived
 from rota.engine.model.config import ClientConfig
 from rota.engine.model.request import GroupRequest, JoinGroup, LeaveGroup, SyncGroup
 from rota.engine.model.response import GroupResponse, OffsetCommitResult, OffsetFetchResult
@@ -52,7 +43,7 @@ class CoordinatorClient:
     """
 
     def __init__(
-        self, config: ClientConfig, group: str, report_event: Callable[[MemberEvent], None]
+        self, config: ClientConfig, group: str, report_event: Callable[[events.MemberEvent], None]
     ) -> None:
         self._config = config
         self._group = group
@@ -98,7 +89,7 @@ class CoordinatorClient:
             self._failures = 0
             self._warning.clear()
             LOGGER.debug("group %r: its coordinator is %s", self._group, self._connection.name)
-            self._report_event(CoordinatorFound())
+            self._report_event(events.CoordinatorFound())
 
     def send_request(self, number: int, request: GroupRequest) -> None:
         """Sends a request, and reports the response or the failure as an event."""
@@ -253,13 +244,15 @@ def is_final(error: RotaError) -> bool:
 
 def _check_version(connection: BrokerConnection, api: Api, request: GroupRequest) -> None:
     """:raises Refused: an old broker would ignore a field, such as a static id"""
-    version, needed = connection.version(api, MAX_VERSIONS.get(api)), min_version(request)
+    version, needed = (
+        connection.version(api, MAX_VERSIONS.get(api)),
+        group_requests.min_version(request),
+    )
     if version < needed:
-        raise Refused(
-            Code.UNSUPPORTED_VERSION,
-            f"{connection.name}: the broker is too old for this {type(request).__name__}: it needs "
-            f"version {needed} of {api_name(api)}, and the broker knows {version}",
-        )
+        name = type(request).__name__
+        text = f"{connection.name}: the broker is too old for this {name}: it needs "
+        text += f"version {needed} of {api_name(api)}, and the broker knows {version}"
+        raise Refused(Code.UNSUPPORTED_VERSION, text)
 
 
 def _retriable_code(response: GroupResponse) -> Code | None:
@@ -299,17 +292,11 @@ class RateLimitedWarning:
             LOGGER.warning("%s: %s; trying again", self.about, error)
         elif now - self._last_warning >= WARNING_INTERVAL:
             self._last_warning = now
-            LOGGER.warning(
-                "%s for %.0f s, %d attempts: %s; trying again",
-                self.about,
-                now - self._since,
-                self._failures,
-                error,
-            )
+            text = f"{self.about} for {now - self._since:.0f} s, {self._failures} attempts"
+            LOGGER.warning("%s: %s; trying again", text, error)
 
     def clear(self) -> None:
         """Logs the recovery."""
         if self._since is not None:
             LOGGER.info("%s for %.1f s, now over", self.about, time.monotonic() - self._since)
-        self._since = None
-        self._failures = 0
+        self._since, self._failures = None, 0

@@ -115,7 +115,7 @@ class MemberDriver:
     def _execute_command(self, command: MemberCommand) -> None:
         match command:
             case events.StopMemberTimer(timer):
-                self._timers.stop(timer)
+                self._timers.due.pop(timer, None)
             case events.StartMemberTimer(timer, at):
                 if self._timers.start(timer, at):
                     self._ensure_thread().call(self._set_loop_timer)
@@ -171,21 +171,18 @@ class MemberDriver:
         The member has left the group before: see
         :class:`~rota.engine.member.events.CloseRequested`.
         """
-        thread = self._stop_taking_work()
-        if thread is not None and not thread.stop(self._close, timeout):
+        thread = self.abandon(timeout)
+        if thread is not None and not thread.wait(timeout):
             LOGGER.warning("the thread %s is still busy and is abandoned", thread.name)
 
-    def abandon(self) -> None:
-        """As :meth:`stop`, but does not wait."""
-        thread = self._stop_taking_work()
-        if thread is not None:
-            thread.begin_stop(self._close, STOP_TIMEOUT)
-
-    def _stop_taking_work(self) -> LoopThread | None:
-        """Returns the thread, if this process may end it."""
+    def abandon(self, timeout: float = STOP_TIMEOUT) -> LoopThread | None:
+        """As :meth:`stop`, but does not wait; returns the thread, if this process may end it."""
         self._is_stopped = True
         self._worker.discard_pending()
-        return None if self._fork_check.is_forked else self._thread
+        if self._fork_check.is_forked or self._thread is None:
+            return None
+        self._thread.begin_stop(self._close, timeout)
+        return self._thread
 
     async def send_to_coordinator(
         self, request: GroupRequest, *, timeout: float | None = None
@@ -237,13 +234,10 @@ class MemberDriver:
             self._is_sending = False  # first: a command added now is sent here, or by a new call
         while self._outgoing:
             command = self._outgoing.popleft()
-            match command:
-                case events.FindCoordinator():
-                    coordinator.find_coordinator()
-                case events.SendRequest(number, request):
-                    coordinator.send_request(number, request)
-                case _:
-                    assert_never(command)
+            if isinstance(command, events.FindCoordinator):
+                coordinator.find_coordinator()
+            else:
+                coordinator.send_request(command.request_id, command.request)
 
     def _set_loop_timer(self) -> None:
         with self.lock:
@@ -294,17 +288,13 @@ class MemberTimers:
     def start(self, timer: events.MemberTimer, at: int) -> bool:
         """Starts or moves a timer; returns whether :meth:`set_loop_timer` must be called."""
         self.due[timer] = at
-        if at < self._armed:
-            self._armed = at
-            return True
-        return False
-
-    def stop(self, timer: events.MemberTimer) -> None:
-        self.due.pop(timer, None)
+        is_first = at < self._armed
+        self._armed = min(self._armed, at)
+        return is_first
 
     def take_due(self, now: int) -> events.MemberTimer | None:
         """Removes and returns the first timer that is due; None if none is."""
-        timer = min(self.due, key=lambda one: (self.due[one], one.value), default=None)
+        timer = min(self.due, key=lambda each: (self.due[each], each.value), default=None)
         if timer is None or self.due[timer] > now:
             return None
         del self.due[timer]
@@ -329,7 +319,7 @@ class MemberTimers:
 class LoopThread:
     """A daemon thread with an event loop: a program that ends does not wait for it.
 
-    Only :meth:`stop` ends the loop; exceptions are reported.
+    Only :meth:`begin_stop` ends the loop; exceptions are reported.
     """
 
     def __init__(self, name: str, report: Callable[[Exception], None]) -> None:
@@ -345,10 +335,6 @@ class LoopThread:
     def is_current(self) -> bool:
         """The caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
 
     def call(self, function: Callable[[], object]) -> None:
         """Calls a function in the loop soon, from any thread; not at all after a stop."""
@@ -374,12 +360,10 @@ class LoopThread:
 
         self.call(begin)
 
-    def stop(self, cleanup: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> bool:
-        """As :meth:`begin_stop`, and waits; False if the thread is still busy after the timeout."""
-        until = time.monotonic() + timeout
-        self.begin_stop(cleanup, timeout)
+    def wait(self, timeout: float) -> bool:
+        """Waits for the end after :meth:`begin_stop`; False if the thread is still busy then."""
         if not self.is_current:
-            self._thread.join(max(0.0, until - time.monotonic()))
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     async def _end(self, cleanup: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> None:
@@ -436,14 +420,13 @@ class BackgroundWorker:
             self._next = None
 
     def _run(self) -> None:
-        while (work := self._take()) is not None:
+        while True:
+            with self._lock:
+                work, self._next = self._next, None
+                self._is_busy = work is not None
+            if work is None:
+                return
             work()
-
-    def _take(self) -> Callable[[], object] | None:
-        with self._lock:
-            work, self._next = self._next, None
-            self._is_busy = work is not None
-            return work
 
 
 class SigintGuard:
