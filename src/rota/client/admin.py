@@ -19,17 +19,10 @@ from math import isqrt
 from operator import itemgetter
 from typing import Final, TypeAlias, TypeVar
 
-from rota.client import group_description
+from rota.client import group_description, group_requests
 from rota.client.cluster import COORDINATOR_CODES, ClusterClient
 from rota.client.group_description import CLASSIC, DEAD, GroupDescription, PartitionLag
-from rota.client.group_requests import (
-    MAX_VERSIONS,
-    check_codes,
-    decode_group_response,
-    encode_group_request,
-    group_request_error,
-    parse_error_code,
-)
+from rota.client.group_requests import check_codes, group_request_error, parse_error_code
 from rota.client.metadata import BrokerMetadata, ClusterMetadata
 from rota.client.offsets import EARLIEST, LATEST, list_offsets
 from rota.client.retry import run_all
@@ -385,13 +378,13 @@ class Admin:
         self, to: str | BrokerMetadata, request: GroupRequest, result_class: type[ResultT]
     ) -> ResultT:
         """Sends a request to the coordinator of a group, or to a broker."""
-        api, message = encode_group_request(request)
-        deadline, most = self._deadline, MAX_VERSIONS.get(api)
+        api, message = group_requests.encode_group_request(request)
+        deadline, most = self._deadline, group_requests.MAX_VERSIONS.get(api)
         if isinstance(to, str):
             response = await self._client.send_to_coordinator(to, api, message, deadline, most=most)
         else:
             response = await self._client.send(api, message, node=to.id, deadline=deadline)
-        result = decode_group_response(request, response)
+        result = group_requests.decode_group_response(request, response)
         assert isinstance(result, result_class)
         return result
 

@@ -15,23 +15,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from rota import errors
 from rota.client import retry
 from rota.client.connection import BrokerConnection, ConnectionContext, api_name
 from rota.client.metadata import BrokerMetadata, ClusterMetadata, MetadataRefresher
 from rota.client.retry import Backoff, is_permanent, wait_for_shared
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import TopicPartition
-from rota.errors import (
-    AuthorizationFailed,
-    Code,
-    GroupError,
-    InputError,
-    NotKafka,
-    Refused,
-    RotaError,
-    TimedOut,
-    Unreachable,
-)
+from rota.errors import Code, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import Api, FindCoordinatorRequest, Message, Request
 from rota.protocol.schemas import ResponseT
 
@@ -236,10 +227,10 @@ class ClusterClient:
             failures, code = failures + 1, found.error_code
             if code == Code.GROUP_AUTHORIZATION_FAILED:
                 text = f"no permission for group {group!r}"
-                raise AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, text)
+                raise errors.AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, text)
             if code not in COORDINATOR_CODES:
                 text = f"the coordinator of group {group!r} cannot be found"
-                raise GroupError(f"{text}: error {error_name(code)}", code)
+                raise errors.GroupError(f"{text}: error {error_name(code)}", code)
             if not await self.pause(failures, deadline):
                 raise _coordinator_timeout(group, code)
         return self._coordinators[group]
@@ -323,7 +314,9 @@ class ClusterClient:
                 return found
             self._check_open()
             for error in failed:
-                if isinstance(error, Refused | InputError):  # every broker would refuse
+                if isinstance(
+                    error, errors.Refused | errors.InputError
+                ):  # every broker would refuse
                     raise error
             if all(map(is_permanent, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _combine_errors(failed)
@@ -470,7 +463,7 @@ class BrokerEndpoint:
         made = self._opening_connection = BrokerConnection(self.address, self._context, self.name)
         try:
             await made.establish(deadline, patience=patience, silence=silence, hint=self._hint)
-        except NotKafka as error:
+        except errors.NotKafka as error:
             if error.certain or not self._was_kafka:
                 raise
             # a proxy before a dead broker accepts a connection, and closes it or is silent

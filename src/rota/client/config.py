@@ -8,7 +8,6 @@ module parses addresses and ``.properties`` files, and finds deserializers.
 
 from __future__ import annotations
 
-import codecs
 import importlib.metadata
 import ipaddress
 import itertools
@@ -126,13 +125,8 @@ def read_settings(given: Mapping[str, object]) -> Settings:
     tls, login, warnings = security_config.read_security(values)
     warnings += check_supported(values)
     _fill_defaults(values)
-    client = _build_config(
-        ClientConfig,
-        values,
-        bootstrap_servers=parse_addresses(values.get("bootstrap.servers", ())),
-        tls=tls,
-        sasl=login,
-    )
+    servers = parse_addresses(values.get("bootstrap.servers", ()))
+    client = _build_config(ClientConfig, values, bootstrap_servers=servers, tls=tls, sasl=login)
     reading = _build_config(FetchConfig, values, **_reset_policy(values))
     member = _build_config(MemberConfig, values) if "group.id" in values else None
     return Settings(
@@ -174,9 +168,8 @@ def _fill_defaults(values: dict[str, Any]) -> None:
         raise InputError(f"group.instance.id: follows the rules of topic names: {problem}")
     if not values.get("client.id"):
         name = "null" if group is None else group  # as Kafka writes it
-        values["client.id"] = (
-            f"consumer-{name}-{next(_client_numbers) if static is None else static}"
-        )
+        number = next(_client_numbers) if static is None else static
+        values["client.id"] = f"consumer-{name}-{number}"
     if values.get("client.rack") == "":
         del values["client.rack"]
     if "reconnect.backoff.ms" in values:
@@ -184,12 +177,8 @@ def _fill_defaults(values: dict[str, Any]) -> None:
 
 
 def _build_config(config: type[Config], values: Mapping[str, object], **more: object) -> Config:
-    found = {
-        each.name: values[each.metadata["key"].name]
-        for each in fields(config)
-        if "key" in each.metadata and each.metadata["key"].name in values
-    }
-    return config(**(found | more))
+    keys = {each.name: each.metadata["key"].name for each in fields(config) if each.metadata}
+    return config(**{name: values[key] for name, key in keys.items() if key in values}, **more)
 
 
 #: How librdkafka may write ``auto.offset.reset``.
@@ -262,37 +251,29 @@ def _unwise_warnings(
         yield from member.warnings
     elif "group.instance.id" in given:
         yield "group.instance.id: without effect without group.id"
-    if given.get("reconnect.backoff.ms", 0) == given.get("reconnect.backoff.max.ms"):
-        yield (
-            "reconnect.backoff.ms: the pause does not grow, "
-            "as reconnect.backoff.max.ms is not greater"
-        )
+    first, longest = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+    if given.get(first, 0) == given.get(longest):
+        yield f"{first}: the pause does not grow, as {longest} is not greater"
     connect = "socket.connection.setup.timeout"
     for name, least, most in (
         ("retry.backoff", client.retry_backoff, client.retry_backoff_max),
         (connect, client.connect_timeout, client.connect_timeout_max),
     ):
         if least > most:
-            yield (
-                f"{name}.ms {least} is more than {name}.max.ms {most}: the backoff stays at "
-                f"{most} ms"
-            )
-    if reading.fetch_max_wait >= client.request_timeout:
-        yield (
-            f"fetch.max.wait.ms {reading.fetch_max_wait} is not less than request.timeout.ms "
-            f"{client.request_timeout}: fetches without new records will time out"
-        )
+            text = f"{name}.ms {least} is more than {name}.max.ms {most}"
+            yield f"{text}: the backoff stays at {most} ms"
+    timeout, wait = f"request.timeout.ms {client.request_timeout}", reading.fetch_max_wait
+    if wait >= client.request_timeout:
+        text = f"fetch.max.wait.ms {wait} is not less than {timeout}"
+        yield f"{text}: fetches without new records will time out"
     # fetch.max.bytes may well be less: a broker waits for no more than it may send
-    if reading.fetch_min_bytes > reading.max_partition_bytes:
-        yield (
-            f"fetch.min.bytes {reading.fetch_min_bytes} is more than max.partition.fetch.bytes "
-            f"{reading.max_partition_bytes}: a fetch of one partition waits for fetch.max.wait.ms"
-        )
+    least, most = reading.fetch_min_bytes, reading.max_partition_bytes
+    if least > most:
+        text = f"fetch.min.bytes {least} is more than max.partition.fetch.bytes {most}"
+        yield f"{text}: a fetch of one partition waits for fetch.max.wait.ms"
     if client.api_timeout < client.request_timeout:
-        yield (
-            f"default.api.timeout.ms {client.api_timeout} is less than request.timeout.ms "
-            f"{client.request_timeout}: a call can time out before its first request"
-        )
+        text = f"default.api.timeout.ms {client.api_timeout} is less than {timeout}"
+        yield f"{text}: a call can time out before its first request"
 
 
 _ADDRESS = re.compile(
@@ -446,12 +427,10 @@ def _read_deserializer(key: str, values: Mapping[str, Any]) -> Deserializer | No
 
 def _string_decoder(key: str, encoding: str) -> Deserializer:
     try:
-        codecs.lookup(encoding)
         "".encode(encoding)  # some codecs are not for text
     except LookupError:
-        raise InputError(
-            f"{key}.encoding: {quote_shortened(encoding)} is not an encoding of text"
-        ) from None
+        text = f"{key}.encoding: {quote_shortened(encoding)} is not an encoding of text"
+        raise InputError(text) from None
     return lambda data: str(data, encoding)
 
 
@@ -460,16 +439,16 @@ def _load_object(key: str, name: str) -> object:
     try:
         return importlib.metadata.EntryPoint("", name, "").load()
     except Exception as error:
-        raise InputError(
-            f"{key}: {quote_shortened(name)} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        problem = f"cannot be loaded: {type(error).__name__}: {error}"
+        raise InputError(f"{key}: {quote_shortened(name)} {problem}") from error
 
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_PROPERTY_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_PROPERTY = re.compile(
+    r"(?P<key>(?:\\.|[^\\=: \t\f])*+)[ \t\f]*+[=:]?+[ \t\f]*+(?P<value>.*)", re.DOTALL
+)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
@@ -480,15 +459,13 @@ def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
     :param place: name of the file, for errors
     :raises InputError: a ``\u`` without its four digits; names the line
     """
-    found = {}
+    properties = {}
     for number, line in _logical_lines(text):
-        key = _PROPERTY_KEY.match(line)
-        assert key is not None, "the pattern matches the empty text"
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None, "the pattern matches the empty text"
+        parts = _PROPERTY.fullmatch(line)
+        assert parts is not None, "the pattern matches every line"
         where = f"{place}, line {number}"
-        found[_unescape(key[0], where)] = _unescape(line[separator.end() :], where)
-    return found
+        properties[_unescape(parts["key"], where)] = _unescape(parts["value"], where)
+    return properties
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

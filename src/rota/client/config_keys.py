@@ -11,22 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
-from rota.engine.model.config import (
-    TLS_VERSIONS,
-    ClientConfig,
-    ConfigKey,
-    ConfigType,
-    FetchConfig,
-    KeySupport,
-    MemberConfig,
-    field_keys,
-    index_keys,
-    unknown_key_message,
-)
+from rota.engine.model import config
+from rota.engine.model.config import ConfigKey, KeySupport
 
 #: Instead of a default.
 REQUIRED = "(required)"
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = config.ConfigType
 
 _DESERIALIZER = (
     "Turns the bytes of a record's {} into a value: a callable, `bytes`, `string`, `json`, "
@@ -141,7 +131,7 @@ def _other_keys() -> Iterator[ConfigKey]:
         ("ssl.truststore.type", STRING, "JKS"),
         ("ssl.keystore.location", STRING, None),
         ("ssl.keystore.type", STRING, "JKS"),
-        ("ssl.enabled.protocols", LIST, TLS_VERSIONS),
+        ("ssl.enabled.protocols", LIST, config.TLS_VERSIONS),
         ("sasl.mechanism", STRING, "GSSAPI"),
     ):
         yield ConfigKey(name, type_, default)
@@ -257,41 +247,23 @@ _USE_JAAS = f"{_NO_JAVA}: give name and password in sasl.jaas.config"
 
 def _refused_keys() -> Iterator[ConfigKey]:
     """Yields the keys that ask for something Rota cannot do and must not ignore."""
+    openssl = f"{_NO_JAVA}: Rota uses Python's OpenSSL"
+    strategy = f"is for group.protocol=consumer; {_CLASSIC}: name partition.assignment.strategy"
+    ciphers = (
+        "Python cannot choose the cipher suites of TLS 1.3: leave it out, and restrict them on "
+        "the broker or in the machine's OpenSSL"
+    )
+    pem = f"{_NO_JAVA}: give PEM files or texts (ssl.truststore.*, ssl.keystore.*)"
+    literals = f"{_NO_JAVA}: write the values themselves instead of ${{...}}"
     for name, type_, default, why in (
-        (
-            "group.remote.assignor",
-            STRING,
-            None,
-            f"is for group.protocol=consumer; {_CLASSIC}: name partition.assignment.strategy",
-        ),
+        ("group.remote.assignor", STRING, None, strategy),
         ("share.acknowledgement.mode", STRING, "implicit", f"is for share groups; {_CLASSIC}"),
         ("share.acquire.mode", STRING, "BATCH_OPTIMIZED", f"is for share groups; {_CLASSIC}"),
-        (
-            "config.providers",
-            LIST,
-            (),
-            f"{_NO_JAVA}: write the values themselves instead of ${{...}}",
-        ),
-        (
-            "security.providers",
-            STRING,
-            None,
-            f"{_NO_JAVA}: Rota uses Python's OpenSSL with the providers of this machine",
-        ),
-        ("ssl.provider", STRING, None, f"{_NO_JAVA}: Rota uses Python's OpenSSL; leave it out"),
-        (
-            "ssl.cipher.suites",
-            LIST,
-            (),
-            "Python cannot choose the cipher suites of TLS 1.3: leave it out, and restrict them on "
-            "the broker or in the machine's OpenSSL",
-        ),
-        (
-            "ssl.engine.factory.class",
-            CLASS,
-            None,
-            f"{_NO_JAVA}: give PEM files or texts (ssl.truststore.*, ssl.keystore.*)",
-        ),
+        ("config.providers", LIST, (), literals),
+        ("security.providers", STRING, None, f"{openssl} with the providers of this machine"),
+        ("ssl.provider", STRING, None, f"{openssl}; leave it out"),
+        ("ssl.cipher.suites", LIST, (), ciphers),
+        ("ssl.engine.factory.class", CLASS, None, pem),
         ("ssl.keystore.password", PASSWORD, None, f"{_PEM_ONLY} for an encrypted key"),
         ("ssl.truststore.password", PASSWORD, None, f"{_PEM_ONLY} is not needed here"),
         ("sasl.client.callback.handler.class", CLASS, None, _USE_JAAS),
@@ -302,9 +274,9 @@ def _refused_keys() -> Iterator[ConfigKey]:
 
 
 #: Every consumer setting.
-CONSUMER_KEYS: Mapping[str, ConfigKey] = index_keys(
+CONSUMER_KEYS: Mapping[str, ConfigKey] = config.index_keys(
     (
-        *field_keys(MemberConfig, FetchConfig, ClientConfig),
+        *config.field_keys(config.MemberConfig, config.FetchConfig, config.ClientConfig),
         *_other_keys(),
         *_keys_without_effect(),
         *_refused_keys(),
@@ -394,4 +366,4 @@ def explain_unknown_key(key: str) -> str:
         return f"{key}: is a producer setting, not a consumer setting"
     if key.startswith("config.providers."):
         return f"{key}: {CONSUMER_KEYS['config.providers'].description}"
-    return unknown_key_message(key, CONSUMER_KEYS, "a consumer setting")
+    return config.unknown_key_message(key, CONSUMER_KEYS, "a consumer setting")

@@ -19,19 +19,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from rota import errors
 from rota.engine.model.config import SaslConfig, TlsConfig
-from rota.errors import (
-    AuthenticationFailed,
-    Code,
-    FormatError,
-    InputError,
-    NotKafka,
-    Refused,
-    Unreachable,
-    Untrusted,
-)
+from rota.errors import AuthenticationFailed, Code, FormatError, InputError, NotKafka, Unreachable
 from rota.protocol.messages import Api, SaslAuthenticateRequest, SaslHandshakeRequest
 from rota.protocol.sasl import MIN_ITERATIONS, SCRAM_HASHES, Mechanism
 
@@ -120,13 +112,13 @@ def handshake_error(error: OSError, name: str) -> Unreachable:
         text = _CERTIFICATE_PROBLEMS.get(
             error.verify_code, "its certificate is not accepted: {reason}"
         )
-        return Untrusted(f"{name}: {text.format(reason=reason)}")
+        return errors.Untrusted(f"{name}: {text.format(reason=reason)}")
     if isinstance(error, ssl.SSLError) and error.reason is not None:
         text = _HANDSHAKE_PROBLEMS.get(error.reason, "")
         if text is _NO_TLS:
             return NotKafka(f"{name}: {text}")
         reason = error.reason.replace("_", " ").lower()
-        return Untrusted(f"{name}: {text or f'TLS has failed: {reason}'}")
+        return errors.Untrusted(f"{name}: {text or f'TLS has failed: {reason}'}")
     return NotKafka(
         f"{name}: the connection was closed during the TLS handshake: it may be a port "
         "without TLS (security.protocol PLAINTEXT or SASL_PLAINTEXT)",
@@ -207,18 +199,6 @@ _SERVER_FINAL_MESSAGE = re.compile(
 )
 
 
-class SaslClient(Protocol):
-    """The client's side of one login."""
-
-    def first_message(self) -> bytes: ...
-
-    def next_message(self, data: bytes) -> bytes | None:
-        """Returns the next message; None: the login is done.
-
-        :raises FormatError: the broker's message is not valid
-        """
-
-
 class PlainSaslClient:
     """Sends the name and the password as they are."""
 
@@ -229,15 +209,15 @@ class PlainSaslClient:
         return f"\0{self._login.username}\0{self._login.password}".encode()
 
     def next_message(self, data: bytes) -> bytes | None:
-        return None
+        """Returns the next message; None: the login is done."""
 
 
 class ScramSaslClient:
     """Proves that it knows the password, and checks the broker's proof."""
 
     def __init__(self, login: SaslConfig, nonce: str) -> None:
+        self._login = login
         self._hash = SCRAM_HASHES[Mechanism(login.mechanism)]
-        self._password = login.password.encode()
         name = login.username.replace("=", "=3D").replace(",", "=2C")
         self._nonce = nonce
         self._client_first_bare = f"n={name},r={nonce}"
@@ -249,7 +229,10 @@ class ScramSaslClient:
         return f"n,,{self._client_first_bare}".encode()
 
     def next_message(self, data: bytes) -> bytes | None:
-        """Answers the challenge, then checks the broker's proof."""
+        """Answers the challenge, then checks the broker's proof.
+
+        :raises FormatError: the broker's message is not valid
+        """
         text = data.decode("utf-8", "replace")
         if self._server_signature is None:
             return self._answer_challenge(text)
@@ -272,13 +255,10 @@ class ScramSaslClient:
             raise FormatError("the broker's challenge belongs to another login")
         count = int(found["count"])
         if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
-            raise FormatError(
-                f"the broker asks for {count} iterations, "
-                f"not for {MIN_ITERATIONS} to {MAX_ITERATIONS}"
-            )
-        salted = hashlib.pbkdf2_hmac(
-            self._hash, self._password, _decode_base64(found["salt"]), count
-        )
+            limits = f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
+            raise FormatError(f"the broker asks for {count} iterations, not for {limits}")
+        password, salt = self._login.password.encode(), _decode_base64(found["salt"])
+        salted = hashlib.pbkdf2_hmac(self._hash, password, salt, count)
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         stored = hashlib.new(self._hash, client_key).digest()
         final = f"c=biws,r={found['nonce']}"
@@ -290,14 +270,13 @@ class ScramSaslClient:
         return f"{final},p={base64.b64encode(proof).decode()}".encode()
 
 
-def make_sasl_client(login: SaslConfig, nonce: str) -> SaslClient:
+def make_sasl_client(login: SaslConfig, nonce: str) -> PlainSaslClient | ScramSaslClient:
     """Returns the client for a mechanism.
 
     :param nonce: random printable text without a comma
     """
-    if login.mechanism == Mechanism.PLAIN:
-        return PlainSaslClient(login)
-    return ScramSaslClient(login, nonce)
+    is_plain = login.mechanism == Mechanism.PLAIN
+    return PlainSaslClient(login) if is_plain else ScramSaslClient(login, nonce)
 
 
 async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: float) -> int:
@@ -306,50 +285,44 @@ async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: floa
     :return: milliseconds after which the broker wants a new login; 0: never
     :raises AuthenticationFailed: the broker rejects the login, or cannot prove its identity
     """
-    name = connection.name
+    name, mechanism, code = connection.name, login.mechanism, Code.SASL_AUTHENTICATION_FAILED
     await _choose_mechanism(connection, login, deadline)
     exchange = make_sasl_client(login, secrets.token_urlsafe(24))
-    message = exchange.first_message()
-    while True:
-        response = await connection.send(
-            Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), deadline=deadline
-        )
+    message: bytes | None = exchange.first_message()
+    lifetime = 0
+    while message is not None:
+        request = SaslAuthenticateRequest(auth_bytes=message)
+        response = await connection.send(Api.SASL_AUTHENTICATE, request, deadline=deadline)
         if response.error_code:
             reason = response.error_message or f"error {response.error_code}"
-            raise AuthenticationFailed(
-                Code.SASL_AUTHENTICATION_FAILED,
-                f"{name}: user {login.username!r} is refused by {login.mechanism}: {reason}",
-            )
+            text = f"{name}: user {login.username!r} is refused by {mechanism}: {reason}"
+            raise AuthenticationFailed(code, text)
         try:
-            following = exchange.next_message(response.auth_bytes)
+            message = exchange.next_message(response.auth_bytes)
         except FormatError as error:
-            raise AuthenticationFailed(
-                Code.SASL_AUTHENTICATION_FAILED, f"{name}: {login.mechanism}: {error}"
-            ) from error
-        if following is None:
-            return response.session_lifetime_ms
-        message = following
+            raise AuthenticationFailed(code, f"{name}: {mechanism}: {error}") from error
+        lifetime = response.session_lifetime_ms
+    return lifetime
 
 
 async def _choose_mechanism(
     connection: BrokerConnection, login: SaslConfig, deadline: float
 ) -> None:
-    name = connection.name
-    no_login = f"{name}: the port has no login: security.protocol must be PLAINTEXT or SSL"
+    name, mechanism = connection.name, login.mechanism
+    text = f"{name}: the port has no login: security.protocol must be PLAINTEXT or SSL"
+    no_login = AuthenticationFailed(Code.ILLEGAL_SASL_STATE, text)
+    request = SaslHandshakeRequest(mechanism=mechanism)
     try:
-        request = SaslHandshakeRequest(mechanism=login.mechanism)
         # after a response of version 0 the exchange would go on without frames
         response = await connection.send(Api.SASL_HANDSHAKE, request, deadline=deadline)
-    except Refused as error:
-        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, no_login) from error
+    except errors.Refused as error:
+        raise no_login from error
     if response.error_code == Code.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, no_login)
+        raise no_login
     if response.error_code:
         known = ", ".join(response.mechanisms) or "none"
-        raise AuthenticationFailed(
-            Code.UNSUPPORTED_SASL_MECHANISM,
-            f"{name}: sasl.mechanism {login.mechanism} is not enabled there; enabled: {known}",
-        )
+        text = f"{name}: sasl.mechanism {mechanism} is not enabled there; enabled: {known}"
+        raise AuthenticationFailed(Code.UNSUPPORTED_SASL_MECHANISM, text)
 
 
 def _decode_base64(text: str) -> bytes:

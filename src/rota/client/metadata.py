@@ -14,13 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from rota.client.retry import (
-    RETRIABLE_CODES,
-    Backoff,
-    is_permanent,
-    partition_error,
-    wait_for_shared,
-)
+from rota.client import retry
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import Cluster, TopicPartition
 from rota.errors import Code, Refused, RotaError, TimedOut, Unreachable
@@ -83,9 +77,9 @@ class ClusterMetadata:
     def topic_error(self, tp: TopicPartition) -> Refused | None:
         """Returns the error of a topic that a newer snapshot will not change, if there is one."""
         topic = self.topics.get(tp.topic)
-        if topic is None or topic.error == Code.NONE or topic.error in RETRIABLE_CODES:
+        if topic is None or topic.error == Code.NONE or topic.error in retry.RETRIABLE_CODES:
             return None
-        return partition_error(topic.error, tp, "to look up")
+        return retry.partition_error(topic.error, tp, "to look up")
 
     def cluster(self) -> Cluster:
         """Returns what assignors need: partition counts, and the racks of replicas."""
@@ -182,7 +176,9 @@ class MetadataRefresher:
         self.listeners: list[Callable[[ClusterMetadata], None]] = []
         self._watched: frozenset[str] | None = frozenset()
         self._current_request: _RefreshRequest | None = None
-        self._pauses = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
+        self._pauses = retry.Backoff.from_milliseconds(
+            config.retry_backoff, config.retry_backoff_max
+        )
         self._failures = 0
         #: When the last request ended, with or without a response.
         self._last_attempt = 0.0
@@ -218,7 +214,7 @@ class MetadataRefresher:
                 # a request that ends before this deadline names the reason itself
                 ends_later = request.deadline > deadline
                 async with asyncio.timeout_at(deadline if ends_later else None):
-                    await wait_for_shared(task)
+                    await retry.wait_for_shared(task)
             except TimeoutError:
                 why = self._problems()
                 raise TimedOut(f"no broker returns metadata before the timeout{why}") from None
@@ -298,7 +294,7 @@ class MetadataRefresher:
                 except RotaError as error:
                     self._failures += 1
                     LOGGER.warning("the metadata cannot be refreshed: %s", error)
-                    if is_permanent(error):
+                    if retry.is_permanent(error):
                         self._set_timer()  # a request that needs it meets the error itself
                         return
                 else:

@@ -15,17 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from rota import errors
 from rota.engine.model.topic import TopicPartition
-from rota.errors import (
-    AuthorizationFailed,
-    Code,
-    InputError,
-    NotKafka,
-    Refused,
-    RotaError,
-    UnknownTopic,
-    Untrusted,
-)
+from rota.errors import Code, Refused, RotaError
 
 #: Share by which a pause may be longer or shorter.
 JITTER = 0.2
@@ -66,9 +58,9 @@ def is_permanent(error: RotaError) -> bool:
 
     A refused login, an untrusted certificate, a server that is not Kafka: the user must act.
     """
-    if isinstance(error, NotKafka):
+    if isinstance(error, errors.NotKafka):
         return error.certain
-    return isinstance(error, Refused | InputError | Untrusted)
+    return isinstance(error, Refused | errors.InputError | errors.Untrusted)
 
 
 REPLICA_NOT_AVAILABLE: Final = 9
@@ -108,9 +100,9 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
     known = Code(code) if code in set(Code) else Code.UNKNOWN
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         text = f"no permission to read topic {partition.topic!r}: {doing} {partition} was refused"
-        return AuthorizationFailed(known, text)
+        return errors.AuthorizationFailed(known, text)
     if code == Code.INVALID_TOPIC_EXCEPTION:
-        return UnknownTopic(known, f"no topic can have the name {partition.topic!r}")
+        return errors.UnknownTopic(known, f"no topic can have the name {partition.topic!r}")
     name = known.name if known == code else "unknown to Rota"
     return Refused(known, f"{doing} {partition} was refused with error {code} ({name})")
 

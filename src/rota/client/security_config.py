@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rota.errors import InputError, Unreachable
 
 #: First bytes of Java's stores; a PKCS12 file starts with a DER sequence.
 _STORE_MAGIC = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS", b"\x30": "PKCS12"}
+_BOTH_GIVEN = "are both given: leave one of them out"
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
@@ -34,53 +36,47 @@ def read_security(values: dict[str, Any]) -> tuple[TlsConfig | None, SaslConfig 
     :raises Unreachable: a file cannot be read
     """
     protocol = values.get("security.protocol", "PLAINTEXT")
+    has_tls, has_login = protocol.endswith("SSL"), protocol.startswith("SASL")
     warnings = []
-    for prefix, is_used in (
-        ("ssl.", protocol.endswith("SSL")),
-        ("sasl.", protocol.startswith("SASL")),
-    ):
+    for prefix, is_used in (("ssl.", has_tls), ("sasl.", has_login)):
         unused = [] if is_used else [name for name in values if name.startswith(prefix)]
         if unused:
-            warnings.append(
-                f"{', '.join(unused)}: without effect while security.protocol is {protocol}"
-            )
+            names = ", ".join(unused)
+            warnings.append(f"{names}: without effect while security.protocol is {protocol}")
         for name in unused:
             del values[name]
-    tls = _read_tls(values) if protocol.endswith("SSL") else None
-    if not protocol.startswith("SASL"):
+    tls = _read_tls(values) if has_tls else None
+    if not has_login:
         return tls, None, warnings
     login, more = _read_login(values)
+    warnings += more
     if tls is None and login.mechanism == "PLAIN":
-        more = (
-            *more,
+        warnings.append(
             "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as it "
-            "is; SASL_SSL or SCRAM would not",
+            "is; SASL_SSL or SCRAM would not"
         )
-    return tls, login, [*warnings, *more]
+    return tls, login, warnings
 
 
 def _read_tls(values: Mapping[str, Any]) -> TlsConfig:
     versions = values.get("ssl.enabled.protocols", TLS_VERSIONS)
     unknown = [name for name in versions if name not in TLS_VERSIONS]
     if unknown or not versions:
-        what = quote_shortened(str(unknown[0])) if unknown else "an empty list"
-        raise InputError(
-            f"ssl.enabled.protocols: {what} is not {' or '.join(TLS_VERSIONS)} (older versions of "
-            "TLS are not safe)"
-        )
+        shown = quote_shortened(str(unknown[0])) if unknown else "an empty list"
+        problem = f"{shown} is not {' or '.join(TLS_VERSIONS)} (older versions of TLS are not safe)"
+        raise InputError(f"ssl.enabled.protocols: {problem}")
     trusted, identity = _store_file("truststore", values), _store_file("keystore", values)
     chain_name, key_name = "ssl.keystore.certificate.chain", "ssl.keystore.key"
+    trust_name = "ssl.truststore.certificates"
     chain, key = _pem_text(chain_name, values), _pem_text(key_name, values)
-    authorities = _pem_text("ssl.truststore.certificates", values)
+    authorities = _pem_text(trust_name, values)
     if (chain is None) != (key is None):
         given, missing = (chain_name, key_name) if key is None else (key_name, chain_name)
         raise InputError(f"{given}: needs {missing} too")
-    for file_name, text_name, both in (
-        ("ssl.keystore.location", key_name, identity and key),
-        ("ssl.truststore.location", "ssl.truststore.certificates", trusted and authorities),
-    ):
-        if both:
-            raise InputError(f"{file_name} and {text_name} are both given: leave one of them out")
+    if identity and key:
+        raise InputError(f"ssl.keystore.location and {key_name} {_BOTH_GIVEN}")
+    if trusted and authorities:
+        raise InputError(f"ssl.truststore.location and {trust_name} {_BOTH_GIVEN}")
     return TlsConfig(
         truststore_certificates=authorities,
         truststore_location=trusted,
@@ -128,20 +124,14 @@ def _pem_text(key: str, values: Mapping[str, Any]) -> str | None:
 def _pem_lines(body: str) -> str:
     if ":" in body:  # headers of an encrypted key in the old form, whose lines count
         return body.strip()
-    joined = "".join(body.split())
-    return "\n".join(joined[at : at + 64] for at in range(0, len(joined), 64))
-
-
-_PEM_TEXT_KEYS = {
-    "truststore": ("ssl.truststore.certificates",),
-    "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
-}
+    return textwrap.fill("".join(body.split()), 64)
 
 
 def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
     """Returns the file of a store if it is in PEM."""
     declared = values.get(f"ssl.{store}.type", "JKS")
-    for text_key in _PEM_TEXT_KEYS[store]:
+    for name in ("certificates", "key", "certificate.chain"):
+        text_key = f"ssl.{store}.{name}"
         if text_key in values and declared != "PEM":
             raise InputError(f"{text_key}: is PEM: set ssl.{store}.type=PEM beside it")
     key = f"ssl.{store}.location"
@@ -175,10 +165,7 @@ def _store_type(key: str, location: str) -> str | None:
         raise Unreachable(f"{key}: {quote_shortened(location)} cannot be read: {reason}") from error
     if b"-----BEGIN " in start:
         return "PEM"
-    for magic, name in _STORE_MAGIC.items():
-        if start.startswith(magic):
-            return name
-    return None
+    return next((name for magic, name in _STORE_MAGIC.items() if start.startswith(magic)), None)
 
 
 def _conversion_commands(store: str, location: str, found: str) -> str:
@@ -238,10 +225,8 @@ def parse_login(text: str, mechanism: str) -> tuple[SaslConfig, tuple[str, ...]]
     if module != wanted and not module.endswith(f".{wanted}"):
         fitting = [name for name, known in LOGIN_MODULES.items() if module.endswith(known)]
         use = f"is for sasl.mechanism {' or '.join(fitting)}" if fitting else "Rota does not have"
-        raise InputError(
-            f"{JAAS_CONFIG}: the login module is {module}, which {use}; sasl.mechanism "
-            f"{mechanism} needs {wanted}"
-        )
+        text = f"{JAAS_CONFIG}: the login module is {module}, which {use}"
+        raise InputError(f"{text}; sasl.mechanism {mechanism} needs {wanted}")
     for name in _USED_OPTIONS:
         if name not in options:
             raise InputError(f"{JAAS_CONFIG}: the option {name} is missing")
@@ -271,10 +256,8 @@ def parse_jaas(text: str) -> list[tuple[str, dict[str, str]]]:
             raise InputError(f"{JAAS_CONFIG}: must start with the class name of a login module")
         _, flag = next(tokens, ("", ""))
         if flag.lower() not in _CONTROL_FLAGS:
-            raise InputError(
-                f"{JAAS_CONFIG}: after the login module comes "
-                f"{', '.join(_CONTROL_FLAGS[:-1])} or {_CONTROL_FLAGS[-1]}"
-            )
+            flags = f"{', '.join(_CONTROL_FLAGS[:-1])} or {_CONTROL_FLAGS[-1]}"
+            raise InputError(f"{JAAS_CONFIG}: after the login module comes {flags}")
         entries.append((module, _parse_options(tokens)))
     if not entries:
         raise InputError(f"{JAAS_CONFIG}: is empty")

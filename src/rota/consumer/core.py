@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from rota import errors
 from rota.client.cluster import ClusterClient
 from rota.client.config import read_settings
 from rota.client.metadata import ClusterMetadata
@@ -27,15 +28,7 @@ from rota.consumer.records import Offsets, Records
 from rota.engine.member.events import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
-from rota.errors import (
-    AuthorizationFailed,
-    Code,
-    InputError,
-    Interrupted,
-    RotaError,
-    UnknownTopic,
-    Unreachable,
-)
+from rota.errors import Code, InputError, RotaError
 
 FOREVER = float("inf")
 POLL_TIMEOUT = 1.0
@@ -365,7 +358,7 @@ class ConsumerCore:
     def check_interrupted(self) -> None:
         if self._is_interrupted:
             self._is_interrupted = False
-            raise Interrupted("wakeup was called")
+            raise errors.Interrupted("wakeup was called")
 
     def check_open(self) -> None:
         """:raises InputError: the consumer is closed
@@ -585,7 +578,7 @@ class WatchedTopics:
             create = config.create_topics and self._wanted is not None
             try:
                 await self._client.refresh(self._wanted, deadline=deadline, create=create)
-            except Unreachable as error:
+            except errors.Unreachable as error:
                 self._is_due = True
                 if not self._client.metadata.brokers:
                     self._report_problem(error)
@@ -602,17 +595,16 @@ class WatchedTopics:
             if name in metadata.topics:
                 topics.setdefault(metadata.topics[name].error, []).append(name)
         missing = topics.get(Code.UNKNOWN_TOPIC_OR_PARTITION, [])
-        if new := list_first_names(
-            [name for name in missing if name not in self._reported_missing]
-        ):
-            LOGGER.warning("no such topic: %s; it is read as soon as it exists", new)
+        if new := [name for name in missing if name not in self._reported_missing]:
+            shown = list_first_names(new)
+            LOGGER.warning("no such topic: %s; it is read as soon as it exists", shown)
         self._reported_missing = set(missing)
-        for code, error, text in (
-            (Code.INVALID_TOPIC_EXCEPTION, UnknownTopic, "no topic can have the name"),
-            (Code.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "no permission to read topic"),
-        ):
-            if code in topics:
-                self._report_problem(error(code, f"{text} {list_first_names(topics[code])}"))
+        if names := topics.get(Code.INVALID_TOPIC_EXCEPTION):
+            text = f"no topic can have the name {list_first_names(names)}"
+            self._report_problem(errors.UnknownTopic(Code.INVALID_TOPIC_EXCEPTION, text))
+        if names := topics.get(Code.TOPIC_AUTHORIZATION_FAILED):
+            text = f"no permission to read topic {list_first_names(names)}"
+            self._report_problem(errors.AuthorizationFailed(Code.TOPIC_AUTHORIZATION_FAILED, text))
         self._on_update(metadata)
 
     def _report_problem(self, problem: RotaError) -> None:

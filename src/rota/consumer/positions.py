@@ -32,15 +32,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from rota.client.fetch import (
-    FetchedPartition,
-    FetchOutcome,
-    FetchPosition,
-    FetchSource,
-    ResponseEnd,
-    classify_error_code,
-    fetch_error,
-)
+from rota.client import fetch
+from rota.client.fetch import FetchedPartition, FetchOutcome, FetchPosition, FetchSource
 from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -424,7 +417,11 @@ class Positions:
         return None
 
     def handle_fetched(
-        self, token: RequestToken, fetched: FetchedPartition, end: ResponseEnd | None, now: float
+        self,
+        token: RequestToken,
+        fetched: FetchedPartition,
+        end: fetch.ResponseEnd | None,
+        now: float,
     ) -> tuple[FetchOutcome, RotaError | None]:
         """Handles a partition's Fetch response; returns what to do with it, and an error to raise.
 
@@ -456,7 +453,7 @@ class Positions:
     def _handle_error_code(
         self, entry: PartitionState, fetched: FetchedPartition, now: float
     ) -> tuple[FetchOutcome, RotaError | None]:
-        outcome = classify_error_code(fetched.error_code, entry.source)
+        outcome = fetch.classify_error_code(fetched.error_code, entry.source)
         if outcome in {FetchOutcome.RETRY, FetchOutcome.REFRESH_METADATA}:
             if fetched.error_code != Code.OFFSET_OUT_OF_RANGE:  # of a follower: ask the leader now
                 self._pause(entry, now)
@@ -466,7 +463,7 @@ class Positions:
             return FetchOutcome.NO_RECORDS, None
         if outcome is FetchOutcome.RAISE:
             self._pause(entry, now)
-            return outcome, fetch_error(fetched)
+            return outcome, fetch.fetch_error(fetched)
         start = fetched.log_start_offset if fetched.log_start_offset >= 0 else entry.log_start
         bounds = (("began at", start), ("ended before", entry.high_watermark))
         known = [f"{text} {offset}" for text, offset in bounds if offset is not None]
