@@ -140,10 +140,9 @@ class Admin:
             ]
         if group_type == CONSUMER_GROUP_TYPE:
             message = ConsumerGroupDescribeRequest(group_ids=list(names))
+            api, deadline = Api.CONSUMER_GROUP_DESCRIBE, self._deadline
             try:
-                response = await self._client.send(
-                    Api.CONSUMER_GROUP_DESCRIBE, message, node=node.id, deadline=self._deadline
-                )
+                response = await self._client.send(api, message, node=node.id, deadline=deadline)
             except Refused:
                 return []
             return [
@@ -186,11 +185,10 @@ class Admin:
         return None if listed is None else group_description.describe_listed_group(*listed)
 
     async def _describe_consumer_group(self, group: str, where: str) -> GroupDescription | None:
-        message = ConsumerGroupDescribeRequest(group_ids=[group])
+        api, message = Api.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest(group_ids=[group])
+        send, deadline = self._client.send_to_coordinator, self._deadline
         try:
-            response = await self._client.send_to_coordinator(
-                group, Api.CONSUMER_GROUP_DESCRIBE, message, self._deadline
-            )
+            response = await send(group, api, message, deadline)
         except Refused:  # a broker without KIP-848 has none of its groups
             return None
         found = response.groups[0]
@@ -229,11 +227,11 @@ class Admin:
         metadata = await self.fetch_metadata(each.topic for each in wanted)
         existing = [each for each in wanted if metadata.leader(each) is not None]
         starts, ends = await run_all(
-            self._list_offsets(dict.fromkeys(existing, which)) for which in (EARLIEST, LATEST)
+            self.offsets_for_time(existing, which) for which in (EARLIEST, LATEST)
         )
         return (
-            {tp: found[0] for tp, found in starts.items() if found is not None},
-            {tp: found[0] for tp, found in ends.items() if found is not None},
+            {tp: offset for tp, offset in starts.items() if offset is not None},
+            {tp: offset for tp, offset in ends.items() if offset is not None},
         )
 
     async def offsets_for_time(
@@ -270,10 +268,9 @@ class Admin:
         ages = await self._run_limited(self._find_ages, by_group.values())
         found = dict(zip(by_group, ages, strict=True))
         return {
-            group: [
-                replace(each, age_ms=found.get(group, {}).get(each.partition)) for each in listed
-            ]
+            group: [replace(each, age_ms=known.get(each.partition)) for each in listed]
             for group, listed in lags.items()
+            for known in (found.get(group, {}),)
         }
 
     async def _find_ages(self, lags: Sequence[PartitionLag]) -> dict[TopicPartition, int]:
@@ -450,9 +447,8 @@ class AgeSearch:
         the geometric mean of the possible ages, which ends the search at any rate.
         """
         (low, earliest), (high, later) = self.record_before, self.record_after
-        guess = self.now - isqrt(
-            max(self.now - self.latest_time, AGE_TOLERANCE_MS) * (self.now - earliest)
-        )
+        youngest = max(self.now - self.latest_time, AGE_TOLERANCE_MS)
+        guess = self.now - isqrt(youngest * (self.now - earliest))
         if self.rounds % 2 == 0 and high > low:
             guess = earliest + (later - earliest) * (self.offset - low) // (high - low)
         return min(max(guess, earliest + 1), self.latest_time)

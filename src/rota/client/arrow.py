@@ -96,9 +96,8 @@ def _repeat_text(text: str, count: int) -> Any:  # noqa: ANN401 as above
     if count * len(data) > MAX_COLUMN_BYTES:
         raise InputError(f"{count} rows are too many for one Arrow batch: take some of them")
     bounds = np.arange(count + 1, dtype=np.int32) * len(data)
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data * count)]
-    )
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _timestamp_array(batch: Batch, *, absent_is_null: bool) -> Any:  # noqa: ANN401 as above
@@ -116,10 +115,8 @@ def _header_array(batch: Batch) -> Any:  # noqa: ANN401 as above
     counts = batch.columns.headers[batch.rows]
     if not counts.any():
         return pa.nulls(len(counts), pa.list_(HEADER_TYPE))
-    buffer = batch.columns.buffer
-    found = record_batch_columns.read_header_columns(
-        buffer, batch.columns.headers_start[batch.rows], counts
-    )
+    buffer, start = batch.columns.buffer, batch.columns.headers_start[batch.rows]
+    found = record_batch_columns.read_header_columns(buffer, start, counts)
     names = _bytes_array(buffer, found.name_start, found.name_size)
     values = _bytes_array(buffer, found.value_start, found.value_size)
     pairs = pa.StructArray.from_arrays([_decode_names(names), values], fields=list(HEADER_TYPE))

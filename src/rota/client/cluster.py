@@ -208,9 +208,8 @@ class ClusterClient:
         :raises AuthorizationFailed: no permission for the group
         """
         failures, code = 0, 0
-        request = FindCoordinatorRequest(
-            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
-        )
+        kind, keys = GROUP_KEY_TYPE, [group]
+        request = FindCoordinatorRequest(key=group, key_type=kind, coordinator_keys=keys)
         while group not in self._coordinators:
             try:
                 response = await self.send(Api.FIND_COORDINATOR, request, deadline=deadline)
@@ -307,9 +306,8 @@ class ClusterClient:
         if connections := self._shared_connections():
             return min(connections, key=lambda each: each.in_flight)
         while True:
-            found, failed = await retry.first_success(
-                [partial(each.connect, deadline) for each in self._candidates()]
-            )
+            attempts = [partial(each.connect, deadline) for each in self._candidates()]
+            found, failed = await retry.first_success(attempts)
             if found is not None:
                 return found
             self._check_open()
@@ -346,10 +344,9 @@ class ClusterClient:
             each.close_when_idle()
 
     def _connection_problems(self) -> str:
-        found = dict.fromkeys(
-            each.problem_text for (_, use), each in self._endpoints.items() if not use
-        )
-        return f": {'; '.join(found)}" if found else ""
+        shared = [each for (_, use), each in self._endpoints.items() if not use]
+        problems = dict.fromkeys(each.problem_text for each in shared)
+        return f": {'; '.join(problems)}" if problems else ""
 
     def _describe_brokers(self) -> str:
         brokers = [f"{each.id} at {each.address}" for each in self.metadata.brokers.values()]

@@ -178,7 +178,8 @@ def _fill_defaults(values: dict[str, Any]) -> None:
 
 def _build_config(config: type[Config], values: Mapping[str, object], **more: object) -> Config:
     keys = {each.name: each.metadata["key"].name for each in fields(config) if each.metadata}
-    return config(**{name: values[key] for name, key in keys.items() if key in values}, **more)
+    found = {name: values[key] for name, key in keys.items() if key in values}
+    return config(**(found | more))
 
 
 #: How librdkafka may write ``auto.offset.reset``.

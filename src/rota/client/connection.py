@@ -209,9 +209,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Asks in the newest version of ApiVersions, then in the one that an older broker names."""
         version = supported_versions(Api.API_VERSIONS).high
         own_version = importlib.import_module("rota").__version__
-        request = messages.ApiVersionsRequest(
-            client_software_name="rota", client_software_version=own_version
-        )
+        own_name, make = "rota", messages.ApiVersionsRequest
+        request = make(client_software_name=own_name, client_software_version=own_version)
         while True:
             frame = await self.send_raw(Api.API_VERSIONS, version, request, deadline)
             # a broker answers a version that it does not know in version 0 (KIP-511)
@@ -465,9 +464,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         pending = self._in_flight[0]
         correlation = int.from_bytes(frame[:4], "big", signed=True)
         if len(frame) < 4 or correlation != pending.correlation_id:
-            raise FormatError(
-                f"a response to request {correlation} instead of {pending.correlation_id}"
-            )
+            expected = pending.correlation_id
+            raise FormatError(f"a response to request {correlation} instead of {expected}")
         self._in_flight.popleft()
         self._was_large = len(frame) >= LARGE_RESPONSE
         if pending.is_raw:
@@ -759,9 +757,8 @@ class ReceiverThread:
         self._commands: SimpleQueue[bool] = SimpleQueue()
         arguments = own, frames, self._commands, WeakMethod(deliver)
         name = f"rota-receive-{name}"
-        self._thread = threading.Thread(
-            target=_run_receiver, args=arguments, name=name, daemon=True
-        )
+        run = partial(_run_receiver, *arguments)
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
         self._thread.start()
 
     def receive_next(self) -> None:

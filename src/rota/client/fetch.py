@@ -348,9 +348,8 @@ def read_batches(
     :raises RecordError: the next batch is damaged or has an unsupported format; the records before
         it are returned first
     """
-    reader = _BatchReader(
-        fetched, fetched.aborted_transactions if committed_only else (), control=control
-    )
+    aborted = fetched.aborted_transactions if committed_only else ()
+    reader = _BatchReader(fetched, aborted, control=control)
     view, at = fetched.records, 0
     while at < len(view):
         columns = decode_batches(
@@ -404,9 +403,8 @@ class _BatchReader:
             columns = columns.select(keep)
         offset = columns.offset
         if (offset[1:] <= offset[:-1]).any():  # no broker sends that; no record is returned twice
-            columns = columns.select(
-                np.append(True, offset[1:] > np.maximum.accumulate(offset)[:-1])
-            )
+            is_new = offset[1:] > np.maximum.accumulate(offset)[:-1]
+            columns = columns.select(np.append(True, is_new))
         last = int(columns.offset.max(initial=-1))
         self.position = max(self.position, int(batches.last_offset.max()) + 1, last + 1)
         epoch = int(batches.leader_epoch[-1])
@@ -518,9 +516,8 @@ class Batch:
     def __getitem__(self, rows: slice) -> Batch:
         begin, end, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError(
-                f"batch[a:b] selects neighbouring rows: a step of {step} is not possible"
-            )
+            text = "batch[a:b] selects neighbouring rows"
+            raise ValueError(f"{text}: a step of {step} is not possible")
         first, stop = self.rows.start + begin, self.rows.start + max(begin, end)
         after = self.next_offset, self.next_epoch
         if stop < self.rows.stop:  # records that were left out between two rows follow the first
@@ -577,10 +574,8 @@ class Batch:
         counts = self.columns.headers[self.rows]
         if not counts.any():
             return [NO_HEADERS] * len(self)
-        buffer = self.columns.buffer
-        found = record_batch_columns.read_header_columns(
-            buffer, self.columns.headers_start[self.rows], counts
-        )
+        buffer, start = self.columns.buffer, self.columns.headers_start[self.rows]
+        found = record_batch_columns.read_header_columns(buffer, start, counts)
         names = slice_buffer(buffer, found.name_start, found.name_size)
         text = {name: str(name or b"", "utf-8", "replace") for name in set(names)}
         values = slice_buffer(buffer, found.value_start, found.value_size)

@@ -152,9 +152,8 @@ def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
 
     Ids have 50 characters and more, too many for a terminal.
     """
-    labels = {
-        each.id: each.group_instance_id or _UUID_SUFFIX.sub(r"\1", each.id) for each in members
-    }
+    named = [(each.id, each.group_instance_id) for each in members]
+    labels = {name: static or _UUID_SUFFIX.sub(r"\1", name) for name, static in named}
     taken = Counter(labels.values())
     return {name: name if taken[label] > 1 else label for name, label in labels.items()}
 

@@ -113,9 +113,7 @@ def _encode_join(request: JoinGroup) -> messages.JoinGroupRequest:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
-        protocols=[
-            make_protocol(name=each.name, metadata=each.metadata) for each in request.protocols
-        ],
+        protocols=[make_protocol(name=name, metadata=data) for name, data in request.protocols],
         reason=request.reason and request.reason[:MAX_REASON_LENGTH],
     )
 
@@ -201,9 +199,8 @@ def _decode_leave(_: LeaveGroup, response: messages.LeaveGroupResponse) -> resul
         )
         for each in response.members
     ]
-    return results.LeaveGroupResult(
-        code=parse_error_code(response.error_code), members=tuple(members)
-    )
+    code = parse_error_code(response.error_code)
+    return results.LeaveGroupResult(code=code, members=tuple(members))
 
 
 def _encode_commit(request: OffsetCommit) -> messages.OffsetCommitRequest:
@@ -299,9 +296,8 @@ def decode_offset_fetch(
             else:
                 known = each.committed_leader_epoch != NO_LEADER_EPOCH
                 epoch = each.committed_leader_epoch if known else None
-                offsets[partition] = OffsetAndMetadata(
-                    each.committed_offset, each.metadata or "", epoch
-                )
+                offset, metadata = each.committed_offset, each.metadata or ""
+                offsets[partition] = OffsetAndMetadata(offset, metadata, epoch)
     code = parse_error_code(group.error_code)
     if not code and not offsets and len(set(codes.values())) == 1:
         # version 1 has the error of the whole request at each partition
@@ -377,9 +373,8 @@ def _decode_list(_: ListGroups, response: messages.ListGroupsResponse) -> result
         )
         for each in sorted(response.groups, key=lambda group: group.group_id)
     ]
-    return results.ListGroupsResult(
-        code=parse_error_code(response.error_code), groups=tuple(groups)
-    )
+    code = parse_error_code(response.error_code)
+    return results.ListGroupsResult(code=code, groups=tuple(groups))
 
 
 def _encode_delete(request: DeleteGroups) -> messages.DeleteGroupsRequest:
@@ -445,12 +440,12 @@ def check_codes(codes: Mapping[T, Code], what: str) -> None:
         if code:
             failed.setdefault(code, []).append(str(name))
     if failed:
-        reasons = "; ".join(
-            f"{list_first_names(names)}: {_error_text(code)}" for code, names in failed.items()
-        )
+        reasons = [
+            f"{list_first_names(each)}: {_error_text(code)}" for code, each in failed.items()
+        ]
         done = len(codes) - sum(map(len, failed.values()))
         rest = f"; the other {done} were" if done else ""
-        raise _make_error(next(iter(failed)), f"{what}: {reasons}{rest}")
+        raise _make_error(next(iter(failed)), f"{what}: {'; '.join(reasons)}{rest}")
 
 
 def _make_error(code: Code, message: str) -> RotaError:

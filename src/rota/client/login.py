@@ -109,9 +109,8 @@ def handshake_error(error: OSError, name: str) -> Unreachable:
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.rstrip(".")
-        text = _CERTIFICATE_PROBLEMS.get(
-            error.verify_code, "its certificate is not accepted: {reason}"
-        )
+        otherwise = "its certificate is not accepted: {reason}"
+        text = _CERTIFICATE_PROBLEMS.get(error.verify_code, otherwise)
         return errors.Untrusted(f"{name}: {text.format(reason=reason)}")
     if isinstance(error, ssl.SSLError) and error.reason is not None:
         text = _HANDSHAKE_PROBLEMS.get(error.reason, "")

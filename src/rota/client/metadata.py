@@ -176,9 +176,8 @@ class MetadataRefresher:
         self.listeners: list[Callable[[ClusterMetadata], None]] = []
         self._watched: frozenset[str] | None = frozenset()
         self._current_request: _RefreshRequest | None = None
-        self._pauses = retry.Backoff.from_milliseconds(
-            config.retry_backoff, config.retry_backoff_max
-        )
+        backoff = retry.Backoff.from_milliseconds
+        self._pauses = backoff(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
         #: When the last request ended, with or without a response.
         self._last_attempt = 0.0

@@ -171,9 +171,8 @@ class BaseConsumer:
         assert member is not None
         with driver.lock:
             machine = driver.machine
-            return GroupMetadata(
-                member.group, machine.generation, machine.member_id, member.group_instance_id
-            )
+            generation, member_id = machine.generation, machine.member_id
+        return GroupMetadata(member.group, generation, member_id, member.group_instance_id)
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Makes the next poll rejoin the group although nothing has changed.
@@ -404,9 +403,8 @@ class AsyncConsumer(BaseConsumer):
         self._core.check_open()
         isolation = self._core.settings.read.isolation
         deadline = self._core.client.deadline_after(timeout)
-        return await self._core.run_interruptibly(
-            list_offsets(self._core.client, wanted, isolation, deadline=deadline)
-        )
+        request = list_offsets(self._core.client, wanted, isolation, deadline=deadline)
+        return await self._core.run_interruptibly(request)
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Commits if ``enable.auto.commit`` is set, leaves the group and closes all connections.

@@ -279,16 +279,14 @@ class FetchBuffer:
     def _move_back(self, partition: TopicPartition) -> None:
         """Moves a partition with a bad record behind the others: it waits for the application."""
         self._positions.mark_bad_record(partition)
-        self._queue = deque(
-            sorted(self._queue, key=lambda each: getattr(each, "partition", None) == partition)
-        )
+        queue = sorted(self._queue, key=lambda each: getattr(each, "partition", None) == partition)
+        self._queue = deque(queue)
 
     def _is_current(self, item: CompletedFetch | PendingError) -> bool:
         if isinstance(item, CompletedFetch):
             return self._has_version(item.partition, item.buffer_version)
-        return not item.buffer_versions or any(
-            self._has_version(*each) for each in item.buffer_versions.items()
-        )
+        versions = item.buffer_versions.items()
+        return not versions or any(self._has_version(*each) for each in versions)
 
     def _has_version(self, partition: TopicPartition, version: int) -> bool:
         entry = self._positions.get(partition)

@@ -104,9 +104,8 @@ class CoordinatorClient:
         api, message = encode_group_request(request)
         try:
             _check_version(connection, api, request)
-            future = connection.send(
-                api, message, deadline=self._deadline(request), most=MAX_VERSIONS.get(api)
-            )
+            deadline, most = self._deadline(request), MAX_VERSIONS.get(api)
+            future = connection.send(api, message, deadline=deadline, most=most)
         except RotaError as error:
             self._fail(number, error)
             return
@@ -219,9 +218,8 @@ class CoordinatorClient:
         connection = await endpoint.connect(deadline)
         api, message = encode_group_request(request)
         _check_version(connection, api, request)
-        response = await self._client.send_over(
-            connection, api, message, deadline, most=MAX_VERSIONS.get(api)
-        )
+        most = MAX_VERSIONS.get(api)
+        response = await self._client.send_over(connection, api, message, deadline, most=most)
         return decode_group_response(request, response)
 
     async def close(self) -> None:

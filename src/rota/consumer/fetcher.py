@@ -556,14 +556,12 @@ class InFlightFetches:
             token = tokens.pop(fetched.partition, None)
             if token is None:
                 continue  # the partition is there twice: the first one counts
-            outcome, error = self.positions.handle_fetched(
-                token, fetched, find_response_end(fetched), now
-            )
+            end = find_response_end(fetched)
+            outcome, error = self.positions.handle_fetched(token, fetched, end, now)
             outcomes.add(outcome)
             if error is not None:
-                self.buffer.add_error(
-                    error, fetched.partition, lasting=outcome is FetchOutcome.OUT_OF_RANGE
-                )
+                lasting = outcome is FetchOutcome.OUT_OF_RANGE
+                self.buffer.add_error(error, fetched.partition, lasting=lasting)
             elif outcome is FetchOutcome.HAS_RECORDS:
                 self.buffer.add_response(fetched)
         if tokens and response.throttle_time_ms > 0:
@@ -670,9 +668,8 @@ class OffsetFetcher:
     async def _list_offsets(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
         by_partition = {token.partition: query for token, query in queries.items()}
         deadline = self.client.request_deadline()
-        result = await send_list_offsets(
-            self.client, node, by_partition, self.config.isolation, deadline
-        )
+        isolation = self.config.isolation
+        result = await send_list_offsets(self.client, node, by_partition, isolation, deadline)
         now = asyncio.get_running_loop().time()
         for token in queries:
             if token.partition in result.found:

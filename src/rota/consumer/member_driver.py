@@ -219,9 +219,8 @@ class MemberDriver:
     # In the driver's thread
 
     def _open(self) -> None:
-        self._coordinator = CoordinatorClient(
-            self._client_config, self._member.group, self._handle_event_safely
-        )
+        config, report_event = self._client_config, self._handle_event_safely
+        self._coordinator = CoordinatorClient(config, self._member.group, report_event)
 
     async def _send(self, request: GroupRequest, deadline: float) -> GroupResponse:
         assert self._coordinator is not None, "_open runs first"

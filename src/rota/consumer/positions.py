@@ -207,9 +207,8 @@ class Positions:
 
     def release_inactive(self, limit: int) -> None:
         """Drops inactive bytes until ``limit`` or one partition is left; they are fetched again."""
-        inactive = [
-            e for e in self._entries.values() if e.inactive_bytes and e.state is FetchState.FETCHING
-        ]
+        fetching = [e for e in self._entries.values() if e.state is FetchState.FETCHING]
+        inactive = [entry for entry in fetching if entry.inactive_bytes]
         for entry in inactive[:-1]:
             if self.inactive_bytes <= limit:
                 break
