@@ -65,7 +65,7 @@ class RequestCodec(NamedTuple, Generic[GroupRequestT, ResponseT]):
     """Encodes one of the model's requests, and decodes its response."""
 
     encode: Callable[[GroupRequestT], Request[ResponseT]]
-    decode: Callable[[GroupRequestT, ResponseT], results.GroupResponse]
+    decode: Callable[[ResponseT], results.GroupResponse]
 
 
 _CODES_BY_NUMBER = {int(code): code for code in Code}
@@ -96,7 +96,7 @@ def encode_group_request(request: GroupRequest) -> tuple[Api, Request[Any]]:
 
 
 def decode_group_response(request: GroupRequest, response: Message) -> results.GroupResponse:
-    return REQUEST_CODECS[type(request)].decode(request, response)
+    return REQUEST_CODECS[type(request)].decode(response)
 
 
 def parse_error_code(number: int) -> Code:
@@ -118,7 +118,7 @@ def _encode_join(request: JoinGroup) -> messages.JoinGroupRequest:
     )
 
 
-def _decode_join(_: JoinGroup, response: messages.JoinGroupResponse) -> results.JoinGroupResult:
+def _decode_join(response: messages.JoinGroupResponse) -> results.JoinGroupResult:
     members = [
         results.JoinedMember(each.member_id, each.group_instance_id, each.metadata)
         for each in response.members
@@ -151,7 +151,7 @@ def _encode_sync(request: SyncGroup) -> messages.SyncGroupRequest:
     )
 
 
-def _decode_sync(_: SyncGroup, response: messages.SyncGroupResponse) -> results.SyncGroupResult:
+def _decode_sync(response: messages.SyncGroupResponse) -> results.SyncGroupResult:
     return results.SyncGroupResult(
         code=parse_error_code(response.error_code),
         protocol_type=response.protocol_type,
@@ -169,9 +169,7 @@ def _encode_heartbeat(request: Heartbeat) -> messages.HeartbeatRequest:
     )
 
 
-def _decode_heartbeat(
-    _: Heartbeat, response: messages.HeartbeatResponse
-) -> results.HeartbeatResult:
+def _decode_heartbeat(response: messages.HeartbeatResponse) -> results.HeartbeatResult:
     return results.HeartbeatResult(code=parse_error_code(response.error_code))
 
 
@@ -190,7 +188,7 @@ def _encode_leave(request: LeaveGroup) -> messages.LeaveGroupRequest:
     )
 
 
-def _decode_leave(_: LeaveGroup, response: messages.LeaveGroupResponse) -> results.LeaveGroupResult:
+def _decode_leave(response: messages.LeaveGroupResponse) -> results.LeaveGroupResult:
     members = [
         results.LeavingMemberResult(
             member_id=each.member_id,
@@ -238,9 +236,7 @@ def _codes_by_partition(
     }
 
 
-def _decode_commit(
-    _: OffsetCommit, response: messages.OffsetCommitResponse
-) -> results.OffsetCommitResult:
+def _decode_commit(response: messages.OffsetCommitResponse) -> results.OffsetCommitResult:
     return results.OffsetCommitResult(codes=_codes_by_partition(response))
 
 
@@ -278,12 +274,16 @@ def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, l
 
 
 def decode_offset_fetch(
-    request: OffsetFetch, response: messages.OffsetFetchResponse
+    response: messages.OffsetFetchResponse, group_id: str | None = None
 ) -> results.OffsetFetchResult:
+    """Decodes the offsets of one group.
+
+    :param group_id: which group, if the request had several
+    """
     group: messages.OffsetFetchResponse | messages.OffsetFetchResponse.OffsetFetchResponseGroup
     group = response
     if response.groups:  # from version 8 on
-        group = next(each for each in response.groups if each.group_id == request.group)
+        group = next(each for each in response.groups if group_id in {None, each.group_id})
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     codes: dict[TopicPartition, Code] = {}
     for topic in group.topics:
@@ -318,9 +318,7 @@ def _encode_offset_delete(request: OffsetDelete) -> messages.OffsetDeleteRequest
     return make(group_id=request.group, topics=topics)
 
 
-def _decode_offset_delete(
-    _: OffsetDelete, response: messages.OffsetDeleteResponse
-) -> results.OffsetDeleteResult:
+def _decode_offset_delete(response: messages.OffsetDeleteResponse) -> results.OffsetDeleteResult:
     code = parse_error_code(response.error_code)
     return results.OffsetDeleteResult(code=code, codes=_codes_by_partition(response))
 
@@ -329,15 +327,11 @@ def _encode_describe(request: DescribeGroups) -> messages.DescribeGroupsRequest:
     return messages.DescribeGroupsRequest(groups=list(request.groups))
 
 
-def _decode_describe(
-    _: DescribeGroups, response: messages.DescribeGroupsResponse
-) -> results.DescribeGroupsResult:
+def _decode_describe(response: messages.DescribeGroupsResponse) -> results.DescribeGroupsResult:
     return results.DescribeGroupsResult(groups=tuple(map(_decode_group, response.groups)))
 
 
-def _decode_group(
-    group: messages.DescribeGroupsResponse.DescribedGroup,
-) -> results.DescribedGroup:
+def _decode_group(group: messages.DescribeGroupsResponse.DescribedGroup) -> results.DescribedGroup:
     members = [
         results.DescribedMember(
             member_id=each.member_id,
@@ -363,7 +357,7 @@ def _encode_list(request: ListGroups) -> messages.ListGroupsRequest:
     return messages.ListGroupsRequest(states_filter=list(request.states))
 
 
-def _decode_list(_: ListGroups, response: messages.ListGroupsResponse) -> results.ListGroupsResult:
+def _decode_list(response: messages.ListGroupsResponse) -> results.ListGroupsResult:
     groups = [
         results.ListedGroup(
             group=each.group_id,
@@ -381,9 +375,7 @@ def _encode_delete(request: DeleteGroups) -> messages.DeleteGroupsRequest:
     return messages.DeleteGroupsRequest(groups_names=list(request.groups))
 
 
-def _decode_delete(
-    _: DeleteGroups, response: messages.DeleteGroupsResponse
-) -> results.DeleteGroupsResult:
+def _decode_delete(response: messages.DeleteGroupsResponse) -> results.DeleteGroupsResult:
     codes = {each.group_id: parse_error_code(each.error_code) for each in response.results}
     return results.DeleteGroupsResult(codes=codes)
 

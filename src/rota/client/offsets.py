@@ -41,11 +41,6 @@ class EpochEndOffset(NamedTuple):
     leader_epoch: int
     end_offset: int
 
-    @classmethod
-    def without_end(cls, epoch: int) -> EpochEndOffset:
-        """An epoch whose end the leader cannot tell: it counts as complete."""
-        return cls(epoch, 2**63 - 1)
-
 
 class OffsetQuery(NamedTuple):
     """A query for one partition, with the leader epoch that the client knows."""

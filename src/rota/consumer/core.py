@@ -23,9 +23,15 @@ from rota.consumer.arguments import PartitionLike, check_poll_arguments, parse_p
 from rota.consumer.buffer import PolledRecords
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.member_driver import ForkCheck, MemberDriver
-from rota.consumer.membership import LOGGER, GroupMembership, call_interceptor, is_in_listener
+from rota.consumer.membership import LOGGER, GroupMembership, call_interceptor, in_listener
 from rota.consumer.records import Offsets, Records
-from rota.engine.member.events import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
+from rota.engine.member.events import (
+    CloseRequested,
+    MetadataUpdated,
+    PollBegan,
+    PollEnded,
+    Unsubscribed,
+)
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, InputError, RotaError
@@ -115,13 +121,13 @@ class ConsumerCore:
             self.polled.drop_remaining()  # positions stay: the last commit covers them
         self._is_leaving = True
         membership.driver.handle_event(Unsubscribed())
-        if is_in_listener():
+        if in_listener.get():
             return  # the member continues when the listener returns
         while True:
             await membership.handle_commands()
             if not membership.driver.machine.is_unsubscribing:
                 break
-            await self.waker.wait(FOREVER, lambda: membership.has_commands)
+            await self.waker.wait(FOREVER, self._has_commands)
         self._finish_unsubscribe()
 
     def _finish_unsubscribe(self) -> None:
@@ -341,7 +347,7 @@ class ConsumerCore:
         return has_records or self.is_closing or self._has_urgent_work()
 
     def _has_urgent_work(self) -> bool:
-        return self._has_commands() or self._is_interrupted or self.topics.has_problem
+        return self._has_commands() or self._is_interrupted or self.topics.problem is not None
 
     async def run_interruptibly(self, request: Coroutine[Any, Any, T]) -> T:
         """Returns the result of a request, unless ``wakeup`` interrupts it."""
@@ -452,7 +458,7 @@ class ConsumerCore:
         """
         if self.is_closing or self.fork_check.is_forked:
             return  # a fork shares its parent's sockets: closing them would disturb the parent
-        if is_in_listener():
+        if in_listener.get():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
         self.waker.wake()  # ends a poll that waits in another task
@@ -503,7 +509,7 @@ class ConsumerCore:
         until = membership.driver.now() + int(timeout * 1000)
         if commits:
             membership.begin_commit(None, until)
-        membership.begin_close(until)
+        membership.driver.handle_event(CloseRequested(until))
         error: Exception | None = None
         # a little longer than the member itself may take
         deadline = self.client.deadline_after(timeout + 1)
@@ -515,7 +521,7 @@ class ConsumerCore:
                 error = error or raised
             else:
                 if not membership.has_left:
-                    await self.waker.wait(deadline, lambda: membership.has_commands)
+                    await self.waker.wait(deadline, self._has_commands)
         if error is not None:
             raise error
 
@@ -535,7 +541,7 @@ class WatchedTopics:
         self._wanted: tuple[str, ...] | None = ()
         self._is_due = False
         self._task: asyncio.Task[None] | None = None
-        self._problem: RotaError | None = None
+        self.problem: RotaError | None = None
         #: Missing topics that were logged.
         self._reported_missing: set[str] = set()
         client.metadata_listeners.append(self._updated)
@@ -555,13 +561,9 @@ class WatchedTopics:
 
         :raises RotaError: no broker was ever reached, no permission, an invalid topic name
         """
-        problem, self._problem = self._problem, None
+        problem, self.problem = self.problem, None
         if problem is not None:
             raise problem
-
-    @property
-    def has_problem(self) -> bool:
-        return self._problem is not None
 
     async def close(self) -> None:
         if self._task is not None:
@@ -608,7 +610,7 @@ class WatchedTopics:
         self._on_update(metadata)
 
     def _report_problem(self, problem: RotaError) -> None:
-        self._problem = problem
+        self.problem = problem
         self._wake()
 
 

@@ -683,7 +683,8 @@ class OffsetFetcher:
         for token, query in queries.items():
             if token.partition not in result.found:
                 continue
-            end = result.found[token.partition] or EpochEndOffset.without_end(query.target)
+            # an old leader does not report the end of an epoch, which then counts as complete
+            end = result.found[token.partition] or EpochEndOffset(query.target, 2**63 - 1)
             error = self.positions.handle_epoch_end(token, end)
             if error is not None:
                 self.buffer.add_error(error, token.partition, lasting=True)

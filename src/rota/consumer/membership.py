@@ -32,7 +32,8 @@ from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
 NO_LISTENER = RebalanceListener()
-_in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
+#: The caller runs inside a listener.
+in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
 CommitCommand: TypeAlias = (
     events.RunCommitCallback | events.CallInterceptors | events.FinishSyncCommit
 )
@@ -51,7 +52,7 @@ class GroupMembership:
     want_metadata: Callable[[tuple[str, ...] | None], None]
     wake: Callable[[], None]
     listener: RebalanceListener = NO_LISTENER
-    #: The member has left the group.
+    #: The member has left the group, after ``CloseRequested``.
     has_left: bool = False
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
@@ -60,10 +61,6 @@ class GroupMembership:
     errors: list[Exception] = field(default_factory=list)
     #: The listener's call that is running, or was last.
     listener_task: asyncio.Future[None] | None = None
-
-    @property
-    def has_commands(self) -> bool:
-        return bool(self.driver.inbox)
 
     @property
     def is_listener_running(self) -> bool:
@@ -151,10 +148,6 @@ class GroupMembership:
                 raise GroupError(text, code)
         return dict(response.offsets)
 
-    def begin_close(self, until_ms: int | None) -> None:
-        """The member leaves the group; then :attr:`has_left` is set."""
-        self.driver.handle_event(events.CloseRequested(until_ms))
-
     async def _execute_command(self, command: MemberCommand) -> None:
         match command:
             case events.SetAssignment(partitions):
@@ -187,7 +180,7 @@ class GroupMembership:
     async def _run_listener(self, command: events.CallListener) -> None:
         method = getattr(self.listener, command.method.value)
         error: Exception | None = None
-        _in_listener.set(True)
+        in_listener.set(True)
         try:
             await self.call(partial(_call_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
@@ -227,20 +220,15 @@ class GroupMembership:
             raise self.errors.pop(0)
 
 
-def is_in_listener() -> bool:
-    """Returns whether the caller runs inside a listener."""
-    return _in_listener.get()
-
-
 def _call_in_listener(
     method: Callable[[Sequence[TopicPartition]], object], partitions: Sequence[TopicPartition]
 ) -> object:
     # the method may run in another context than the task that calls it
-    before = _in_listener.set(True)
+    before = in_listener.set(True)
     try:
         return method(partitions)
     finally:
-        _in_listener.reset(before)
+        in_listener.reset(before)
 
 
 async def call_in_loop(function: Callable[[], object]) -> None:

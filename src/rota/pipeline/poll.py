@@ -301,7 +301,7 @@ class SnapshotReader:
         requests = [OffsetFetch(group=name) for name in names]
         response = await self._send(node, Api.OFFSET_FETCH, encode_offset_fetch(*requests))
         for request in requests:
-            result = decode_offset_fetch(request, response)
+            result = decode_offset_fetch(response, request.group)
             if result.code:
                 builder.add_error(request.group, result.code)
             elif not result.codes:  # with an error of a partition the offsets are incomplete
