@@ -50,7 +50,7 @@ def make_arrays(
 ) -> list[Any]:
     """Returns the columns of a batch in the order of :data:`RECORD_SCHEMA`.
 
-    :param headers: whether to have the last, too
+    :param headers: whether to return the headers, too
     :param absent_time_is_null: a record without a timestamp has null; else -1, as it is written
     """
     columns, rows, count = batch.columns, batch.rows, len(batch)
@@ -74,7 +74,7 @@ def _bytes_array(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> Any
     end = np.maximum(size, 0) + start
     if (start[1:] < end[:-1]).any():  # compressed batches and others in turns
         return pa.array(slice_buffer(buffer, start, size), pa.binary())
-    # every second element is one of ours, those between are what lies between
+    # every second element is a value, the others are the bytes between two values
     bounds = np.empty(2 * len(size), dtype=np.int32)
     bounds[::2], bounds[1::2] = start, end
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer.view)]
@@ -126,7 +126,7 @@ def _header_array(batch: Batch) -> Any:  # noqa: ANN401 as above
 
 
 def _decode_names(names: Any) -> Any:  # noqa: ANN401 as above
-    """What is no UTF-8 is replaced, as in Kafka."""
+    """Decodes names; replaces invalid UTF-8 as Kafka does."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

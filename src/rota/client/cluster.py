@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -48,12 +48,11 @@ class ClusterClient:
         #: By address and purpose: a broker serves one request of a connection at a time, and a
         #: long poll must not delay a heartbeat.
         self._endpoints: dict[tuple[Address, str], BrokerEndpoint] = {}
-        self._refresher = MetadataRefresher(
-            partial(self.send, Api.METADATA),
-            config,
-            self._connection_problems,
-            self._reset_connections,
-        )
+        send = partial(self.send, Api.METADATA)
+        problems, reset = self._connection_problems, self._reset_connections
+        self._refresher = MetadataRefresher(send, config, problems, reset)
+        #: Callbacks that the loop runs with every new snapshot.
+        self.metadata_listeners = self._refresher.listeners
         self._coordinators: dict[str, CoordinatorNode] = {}
         #: Pauses after error responses.
         self.backoff = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
@@ -62,11 +61,6 @@ class ClusterClient:
     @property
     def metadata(self) -> ClusterMetadata:
         return self._refresher.metadata
-
-    @property
-    def metadata_listeners(self) -> list[Callable[[ClusterMetadata], None]]:
-        """Callbacks that the loop runs with every new snapshot."""
-        return self._refresher.listeners
 
     async def refresh(
         self, topics: Iterable[str] | None, *, deadline: float, create: bool = False

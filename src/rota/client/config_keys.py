@@ -273,14 +273,10 @@ def _refused_keys() -> Iterator[ConfigKey]:
         yield ConfigKey(name, type_, default, why, support=KeySupport.REFUSED)
 
 
+_FIELD_KEYS = config.field_keys(config.MemberConfig, config.FetchConfig, config.ClientConfig)
 #: Every consumer setting.
 CONSUMER_KEYS: Mapping[str, ConfigKey] = config.index_keys(
-    (
-        *config.field_keys(config.MemberConfig, config.FetchConfig, config.ClientConfig),
-        *_other_keys(),
-        *_keys_without_effect(),
-        *_refused_keys(),
-    ),
+    (*_FIELD_KEYS, *_other_keys(), *_keys_without_effect(), *_refused_keys()),
     _DESCRIPTIONS,
 )
 

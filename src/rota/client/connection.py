@@ -5,9 +5,6 @@ Many requests may be in flight; a broker answers them in order. Responses are de
 loop as soon as they arrive. A large response is a view of the buffer that the socket was read into;
 after a large response, a thread receives the next one (``ReceiverThread``). An idle connection has
 one timer, for ``connections.max.idle.ms``.
-
-The order in this module: the connection, a request in flight, API versions, name lookup and TCP
-connect, recognising servers that are not Kafka, the receiver thread.
 """
 
 from __future__ import annotations
@@ -247,7 +244,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._close_with_error("this client has closed the connection", now=False)
 
     def close_when_idle(self) -> None:
-        """Closes the connection as soon as no request is in flight."""
         self._finishing = True
         if not self._in_flight:
             self.close()

@@ -198,16 +198,16 @@ def build_fetch(
 def _read_partition(
     requested: RequestedPartition, data: FetchResponse.PartitionData
 ) -> FetchedPartition:
-    aborted, records = data.aborted_transactions, data.records
+    aborted = data.aborted_transactions or ()
     return FetchedPartition(
         requested.partition,
         data.error_code,
         requested.offset,
-        memoryview(records) if records else NO_RECORDS,
+        memoryview(data.records) if data.records else NO_RECORDS,
         data.high_watermark,
         data.last_stable_offset,
         data.log_start_offset,
-        tuple([(each.producer_id, each.first_offset) for each in aborted]) if aborted else (),
+        tuple([(each.producer_id, each.first_offset) for each in aborted]),
         data.preferred_read_replica,
     )
 
@@ -318,15 +318,9 @@ def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
 #: Decompressed bytes of batches that are decoded together; one batch may have more.
 PORTION_BYTES = 16 << 20
 
+_KIND = BatchProblemKind
 #: Problems of batches whose header can be read.
-FLAWS_WITH_HEADER = frozenset(
-    {
-        BatchProblemKind.CHECKSUM,
-        BatchProblemKind.CODEC,
-        BatchProblemKind.SIZE,
-        BatchProblemKind.RECORDS,
-    }
-)
+FLAWS_WITH_HEADER = frozenset({_KIND.CHECKSUM, _KIND.CODEC, _KIND.SIZE, _KIND.RECORDS})
 
 
 def read_batches(
@@ -375,8 +369,7 @@ class _BatchReader:
         self, fetched: FetchedPartition, aborted: Sequence[tuple[int, int]], *, control: bool
     ) -> None:
         self.control = control
-        self.source: TopicPartition = fetched.partition
-        self.view = fetched.records
+        self.source, self.view = fetched.partition, fetched.records
         self.position = fetched.fetch_offset
         self.transactions = _AbortedTransactions(aborted)
         self.is_empty = True

@@ -203,6 +203,7 @@ def _decode_leave(response: messages.LeaveGroupResponse) -> results.LeaveGroupRe
 
 def _encode_commit(request: OffsetCommit) -> messages.OffsetCommitRequest:
     make = messages.OffsetCommitRequest
+    make_topic = make.OffsetCommitRequestTopic
     topics: dict[str, list[messages.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
     for (topic, number), each in request.offsets.items():
         epoch = NO_LEADER_EPOCH if each.leader_epoch is None else each.leader_epoch
@@ -219,10 +220,7 @@ def _encode_commit(request: OffsetCommit) -> messages.OffsetCommitRequest:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=NO_RETENTION if request.retention is None else request.retention,
-        topics=[
-            make.OffsetCommitRequestTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
-        ],
+        topics=[make_topic(name=name, partitions=each) for name, each in topics.items()],
     )
 
 
@@ -309,12 +307,10 @@ def decode_offset_fetch(
 def _encode_offset_delete(request: OffsetDelete) -> messages.OffsetDeleteRequest:
     make = messages.OffsetDeleteRequest
     make_partition = make.OffsetDeleteRequestPartition
-    topics = [
-        make.OffsetDeleteRequestTopic(
-            name=name, partitions=[make_partition(partition_index=number) for number in numbers]
-        )
-        for name, numbers in _numbers_by_topic(request.partitions)
-    ]
+    topics = []
+    for name, numbers in _numbers_by_topic(request.partitions):
+        partitions = [make_partition(partition_index=number) for number in numbers]
+        topics.append(make.OffsetDeleteRequestTopic(name=name, partitions=partitions))
     return make(group_id=request.group, topics=topics)
 
 

@@ -66,9 +66,7 @@ def is_permanent(error: RotaError) -> bool:
 REPLICA_NOT_AVAILABLE: Final = 9
 
 #: The metadata is right: the broker is behind, or has a problem.
-TRANSIENT_CODES: Final = frozenset(
-    {Code.UNKNOWN, Code.UNKNOWN_LEADER_EPOCH, Code.REQUEST_TIMED_OUT}
-)
+TRANSIENT_CODES = frozenset({Code.UNKNOWN, Code.UNKNOWN_LEADER_EPOCH, Code.REQUEST_TIMED_OUT})
 
 #: The partition has another leader or epoch; its topic may be deleted, or created again.
 STALE_METADATA_CODES: Final = frozenset(
@@ -136,11 +134,8 @@ async def first_success(
         while won is None and (waiting or running):
             if waiting:
                 running.add(asyncio.ensure_future(waiting.pop()()))
-            done, _ = await asyncio.wait(
-                running,
-                timeout=ATTEMPT_DELAY if waiting else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            timeout, until = ATTEMPT_DELAY if waiting else None, asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(running, timeout=timeout, return_when=until)
             for task in done:
                 running.discard(task)
                 failure = task.exception()

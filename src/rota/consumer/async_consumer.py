@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from rota.client.config import require_mapping
@@ -223,17 +222,14 @@ class AsyncConsumer(BaseConsumer):
             see docs/consumer-settings.md. :func:`rota.load_properties` reads them from a file
         :raises InputError: a setting is missing, unknown or wrong
         """
-        self._set_core(ConsumerCore(require_mapping(config), call_in_loop))
+        self._core = ConsumerCore(require_mapping(config), call_in_loop)
+        self._polled = self._core.polled
 
     @classmethod
     def _from_core(cls, core: ConsumerCore) -> Self:
         consumer = cls.__new__(cls)
-        consumer._set_core(core)
+        consumer._core, consumer._polled = core, core.polled
         return consumer
-
-    def _set_core(self, core: ConsumerCore) -> None:
-        self._core = core
-        self._polled = core.polled
 
     async def unsubscribe(self) -> None:
         """Ends the subscription or the manual assignment, and leaves the group.
@@ -426,10 +422,5 @@ class AsyncConsumer(BaseConsumer):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

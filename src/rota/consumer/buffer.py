@@ -9,13 +9,12 @@
 
 A response is decoded when it is the first in the queue, and handed out to its end before the next
 one. So at most one response is decoded at a time, plus one that was set aside midway. Responses of
-a partition that is paused, withheld or being validated are set aside; those of a partition that was
-revoked or sought are dropped.
+a partition that is paused, withheld or being validated are set aside; responses of a partition that
+was revoked or sought are dropped.
 
 Records count as handed out when they leave ``PolledRecords``: a loop takes one at a time, a poll
-all at once. So a commit covers what the application has seen, a loop that is left and entered again
-continues where it stopped, and records that an exception stops on the way (Ctrl-C, an interceptor)
-remain for the next call.
+all at once. So a commit covers the records that the application has received, and records that an
+exception stops on the way (Ctrl-C, an interceptor) remain for the next call.
 """
 
 from __future__ import annotations
@@ -66,8 +65,6 @@ def keep_nothing(_: object) -> None:
 
 
 class FetchBuffer:
-    """Responses and errors, first come, first served."""
-
     def __init__(
         self,
         positions: Positions,
@@ -92,7 +89,6 @@ class FetchBuffer:
         self._has_drained = False
 
     def __bool__(self) -> bool:
-        """A response or an error is waiting."""
         self.drop_outdated()
         return bool(self._queue)
 
@@ -478,10 +474,8 @@ class RecordFactory:
         self._offsets: list[int] = batch.offsets.tolist()
         self._timestamps: list[int] = batch.timestamps.tolist()
         self._has_headers = batch.has_headers
-        self._spans = [
-            (count, int(by_broker), None if epoch < 0 else epoch)
-            for count, by_broker, epoch in batch.spans()
-        ]
+        spans = batch.spans()
+        self._spans = [(n, int(kind), None if epoch < 0 else epoch) for n, kind, epoch in spans]
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -538,6 +532,7 @@ class RecordFactory:
         """Deserializes until the first failure."""
         made: list[Any] = []
         add = made.append
+        error = None
         try:
             for each in given:
                 add(None if each is None else deserializer(each))
@@ -546,8 +541,7 @@ class RecordFactory:
             problem = f"its {name} cannot be deserialized: {cause!r}"
             error = RecordError(*self._batch.source, offset, problem, next_offset=offset + 1)
             error.__cause__ = cause
-            return made, error
-        return made, None
+        return made, error
 
 
 NO_RECORDS: Mapping[TopicPartition, list[ConsumerRecord]] = {}
@@ -659,7 +653,6 @@ class PolledRecords:
         self._set(self._state.by_partition, self._state.records[:at], at)
 
     def drop_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops the remaining records of these partitions."""
         dropped = frozenset(partitions)
         self._batches = [batch for batch in self._batches if batch.source not in dropped]
         by_partition, records, _ = self._state
@@ -683,9 +676,9 @@ class PolledRecords:
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         is_handed_out = current is not None
         for partition, records in state.by_partition.items():
-            if partition == current:
+            if handed is not None and partition == current:
                 is_handed_out = False
-                if handed is not None and handed is not records[-1]:
+                if handed is not records[-1]:
                     found[partition] = OffsetAndMetadata(handed.offset + 1, "", handed.leader_epoch)
             elif not is_handed_out and records:
                 found[partition] = _first_position(records)

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rota.client.config import require_mapping
@@ -115,12 +114,7 @@ class Consumer(BaseConsumer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
@@ -171,7 +165,6 @@ class PrivateEventLoop:
         await future
 
     def close(self) -> None:
-        """Closes the loop."""
         if not self._loop.is_closed():
             self._loop.run_until_complete(asyncio.sleep(0))  # callbacks of closed connections
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())

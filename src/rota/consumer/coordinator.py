@@ -242,10 +242,8 @@ def is_final(error: RotaError) -> bool:
 
 def _check_version(connection: BrokerConnection, api: Api, request: GroupRequest) -> None:
     """:raises Refused: an old broker would ignore a field, such as a static id"""
-    version, needed = (
-        connection.version(api, MAX_VERSIONS.get(api)),
-        group_requests.min_version(request),
-    )
+    version = connection.version(api, MAX_VERSIONS.get(api))
+    needed = group_requests.min_version(request)
     if version < needed:
         name = type(request).__name__
         text = f"{connection.name}: the broker is too old for this {name}: it needs "
@@ -294,7 +292,6 @@ class RateLimitedWarning:
             LOGGER.warning("%s: %s; trying again", text, error)
 
     def clear(self) -> None:
-        """Logs the recovery."""
         if self._since is not None:
             LOGGER.info("%s for %.1f s, now over", self.about, time.monotonic() - self._since)
         self._since, self._failures = None, 0

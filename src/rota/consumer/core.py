@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,8 +48,6 @@ T = TypeVar("T")
 
 
 class ConsumerCore:
-    """The implementation that both consumers share."""
-
     def __init__(
         self, config: Mapping[str, object], call: group_membership.CallApplication
     ) -> None:
@@ -168,7 +167,6 @@ class ConsumerCore:
         return is_filled
 
     def take_records(self, max_records: int | None = None) -> Records:
-        """Takes the polled records for the application."""
         return self.polled.take_records(self._max_records(max_records))
 
     async def fill_with_batches(self, timeout: float) -> None:
@@ -275,7 +273,6 @@ class ConsumerCore:
         return bool(self.fetcher.take_batches(self.polled.set_batches))
 
     def _run_interceptors(self) -> None:
-        """Lets interceptors see and change the polled records."""
         for interceptor in self.settings.interceptors:
             records = call_interceptor("on_consume", interceptor, self.polled.all_records)
             if records is not None:
@@ -526,35 +523,32 @@ class ConsumerCore:
             raise error
 
 
+@dataclass(eq=False)
 class WatchedTopics:
     """Keeps the metadata of the consumer's topics fresh."""
 
-    def __init__(
-        self,
-        client: ClusterClient,
-        on_update: Callable[[ClusterMetadata], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._on_update = on_update
-        self._wake = wake
-        self._wanted: tuple[str, ...] | None = ()
-        self._is_due = False
-        self._task: asyncio.Task[None] | None = None
-        self.problem: RotaError | None = None
-        #: Missing topics that were logged.
-        self._reported_missing: set[str] = set()
-        client.metadata_listeners.append(self._updated)
+    client: ClusterClient
+    on_update: Callable[[ClusterMetadata], None]
+    wake: Callable[[], None]
+    wanted: tuple[str, ...] | None = ()
+    is_due: bool = False
+    task: asyncio.Task[None] | None = None
+    problem: RotaError | None = None
+    #: Missing topics that were logged.
+    reported_missing: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.client.metadata_listeners.append(self._updated)
 
     def set_topics(self, topics: tuple[str, ...] | None) -> None:
         """Sets the topics; None: all."""
-        self._wanted = topics
-        self._is_due = True
+        self.wanted = topics
+        self.is_due = True
 
     def start_refresh(self) -> None:
         """Requests metadata of new topics; must be called in the loop."""
-        if self._is_due and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._refresh())
+        if self.is_due and (self.task is None or self.task.done()):
+            self.task = asyncio.get_running_loop().create_task(self._refresh())
 
     def raise_problem(self) -> None:
         """Raises the current problem, once.
@@ -566,52 +560,52 @@ class WatchedTopics:
             raise problem
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await self.task
 
     async def _refresh(self) -> None:
-        config = self._client.config
-        while self._is_due:
-            self._is_due = False
-            deadline = self._client.deadline_after()
-            self._client.watch_topics(self._wanted)
-            create = config.create_topics and self._wanted is not None
+        config = self.client.config
+        while self.is_due:
+            self.is_due = False
+            deadline = self.client.deadline_after()
+            self.client.watch_topics(self.wanted)
+            create = config.create_topics and self.wanted is not None
             try:
-                await self._client.refresh(self._wanted, deadline=deadline, create=create)
+                await self.client.refresh(self.wanted, deadline=deadline, create=create)
             except errors.Unreachable as error:
-                self._is_due = True
-                if not self._client.metadata.brokers:
+                self.is_due = True
+                if not self.client.metadata.brokers:
                     self._report_problem(error)
                     return
                 LOGGER.warning("no metadata for now: %s", error)
             except RotaError as error:
-                self._is_due = True
+                self.is_due = True
                 self._report_problem(error)
                 return
 
     def _updated(self, metadata: ClusterMetadata) -> None:
         topics: dict[int, list[str]] = {}
-        for name in self._wanted or ():
+        for name in self.wanted or ():
             if name in metadata.topics:
                 topics.setdefault(metadata.topics[name].error, []).append(name)
         missing = topics.get(Code.UNKNOWN_TOPIC_OR_PARTITION, [])
-        if new := [name for name in missing if name not in self._reported_missing]:
+        if new := [name for name in missing if name not in self.reported_missing]:
             shown = list_first_names(new)
             LOGGER.warning("no such topic: %s; it is read as soon as it exists", shown)
-        self._reported_missing = set(missing)
+        self.reported_missing = set(missing)
         if names := topics.get(Code.INVALID_TOPIC_EXCEPTION):
             text = f"no topic can have the name {list_first_names(names)}"
             self._report_problem(errors.UnknownTopic(Code.INVALID_TOPIC_EXCEPTION, text))
         if names := topics.get(Code.TOPIC_AUTHORIZATION_FAILED):
             text = f"no permission to read topic {list_first_names(names)}"
             self._report_problem(errors.AuthorizationFailed(Code.TOPIC_AUTHORIZATION_FAILED, text))
-        self._on_update(metadata)
+        self.on_update(metadata)
 
     def _report_problem(self, problem: RotaError) -> None:
         self.problem = problem
-        self._wake()
+        self.wake()
 
 
 class Waker:

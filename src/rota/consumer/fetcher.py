@@ -9,25 +9,18 @@ One or two Fetch requests are in flight to each broker. The next one is sent as 
 arrives, before the response is decoded. A broker holds a Fetch until one of its partitions has
 records, at most for ``fetch.max.wait.ms``, and answers the requests of a connection in order. So
 partitions that become fetchable meanwhile (drained, sought, resumed or assigned) are requested over
-a second connection. That second Fetch waits only briefly, because further partitions may become
-fetchable. If it brings no records, it is sent again with them and waits twice as long; the last
-one ends shortly before the first Fetch, and the next first Fetch has all partitions.
+a second connection. That second Fetch waits only briefly. If it brings no records, it is sent again
+with all partitions that are fetchable then, and waits twice as long.
 
 Memory is bounded. A partition is requested again while at most ``max.partition.fetch.bytes`` of it
-are buffered, and no partition is while half of ``fetch.max.bytes`` are buffered in all, or two
-responses if those are more. The requests in flight share ``fetch.max.bytes``; none asks for more
-than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So at most
-
-    1.5 x fetch.max.bytes (2 x if a response may be more than a quarter of that),
-    or 2 x max.partition.fetch.bytes x partitions if that is less,
-
-are in memory as the brokers sent them, beside the response that is handed out, of which 16 MiB are
-decoded at a time. Four exceptions: a record batch that is larger than a limit is sent all the same;
-a response may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of ``fetch.max.bytes``,
-if that is less), and each broker may send two, which exceeds ``fetch.max.bytes`` with more than six
-brokers by default; bytes of partitions that hand out nothing now (paused, or before a record that
-cannot be read) do not delay others, and may be as many again before they are dropped and fetched
-another time; and one of those partitions stays decoded. ``compute_byte_limits`` has the arithmetic.
+are buffered. No partition is requested while half of ``fetch.max.bytes`` are buffered in all, or
+two responses if those are more. So at most 1.5 times ``fetch.max.bytes`` (2 times if a response may
+be more than a quarter of it), or 2 times ``max.partition.fetch.bytes`` for each partition, are in
+memory as the brokers sent them, beside the response that is handed out, of which 16 MiB are decoded
+at a time. Exceptions: a record batch that is larger than a limit is sent all the same; a response
+may always have 4 MiB, which exceeds ``fetch.max.bytes`` with more than six brokers by default; the
+bytes of partitions that hand out nothing now may be as many again, and one of them stays decoded.
+``compute_byte_limits`` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -41,6 +34,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from rota.client import offsets
 from rota.client.cluster import ClusterClient
 from rota.client.connection import BrokerConnection
 from rota.client.fetch import (
@@ -53,15 +47,7 @@ from rota.client.fetch import (
     request_partition,
 )
 from rota.client.metadata import ClusterMetadata
-from rota.client.offsets import (
-    EARLIEST,
-    LATEST,
-    EpochEndOffset,
-    LeaderResponse,
-    OffsetQuery,
-    send_list_offsets,
-    send_offset_for_leader_epoch,
-)
+from rota.client.offsets import OffsetQuery
 from rota.client.retry import is_permanent
 from rota.consumer.buffer import Deserializer, FetchBuffer, keep_nothing
 from rota.consumer.positions import (
@@ -104,11 +90,9 @@ class Fetcher:
         self._client = client
         self._config = config
         self._wake = wake
+        reset, lease = _reset_target(config), client.config.metadata_max_age / 1000
         self._positions = Positions(
-            reset=_reset_target(config),
-            backoff=client.backoff.pause_after,
-            lease=client.config.metadata_max_age / 1000,
-            warn=LOGGER.warning,
+            reset=reset, backoff=client.backoff.pause_after, lease=lease, warn=LOGGER.warning
         )
         key, value = key_deserializer, value_deserializer
         self._buffer = FetchBuffer(
@@ -131,17 +115,15 @@ class Fetcher:
         self._refreshes = 0
         self._refreshing = False
         self._closed = False
-        client.metadata_listeners.append(self._handle_metadata)
+        client.metadata_listeners.append(self._handle_change)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Sets the assigned partitions; those that stay keep their position."""
         self._positions.assign(partitions)
         if self._metadata is not None:  # nearly always new enough
             self._positions.update_leaders(partial(_find_leader, self._metadata))
         self._restart()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out no records of these partitions until the next assignment."""
         self._positions.withhold(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -223,18 +205,16 @@ class Fetcher:
             raise
 
     def consumed_positions(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the positions after what was handed out, of all partitions or of these."""
         return self._positions.consumed_positions(*only)
 
     def position(self, partition: TopicPartition) -> int | None:
         """Returns the next offset to be handed out; None: not known yet, or not assigned."""
         entry = self._positions.get(partition)
-        if entry is None or entry.state is not FetchState.FETCHING:
+        if entry is None or entry.state is not FetchState.FETCHING or not entry.consumed_position:
             return None
-        return None if entry.consumed_position is None else entry.consumed_position.offset
+        return entry.consumed_position.offset
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Returns the high watermark of the last Fetch response."""
         entry = self._positions.get(partition)
         return None if entry is None else entry.high_watermark
 
@@ -280,8 +260,8 @@ class Fetcher:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._handle_metadata in self._client.metadata_listeners:
-            self._client.metadata_listeners.remove(self._handle_metadata)
+        if self._handle_change in self._client.metadata_listeners:
+            self._client.metadata_listeners.remove(self._handle_change)
         self._in_flight.closed = True
         await self._offset_fetcher.close()
         self._positions.assign(())
@@ -313,7 +293,7 @@ class Fetcher:
         else:  # the other requests can wait until the loop runs
             self._in_flight.send_fetches(self._loop, self._loop.time())
 
-    def _handle_change(self) -> None:
+    def _handle_change(self, _: object = None) -> None:
         """Starts the next requests after a response, a timer or new metadata."""
         self._changed = True
         if self._closed:
@@ -323,14 +303,11 @@ class Fetcher:
             self._wake_waiters()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        times = [each for each in (self._positions.next_retry_at(now), self._refresh_at) if each]
+        times = self._positions.next_retry_at(now) or 0.0, self._refresh_at
         due = min([each for each in times if each > now], default=None)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if due is None else loop.call_at(due, self._handle_change)
-
-    def _handle_metadata(self, metadata: ClusterMetadata) -> None:
-        self._handle_change()
 
     def _apply_metadata(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata
@@ -380,7 +357,7 @@ def _reset_target(config: FetchConfig) -> int | Callable[[], int] | None:
     """Returns the ListOffsets timestamp for ``auto.offset.reset``; None: ``none``."""
     if config.auto_offset_reset == BY_DURATION:
         return lambda: int(time.time() * 1000) - config.reset_duration
-    return {"earliest": EARLIEST, "latest": LATEST}.get(config.auto_offset_reset)
+    return {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}.get(config.auto_offset_reset)
 
 
 def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> LeaderAndEpoch | None:
@@ -397,8 +374,6 @@ SECOND_FETCH_WAIT = 0.02
 
 
 class FetchConnection(NamedTuple):
-    """One of the two fetch connections to a broker."""
-
     node: int
     use: str
 
@@ -649,27 +624,27 @@ class OffsetFetcher:
 
     async def _fetch_committed(self, tokens: tuple[RequestToken, ...]) -> None:
         assert self.committed is not None
-        offsets = await self.committed(tuple([each.partition for each in tokens]))
-        self._handle_committed(tokens, offsets, asyncio.get_running_loop().time())
+        found = await self.committed(tuple([each.partition for each in tokens]))
+        self._handle_committed(tokens, found, asyncio.get_running_loop().time())
 
     def _handle_committed(
-        self, tokens: tuple[RequestToken, ...], offsets: CommittedOffsets, now: float
+        self, tokens: tuple[RequestToken, ...], committed: CommittedOffsets, now: float
     ) -> None:
         positions = self.positions
-        answered = [each for each in tokens if each.partition in offsets]
-        positions.handle_failure([each for each in tokens if each.partition not in offsets], now)
-        errors = {
-            each.partition: positions.handle_committed(each, offsets[each.partition])
-            for each in answered
-        }
-        if missing := [partition for partition, error in errors.items() if error is not None]:
+        positions.handle_failure([each for each in tokens if each.partition not in committed], now)
+        missing = []
+        for token in [each for each in tokens if each.partition in committed]:
+            partition = token.partition
+            if positions.handle_committed(token, committed[partition]) is not None:
+                missing.append(partition)
+        if missing:
             self.buffer.add_error(None, *missing, lasting=True)
 
     async def _list_offsets(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
-        by_partition = {token.partition: query for token, query in queries.items()}
-        deadline = self.client.request_deadline()
-        isolation = self.config.isolation
-        result = await send_list_offsets(self.client, node, by_partition, isolation, deadline)
+        client, isolation = self.client, self.config.isolation
+        targets = {token.partition: query for token, query in queries.items()}
+        deadline = client.request_deadline()
+        result = await offsets.send_list_offsets(client, node, targets, isolation, deadline)
         now = asyncio.get_running_loop().time()
         for token in queries:
             if token.partition in result.found:
@@ -677,30 +652,31 @@ class OffsetFetcher:
         self._handle_refused(queries, result)
 
     async def _validate(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
-        by_partition = {token.partition: query for token, query in queries.items()}
-        deadline = self.client.request_deadline()
-        result = await send_offset_for_leader_epoch(self.client, node, by_partition, deadline)
+        targets = {token.partition: query for token, query in queries.items()}
+        client, deadline = self.client, self.client.request_deadline()
+        result = await offsets.send_offset_for_leader_epoch(client, node, targets, deadline)
         for token, query in queries.items():
             if token.partition not in result.found:
                 continue
             # an old leader does not report the end of an epoch, which then counts as complete
-            end = result.found[token.partition] or EpochEndOffset(query.target, 2**63 - 1)
+            end = result.found[token.partition] or offsets.EpochEndOffset(query.target, 2**63 - 1)
             error = self.positions.handle_epoch_end(token, end)
             if error is not None:
                 self.buffer.add_error(error, token.partition, lasting=True)
         self._handle_refused(queries, result)
 
-    def _handle_refused(self, tokens: Iterable[RequestToken], result: LeaderResponse[Any]) -> None:
+    def _handle_refused(
+        self, tokens: Iterable[RequestToken], result: offsets.LeaderResponse[Any]
+    ) -> None:
         """Handles partitions that the leader has refused or left out."""
         left = [each for each in tokens if each.partition not in result.found]
-        if not left:
-            return
         for token in left:
             error = result.errors.get(token.partition)
             if error is not None and self.positions.is_current(token):
                 self.buffer.add_error(error, token.partition)
-        self.positions.handle_failure(left, asyncio.get_running_loop().time())
-        self.client.request_refresh()
+        if left:
+            self.positions.handle_failure(left, asyncio.get_running_loop().time())
+            self.client.request_refresh()
 
 
 #: Bytes of a response: larger ones are not faster, and need more memory.

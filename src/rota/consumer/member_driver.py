@@ -6,9 +6,6 @@ and the driver's (responses and timers). Each command is carried out by the thre
 Commands for the application wait in an inbox, because listeners and callbacks run only inside the
 application's own calls. The assignor of a group leader may take long: it runs in a third thread,
 which ends with it, without the machine's lock.
-
-The order in this module: the driver, its timers, the thread with an event loop, the worker for the
-assignor, the guard against Ctrl-C and the check for forked processes.
 """
 
 from __future__ import annotations

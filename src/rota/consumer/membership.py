@@ -43,8 +43,6 @@ CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
 
 @dataclass(eq=False)
 class GroupMembership:
-    """Carries out the member's commands for the application."""
-
     driver: MemberDriver
     fetcher: Fetcher
     interceptors: Sequence[ConsumerInterceptor]

@@ -17,10 +17,9 @@ carry the buffer version of their partition, which a seek or a reset changes. Ti
 one monotonic clock.
 
 ``ReadyPartitions`` finds the partitions that need a request without looking at all of them: with
-thousands of partitions few change at a time. A partition that changes is *touched*, and the next
-look sorts only the touched ones: into the queue of the request they need, into the heap of those
-that pause, or nowhere until they are touched again. A partition may change between two looks, so
-its queue is checked once more when it is taken.
+thousands of partitions few change at a time. A partition that changes is *touched*. Only touched
+partitions are sorted into the queue of the request that they need, if they need one. A partition
+may change after that, so its queue is checked once more when it is taken.
 """
 
 from __future__ import annotations
@@ -87,8 +86,6 @@ class FetchablePartition(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of one assigned partition."""
-
     partition: TopicPartition
     #: Version of the buffered records: those with another one are outdated.
     buffer_version: int
@@ -169,7 +166,7 @@ class Positions:
     # Called by the application
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Sets the assigned partitions; those that stay keep their position."""
+        """Sets the assigned partitions; partitions that stay keep their position."""
         old = self._entries
         self._entries = {each: old.get(each) or self._new(each) for each in partitions}
         for name, entry in old.items():
@@ -223,9 +220,6 @@ class Positions:
         """Continues at the offset of a ListOffsets timestamp, once it is known."""
         self._await_reset(self._entries[partition], timestamp)
 
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._entries
-
     def __iter__(self) -> Iterator[PartitionState]:
         return iter(list(self._entries.values()))
 
@@ -248,7 +242,6 @@ class Positions:
     # Which requests to send
 
     def update_leaders(self, leader_of: Callable[[TopicPartition], LeaderAndEpoch | None]) -> None:
-        """Applies new metadata."""
         for entry in self._entries.values():
             leader = leader_of(entry.partition)
             if leader is None or leader == entry.leader:
@@ -276,10 +269,8 @@ class Positions:
     def requests_for_validation(self, now: float) -> dict[int, dict[RequestToken, OffsetQuery]]:
         """Returns OffsetForLeaderEpoch queries for partitions to be validated, by leader."""
         entries = self._schedule.take_partitions(FetchState.AWAIT_VALIDATION, now)
-        return self._queries_by_leader(
-            (entry, None if entry.fetch_position is None else entry.fetch_position.epoch)
-            for entry in entries
-        )
+        positions = [(entry, entry.fetch_position) for entry in entries]
+        return self._queries_by_leader((each, ahead and ahead.epoch) for each, ahead in positions)
 
     def _queries_by_leader(
         self, targets: Iterable[tuple[PartitionState, int | None]]
@@ -327,7 +318,6 @@ class Positions:
         return self._brokers
 
     def next_retry_at(self, now: float) -> float | None:
-        """When the next pause after a failure ends."""
         return self._schedule.next_retry_at(now)
 
     # Responses
@@ -358,7 +348,7 @@ class Positions:
             return None
         if self.reset is None:
             return self._fail(entry, missing_offset_error([entry.partition]))
-        self._start_reset(entry, self.reset)
+        self._await_reset(entry, self.reset)
         return None
 
     def handle_listed_offset(
@@ -390,12 +380,11 @@ class Positions:
         if entry is None or entry.fetch_position is None or entry.consumed_position is None:
             return None
         ahead, consumed = entry.fetch_position, entry.consumed_position
-        truncated = (
-            f"{entry.partition} was truncated below offset {consumed.offset}, which was read in "
-            f"epoch {consumed.epoch}: its leader"
-        )
+        offset, epoch = consumed
+        truncated = f"{entry.partition} was truncated below offset {offset}, "
+        truncated += f"which was read in epoch {epoch}: its leader"
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_LEADER_EPOCH:
-            problem = f"{truncated} has no records of epoch {consumed.epoch}"
+            problem = f"{truncated} has no records of epoch {epoch}"
             return self._reset_or_fail(entry, problem)
         if found.end_offset >= ahead.offset:
             self._transition(entry, FetchState.FETCHING)
@@ -403,15 +392,15 @@ class Positions:
         self._drop_buffer(entry)
         if found.end_offset >= consumed.offset:
             # only buffered records are gone; those handed out may be of an older epoch
-            again = consumed.epoch is not None and consumed.epoch != ahead.epoch
+            again = epoch is not None and epoch != ahead.epoch
             self._transition(entry, FetchState.AWAIT_VALIDATION if again else FetchState.FETCHING)
             return None
-        epoch, end = found
-        problem = f"{truncated}'s log diverges at offset {end} of epoch {epoch}"
+        diverges_in, end = found
+        problem = f"{truncated}'s log diverges at offset {end} of epoch {diverges_in}"
         if self.reset is None:
             return self._fail(entry, lost_position_error(problem))
         self.warn(f"{problem}; reading continues there")
-        entry.consumed_position = entry.fetch_position = FetchPosition(end, epoch)
+        entry.consumed_position = entry.fetch_position = FetchPosition(end, diverges_in)
         self._transition(entry, FetchState.FETCHING)
         return None
 
@@ -480,7 +469,6 @@ class Positions:
             entry.consumed_position = position
 
     def remove_buffered(self, partition: TopicPartition, version: int, size: int) -> None:
-        """Subtracts bytes that are no longer buffered."""
         entry = self._entries.get(partition)
         if entry is not None and entry.buffer_version == version:
             self._set_buffered(entry, entry.buffered_bytes - size)
@@ -514,7 +502,8 @@ class Positions:
         validates = entry.can_validate
         self._transition(entry, FetchState.AWAIT_VALIDATION if validates else FetchState.FETCHING)
 
-    def _await_reset(self, entry: PartitionState, timestamp: int) -> None:
+    def _await_reset(self, entry: PartitionState, reset: int | Callable[[], int]) -> None:
+        timestamp = reset if isinstance(reset, int) else reset()
         entry.consumed_position = entry.fetch_position = None
         self._drop_buffer(entry)
         entry.reset_target, entry.log_end, entry.asks_log_end = timestamp, None, False
@@ -525,11 +514,8 @@ class Positions:
         if self.reset is None:
             return self._fail(entry, lost_position_error(problem))
         self.warn(f"{problem}; reading continues where auto.offset.reset says")
-        self._start_reset(entry, self.reset)
+        self._await_reset(entry, self.reset)
         return None
-
-    def _start_reset(self, entry: PartitionState, reset: int | Callable[[], int]) -> None:
-        self._await_reset(entry, reset if isinstance(reset, int) else reset())
 
     def _fail(self, entry: PartitionState, error: RotaError) -> RotaError:
         self._drop_buffer(entry)
@@ -660,10 +646,8 @@ def _queue_key(entry: PartitionState, now: float) -> QueueKey | None:
 def missing_offset_error(partitions: Sequence[TopicPartition]) -> NoOffset:
     """Returns the error for partitions without a committed offset."""
     names = list_first_names([str(each) for each in partitions])
-    return NoOffset(
-        Code.NONE,
-        f"no offset is committed for {names}, and auto.offset.reset is none: seek, or set a policy",
-    )
+    text = f"no offset is committed for {names}, and auto.offset.reset is none"
+    return NoOffset(Code.NONE, f"{text}: seek, or set a policy")
 
 
 def lost_position_error(problem: str) -> NoOffset:
