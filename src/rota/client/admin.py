@@ -26,16 +26,8 @@ from rota.client.group_requests import check_codes, group_request_error, parse_e
 from rota.client.metadata import BrokerMetadata, ClusterMetadata
 from rota.client.offsets import EARLIEST, LATEST, list_offsets
 from rota.client.retry import run_all
+from rota.engine.model import request as requests
 from rota.engine.model import response as results
-from rota.engine.model.request import (
-    DeleteGroups,
-    DescribeGroups,
-    GroupRequest,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-)
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, InputError, Refused, UnknownTopic, Unreachable
 from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
@@ -100,7 +92,7 @@ class Admin:
         return GroupList(groups=dict(sorted(groups.items())), unanswered=tuple(unreachable))
 
     async def _listed_by(self, node: BrokerMetadata) -> tuple[results.ListedGroup, ...]:
-        result = await self._send(node, ListGroups(), results.ListGroupsResult)
+        result = await self._send(node, requests.ListGroups(), results.ListGroupsResult)
         if result.code:
             raise group_request_error(result.code, f"broker {node.id} does not list its groups")
         return result.groups
@@ -110,14 +102,12 @@ class Admin:
         by_node: dict[tuple[BrokerMetadata, str], list[str]] = {}
         for listed, node in listing.groups.values():
             by_node.setdefault((node, listed.group_type or CLASSIC), []).append(listed.group)
-        described = await self._run_limited(
-            lambda chunk: self._described_by(*chunk),
-            [
-                (node, group_type, names[start : start + GROUPS_PER_REQUEST])
-                for (node, group_type), names in by_node.items()
-                for start in range(0, len(names), GROUPS_PER_REQUEST)
-            ],
-        )
+        chunks = [
+            (node, group_type, names[start : start + GROUPS_PER_REQUEST])
+            for (node, group_type), names in by_node.items()
+            for start in range(0, len(names), GROUPS_PER_REQUEST)
+        ]
+        described = await self._run_limited(lambda chunk: self._described_by(*chunk), chunks)
         by_name = {each.group: each for chunk in described for each in chunk}
         return [
             by_name.get(name) or group_description.describe_listed_group(listed, node)
@@ -129,7 +119,7 @@ class Admin:
     ) -> list[GroupDescription]:
         where = f"{node.id} ({node.address})"
         if group_type == CLASSIC:
-            request = DescribeGroups(groups=tuple(names))
+            request = requests.DescribeGroups(groups=tuple(names))
             result = await self._send(node, request, results.DescribeGroupsResult)
             return [
                 group_description.describe_classic_group(each, where)
@@ -173,7 +163,7 @@ class Admin:
         """Describes one group, from its coordinator; None if it does not exist."""
         coordinator = await self._client.find_coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
-        request = DescribeGroups(groups=(group,))
+        request = requests.DescribeGroups(groups=(group,))
         found = (await self._send(group, request, results.DescribeGroupsResult)).groups[0]
         if not found.code and found.state != DEAD:
             return group_description.describe_classic_group(found, where)
@@ -201,7 +191,8 @@ class Admin:
     # Offsets
 
     async def fetch_committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        result = await self._send(group, OffsetFetch(group=group), results.OffsetFetchResult)
+        request = requests.OffsetFetch(group=group)
+        result = await self._send(group, request, results.OffsetFetchResult)
         if result.code:
             raise group_request_error(result.code, f"the offsets of group {group!r} cannot be read")
         return {tp: each for tp, each in result.offsets.items() if each is not None}
@@ -341,7 +332,7 @@ class Admin:
         :raises GroupError: not all were stored; the message names them and why
         """
         committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        request = OffsetCommit(group=group, offsets=committed)
+        request = requests.OffsetCommit(group=group, offsets=committed)
         result = await self._send(group, request, results.OffsetCommitResult)
         check_codes(result.codes, f"group {group!r}: not stored")
 
@@ -352,7 +343,8 @@ class Admin:
         """
 
         def delete(name: str) -> Awaitable[results.DeleteGroupsResult]:
-            return self._send(name, DeleteGroups(groups=(name,)), results.DeleteGroupsResult)
+            request = requests.DeleteGroups(groups=(name,))
+            return self._send(name, request, results.DeleteGroupsResult)
 
         deleted = await self._run_limited(delete, groups)
         codes = {name: code for each in deleted for name, code in each.codes.items()}
@@ -363,7 +355,7 @@ class Admin:
 
         :raises GroupError: not all were deleted; the message names them and why
         """
-        request = OffsetDelete(group=group, partitions=tuple(partitions))
+        request = requests.OffsetDelete(group=group, partitions=tuple(partitions))
         result = await self._send(group, request, results.OffsetDeleteResult)
         if result.code:
             raise group_request_error(result.code, f"offsets of group {group!r} cannot be deleted")
@@ -372,7 +364,7 @@ class Admin:
     # Requests
 
     async def _send(
-        self, to: str | BrokerMetadata, request: GroupRequest, result_class: type[ResultT]
+        self, to: str | BrokerMetadata, request: requests.GroupRequest, result_class: type[ResultT]
     ) -> ResultT:
         """Sends a request to the coordinator of a group, or to a broker."""
         api, message = group_requests.encode_group_request(request)

@@ -13,20 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from rota.client.cluster import error_name
+from rota.engine.model import request as requests
 from rota.engine.model import response as results
-from rota.engine.model.request import (
-    DeleteGroups,
-    DescribeGroups,
-    GroupRequest,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    SyncGroup,
-)
+from rota.engine.model.request import GroupRequest
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import (
     NO_LEADER_EPOCH,
@@ -74,17 +63,19 @@ _CODES_BY_NUMBER = {int(code): code for code in Code}
 def min_version(request: GroupRequest) -> int:  # noqa: PLR0911 (one for each request)
     """Returns the lowest version that has a field for every part of the request."""
     match request:
-        case JoinGroup(group_instance_id=str()):
+        case requests.JoinGroup(group_instance_id=str()):
             return 5
-        case SyncGroup(group_instance_id=str()) | Heartbeat(group_instance_id=str()):
+        case requests.SyncGroup() | requests.Heartbeat():
+            return 0 if request.group_instance_id is None else 3
+        case requests.LeaveGroup(members=(member,)):
+            return 0 if member.group_instance_id is None else 3
+        case requests.LeaveGroup():
             return 3
-        case LeaveGroup(members=(member, *more)) if more or member.group_instance_id is not None:
-            return 3
-        case OffsetCommit(group_instance_id=str()):
+        case requests.OffsetCommit(group_instance_id=str()):
             return 7
-        case OffsetFetch(partitions=None):
+        case requests.OffsetFetch(partitions=None):
             return 2
-        case ListGroups(states=(_, *_)):
+        case requests.ListGroups(states=(_, *_)):
             return 4
         case _:
             return 0
@@ -104,7 +95,7 @@ def parse_error_code(number: int) -> Code:
     return _CODES_BY_NUMBER.get(number, cast(Code, number))
 
 
-def _encode_join(request: JoinGroup) -> messages.JoinGroupRequest:
+def _encode_join(request: requests.JoinGroup) -> messages.JoinGroupRequest:
     make_protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
     return messages.JoinGroupRequest(
         group_id=request.group,
@@ -135,7 +126,7 @@ def _decode_join(response: messages.JoinGroupResponse) -> results.JoinGroupResul
     )
 
 
-def _encode_sync(request: SyncGroup) -> messages.SyncGroupRequest:
+def _encode_sync(request: requests.SyncGroup) -> messages.SyncGroupRequest:
     make_assignment = messages.SyncGroupRequest.SyncGroupRequestAssignment
     return messages.SyncGroupRequest(
         group_id=request.group,
@@ -160,7 +151,7 @@ def _decode_sync(response: messages.SyncGroupResponse) -> results.SyncGroupResul
     )
 
 
-def _encode_heartbeat(request: Heartbeat) -> messages.HeartbeatRequest:
+def _encode_heartbeat(request: requests.Heartbeat) -> messages.HeartbeatRequest:
     return messages.HeartbeatRequest(
         group_id=request.group,
         generation_id=request.generation,
@@ -173,7 +164,7 @@ def _decode_heartbeat(response: messages.HeartbeatResponse) -> results.Heartbeat
     return results.HeartbeatResult(code=parse_error_code(response.error_code))
 
 
-def _encode_leave(request: LeaveGroup) -> messages.LeaveGroupRequest:
+def _encode_leave(request: requests.LeaveGroup) -> messages.LeaveGroupRequest:
     return messages.LeaveGroupRequest(
         group_id=request.group,
         member_id=request.members[0].member_id,  # before version 3 only one member can leave
@@ -201,7 +192,7 @@ def _decode_leave(response: messages.LeaveGroupResponse) -> results.LeaveGroupRe
     return results.LeaveGroupResult(code=code, members=tuple(members))
 
 
-def _encode_commit(request: OffsetCommit) -> messages.OffsetCommitRequest:
+def _encode_commit(request: requests.OffsetCommit) -> messages.OffsetCommitRequest:
     make = messages.OffsetCommitRequest
     make_topic = make.OffsetCommitRequestTopic
     topics: dict[str, list[messages.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
@@ -238,9 +229,9 @@ def _decode_commit(response: messages.OffsetCommitResponse) -> results.OffsetCom
     return results.OffsetCommitResult(codes=_codes_by_partition(response))
 
 
-def encode_offset_fetch(*requests: OffsetFetch) -> messages.OffsetFetchRequest:
+def encode_offset_fetch(*fetches: requests.OffsetFetch) -> messages.OffsetFetchRequest:
     """Encodes the requests for one group, or for many groups from version 8 on."""
-    first, make = requests[0], messages.OffsetFetchRequest
+    first, make = fetches[0], messages.OffsetFetchRequest
     return make(
         group_id=first.group,
         topics=_encode_topics(first.partitions, make.OffsetFetchRequestTopic),
@@ -249,7 +240,7 @@ def encode_offset_fetch(*requests: OffsetFetch) -> messages.OffsetFetchRequest:
                 group_id=each.group,
                 topics=_encode_topics(each.partitions, make.OffsetFetchRequestTopics),
             )
-            for each in requests
+            for each in fetches
         ],
         require_stable=first.require_stable,
     )
@@ -304,7 +295,7 @@ def decode_offset_fetch(
     return results.OffsetFetchResult(code=code, offsets=offsets, codes=codes)
 
 
-def _encode_offset_delete(request: OffsetDelete) -> messages.OffsetDeleteRequest:
+def _encode_offset_delete(request: requests.OffsetDelete) -> messages.OffsetDeleteRequest:
     make = messages.OffsetDeleteRequest
     make_partition = make.OffsetDeleteRequestPartition
     topics = []
@@ -319,7 +310,7 @@ def _decode_offset_delete(response: messages.OffsetDeleteResponse) -> results.Of
     return results.OffsetDeleteResult(code=code, codes=_codes_by_partition(response))
 
 
-def _encode_describe(request: DescribeGroups) -> messages.DescribeGroupsRequest:
+def _encode_describe(request: requests.DescribeGroups) -> messages.DescribeGroupsRequest:
     return messages.DescribeGroupsRequest(groups=list(request.groups))
 
 
@@ -349,7 +340,7 @@ def _decode_group(group: messages.DescribeGroupsResponse.DescribedGroup) -> resu
     )
 
 
-def _encode_list(request: ListGroups) -> messages.ListGroupsRequest:
+def _encode_list(request: requests.ListGroups) -> messages.ListGroupsRequest:
     return messages.ListGroupsRequest(states_filter=list(request.states))
 
 
@@ -367,7 +358,7 @@ def _decode_list(response: messages.ListGroupsResponse) -> results.ListGroupsRes
     return results.ListGroupsResult(code=code, groups=tuple(groups))
 
 
-def _encode_delete(request: DeleteGroups) -> messages.DeleteGroupsRequest:
+def _encode_delete(request: requests.DeleteGroups) -> messages.DeleteGroupsRequest:
     return messages.DeleteGroupsRequest(groups_names=list(request.groups))
 
 
@@ -377,16 +368,16 @@ def _decode_delete(response: messages.DeleteGroupsResponse) -> results.DeleteGro
 
 
 REQUEST_CODECS: Final[Mapping[type[object], RequestCodec[Any, Any]]] = {
-    JoinGroup: RequestCodec(_encode_join, _decode_join),
-    SyncGroup: RequestCodec(_encode_sync, _decode_sync),
-    Heartbeat: RequestCodec(_encode_heartbeat, _decode_heartbeat),
-    LeaveGroup: RequestCodec(_encode_leave, _decode_leave),
-    OffsetCommit: RequestCodec(_encode_commit, _decode_commit),
-    OffsetFetch: RequestCodec(encode_offset_fetch, decode_offset_fetch),
-    OffsetDelete: RequestCodec(_encode_offset_delete, _decode_offset_delete),
-    DescribeGroups: RequestCodec(_encode_describe, _decode_describe),
-    ListGroups: RequestCodec(_encode_list, _decode_list),
-    DeleteGroups: RequestCodec(_encode_delete, _decode_delete),
+    requests.JoinGroup: RequestCodec(_encode_join, _decode_join),
+    requests.SyncGroup: RequestCodec(_encode_sync, _decode_sync),
+    requests.Heartbeat: RequestCodec(_encode_heartbeat, _decode_heartbeat),
+    requests.LeaveGroup: RequestCodec(_encode_leave, _decode_leave),
+    requests.OffsetCommit: RequestCodec(_encode_commit, _decode_commit),
+    requests.OffsetFetch: RequestCodec(encode_offset_fetch, decode_offset_fetch),
+    requests.OffsetDelete: RequestCodec(_encode_offset_delete, _decode_offset_delete),
+    requests.DescribeGroups: RequestCodec(_encode_describe, _decode_describe),
+    requests.ListGroups: RequestCodec(_encode_list, _decode_list),
+    requests.DeleteGroups: RequestCodec(_encode_delete, _decode_delete),
 }
 
 AUTHORIZATION_CODES = frozenset(

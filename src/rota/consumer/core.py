@@ -12,7 +12,6 @@ import contextlib
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from rota import errors
@@ -152,7 +151,7 @@ class ConsumerCore:
             return
         self._drop_handed_out()
         most = self._max_records(max_records)
-        if await self._poll(timeout, partial(self._fill_from_fetcher, most), most):
+        if await self._poll(timeout, most):
             self._run_interceptors()
 
     def fill_records_now(self, max_records: int | None = None) -> bool:
@@ -161,7 +160,7 @@ class ConsumerCore:
             return True
         self._drop_handed_out()
         most = self._max_records(max_records)
-        is_filled = self._poll_now(partial(self._fill_from_fetcher, most), most)
+        is_filled = self._poll_now(most)
         if is_filled:
             self._run_interceptors()
         return is_filled
@@ -173,23 +172,20 @@ class ConsumerCore:
         """Polls for batches unless some are left."""
         if not self.polled.has_batches:
             self._return_unread()
-            await self._poll(timeout, self._take_batches)
+            await self._poll(timeout, None)
 
     def fill_with_batches_now(self) -> bool:
         """Like :meth:`fill_with_batches` without the event loop; False if that is not possible."""
         if self.polled.has_batches:
             return True
         self._return_unread()
-        return self._poll_now(self._take_batches)
+        return self._poll_now(None)
 
     def _max_records(self, max_records: int | None) -> int:
         return self.settings.read.max_poll_records if max_records is None else max_records
 
-    async def _poll(self, timeout: float, take: Callable[[], bool], prepared: int = 0) -> bool:
-        """Waits for something to take; returns whether something was taken.
-
-        :param prepared: number of records to decode first; batches need no preparation
-        """
+    async def _poll(self, timeout: float, most: int | None) -> bool:
+        """Takes up to ``most`` records, or batches if that is None; False if none came in time."""
         with self._one_poll():
             if not (self.is_subscribed or self.assigned):
                 raise InputError("poll: nothing to read: subscribe or assign first")
@@ -201,9 +197,9 @@ class ConsumerCore:
                 self._last_loop_run = loop.time()
                 while True:
                     await self.handle_commands()
-                    if prepared:
-                        self.fetcher.prepare_records(prepared)
-                    if self._take_in_poll(take):
+                    if most is not None:
+                        self.fetcher.prepare_records(most)
+                    if self._take_in_poll(most):
                         return True
                     if self.is_closing or (loop.time() >= deadline and self._end_poll()):
                         return False
@@ -211,31 +207,36 @@ class ConsumerCore:
             finally:
                 self._send_poll_event(PollEnded())
 
-    def _poll_now(self, take: Callable[[], bool], prepared: int = 0) -> bool:
+    def _poll_now(self, most: int | None) -> bool:
         if self.fetcher.needs_start or not self.fetcher.has_records:
             return False
         with self._one_poll():
             self._send_poll_event(PollBegan())
             try:
-                if prepared:
-                    self.fetcher.prepare_records(prepared)
-                if self._has_urgent_work() or not self._take_in_poll(take):
+                if most is not None:
+                    self.fetcher.prepare_records(most)
+                if self._has_urgent_work() or not self._take_in_poll(most):
                     return False  # the poll continues in the loop
             except BaseException:
                 self._send_poll_event(PollEnded())
                 raise
             return True
 
-    def _take_in_poll(self, take: Callable[[], bool]) -> bool:
+    def _take_in_poll(self, most: int | None) -> bool:
         """Takes records and ends the poll in one step: an automatic commit in between would cover
         records that the application has not seen. Takes nothing while commands of the member wait:
         they may withhold or revoke a partition.
         """
         with self.member_lock():
-            if not self._may_take() or not take():
+            if not self._may_take():
                 return False
-            self._send_poll_event(PollEnded())
-            return True
+            if most is None:
+                has_taken = bool(self.fetcher.take_batches(self.polled.set_batches))
+            else:
+                has_taken = bool(self.fetcher.take_records(most, self.polled.set_records))
+            if has_taken:
+                self._send_poll_event(PollEnded())
+            return has_taken
 
     def _end_poll(self) -> bool:
         """Ends the poll unless commands of the member wait: the listener may have to be called,
@@ -246,9 +247,6 @@ class ConsumerCore:
                 return False
             self._send_poll_event(PollEnded())
             return True
-
-    def _fill_from_fetcher(self, most: int) -> bool:
-        return bool(self.fetcher.take_records(most, self.polled.set_records))
 
     def _drop_handed_out(self) -> None:
         """Drops records that were handed out, so that the garbage collector has fewer objects to
@@ -268,9 +266,6 @@ class ConsumerCore:
             for at, offset in self.polled.remaining_positions().items():
                 self.fetcher.seek(at, offset)
             self.polled.set_records(Records({}))
-
-    def _take_batches(self) -> bool:
-        return bool(self.fetcher.take_batches(self.polled.set_batches))
 
     def _run_interceptors(self) -> None:
         for interceptor in self.settings.interceptors:

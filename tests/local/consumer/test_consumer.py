@@ -620,9 +620,9 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
 ) -> None:
     take = ConsumerCore._take_in_poll
 
-    def slowly(core: ConsumerCore, taken: Callable[[], bool]) -> bool:
+    def slowly(core: ConsumerCore, most: int | None) -> bool:
         time.sleep(0.05)  # what the member has asked for is answered meanwhile
-        return take(core, taken)
+        return take(core, most)
 
     monkeypatch.setattr(ConsumerCore, "_take_in_poll", slowly)
     recording_listener = RecordingListener()
