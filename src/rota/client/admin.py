@@ -36,7 +36,7 @@ from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 MAX_IN_FLIGHT = 50
 #: Groups in one request.
 GROUPS_PER_REQUEST = 200
-#: Default limit of partitions whose lag is looked up in time.
+#: Limit of partitions whose lag is looked up in time.
 MAX_AGE_LOOKUPS = 1_000
 #: The type of groups that the broker assigns (KIP-848).
 CONSUMER_GROUP_TYPE: Final = "consumer"
@@ -244,7 +244,7 @@ class Admin:
         }
 
     async def add_ages(
-        self, lags: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
+        self, lags: Mapping[str, Sequence[PartitionLag]]
     ) -> dict[str, list[PartitionLag]]:
         """Adds the age of the first unread record, for the partitions with the largest lag."""
         behind = [
@@ -254,7 +254,9 @@ class Admin:
             if (lag := each.lag) and lag > 0
         ]
         by_group: dict[str, list[PartitionLag]] = {}
-        for _, group, _, each in sorted(behind, key=itemgetter(0, 1, 2), reverse=True)[:most]:
+        for _, group, _, each in sorted(behind, key=itemgetter(0, 1, 2), reverse=True)[
+            :MAX_AGE_LOOKUPS
+        ]:
             by_group.setdefault(group, []).append(each)
         ages = await self._run_limited(self._find_ages, by_group.values())
         found = dict(zip(by_group, ages, strict=True))

@@ -91,7 +91,7 @@ class ClusterClient:
         """Returns the time ``request.timeout.ms`` from now."""
         return self.deadline_after(self.config.request_timeout / 1000)
 
-    async def send(  # noqa: PLR0913, what a request may be given
+    async def send(
         self,
         api: Api,
         request: Request[ResponseT],
@@ -99,7 +99,6 @@ class ClusterClient:
         node: int | None = None,
         deadline: float,
         most: int | None = None,
-        timeout: float | None = None,
     ) -> ResponseT:
         """Sends a request and returns the response.
 
@@ -107,17 +106,15 @@ class ClusterClient:
             that the caller can look up who leads now. None: any broker, with attempts until the
             deadline
         :param most: the highest version to be used
-        :param timeout: seconds after which the connection is closed, ``request.timeout.ms`` by
-            default. An earlier deadline ends the wait, not the connection
+            Without a response, ``request.timeout.ms`` closes the connection; an earlier deadline
+            ends the wait only
         :raises Unreachable: the broker cannot be reached, or the connection was lost
         :raises TimedOut: no response in time
         :raises Refused: the broker does not serve the API, or not in a version that Rota speaks
         """
-        send_over = partial(
-            self.send_over, api=api, request=request, deadline=deadline, most=most, timeout=timeout
-        )
         if node is not None:
-            return await send_over(await self.connect(node, deadline=deadline))
+            connection = await self.connect(node, deadline=deadline)
+            return await self.send_over(connection, api, request, deadline, most=most)
         failures, problem = 0, None
         while True:
             try:
@@ -127,7 +124,7 @@ class ClusterClient:
                     raise
                 raise TimedOut(str(problem)) from problem  # the reason of the last attempt
             try:
-                return await send_over(connection)
+                return await self.send_over(connection, api, request, deadline, most=most)
             except Unreachable as error:
                 failures, problem = failures + 1, error
                 if not await self.pause(failures, deadline):
@@ -141,7 +138,7 @@ class ClusterClient:
         await asyncio.sleep(seconds)
         return True
 
-    async def send_over(  # noqa: PLR0913, as send
+    async def send_over(
         self,
         connection: BrokerConnection,
         api: Api,
@@ -149,10 +146,9 @@ class ClusterClient:
         deadline: float,
         *,
         most: int | None = None,
-        timeout: float | None = None,
     ) -> ResponseT:
         """Sends a request over a connection, as :meth:`send` does."""
-        close_at = self.request_deadline() if timeout is None else self.deadline_after(timeout)
+        close_at = self.request_deadline()
         response = connection.send(api, request, deadline=close_at, most=most)
         try:
             async with asyncio.timeout_at(None if close_at <= deadline else deadline):

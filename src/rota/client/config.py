@@ -387,13 +387,10 @@ DESERIALIZERS: Mapping[str, Deserializer | None] = {
     "void": _deserialize_void,
 }
 
+_JAVA_TYPES = ("String", "Short", "Integer", "Long", "Float", "Double", "Boolean", "UUID", "Void")
 JAVA_DESERIALIZERS: Mapping[str, str] = {
     **{f"{kind}Deserializer": "bytes" for kind in ("ByteArray", "ByteBuffer", "Bytes")},
-    **{
-        f"{kind}Deserializer": kind.lower()
-        for kind in ("String", "Short", "Integer", "Long", "Float", "Double", "Boolean", "UUID")
-    },
-    "VoidDeserializer": "void",
+    **{f"{kind}Deserializer": kind.lower() for kind in _JAVA_TYPES},
 }
 
 

@@ -133,9 +133,8 @@ class PartitionState:
     def can_validate(self) -> bool:
         """Both epochs that a validation needs are known."""
         leader, position = self.leader, self.fetch_position
-        if leader is None or position is None:
-            return False
-        return position.epoch is not None and leader.epoch != NO_LEADER_EPOCH
+        has_epoch = position is not None and position.epoch is not None
+        return has_epoch and leader is not None and leader.epoch != NO_LEADER_EPOCH
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -219,6 +218,9 @@ class Positions:
     def seek_to(self, partition: TopicPartition, timestamp: int) -> None:
         """Continues at the offset of a ListOffsets timestamp, once it is known."""
         self._await_reset(self._entries[partition], timestamp)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._entries
 
     def __iter__(self) -> Iterator[PartitionState]:
         return iter(list(self._entries.values()))
