@@ -10,18 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rota.cli import flags, groups_change
 from rota.cli.flags import run_with_admin
-from rota.cli.render import (
-    format_ranges,
-    make_console,
-    print_json,
-    print_notice,
-    print_table,
-    printable_text,
-)
+from rota.cli.render import format_ranges, print_json, print_lines, print_notice, print_table
 from rota.client.group_description import (
     CLASSIC,
     PREPARING_REBALANCE,
@@ -157,11 +150,55 @@ def _parse_lag_limit(text: str) -> LagLimit:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLags:
+    """A group and its lag in each partition."""
+
+    group: GroupDescription
+    partitions: Sequence[PartitionLag]
+    #: The partitions whose lag in time exceeds the limit.
+    late: Sequence[TopicPartition]
+
+    @property
+    def lag(self) -> int | None:
+        """The number of unread records; None if no partition's lag is known. A committed offset
+        beyond the end of one partition does not make up for lag in another.
+        """
+        known = [max(each.lag, 0) for each in self.partitions if each.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def age_ms(self) -> int | None:
+        """The age of the oldest unread record; None if it is unknown."""
+        ages = [each.age_ms for each in self.partitions if each.age_ms is not None]
+        return max(ages, default=0 if self.lag == 0 else None)
+
+    @property
+    def uncommitted_records(self) -> int:
+        """The number of records in partitions without a committed offset."""
+        return sum(each.uncommitted for each in self.partitions)
+
+    @property
+    def uncommitted_partitions(self) -> str:
+        return list_first_names(
+            [str(each.partition) for each in self.partitions if each.uncommitted]
+        )
+
+    @property
+    def worst(self) -> PartitionLag | None:
+        """The partition with the largest lag; None if there is no lag."""
+        lags = [
+            (each.lag, each) for each in self.partitions if each.lag is not None and each.lag > 0
+        ]
+        return max(lags, key=lambda pair: pair[0], default=(0, None))[1]
+
+
 def list_groups(args: argparse.Namespace) -> bool:
     """Prints the groups of all brokers."""
     states = flags.split_names(args.state)
+    known = set(map(_normalize_state, GROUP_STATES))
     for each in states:
-        if _normalize_state(each) not in map(_normalize_state, GROUP_STATES):
+        if _normalize_state(each) not in known:
             args.error(
                 f"--state {each!r}: not a state of a group; states are {', '.join(GROUP_STATES)}"
             )
@@ -170,17 +207,17 @@ def list_groups(args: argparse.Namespace) -> bool:
         listing = await admin.list_groups()
         return listing, await admin.describe_groups(listing)
 
-    listing, found = run_with_admin(args, ask)
-    wanted = {_normalize_state(each) for each in states}
-    shown = [each for each in found if not wanted or _normalize_state(each.state) in wanted]
+    listing, groups = run_with_admin(args, ask)
+    wanted = set(map(_normalize_state, states))
+    shown = [each for each in groups if not wanted or _normalize_state(each.state) in wanted]
     if args.json:
-        print_json([group_json(each) for each in shown])
+        print_json([_group_json(each) for each in shown])
     else:
-        print_group_list(shown)
-    if states and not shown and found:
-        counts = Counter(each.state for each in found)
-        there = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
-        print_notice(f"no group is {' or '.join(states)}; there are {there}")
+        _print_group_list(shown)
+    if states and not shown and groups:
+        counts = Counter(each.state for each in groups)
+        listed = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
+        print_notice(f"no group is {' or '.join(states)}; there are {listed}")
     _check_complete(listing)
     return False
 
@@ -189,9 +226,9 @@ def _normalize_state(state: str) -> str:
     return state.lower().replace("_", "").replace("-", "")
 
 
-def _check_complete(listing: GroupList) -> None:
+def _check_complete(listing: GroupList | None) -> None:
     """Raises Unreachable if a broker did not respond, after the other groups are printed."""
-    if listing.unanswered:
+    if listing is not None and listing.unanswered:
         raise Unreachable(
             f"the list is incomplete, groups are missing: {'; '.join(listing.unanswered)}"
         )
@@ -208,27 +245,26 @@ def describe_groups(args: argparse.Namespace) -> bool:
         print_json(
             [
                 {
-                    **group_json(group),
-                    "lag": total_lag(lags),
-                    "partitions": [partition_lag_json(each) for each in lags],
-                    "notes": group_notes(group, lags),
+                    **_group_json(row.group),
+                    "lag": row.lag,
+                    "partitions": list(map(_partition_lag_json, row.partitions)),
+                    "notes": _group_notes(row),
                 }
-                for group, lags, _ in rows
+                for row in rows
             ]
         )
     else:
         if not rows:
-            make_console().print("no groups")
-        for number, (group, lags, _) in enumerate(rows):
+            print_lines("no groups")
+        for number, row in enumerate(rows):
             if number:
-                print()  # noqa: T201
-            print_group(group, lags, full=args.full)
-    if listing is not None:
-        _check_complete(listing)
+                print_lines("")
+            _print_group(row, full=args.full)
+    _check_complete(listing)
     return False
 
 
-def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRow]:
+def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupLags]:
     """Adds leader and generation of classic groups, from the newest record of each group in
     ``__consumer_offsets``.
 
@@ -237,18 +273,18 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRo
     from rota.consumer.consumer import Consumer  # noqa: PLC0415 (for this flag only)
     from rota.engine.coordinator.coordinator import journal_partition  # noqa: PLC0415
 
-    names = {group.group for group, _, _ in rows if group.is_classic and group.members}
+    names = {row.group.group for row in rows if row.group.is_classic and row.group.members}
     newest: dict[str, GroupMetadataEntry | GroupMetadataTombstone] = {}
     settings = {"auto.offset.reset": "earliest", **flags.read_connection_settings(args)}
     with Consumer(settings) as consumer:
         count = len(consumer.partitions_for_topic(CONSUMER_OFFSETS_TOPIC))
-        places = {
+        partitions = {
             TopicPartition(CONSUMER_OFFSETS_TOPIC, journal_partition(name, count)) for name in names
         }
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
         deadline = time.monotonic() + args.timeout
-        while any(consumer.position(place) < ends[place] for place in places):
+        while any(consumer.position(each) < end for each, end in ends.items()):
             records = consumer.poll(1.0)
             if records:
                 deadline = time.monotonic() + args.timeout
@@ -258,111 +294,94 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRo
                 if record.key is not None and record.key[:2] == GROUP_TYPE.to_bytes(2):
                     entry = decode_group(record.key, record.value)
                     newest[entry.group] = entry
-    found = []
-    for group, lags, old in rows:
-        known = group
-        last = newest.get(group.group)
+    for number, row in enumerate(rows):
+        last = newest.get(row.group.group)
         if isinstance(last, GroupMetadataEntry):
-            known = replace(group, leader=last.leader, stored_generation=last.generation)
-        found.append((known, lags, old))
-    return found
+            group = replace(row.group, leader=last.leader, stored_generation=last.generation)
+            rows[number] = replace(row, group=group)
+    return rows
 
 
 def show_lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
-    listing, found = _read_groups(args)
-    rows = [row for row in found if row[1] or args.groups]
-    rows.sort(
-        key=lambda row: (-(total_lag(row[1]) or 0) - uncommitted_records(row[1]), row[0].group)
-    )
+    listing, rows = _read_groups(args)
+    rows = [row for row in rows if row.partitions or args.groups]
+    rows.sort(key=lambda row: (-(row.lag or 0) - row.uncommitted_records, row.group.group))
     if args.json:
-        print_json([_lag_json(group, lags) for group, lags, _ in rows])
+        print_json([_lag_json(row) for row in rows])
     else:
-        print_lag_table(rows, full=args.full)
-    over = [text for row in rows if (text := _exceeded_limit(*row, args.fail_on)) is not None]
-    for text in over:
+        _print_lag_table(rows, full=args.full)
+    exceeded = [text for row in rows if (text := _exceeded_limit(row, args.fail_on)) is not None]
+    for text in exceeded:
         print_notice(text)
-    if listing is not None:
-        _check_complete(listing)
-    return bool(over)
+    _check_complete(listing)
+    return bool(exceeded)
 
 
-#: A group, its lag in each partition, and the partitions with too much lag in time.
-GroupRow: TypeAlias = "tuple[GroupDescription, Sequence[PartitionLag], Sequence[TopicPartition]]"
-
-
-def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupRow]]:
+def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupLags]]:
     limit: LagLimit | None = getattr(args, "fail_on", None)
 
-    async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupRow]]:
+    async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupLags]]:
         listing = None
         if args.groups:
             groups = [await admin.describe_group(each) for each in dict.fromkeys(args.groups)]
         else:
             listing = await admin.list_groups()
             groups = await admin.describe_groups(listing)
-        readable = [each for each in groups if each.group_type != "share"]
-        lags = await admin.fetch_lags(readable)
-        old: dict[str, list[TopicPartition]] = {}
+        lags = await admin.fetch_lags([each for each in groups if each.group_type != "share"])
+        late: dict[str, list[TopicPartition]] = {}
         if limit is not None and limit.milliseconds is not None:
-            old = await admin.find_older(lags, limit.milliseconds)
+            late = await admin.find_older(lags, limit.milliseconds)
         if not args.no_time:
             lags = await admin.add_ages(lags)
         return listing, [
-            (each, lags.get(each.group, []), old.get(each.group, [])) for each in groups
+            GroupLags(each, lags.get(each.group, []), late.get(each.group, [])) for each in groups
         ]
 
     return run_with_admin(args, ask)
 
 
-def _lag_json(group: GroupDescription, lags: Sequence[PartitionLag]) -> dict[str, object]:
-    worst, lag, age = worst_partition(lags), total_lag(lags), _longest_age(lags)
+def _lag_json(row: GroupLags) -> dict[str, object]:
+    worst, age = row.worst, row.age_ms
     return {
-        "group": group.group,
-        "state": group.state,
-        "type": group.group_type,
-        "members": None if group.members is None else len(group.members),
-        "lag": lag,
-        "lag_seconds": age / 1_000 if age is not None else 0 if lag == 0 else None,
-        "partitions": len(lags),
-        "lagging": sum(each.lag is not None and each.lag > 0 for each in lags),
-        "uncommitted": sum(each.committed is None for each in lags),
-        "uncommitted_records": uncommitted_records(lags),
-        "worst": None if worst is None else partition_lag_json(worst),
-        "notes": lag_notes(group, lags),
+        "group": row.group.group,
+        "state": row.group.state,
+        "type": row.group.group_type,
+        "members": _count_members(row.group),
+        "lag": row.lag,
+        "lag_seconds": age and age / 1_000,
+        "partitions": len(row.partitions),
+        "lagging": sum(each.lag is not None and each.lag > 0 for each in row.partitions),
+        "uncommitted": sum(each.committed is None for each in row.partitions),
+        "uncommitted_records": row.uncommitted_records,
+        "worst": worst and _partition_lag_json(worst),
+        "notes": _lag_notes(row),
     }
 
 
-def _exceeded_limit(
-    group: GroupDescription,
-    lags: Sequence[PartitionLag],
-    old: Sequence[TopicPartition],
-    limit: LagLimit | None,
-) -> str | None:
+def _exceeded_limit(row: GroupLags, limit: LagLimit | None) -> str | None:
     """Returns a message if the group exceeds the limit. Without a committed offset all records of a
     partition count as lag.
     """
-    name = f"group {group.group}"
     if limit is None:
         return None
+    name = f"group {row.group.group}"
     if limit.records is not None:
-        known, unknown = total_lag(lags) or 0, uncommitted_records(lags)
+        known, unknown = row.lag or 0, row.uncommitted_records
         if known > limit.records:
             return f"{name} has a lag of {known}, more than --fail-on {limit.records}"
         if known + unknown > limit.records:
             return (
                 f"{name} has a lag of up to {known + unknown}, more than --fail-on "
-                f"{limit.records}: nothing is committed for {uncommitted_partitions(lags)}"
+                f"{limit.records}: nothing is committed for {row.uncommitted_partitions}"
             )
-    if limit.milliseconds is not None and old:
-        time = duration.format_duration(limit.milliseconds)
-        never = {each.partition for each in lags if each.uncommitted}
-        places = [f"{each}{' (nothing is committed)' * (each in never)}" for each in old]
-        return f"{name} is more than {time} behind in {list_first_names(places)}"
+    if limit.milliseconds is not None and row.late:
+        time = format_duration(limit.milliseconds)
+        never = {each.partition for each in row.partitions if each.uncommitted}
+        late = [f"{each}{' (nothing is committed)' * (each in never)}" for each in row.late]
+        return f"{name} is more than {time} behind in {list_first_names(late)}"
     return None
 
-
-UNKNOWN_CELL = "-"
 
 GROUP_TYPES = {
     "consumer": "assigned by the broker (KIP-848)",
@@ -371,46 +390,57 @@ GROUP_TYPES = {
 }
 
 
-def print_group_list(groups: Sequence[GroupDescription]) -> None:
+def _print_group_list(groups: Sequence[GroupDescription]) -> None:
     if not groups:
-        make_console().print("no groups")
+        print_lines("no groups")
         return
     rows = [
         (
             each.group,
-            each.state or UNKNOWN_CELL,
+            each.state or None,
             (each.group_type or CLASSIC)
             + ("" if each.is_consumer_group else f" ({each.protocol_type})"),
-            each.strategy or UNKNOWN_CELL,
-            UNKNOWN_CELL if each.members is None else str(len(each.members)),
+            each.strategy or None,
+            _count_members(each),
         )
         for each in groups
     ]
     print_table(("group", "state", "type", "strategy", "members"), rows, {"members"})
 
 
-def print_group(group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool) -> None:
+def _count_members(group: GroupDescription) -> int | None:
+    return None if group.members is None else len(group.members)
+
+
+def _print_group(row: GroupLags, *, full: bool) -> None:
     """Prints the members of a group, then its lag."""
-    screen = make_console()
-    screen.print(printable_text(group_headline(group)))
-    names = _member_names(group, full=full)
+    group, names = row.group, _member_names(row.group, full=full)
+    print_lines(_group_headline(group))
     if group.is_classic and group.generation is not None:
         leader = f", leader {names.get(group.leader, group.leader)}" if group.leader else ""
-        screen.print(printable_text(f"generation {group.generation}{leader}"))
+        print_lines(f"generation {group.generation}{leader}")
     if group.members:
-        screen.print()
+        print_lines("")
         _print_members(group.members, names)
         if _shows_subscriptions(group):
-            for line in _subscription_lines(group.members, names):
-                screen.print(printable_text(line))
-    if lags:
-        screen.print()
-        _print_partition_lags(lags, names)
-        screen.print(_total_lag_line(lags))
+            print_lines(*_subscription_lines(group.members, names))
+    if row.partitions:
+        print_lines("")
+        titles = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
+        cells = [
+            (
+                *each.partition,
+                each.committed and each.committed.offset,
+                *(each.log_end, each.lag, _format_partition_age(each)),
+                names.get(each.owner or ""),
+            )
+            for each in row.partitions
+        ]
+        print_table(titles, cells, titles[1:-1])
+        print_lines(_total_lag_line(row))
     else:
-        screen.print("no committed offsets, or no permission to see them")
-    for note in group_notes(group, lags):
-        screen.print(printable_text(f"note: {note}"))
+        print_lines("no committed offsets, or no permission to see them")
+    print_lines(*(f"note: {note}" for note in _group_notes(row)))
 
 
 def _shows_subscriptions(group: GroupDescription) -> bool:
@@ -418,8 +448,7 @@ def _shows_subscriptions(group: GroupDescription) -> bool:
     return not group.is_classic or group.state != PREPARING_REBALANCE
 
 
-def group_headline(group: GroupDescription) -> str:
-    """Describes a group in one line."""
+def _group_headline(group: GroupDescription) -> str:
     items = [f"{group.group}: {group.state or 'state unknown'}"]
     if not group.is_classic:
         items.append(GROUP_TYPES.get(group.group_type, f"of type {group.group_type}"))
@@ -436,13 +465,13 @@ def group_headline(group: GroupDescription) -> str:
     return ", ".join(items)
 
 
-def group_notes(group: GroupDescription, lags: Iterable[PartitionLag]) -> list[str]:
+def _group_notes(row: GroupLags) -> list[str]:
     notes = []
-    if group.members is None:
+    if row.group.members is None:
         notes.append("members of groups of this type cannot be described")
-    if not _shows_subscriptions(group):
+    if not _shows_subscriptions(row.group):
         notes.append("the group is rebalancing: subscriptions and owners are known when it is over")
-    for member in group.members or ():
+    for member in row.group.members or ():
         if member.problem:
             notes.append(f"member {member.id} cannot be decoded: {member.problem}")
         if member.target is not None:
@@ -451,11 +480,10 @@ def group_notes(group: GroupDescription, lags: Iterable[PartitionLag]) -> list[s
                 f"to {_format_partitions(member.target)}"
             )
     by_problem: dict[str, list[str]] = {}
-    for each in lags:
+    for each in row.partitions:
         if each.problem is not None:
             by_problem.setdefault(each.problem, []).append(str(each.partition))
-    notes += [f"{list_first_names(places)}: {problem}" for problem, places in by_problem.items()]
-    return notes
+    return notes + [f"{list_first_names(names)}: {why}" for why, names in by_problem.items()]
 
 
 def _member_names(group: GroupDescription, *, full: bool) -> dict[str, str]:
@@ -474,8 +502,8 @@ def _print_members(members: Iterable[MemberDescription], names: Mapping[str, str
             names[each.id],
             *[each.client_id] * clients,
             each.host,
-            *[each.rack or UNKNOWN_CELL] * racks,
-            str(len(each.assigned)),
+            *[each.rack or None] * racks,
+            len(each.assigned),
             _format_partitions(each.assigned),
         ]
         for each in listed
@@ -496,134 +524,70 @@ def _subscription_lines(
     if len(by_topics) == 1:
         return [f"subscribed: {next(iter(by_topics))}"]
     return [
-        f"subscribed by {list_first_names(sorted(who))}: {what}"
-        for what, who in sorted(by_topics.items())
+        f"subscribed by {list_first_names(sorted(ids))}: {topics}"
+        for topics, ids in sorted(by_topics.items())
     ]
 
 
-def _print_partition_lags(lags: Iterable[PartitionLag], names: Mapping[str, str]) -> None:
-    titles = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
-    rows = [
-        (
-            each.partition.topic,
-            str(each.partition.partition),
-            _format_number(None if each.committed is None else each.committed.offset),
-            _format_number(each.log_end),
-            _format_number(each.lag),
-            _format_time_lag(each),
-            names.get(each.owner or "", UNKNOWN_CELL),
-        )
-        for each in lags
-    ]
-    print_table(titles, rows, titles[1:-1])
+def _format_partition_age(each: PartitionLag) -> str | None:
+    if each.lag is None or each.lag <= 0:
+        return None if each.lag is None else "0s"
+    return format_age(each.age_ms)
 
 
-def _format_time_lag(partition_lag: PartitionLag) -> str:
-    lag, age = partition_lag.lag, partition_lag.age_ms
-    if lag is not None and lag <= 0:
-        return "0s"
-    return UNKNOWN_CELL if lag is None or age is None else format_age(age)
-
-
-def _longest_age(lags: Iterable[PartitionLag]) -> int | None:
-    return max((each.age_ms for each in lags if each.age_ms is not None), default=None)
-
-
-def format_age(age: int) -> str:
+def format_age(age: int | None) -> str | None:
     """Formats an age with at most two units: ``3d4h``, ``1h5m``, ``12s``."""
-    for coarse, fine in ((86_400_000, 3_600_000), (3_600_000, 60_000), (0, 1_000)):
-        if age >= coarse:
-            return format_duration(age // fine * fine)
-    return "0s"
+    if age is None:
+        return None
+    unit = 3_600_000 if age >= 86_400_000 else 60_000 if age >= 3_600_000 else 1_000
+    return format_duration(age // unit * unit)
 
 
-def _total_lag_line(lags: Sequence[PartitionLag]) -> str:
-    lag = total_lag(lags)
-    items = ["lag unknown" if lag is None else f"total lag {lag:,}"]
-    if (age := _longest_age(lags)) is not None:
-        items.append(f"up to {format_age(age)} behind")
-    without = sum(each.committed is None for each in lags)
-    if without:
-        records = uncommitted_records(lags)
-        there = f" ({count_noun(records, 'record')})" if records else ""
-        items.append(f"{count_noun(without, 'partition')} without a committed offset{there}")
+def _total_lag_line(row: GroupLags) -> str:
+    items = ["lag unknown" if row.lag is None else f"total lag {row.lag:,}"]
+    if row.age_ms is not None and (row.age_ms or row.lag):
+        items.append(f"up to {format_age(row.age_ms)} behind")
+    if without := sum(each.committed is None for each in row.partitions):
+        records = row.uncommitted_records
+        unread = f" ({count_noun(records, 'record')})" if records else ""
+        items.append(f"{count_noun(without, 'partition')} without a committed offset{unread}")
     return "; ".join(items)
-
-
-def _format_number(number: int | None) -> str:
-    return UNKNOWN_CELL if number is None else str(number)
 
 
 def _format_partitions(partitions: Partitions) -> str:
     """``orders 0-2; payments 5``."""
-    by_topic = partitions.by_topic()
-    listed = [f"{topic} {format_ranges(sorted(by_topic[topic]))}" for topic in sorted(by_topic)]
+    listed = [
+        f"{name} {format_ranges(some)}" for name, some in _partitions_json(partitions).items()
+    ]
     return "; ".join(listed) or "nothing"
 
 
-def print_lag_table(rows: Sequence[GroupRow], *, full: bool) -> None:
+def _print_lag_table(rows: Sequence[GroupLags], *, full: bool) -> None:
     if not rows:
-        make_console().print("no group has committed offsets")
+        print_lines("no group has committed offsets")
         return
     titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
-    cells = [_lag_row(group, lags, full=full) for group, lags, _ in rows]
+    cells = []
+    for row in rows:
+        place = owner = None
+        if row.worst is not None:
+            place = f"{row.worst.partition} ({row.worst.lag})"
+            owner = _member_names(row.group, full=full).get(row.worst.owner or "")
+        counts = (_count_members(row.group), row.lag, format_age(row.age_ms))
+        cells.append((row.group.group, row.group.state or None, *counts, place, owner))
     print_table(titles, cells, titles[2:5])
-    for group, lags, _ in rows:
-        for note in lag_notes(group, lags):
-            make_console().print(printable_text(f"note: {group.group}: {note}"))
+    print_lines(*(f"note: {row.group.group}: {note}" for row in rows for note in _lag_notes(row)))
 
 
-def lag_notes(group: GroupDescription, lags: Sequence[PartitionLag]) -> list[str]:
-    notes = group_notes(group, lags) if group.members is not None else []
-    if places := uncommitted_partitions(lags):
-        records = count_noun(uncommitted_records(lags), "record")
-        notes.append(f"nothing is committed for {places}: {records} may be unread")
+def _lag_notes(row: GroupLags) -> list[str]:
+    notes = _group_notes(row) if row.group.members is not None else []
+    if partitions := row.uncommitted_partitions:
+        records = count_noun(row.uncommitted_records, "record")
+        notes.append(f"nothing is committed for {partitions}: {records} may be unread")
     return notes
 
 
-def _lag_row(
-    group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool
-) -> tuple[str, ...]:
-    worst, lag, age = worst_partition(lags), total_lag(lags), _longest_age(lags)
-    place = owner = UNKNOWN_CELL
-    if worst is not None:
-        place = f"{worst.partition} ({worst.lag})"
-        owner = _member_names(group, full=full).get(worst.owner or "", UNKNOWN_CELL)
-    return (
-        group.group,
-        group.state or UNKNOWN_CELL,
-        UNKNOWN_CELL if group.members is None else str(len(group.members)),
-        _format_number(lag),
-        format_age(age) if age is not None else "0s" if lag == 0 else UNKNOWN_CELL,
-        place,
-        owner,
-    )
-
-
-def total_lag(lags: Iterable[PartitionLag]) -> int | None:
-    """Returns the number of unread records; None if no partition's lag is known. A committed offset
-    beyond the end of one partition does not make up for lag in another.
-    """
-    known = [max(each.lag, 0) for each in lags if each.lag is not None]
-    return sum(known) if known else None
-
-
-def uncommitted_records(lags: Iterable[PartitionLag]) -> int:
-    """Returns the number of records in partitions without a committed offset."""
-    return sum(each.uncommitted for each in lags)
-
-
-def uncommitted_partitions(lags: Iterable[PartitionLag]) -> str:
-    return list_first_names([str(each.partition) for each in lags if each.uncommitted])
-
-
-def worst_partition(lags: Iterable[PartitionLag]) -> PartitionLag | None:
-    """The partition with the largest lag; None if there is no lag."""
-    behind = [(each.lag, each) for each in lags if each.lag is not None and each.lag > 0]
-    return max(behind, key=lambda pair: pair[0], default=(0, None))[1]
-
-
-def group_json(group: GroupDescription) -> dict[str, object]:
+def _group_json(group: GroupDescription) -> dict[str, object]:
     return {
         "group": group.group,
         "state": group.state,
@@ -656,23 +620,21 @@ def _member_json(member: MemberDescription) -> dict[str, object]:
 
 
 def _partitions_json(partitions: Partitions) -> dict[str, list[int]]:
-    by_topic = partitions.by_topic()
-    return {topic: sorted(by_topic[topic]) for topic in sorted(by_topic)}
+    return {topic: sorted(numbers) for topic, numbers in sorted(partitions.by_topic().items())}
 
 
-def partition_lag_json(partition_lag: PartitionLag) -> dict[str, object]:
-    """Returns the committed offset, end and lag of one partition."""
-    committed = partition_lag.committed
+def _partition_lag_json(each: PartitionLag) -> dict[str, object]:
+    committed = each.committed
     return {
-        "topic": partition_lag.partition.topic,
-        "partition": partition_lag.partition.partition,
-        "committed": None if committed is None else committed.offset,
-        "metadata": None if committed is None else committed.metadata,
-        "leader_epoch": None if committed is None else committed.leader_epoch,
-        "start": partition_lag.log_start,
-        "end": partition_lag.log_end,
-        "lag": partition_lag.lag,
-        "lag_seconds": None if partition_lag.age_ms is None else partition_lag.age_ms / 1_000,
-        "owner": partition_lag.owner,
-        "problem": partition_lag.problem,
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "committed": committed and committed.offset,
+        "metadata": committed and committed.metadata,
+        "leader_epoch": committed and committed.leader_epoch,
+        "start": each.log_start,
+        "end": each.log_end,
+        "lag": each.lag,
+        "lag_seconds": each.age_ms and each.age_ms / 1_000,
+        "owner": each.owner,
+        "problem": each.problem,
     }

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
-from rota.cli.render import (
-    make_console,
-    print_json,
-    print_notice,
-    print_table,
-    printable_text,
-)
+from rota.cli.render import print_json, print_lines, print_notice, print_table
 from rota.client.group_description import (
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
@@ -130,11 +124,10 @@ def reset_offsets(args: argparse.Namespace) -> bool:
 
     async def ask(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
         hint = "--new commits offsets for a group that does not exist yet"
-        group = await (
-            admin.find_group(args.group)
-            if args.new
-            else admin.describe_group(args.group, otherwise=hint)
-        )
+        if args.new:
+            group = await admin.find_group(args.group)
+        else:
+            group = await admin.describe_group(args.group, otherwise=hint)
         _check_has_offsets(group)
         changes = await _find_changes(admin, args, target)
         if done:
@@ -148,23 +141,13 @@ def reset_offsets(args: argparse.Namespace) -> bool:
         print(export_offsets(changes), end="")  # noqa: T201
     elif args.json:
         rows = [
-            {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
-                "old": each.old,
-                "new": each.new,
-                "difference": each.difference,
-                "note": each.note or None,
-            }
+            dict(zip(CHANGE_TITLES, (*each.cells, each.note or None), strict=True))
             for each in changes
         ]
         print_json({"group": args.group, "executed": done, "refused": refused, "changes": rows})
     else:
         _print_changes(args.group, changes)
-        if done:
-            print_notice("the new offsets are committed")
-        else:
-            _print_dry_run(refused)
+        _print_outcome("the new offsets are committed" if done else None, refused)
     return False
 
 
@@ -209,31 +192,24 @@ async def _find_changes(
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
         times = await admin.offsets_for_time(wanted, target.at)
-    logs = {
-        each: LogBounds(start=starts[each], end=ends[each], at_time=times.get(each))
-        for each in wanted
-    }
+    logs = {each: LogBounds(starts[each], ends[each], times.get(each)) for each in wanted}
     return compute_changes(target, committed, logs)
 
 
 async def _partitions_from_flags(
-    admin: Admin,
-    args: argparse.Namespace,
-    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    admin: Admin, args: argparse.Namespace, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[TopicPartition]:
     """Returns the partitions that the flags select; they exist."""
     if args.all_topics:
         if not committed:
-            raise InputError(
-                f"--all-topics: group {args.group!r} has no committed offsets; use --topic"
-            )
+            name = repr(args.group)
+            raise InputError(f"--all-topics: group {name} has no committed offsets; use --topic")
         counts = (await admin.fetch_metadata(each.topic for each in committed)).cluster().partitions
-        gone = [each for each in sorted(committed) if each.partition >= counts.get(each.topic, 0)]
+        gone = {each for each in committed if each.partition >= counts.get(each.topic, 0)}
         if gone:
-            print_notice(
-                f"not changed: {list_first_names([str(each) for each in gone])}: no such partition"
-            )
-        return sorted({*committed} - {*gone})
+            names = list_first_names(list(map(str, sorted(gone))))
+            print_notice(f"not changed: {names}: no such partition")
+        return sorted(committed.keys() - gone)
     wanted = parse_topics(args.topic)
     counts = (await admin.describe_topics(wanted)).cluster().partitions
     return select_partitions(wanted, counts)
@@ -247,9 +223,9 @@ def _check_has_offsets(group: GroupDescription | None) -> None:
         )
 
 
-def _check_empty(group: GroupDescription | None, doing: str) -> None:
+def _check_empty(group: GroupDescription | None, action: str) -> None:
     if (problem := _why_not_empty(group)) is not None:
-        raise GroupError(f"no {doing}: {problem}")
+        raise GroupError(f"no {action}: {problem}")
 
 
 def _why_not_empty(group: GroupDescription | None) -> str | None:
@@ -263,25 +239,22 @@ def _why_not_empty(group: GroupDescription | None) -> str | None:
     return f"group {group.group!r} is {group.state or 'in use'}{who}; stop them first"
 
 
-def _print_dry_run(refused: str | None) -> None:
+def _print_outcome(done: str | None, refused: str | None) -> None:
+    """Prints what was done; for a dry run, what ``--execute`` would do."""
     hint = "--execute makes the change" if refused is None else f"--execute would fail: {refused}"
-    print_notice(f"dry run: nothing was changed; {hint}")
+    print_notice(done or f"dry run: nothing was changed; {hint}")
+
+
+CHANGE_TITLES = ("topic", "partition", "old", "new", "difference", "note")
 
 
 def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
-    titles = ("topic", "partition", "old", "new", "difference", "note")
-    rows = [
-        (
-            each.partition.topic,
-            str(each.partition.partition),
-            "-" if each.old is None else str(each.old),
-            str(each.new),
-            "-" if each.difference is None else f"{each.difference:+d}".replace("+0", "0"),
-            each.note,
-        )
-        for each in changes
-    ]
-    print_table(titles, rows, titles[1:5])
+    rows = []
+    for each in changes:
+        *offsets, difference = each.cells
+        shown = None if difference is None else f"{difference:+d}".replace("+0", "0")
+        rows.append((*offsets, shown, each.note))
+    print_table(CHANGE_TITLES, rows, CHANGE_TITLES[1:5])
     differences = [each.difference for each in changes if each.difference is not None]
     totals = [
         (-sum(each for each in differences if each < 0), "offset", "back"),
@@ -289,7 +262,7 @@ def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
         (len(changes) - len(differences), "partition", "without a committed offset"),
     ]
     text = ", ".join(f"{count_noun(number, noun)} {how}" for number, noun, how in totals if number)
-    make_console().print(printable_text(f"group {group}: {text or 'no change'}"))
+    print_lines(f"group {group}: {text or 'no change'}")
 
 
 def delete_groups(args: argparse.Namespace) -> bool:
@@ -307,26 +280,18 @@ def delete_groups(args: argparse.Namespace) -> bool:
             await admin.delete_groups(names)
         return found
 
-    found = run_with_admin(args, ask)
+    rows = [
+        (group.group, group.state, offsets, None if args.execute else _why_not_empty(group))
+        for group, offsets in run_with_admin(args, ask)
+    ]
     if args.json:
-        rows = [
-            {
-                "group": group.group,
-                "state": group.state,
-                "offsets": offsets,
-                "refused": None if args.execute else _why_not_empty(group),
-            }
-            for group, offsets in found
-        ]
-        print_json({"executed": args.execute, "groups": rows})
-        return False
-    titles = ("group", "state", "committed partitions")
-    print_table(titles, [(each.group, each.state, str(offsets)) for each, offsets in found])
-    if args.execute:
-        print_notice("deleted")
+        keys = ("group", "state", "offsets", "refused")
+        groups = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json({"executed": args.execute, "groups": groups})
     else:
-        living = filter(None, (_why_not_empty(group) for group, _ in found))
-        _print_dry_run("; ".join(living) or None)
+        print_table(("group", "state", "committed partitions"), [row[:3] for row in rows])
+        refused = "; ".join(problem for *_, problem in rows if problem)
+        _print_outcome("deleted" if args.execute else None, refused or None)
     return False
 
 
@@ -341,9 +306,9 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         _check_has_offsets(group)
         committed = await admin.fetch_committed(args.group)
         chosen = {
-            place: found.offset
-            for place, found in sorted(committed.items())
-            if args.all_topics or _is_selected(place, wanted)
+            partition: found.offset
+            for partition, found in sorted(committed.items())
+            if args.all_topics or _is_selected(partition, wanted)
         }
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
@@ -355,32 +320,26 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         return group, chosen
 
     group, chosen = run_with_admin(args, ask)
-    subscribed = sorted(
-        {topic for each in group.members or () for topic in each.topics}
-        & {place.topic for place in chosen}
-    )
-    refused = f"members subscribe to {list_first_names(subscribed)}" if subscribed else None
-    if args.json:
-        rows = [
-            {"topic": place.topic, "partition": place.partition, "committed": offset}
-            for place, offset in chosen.items()
-        ]
-        answer = {"group": args.group, "executed": args.execute, "offsets": rows}
-        print_json({**answer, "refused": None if args.execute else refused})
-        return False
+    subscribed = {topic for each in group.members or () for topic in each.topics}
+    used = sorted(subscribed & {partition.topic for partition in chosen})
+    refused = None
+    if used and not args.execute:
+        refused = f"members subscribe to {list_first_names(used)}"
     titles = ("topic", "partition", "committed")
-    cells = [(*map(str, place), str(offset)) for place, offset in chosen.items()]
-    print_table(titles, cells, titles[1:])
-    if args.execute:
-        print_notice("deleted")
+    rows = [(*partition, offset) for partition, offset in chosen.items()]
+    if args.json:
+        offsets = [dict(zip(titles, row, strict=True)) for row in rows]
+        result = {"executed": args.execute, "offsets": offsets, "refused": refused}
+        print_json({"group": args.group, **result})
     else:
-        _print_dry_run(refused)
+        print_table(titles, rows, titles[1:])
+        _print_outcome("deleted" if args.execute else None, refused)
     return False
 
 
-def _is_selected(place: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None]) -> bool:
-    numbers = wanted.get(place.topic, ())
-    return numbers is None or place.partition in numbers
+def _is_selected(each: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None]) -> bool:
+    numbers = wanted.get(each.topic, ())
+    return numbers is None or each.partition in numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,36 +351,30 @@ class NamedOffset:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """The same offset for all partitions."""
-
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """The committed offset plus a number, which may be negative."""
-
+    #: Added to the committed offset; may be negative.
     by: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToDatetime:
-    """The first record of this time or later, in milliseconds since 1970."""
-
+    #: The first record of this time or later, in milliseconds since 1970.
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """An offset for each partition."""
-
     offsets: Mapping[TopicPartition, int]
 
 
 ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LogBounds:
     """First offset and end of a partition's log."""
 
@@ -431,7 +384,7 @@ class LogBounds:
     at_time: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OffsetChange:
     """The old and the new offset of one partition."""
 
@@ -444,6 +397,10 @@ class OffsetChange:
     def difference(self) -> int | None:
         """Negative: records that are read again; positive: records that are skipped."""
         return None if self.old is None else self.new - self.old
+
+    @property
+    def cells(self) -> tuple[str, int, int | None, int, int | None]:
+        return (*self.partition, self.old, self.new, self.difference)
 
 
 def compute_changes(
@@ -459,13 +416,11 @@ def compute_changes(
                 f"--shift-by: nothing is committed for {list_first_names(without)}; "
                 "use another target, such as --to-earliest"
             )
-    found = []
-    for partition in sorted(logs):
-        before = committed.get(partition)
-        old = None if before is None else before.offset
-        new, note = _new_offset(target, partition, old, logs[partition])
-        found.append(OffsetChange(partition=partition, old=old, new=new, note=note))
-    return found
+    changes = []
+    for partition, log in sorted(logs.items()):
+        old = committed[partition].offset if partition in committed else None
+        changes.append(OffsetChange(partition, old, *_new_offset(target, partition, old, log)))
+    return changes
 
 
 def _new_offset(
@@ -564,29 +519,27 @@ def parse_duration(text: str) -> int:
         ) from None
 
 
-def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
+def parse_offsets_file(content: str, source: str, group: str) -> FromFile:
     """Parses lines ``topic,partition,offset``, or ``group,topic,partition,offset`` for several
     groups: the formats of Kafka's tool.
     """
     found: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in enumerate(csv.reader(io.StringIO(content)), 1):
         if not row or row == [""]:
             continue
         if len(row) not in {3, 4}:
-            raise InputError(
-                f"{source}, line {number}: not topic,partition,offset or "
-                f"group,topic,partition,offset: {','.join(row)}"
-            )
+            forms = "topic,partition,offset or group,topic,partition,offset"
+            raise InputError(f"{source}, line {number}: not {forms}: {','.join(row)}")
         *named, partition, offset = (each.strip() for each in row)
         if len(named) == 2 and named[0] != group:
             continue
-        for what, each in (("partition", partition), ("offset", offset)):
-            if not (each.isascii() and each.isdecimal()) or int(each) >= 2**63:
-                raise InputError(f"{source}, line {number}: {what} {each!r} is not a number from 0")
-        place = TopicPartition(named[-1], int(partition))
-        if place in found:
-            raise InputError(f"{source}, line {number}: {place} is there twice")
-        found[place] = int(offset)
+        for what, text in (("partition", partition), ("offset", offset)):
+            if not (text.isascii() and text.isdecimal()) or int(text) >= 2**63:
+                raise InputError(f"{source}, line {number}: {what} {text!r} is not a number from 0")
+        each = TopicPartition(named[-1], int(partition))
+        if each in found:
+            raise InputError(f"{source}, line {number}: {each} is there twice")
+        found[each] = int(offset)
     if not found:
         raise InputError(f"{source}: no offset of group {group!r}")
     return FromFile(found)
@@ -595,6 +548,5 @@ def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
 def export_offsets(wanted: Iterable[OffsetChange]) -> str:
     """Returns the new offsets as lines for ``--from-file``, also of Kafka's tool."""
     out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerows((*each.partition, each.new) for each in wanted)
+    csv.writer(out, lineterminator="\n").writerows((*each.partition, each.new) for each in wanted)
     return out.getvalue()

@@ -105,11 +105,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "partition counts of topics; with a case file or --group, the new counts",
         repeated=True,
     )
-    add(
-        "--members N",
-        "a group of N members that subscribe to all topics",
-        type=member_count,
-    )
+    add("--members N", "a group of N members that subscribe to all topics", type=member_count)
     add(
         "--member ID[=TOPIC,...]",
         "a member and its topics (default: all topics); with a case file or --group, this "
@@ -156,11 +152,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--json", "print JSON")
     add("--prove", "prove that no assignment is better, or say what could be better")
     add("--all", "list every member and every move")
-    add(
-        "--max-moves N",
-        "exit with 1 if more than N partitions move",
-        type=number,
-    )
+    add("--max-moves N", "exit with 1 if more than N partitions move", type=number)
 
 
 def run(args: argparse.Namespace) -> bool:

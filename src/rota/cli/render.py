@@ -62,40 +62,48 @@ def printable_text(name: str) -> Text:
     return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
 
 
-def make_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()
-) -> Table:
-    """Returns a table without borders; columns titled in ``numbers`` are right-aligned."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold", justify="right" if title in numbers else "left")
-    for row in rows:
-        table.add_row(*map(printable_text, row))
-    return table
+def print_lines(*lines: str) -> None:
+    """Prints lines of text, with control characters escaped."""
+    console = make_console()
+    for line in lines:
+        console.print(printable_text(line))
 
 
 def print_table(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()
+    titles: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()
 ) -> None:
-    """Prints the table of :func:`make_table` without trailing blanks, which are a nuisance when it
-    is copied. A long table is not fitted to the terminal: rich needs a second for every few hundred
-    rows.
+    """Prints a table without borders and without trailing blanks, so that it can be copied. None
+    is shown as ``-``. A long table is not fitted to the terminal: rich needs a second for every
+    few hundred rows.
+
+    :param numbers: the titles of columns that are right-aligned
     """
-    if len(rows) <= MAX_FITTED_ROWS:
-        screen = make_console()
-        with screen.capture() as captured:
-            screen.print(make_table(titles, rows, numbers))
-        for line in captured.get().splitlines():
-            print(line.rstrip())  # noqa: T201
-        return
-    cells = [list(titles), *([printable_text(cell).plain for cell in row] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = [
-            pad_cell(cell, width, right=title in numbers)
-            for cell, width, title in zip(row, widths, titles, strict=True)
+    cells = [
+        ["-" if cell is None else printable_text(str(cell)).plain for cell in row] for row in rows
+    ]
+    if len(cells) <= MAX_FITTED_ROWS:
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for title in titles:
+            is_number = title in numbers
+            table.add_column(title, overflow="fold", justify="right" if is_number else "left")
+        for row in cells:
+            table.add_row(*row)
+        console = make_console()
+        with console.capture() as captured:
+            console.print(table)
+        lines = captured.get().splitlines()
+    else:
+        cells.insert(0, list(titles))
+        widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(
+                pad_cell(cell, width, right=title in numbers)
+                for cell, width, title in zip(row, widths, titles, strict=True)
+            )
+            for row in cells
         ]
-        print("  ".join(padded).rstrip())  # noqa: T201
+    for line in lines:
+        print(line.rstrip())  # noqa: T201
 
 
 def pad_cell(cell: str, width: int, *, right: bool) -> str:

@@ -128,10 +128,7 @@ def _demo_evidence(out: str, master: str, progress: _TerminalProgress) -> Iterat
     progress.print_line("simulating a day", f"{day.groups} groups, {day.records:,} records")
     with serve_day(day, master) as cluster:
         yield EvidenceSources(
-            cluster=cluster,
-            server_logs=(str(day.server_log),),
-            ends=(str(day.ends),),
-            demo=True,
+            cluster=cluster, server_logs=(str(day.server_log),), ends=(str(day.ends),), demo=True
         )
 
 
