@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -23,9 +24,10 @@ from rota.cli.flags import import_from_working_directory, read_text_file, split_
 from rota.cli.render import (
     format_loads,
     make_console,
-    make_table,
     print_json,
+    print_lines,
     print_notice,
+    print_table,
     printable_text,
 )
 from rota.engine.assignors.registry import (
@@ -36,7 +38,7 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
-from rota.engine.model.text import count_noun
+from rota.engine.model.text import count_noun, list_first_names
 from rota.engine.simulator.rebalances import SimulatedRebalance
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
@@ -126,15 +128,9 @@ def _run_simulations(
 def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
     found = _run_simulations(scenario, args, [(None, None), *_policies_to_compare(args)])
     if args.json:
-        best = best_simulation(found)
-        same = [] if best is None else equally_good(found, best)
-        print_json(
-            {
-                "compare": [{**one.summary(), "notes": list(one.notes)} for one in found],
-                "best": best and best.policy,
-                "same": [one.policy for one in same],
-            }
-        )
+        rows = [{**each.summary(), "notes": list(each.notes)} for each in found]
+        best = [each.policy for each in best_simulations(found)]
+        print_json({"compare": rows, "best": best[0] if best else None, "same": best[1:]})
     else:
         print_comparison(found, everything=args.all)
 
@@ -150,20 +146,17 @@ def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
 
 def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     """Returns whether the limit is exceeded; partitions that were never read always exceed it."""
-    if limit is None:
-        return False
-    if simulation.stopped > limit * 1000:
-        problem = (
+    if limit is not None and simulation.stopped > limit * 1000:
+        print_notice(
             f"partitions were stopped for {simulation.stopped / 1000:,.1f} seconds in total, "
             f"more than --max-stopped {limit:g}"
         )
-    elif simulation.unread:
+        return True
+    if limit is not None and simulation.unread:
         unread = count_noun(len(simulation.unread), "partition")
-        problem = f"{unread} never read, which exceeds every --max-stopped"
-    else:
-        return False
-    print_notice(problem)
-    return True
+        print_notice(f"{unread} never read, which exceeds every --max-stopped")
+        return True
+    return False
 
 
 SHOWN_REBALANCES = 30
@@ -189,24 +182,19 @@ idle: the largest number of members without partitions"""
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
     """Prints the timeline, the rebalances, and a summary."""
-    screen = make_console()
-    screen.print(_simulation_title(simulation))
-    screen.print()
+    console = make_console()
+    print_lines(_simulation_title(simulation), "")
     for line in draw_timeline(simulation, width, everything=everything):
-        screen.print(line, soft_wrap=True)
-    screen.print()
-    screen.print(TIMELINE_LEGEND)
-    screen.print()
-    _print_events(simulation.scenario.events, None if everything else SHOWN_EVENTS)
-    _print_rebalances(simulation, len(simulation.rebalances) if everything else SHOWN_REBALANCES)
+        console.print(line, soft_wrap=True)
+    print(f"\n{TIMELINE_LEGEND}\n")  # noqa: T201
+    _print_events(simulation.scenario.events, sys.maxsize if everything else SHOWN_EVENTS)
+    _print_rebalances(simulation, sys.maxsize if everything else SHOWN_REBALANCES)
     if simulation.stops:
-        screen.print()
-        _print_partitions(simulation, None if everything else SHOWN_PARTITIONS)
-    screen.print()
-    screen.print(REBALANCE_LEGEND)
-    screen.print()
-    screen.print(_simulation_summary(simulation))
-    _print_notes(simulation.notes, len(simulation.notes) if everything else SHOWN_NOTES)
+        print_lines("")
+        _print_partitions(simulation, sys.maxsize if everything else SHOWN_PARTITIONS)
+    print(f"\n{REBALANCE_LEGEND}\n")  # noqa: T201
+    print_lines(_simulation_summary(simulation))
+    _print_notes(simulation.notes, everything=everything)
 
 
 def _simulation_title(simulation: Simulation) -> str:
@@ -226,51 +214,47 @@ def _simulation_title(simulation: Simulation) -> str:
     )
 
 
-def _print_events(events: Sequence[ScenarioEvent], limit: int | None) -> None:
-    if not events:
-        return
-    rows = [(format_clock(event.at), describe_event(event)) for event in events[:limit]]
-    screen = make_console()
-    screen.print(make_table(("at", "event"), rows, {"at"}))
-    if limit is not None and len(events) > limit:
-        screen.print(f"{count_noun(len(events) - limit, 'more event')}: --all lists them")
-    screen.print()
+def _print_more(hidden: int, noun: str, rest: str = "") -> None:
+    if hidden > 0:
+        print_lines(f"{count_noun(hidden, f'more {noun}')}{rest}: --all lists them")
+
+
+def _print_events(events: Sequence[ScenarioEvent], limit: int) -> None:
+    if events:
+        rows = [(format_clock(event.at), describe_event(event)) for event in events[:limit]]
+        print_table(("at", "event"), rows, {"at"})
+        _print_more(len(events) - limit, "event")
+        print_lines("")
 
 
 def _print_rebalances(simulation: Simulation, limit: int) -> None:
     first = ("at", "took")
     last = ("members", "rounds", "moved", "needed", "loads", "stopped", "worst", "idle")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             format_clock(rebalance.start),
             _format_seconds(rebalance.time) if rebalance.finished else "unfinished",
             rebalance_reason(rebalance),
-            str(rebalance.members),
-            str(len(rebalance.generations)),
-            str(rebalance.cost.moved),
-            str(rebalance.cost.moved_min),
+            *(rebalance.members, len(rebalance.generations)),
+            *(rebalance.cost.moved, rebalance.cost.moved_min),
             format_loads(rebalance.loads),
             *_stopped_times(simulation.stopped_in(rebalance)),
-            str(len(rebalance.idle)),
+            len(rebalance.idle),
         )
         for rebalance in simulation.rebalances[:limit]
     ]
     outside = simulation.stopped_outside
     if outside:
-        owners = join_first_names(
-            [
-                f"{owner or 'not read yet'} {_format_seconds(time)}"
-                for owner, time in sum_stops_by_owner(outside).items()
-            ]
-        )
-        reason = f"outside of rebalances: {owners}"
+        owners = [
+            f"{owner or 'not read yet'} {_format_seconds(time)}"
+            for owner, time in sum_stops_by_owner(outside).items()
+        ]
+        reason = f"outside of rebalances: {list_first_names(owners)}"
         rows.append(("", "", reason, "", "", "", "", "", *_stopped_times(outside), ""))
-    make_console().print(make_table((*first, "why", *last), rows, first + last))
+    print_table((*first, "why", *last), rows, first + last)
     hidden = simulation.rebalances[limit:]
-    if hidden:
-        stopped, _ = _stopped_times([stop for one in hidden for stop in simulation.stopped_in(one)])
-        more = count_noun(len(hidden), "more rebalance")
-        make_console().print(f"{more}, {stopped} stopped: --all lists them")
+    stopped, _ = _stopped_times([stop for each in hidden for stop in simulation.stopped_in(each)])
+    _print_more(len(hidden), "rebalance", f", {stopped} stopped")
 
 
 def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
@@ -279,28 +263,23 @@ def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
     return _format_seconds(sum(times)), _format_seconds(max(times, default=0))
 
 
-def _print_partitions(simulation: Simulation, limit: int | None) -> None:
+def _print_partitions(simulation: Simulation, limit: int) -> None:
     """Prints the partitions that were stopped the longest."""
+    by_partition = simulation.stops_by_partition
+    times = {each: [stop.time for stop in stops] for each, stops in by_partition.items()}
+    longest = sorted(times, key=lambda each: (-sum(times[each]), each))
     rows = [
-        (sum(stop.time for stop in stops), max(stop.time for stop in stops), partition, len(stops))
-        for partition, stops in simulation.stops_by_partition.items()
+        (each, *_stopped_times(by_partition[each]), len(times[each])) for each in longest[:limit]
     ]
-    rows.sort(key=lambda row: (-row[0], row[2]))
     titles = ("partition", "stopped", "worst", "times")
-    shown = [
-        (str(partition), _format_seconds(stopped), _format_seconds(worst), str(times))
-        for stopped, worst, partition, times in rows[:limit]
-    ]
-    make_console().print(make_table(titles, shown, titles[1:]))
-    if limit is not None and len(rows) > limit:
-        more = count_noun(len(rows) - limit, "more partition")
-        make_console().print(f"{more} were stopped: --all lists them")
+    print_table(titles, rows, titles[1:])
+    _print_more(len(longest) - limit, "partition", " were stopped")
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
     """Returns why a rebalance began, and which members it waited for."""
     waits = (
-        f"waited {wait.time / 1000:.0f}s for {join_first_names(wait.members) or 'the assignment'}, "
+        f"waited {wait.time / 1000:.0f}s for {list_first_names(wait.members) or 'the assignment'}, "
         f"which {wait.why}"
         for wait in rebalance.waits
     )
@@ -315,8 +294,7 @@ def _simulation_summary(simulation: Simulation) -> str:
     ]
     if simulation.orphaned:
         facts.append(f"{simulation.orphaned} orphaned (their owners were gone)")
-    worst = simulation.worst
-    if worst is None:
+    if (worst := simulation.worst) is None:
         facts.append("no partition was stopped")
     else:
         end = "" if worst.ended else " to the end"
@@ -333,36 +311,31 @@ def _simulation_summary(simulation: Simulation) -> str:
 
 def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> None:
     """Prints one scenario under several policies, the scenario's own first, and the best one."""
-    screen = make_console()
     own = simulations[0]
     scenario = own.scenario
-    screen.print(
+    print_lines(
         f"{scenario.name}: {count_noun(sum(scenario.topics.values()), 'partition')}, "
-        f"{format_clock(scenario.duration)}, seed {own.seed}"
+        f"{format_clock(scenario.duration)}, seed {own.seed}",
+        "",
     )
-    screen.print()
     numbers = ("rebalances", "generations", "moved", "needed", "loads", "stopped", "worst", "idle")
     rows = [
         (
             _policy_name(each),
-            *map(str, (len(each.rebalances), each.generations, each.moved, each.moved_min)),
+            *(len(each.rebalances), each.generations, each.moved, each.moved_min),
             format_loads(each.loads),
             *_stopped_times(each.stops),
-            str(each.idle),
+            each.idle,
         )
         for each in simulations
     ]
-    screen.print(make_table(("policy", *numbers), rows, numbers))
-    screen.print()
-    screen.print(COMPARISON_LEGEND)
-    screen.print()
-    screen.print(printable_text(_comparison_advice(own, simulations)))
+    print_table(("policy", *numbers), rows, numbers)
+    print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
+    print_lines(_comparison_advice(simulations))
     for each in simulations:
         if not each.is_sound:
-            problem = _soundness_problem(each)
-            screen.print(printable_text(f"not sound: {_policy_name(each)}: {problem}"))
-    notes = _merge_notes(simulations)
-    _print_notes(notes, len(notes) if everything else SHOWN_NOTES)
+            print_lines(f"not sound: {_policy_name(each)}: {_soundness_problem(each)}")
+    _print_notes(_merge_notes(simulations), everything=everything)
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
@@ -372,24 +345,16 @@ def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
         for note in simulation.notes:
             found.setdefault(note, []).append(_policy_name(simulation))
     return [
-        note if len(policies) == len(simulations) else f"{join_first_names(policies)}: {note}"
+        note if len(policies) == len(simulations) else f"{list_first_names(policies)}: {note}"
         for note, policies in found.items()
     ]
 
 
-def best_simulation(simulations: Sequence[Simulation]) -> Simulation | None:
-    """Returns the first sound simulation with the smallest stopped time."""
-    return min((one for one in simulations if one.is_sound), key=_simulation_rank, default=None)
-
-
-def equally_good(simulations: Sequence[Simulation], choice: Simulation) -> list[Simulation]:
-    """Returns the other simulations that rank the same as ``choice``."""
-    rank = _simulation_rank(choice)
-    return [
-        one
-        for one in simulations
-        if one is not choice and one.is_sound and _simulation_rank(one) == rank
-    ]
+def best_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
+    """Returns the sound simulations that rank first; several if they are equally good."""
+    sound = [each for each in simulations if each.is_sound]
+    best = min(map(_simulation_rank, sound), default=None)
+    return [each for each in sound if _simulation_rank(each) == best]
 
 
 def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
@@ -399,9 +364,8 @@ def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
 
 
 def _policy_name(simulation: Simulation) -> str:
-    if simulation.policy.startswith("as in the scenario"):
-        return f"{simulation.policy} ({simulation.strategy})"
-    return simulation.policy
+    is_own = simulation.policy.startswith("as in the scenario")
+    return f"{simulation.policy} ({simulation.strategy})" if is_own else simulation.policy
 
 
 def _soundness_problem(simulation: Simulation) -> str:
@@ -413,12 +377,12 @@ def _soundness_problem(simulation: Simulation) -> str:
     return ", ".join(problems)
 
 
-def _comparison_advice(own: Simulation, simulations: Sequence[Simulation]) -> str:
-    choice = best_simulation(simulations)
-    if choice is None:
+def _comparison_advice(simulations: Sequence[Simulation]) -> str:
+    own, best = simulations[0], best_simulations(simulations)
+    if not best:
         return "no best policy: under each, members ended with an error or partitions were not read"
-    same = [_policy_name(one) for one in equally_good(simulations, choice)]
-    tie = f"; equally good: {join_first_names(same)}" if same else ""
+    choice, *same = best
+    tie = f"; equally good: {list_first_names(list(map(_policy_name, same)))}" if same else ""
     name = f"best policy by stopped time: {_policy_name(choice)}"
     if choice is own:
         return f"{name}: no other policy does better{tie}"
@@ -433,19 +397,15 @@ def _comparison_advice(own: Simulation, simulations: Sequence[Simulation]) -> st
     return f"{name}: {', '.join(changes)}{tie}"
 
 
-def _print_notes(notes: Sequence[str], limit: int) -> None:
-    screen = make_console()
-    for note in notes[:limit]:
-        screen.print(printable_text(f"note: {note}"))
-    if len(notes) > limit:
-        screen.print(f"{count_noun(len(notes) - limit, 'more note')}: --all lists them")
+def _print_notes(notes: Sequence[str], *, everything: bool) -> None:
+    shown = len(notes) if everything else SHOWN_NOTES
+    print_lines(*(f"note: {note}" for note in notes[:shown]))
+    _print_more(len(notes) - shown, "note")
 
 
 def _format_seconds(milliseconds: int) -> str:
     """Formats to a tenth of a second; shorter times in milliseconds."""
-    if 0 < milliseconds < 100:
-        return f"{milliseconds}ms"
-    return f"{milliseconds / 1000:,.1f}s"
+    return f"{milliseconds}ms" if 0 < milliseconds < 100 else f"{milliseconds / 1000:,.1f}s"
 
 
 MIN_TIMELINE_WIDTH = 40
@@ -549,49 +509,35 @@ def _process_cells(
     changes: Sequence[ProcessStateChange], edges: Sequence[int]
 ) -> list[tuple[ProcessState, str]]:
     """Returns the mark of each column: gone or asleep if it occurred, else the last state."""
-    cells = []
-    position = -1
-    for since, until in pairwise(edges):
-        seen = [changes[position]] if position >= 0 else []
-        while position + 1 < len(changes) and changes[position + 1].at < until:
-            position += 1
-            if changes[position].at <= since:
-                seen.clear()
-            seen.append(changes[position])
-        cells.append(_process_cell(seen))
-    return cells
+    times = [change.at for change in changes]
+    return [
+        _process_cell(changes[max(bisect_right(times, since) - 1, 0) : bisect_left(times, until)])
+        for since, until in pairwise(edges)
+    ]
 
 
-def _process_cell(seen: Sequence[ProcessStateChange]) -> tuple[ProcessState, str]:
-    if not seen:
+def _process_cell(changes: Sequence[ProcessStateChange]) -> tuple[ProcessState, str]:
+    if not changes:
         return ProcessState.IDLE, " "
-    for doing in (ProcessState.GONE, ProcessState.ASLEEP):
-        if any(change.state is doing for change in seen):
-            return doing, STATE_MARKS[doing]
-    last = seen[-1]
-    if last.state is ProcessState.READING:
-        return ProcessState.READING, _count_digit(last.load)
-    return last.state, STATE_MARKS[last.state]
+    last, states = changes[-1], {change.state for change in changes}
+    unusual = (each for each in (ProcessState.GONE, ProcessState.ASLEEP) if each in states)
+    state = next(unusual, last.state)
+    return state, STATE_MARKS.get(state) or _count_digit(last.load)
 
 
 def _count_digit(number: int) -> str:
     return DIGITS[number] if number < len(DIGITS) else "+"
 
 
-SHOWN_NAMES = 3
-
-
-def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911, PLR0912 (one case each)
+def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911 (one case each)
     """Describes an event: ``deploy billing-0, billing-1 and billing-2, each down for 10s``."""
+    names = list_first_names(getattr(event, "names", ()))
     match event:
         case AddPartitionsEvent():
             counts = [f"{topic} = {count}" for topic, count in event.partitions.items()]
-            return f"partitions {join_first_names(counts)}"
+            return f"partitions {list_first_names(counts)}"
         case CoordinatorDownEvent():
             return f"coordinator_down for {format_duration(event.downtime)}"
-        case _:
-            names = join_first_names(event.names)
-    match event:
         case JoinEvent():
             return f"join {names}"
         case LeaveEvent():
@@ -610,7 +556,7 @@ def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911, PLR0912
         case DeployEvent():
             return f"deploy {names}, {_deploy_settings(event)}"
         case SubscribeEvent():
-            return f"subscribe {names} to {join_first_names(event.topics)}"
+            return f"subscribe {names} to {list_first_names(event.topics)}"
         case _:
             assert_never(event)
 
@@ -624,10 +570,3 @@ def _deploy_settings(event: DeployEvent) -> str:
     if event.static is not None:
         settings.append("static ids" if event.static else "no static ids")
     return ", ".join(settings)
-
-
-def join_first_names(names: Sequence[str]) -> str:
-    """Joins the first names, and says how many more there are."""
-    shown = ", ".join(names[:SHOWN_NAMES])
-    more = len(names) - SHOWN_NAMES
-    return f"{shown} and {more:,} more" if more > 0 else shown
