@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from rota.cli import flags
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
@@ -16,8 +14,8 @@ from rota.cli.plan_group import Case, parse_case
 from rota.cli.render import (
     format_loads,
     format_ranges,
-    make_console,
     print_json,
+    print_lines,
     print_notice,
     print_table,
 )
@@ -93,10 +91,8 @@ COMPARED_STRATEGIES = (
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    member_count, number = (
-        whole_number(f"a whole number from 0 to {most}", 0, most)
-        for most in (MAX_MEMBERS, MAX_INTEGER)
-    )
+    member_count = whole_number(f"a whole number from 0 to {MAX_MEMBERS}", 0, MAX_MEMBERS)
+    number = whole_number(f"a whole number from 0 to {MAX_INTEGER}", 0, MAX_INTEGER)
     add = flag_adder(parser, "the group")
     add("case CASE", "a case file; - for standard input", nargs="?")
     add("--group NAME", "a group of a cluster, instead of a case file")
@@ -164,10 +160,8 @@ def run(args: argparse.Namespace) -> bool:
     live = _live_group_from_flags(args)
     before, after = _cases_from_flags(args, live)
     if args.compare:
-        plans = [
-            _make_plan(before, after, *choice, args)
-            for choice in _strategies_to_compare(args.strategy)
-        ]
+        choices = _strategies_to_compare(args.strategy)
+        plans = [_make_plan(before, after, *choice, args) for choice in choices]
         if args.json:
             print_json({"compare": [_plan_json(plan) for plan in plans]})
         else:
@@ -176,20 +170,21 @@ def run(args: argparse.Namespace) -> bool:
     own = list(DEFAULT_STRATEGIES) if live is None else live.strategies
     strategies = flags.split_names(args.strategy) or own
     plan = _make_plan(before, after, strategies, args.solver, args)
+    names = {} if live is None else live.short_names
+    notes = () if live is None else live.notes(args.add, plan.strategy)
     if args.json:
-        assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
-        proof = {"certificate": asdict(plan.certificate)} if args.prove else {}
-        cluster = {}
-        if live is not None:
-            notes = plan.notes + live.notes(args.add, plan.strategy)
-            cluster = {"group": live.overview.group, "names": live.short_names, "notes": notes}
-        print_json({**_plan_json(plan), **assignments, **proof, **cluster})
-    else:
-        names = {} if live is None else live.short_names
-        print_plan(plan, strategies, everything=args.all, names=names)
-        print_notes(() if live is None else live.notes(args.add, plan.strategy))
+        result = _plan_json(plan)
+        result |= {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
         if args.prove:
-            make_console().print(_proof_text(plan))
+            result["certificate"] = asdict(plan.certificate)
+        if live is not None:
+            result |= {"group": live.overview.group, "names": names, "notes": plan.notes + notes}
+        print_json(result)
+    else:
+        print_plan(plan, strategies, everything=args.all, names=names)
+        _print_notes(notes)
+        if args.prove:
+            print_lines(_proof_text(plan))
         if plan.solver == "exact":
             print_java_difference(plan, _make_plan(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
@@ -209,7 +204,6 @@ def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[
 
 
 def _live_group_from_flags(args: argparse.Namespace) -> LiveGroup | None:
-    """Returns the group of --group, if given."""
     if args.group is None:
         if args.bootstrap_servers is not None or args.command_config is not None or args.config:
             args.error("--bootstrap-servers, --command-config and --config need --group NAME")
@@ -262,7 +256,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
 
 def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:
     counts = {}
-    for flag in (item for listed in args.partitions for item in listed.split(",")):
+    for flag in ",".join(args.partitions).split(",") if args.partitions else ():
         topic, _, count = flag.rpartition("=")
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
@@ -353,55 +347,48 @@ def print_plan(
     plan: Plan, strategies: Sequence[str], *, everything: bool, names: Mapping[str, str]
 ) -> None:
     """Prints members with their partitions, then the moves; ``names`` has short member names."""
-    screen = make_console()
-    screen.print(_plan_title(plan))
+    print_lines(_plan_title(plan))
     if len(strategies) > 1:
-        screen.print(_strategy_list_note(plan, strategies))
-    screen.print()
+        print_lines(_strategy_list_note(plan, strategies))
+    print_lines("")
     _print_members(plan, names, everything=everything)
-    screen.print()
-    screen.print(_plan_verdict(plan))
-    _print_moves(screen, plan, names, plan.moved if everything else SHOWN_MOVES)
-    print_notes(plan.notes)
+    print_lines("", _plan_verdict(plan))
+    _print_moves(plan, names, plan.moved if everything else SHOWN_MOVES)
+    _print_notes(plan.notes)
 
 
-def print_notes(notes: Iterable[str]) -> None:
-    screen = make_console()
-    for note in notes:
-        screen.print(f"note: {note}")
+def _print_notes(notes: Sequence[str]) -> None:
+    print_lines(*(f"note: {note}" for note in notes))
 
 
 def print_comparison(plans: Sequence[Plan]) -> None:
     """Prints several plans of one group side by side, and the best of them."""
-    screen = make_console()
     titles = ("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
     rows = [
         (
             *(plan.strategy, plan.solver or "", plan.protocol.name.lower()),
             format_loads(plan.target_loads),
-            *map(str, (len(plan.idle), plan.moved, plan.moved_min, plan.stopped)),
+            *(len(plan.idle), plan.moved, plan.moved_min, plan.stopped),
         )
         for plan in plans
     ]
     print_table(titles, rows, titles[4:])
-    screen.print()
-    screen.print(COMPARISON_LEGEND)
+    print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
     best = min(plans, key=_plan_rank)
     ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
     name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
-    screen.print()
-    screen.print(
+    print_lines(
         f"best for this group: {name}: loads {format_loads(best.target_loads)}, "
         f"{best.moved} moved, {best.stopped} stopped"
     )
-    print_notes(dict.fromkeys(note for plan in plans for note in plan.notes))
+    _print_notes(list(dict.fromkeys(note for plan in plans for note in plan.notes)))
 
 
 def print_java_difference(plan: Plan, javas: Plan) -> None:
     """Prints how the plan of Java's consumers differs, if it does."""
     loads = format_loads(javas.target_loads)
     if (javas.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
-        make_console().print(
+        print_lines(
             f"Java consumers give another result (--solver kafka): loads {loads}, "
             f"{javas.moved} moved"
         )
@@ -470,7 +457,7 @@ def _plan_verdict(plan: Plan) -> str:
     return "; ".join(items)
 
 
-def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: int) -> None:
+def _print_moves(plan: Plan, names: Mapping[str, str], limit: int) -> None:
     if not plan.moved:
         return
     rows = [
@@ -481,10 +468,10 @@ def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: i
         )
         for move in plan.first_moves(limit)
     ]
-    screen.print()
+    print_lines("")
     print_table(("moved", "from", "to"), rows)
     if plan.moved > limit:
-        screen.print(f"{plan.moved - limit} more moves: --all lists them")
+        print_lines(f"{plan.moved - limit} more moves: --all lists them")
 
 
 def _proof_text(plan: Plan) -> str:
