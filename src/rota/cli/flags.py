@@ -27,8 +27,6 @@ DEFAULT_TIMEOUT = 30.0
 CONNECT_TIMEOUT = 10.0
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
-
-
 #: A function that adds one flag to a parser; :func:`flag_adder` returns it.
 AddFlag: TypeAlias = Callable[..., None]
 
@@ -103,23 +101,22 @@ def _parse_timeout(text: str) -> float:
 
 def parse_partition_numbers(text: str) -> list[int]:
     """Returns the numbers of a list such as ``0,3-5``; raises ValueError with a wrong item."""
-    found: list[int] = []
+    numbers: list[int] = []
     for item in text.split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", item.strip(), re.ASCII)
         if match is None:
             raise ValueError(item)
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return numbers
 
 
 def parse_iso_time(text: str) -> int:
     """Returns milliseconds since 1970; a time without a zone is UTC. Raises ValueError."""
     from datetime import UTC, datetime, timedelta  # noqa: PLC0415 (not for --help)
 
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    time = datetime.fromisoformat(text)
+    time = time.replace(tzinfo=time.tzinfo or UTC)
+    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
 def add_admin_command(
@@ -171,10 +168,10 @@ def split_pairs(args: argparse.Namespace, flag: str, form: str) -> Iterator[tupl
 
 def split_topics(texts: Iterable[str]) -> list[str]:
     """Returns the topics of all ``--topic`` flags; each flag may list several."""
-    found = [name.strip() for text in texts for name in text.split(",")]
-    if "" in found:
+    names = split_names(texts)
+    if "" in names:
         raise InputError("--topic: the name of a topic is empty")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 @contextmanager
@@ -219,15 +216,18 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
 
 def split_names(given: Iterable[str] | None) -> list[str]:
     """Splits the values of a repeated flag at commas."""
-    return [name.strip() for listed in given or () for name in listed.split(",")]
+    return [name.strip() for names in given or () for name in names.split(",")]
 
 
-def read_text_file(path: str) -> str:
-    """Reads a file, or standard input for ``-``; raises InputError if it is not text."""
+def read_text_file(path: str) -> tuple[str, str]:
+    """Reads a file, or standard input for ``-``; returns the text and a name for messages.
+
+    :raises InputError: the file is not text
+    """
     if path == "-":
-        return sys.stdin.read()
+        return sys.stdin.read(), "standard input"
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig"), path
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
 

@@ -155,8 +155,7 @@ def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
     if args.from_file is not None:
         if args.topic or args.all_topics:
             args.error("--from-file cannot be combined with --topic or --all-topics")
-        source = "standard input" if args.from_file == "-" else args.from_file
-        return parse_offsets_file(flags.read_text_file(args.from_file), source, args.group)
+        return parse_offsets_file(*flags.read_text_file(args.from_file), args.group)
     if bool(args.topic) == args.all_topics:
         args.error("give --topic TOPIC or --all-topics")
     if args.to_datetime is not None:

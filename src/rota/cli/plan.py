@@ -240,8 +240,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
             args.error(f"{args.case!r} is not a case file; did you mean --partitions {args.case}?")
         if args.members is not None:
             args.error("--members cannot be combined with a case file; use --add for new members")
-        text = flags.read_text_file(args.case)
-        before = parse_case(text, "standard input" if args.case == "-" else args.case)
+        before = parse_case(*flags.read_text_file(args.case))
         after = _apply_changes(args, before, counts)
     else:
         if not counts or (args.members is None and not args.member):
@@ -256,7 +255,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
 
 def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:
     counts = {}
-    for flag in ",".join(args.partitions).split(",") if args.partitions else ():
+    for flag in flags.split_names(args.partitions):
         topic, _, count = flag.rpartition("=")
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
@@ -299,10 +298,8 @@ def _make_plan(
         if origin:  # user data of another strategy
             applied = [replace(member, user_data=None) for member in applied]
         settled = {member.id: member for member in applied}
-        members, left = (
-            tuple(settled.get(member.id, member) for member in listed)
-            for listed in (after.members, after.left)
-        )
+        members = tuple(settled.get(member.id, member) for member in after.members)
+        left = tuple(settled.get(member.id, member) for member in after.left)
         after = replace(after, members=members, left=left)
     return plan(after, strategies)
 

@@ -6,8 +6,9 @@ import argparse
 import base64
 import difflib
 import json
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,11 +53,10 @@ class Case:
 
     def with_partitions(self, counts: Mapping[str, int]) -> Case:
         """Returns the case with other partition counts. New partitions have no known racks."""
-        racks = {
-            topic: [*listed[: counts.get(topic, len(listed))]]
-            + [()] * (counts.get(topic, len(listed)) - len(listed))
-            for topic, listed in self.racks.items()
-        }
+        racks = {}
+        for topic, replicas in self.racks.items():
+            count = counts.get(topic, len(replicas))
+            racks[topic] = [*replicas[:count], *[()] * (count - len(replicas))]
         return replace(self, partitions={**self.partitions, **counts}, racks=racks)
 
     def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
@@ -112,16 +112,10 @@ def parse_case(text: str, source: str) -> Case:
         for topic, count in reader.expect(dict, case["partitions"], "partitions").items()
     }
     racks = {
-        topic: [
-            reader.strings(replicas, f"racks.{topic}[{number}]")
-            for number, replicas in enumerate(reader.expect(list, listed, f"racks.{topic}"))
-        ]
-        for topic, listed in (reader.optional(dict, case, "racks", "") or {}).items()
+        topic: [reader.strings(*each) for each in reader.items(replicas, f"racks.{topic}")]
+        for topic, replicas in (reader.optional(dict, case, "racks", "") or {}).items()
     }
-    members = tuple(
-        reader.member(member, f"members[{number}]")
-        for number, member in enumerate(reader.expect(list, case["members"], "members"))
-    )
+    members = tuple(reader.member(*each) for each in reader.items(case["members"], "members"))
     return Case(partitions=partitions, racks=racks, members=members)
 
 
@@ -147,9 +141,13 @@ class _CaseReader:
         value = fields.get(key)
         return None if value is None else self.expect(wanted, value, f"{path}.{key}")
 
+    def items(self, value: object, path: str) -> Iterator[tuple[object, str]]:
+        """Yields the items of a list, each with its path."""
+        for number, item in enumerate(self.expect(list, value, path)):
+            yield item, f"{path}[{number}]"
+
     def strings(self, value: object, path: str) -> tuple[str, ...]:
-        listed = self.expect(list, value, path)
-        return tuple(self.expect(str, item, f"{path}[{n}]") for n, item in enumerate(listed))
+        return tuple(self.expect(str, *each) for each in self.items(value, path))
 
     def integer(self, value: object, path: str, *, can_be_negative: bool = True) -> int:
         number = self.expect(int, value, path)
@@ -175,7 +173,9 @@ class _CaseReader:
 
     def member(self, value: object, path: str) -> Member:
         fields = self.fields(value, path, MEMBER_KEYS, required=("id", "topics"))
-        generation = fields.get("generation")
+        generation = self.optional(int, fields, "generation", path)
+        if generation is not None:
+            self.integer(generation, f"{path}.generation")
         user_data = self.optional(str, fields, "user_data", path)
         try:
             decoded = None if user_data is None else base64.b64decode(user_data, validate=True)
@@ -186,14 +186,11 @@ class _CaseReader:
             topics=self.strings(fields["topics"], f"{path}.topics"),
             owned={
                 topic: [
-                    self.integer(number, f"{path}.owned.{topic}[{n}]")
-                    for n, number in enumerate(self.expect(list, numbers, f"{path}.owned.{topic}"))
+                    self.integer(*each) for each in self.items(numbers, f"{path}.owned.{topic}")
                 ]
                 for topic, numbers in (self.optional(dict, fields, "owned", path) or {}).items()
             },
-            generation=None
-            if generation is None
-            else self.integer(generation, f"{path}.generation"),
+            generation=generation,
             group_instance_id=self.optional(str, fields, "group_instance_id", path),
             rack=self.optional(str, fields, "rack", path),
             user_data=decoded,
@@ -246,26 +243,22 @@ class LiveGroup:
         """Returns the id of the member with this id, static id, short name or client id, or of the
         only member with such a name that begins so; raises InputError.
         """
-        names = {
-            each.id: (
-                each.id,
-                each.group_instance_id or each.id,
-                self.short_names[each.id],
-                each.client_id,
-            )
-            for each in self.overview.members or ()
-        }
-        exact = [each for each in names if given in names[each]]
-        prefix = [each for each in names if any(name.startswith(given) for name in names[each])]
-        found = exact or prefix
-        if len(found) == 1:
-            return found[0]
-        if found:
-            several = list_first_names(sorted(self.short_names[each] for each in found))
+        exact, prefix = [], []
+        for each in self.overview.members or ():
+            names = (each.id, each.group_instance_id, self.short_names[each.id], each.client_id)
+            if given in names:
+                exact.append(each.id)
+            if any(name is not None and name.startswith(given) for name in names):
+                prefix.append(each.id)
+        matching = exact or prefix
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            several = list_first_names(sorted(self.short_names[each] for each in matching))
             raise InputError(f"--remove {given!r}: several members match: {several}")
         known = ", ".join(sorted(self.short_names.values()))
-        there = f"members are {known}" if known else "the group is empty"
-        raise InputError(f"--remove {given!r}: no such member; {there}")
+        hint = f"members are {known}" if known else "the group is empty"
+        raise InputError(f"--remove {given!r}: no such member; {hint}")
 
 
 def read_live_group(args: argparse.Namespace) -> LiveGroup:
@@ -298,12 +291,12 @@ async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupD
     """Waits until the rebalance is over: brokers do not describe assignments before."""
     import asyncio  # noqa: PLC0415 (a plan of a file needs no network)
 
-    end = asyncio.get_running_loop().time() + patience
+    end = time.monotonic() + patience
     while True:
         group = await admin.describe_group(name)
         if not group.is_classic or group.state == STABLE or group.state in STATES_WITHOUT_MEMBERS:
             return group
-        if asyncio.get_running_loop().time() + POLL_INTERVAL >= end:
+        if time.monotonic() + POLL_INTERVAL >= end:
             raise TimedOut(
                 f"group {name!r} has been rebalancing for {patience:g} s ({group.state}): its "
                 "assignment is known when the rebalance is over; --timeout waits longer"
@@ -343,22 +336,19 @@ def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
 def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
     members = group.members or ()
     matched = sorted({topic for each in members for topic in each.assigned.names})
+    planned = tuple(
+        Member(
+            id=each.id,
+            topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
+            owned=each.assigned,
+            generation=group.generation,
+            group_instance_id=each.group_instance_id,
+            rack=each.rack,
+        )
+        for each in members
+    )
     return LiveGroup(
-        case=Case(
-            partitions=cluster.partitions,
-            racks=cluster.racks,
-            members=tuple(
-                Member(
-                    id=each.id,
-                    topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
-                    owned=each.assigned,
-                    generation=group.generation,
-                    group_instance_id=each.group_instance_id,
-                    rack=each.rack,
-                )
-                for each in members
-            ),
-        ),
+        case=Case(partitions=cluster.partitions, racks=cluster.racks, members=planned),
         short_names=short_member_names(members),
         overview=group,
     )

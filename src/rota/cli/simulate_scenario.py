@@ -73,10 +73,10 @@ def run_simulate(args: argparse.Namespace) -> bool:
     if args.compare and args.max_stopped is not None:
         args.error("--max-stopped needs one policy: it does not go with --compare")
     check_solver(args.solver)
-    text = read_text_file(args.scenario)
+    text, source = read_text_file(args.scenario)
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
     import_from_working_directory([*(args.strategy or ()), *classes])
-    scenario = read_scenario(text, "standard input" if args.scenario == "-" else args.scenario)
+    scenario = read_scenario(text, source)
     if args.compare:
         _compare_policies(scenario, args)
         return False
