@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import json
 import logging
 import math
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rota.cli.consume import StartPosition
@@ -27,13 +27,13 @@ from rota.cli.flags import (
     CONNECT_TIMEOUT,
     import_from_working_directory,
     notice_when_slow,
-    split_topics,
+    split_names,
 )
-from rota.cli.render import print_notice
+from rota.cli.render import format_partitions, print_notice
 from rota.consumer.consumer import Consumer
 from rota.consumer.records import RebalanceListener
 from rota.engine.model.text import count_noun, suggest_names
-from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import OffsetAndMetadata, Partitions, TopicPartition
 from rota.errors import (
     Code,
     GroupError,
@@ -147,11 +147,11 @@ def _wakeup_on_signals(consumer: Consumer, signals: list[int]) -> Iterator[None]
         signals.append(number)
         consumer.wakeup()
 
-    before = [(each, signal.signal(each, handle)) for each in (signal.SIGINT, signal.SIGTERM)]
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
@@ -212,13 +212,13 @@ class RecordPrinter(RebalanceListener):
         with notice_when_slow(CONNECT_TIMEOUT):
             known = consumer.topics(timeout=CONNECT_TIMEOUT)
         _log_to_stderr("rota.client")
-        names = split_topics(args.topic)
+        names = list(dict.fromkeys(split_names(args.topic)))
+        if "" in names:
+            raise InputError("--topic: the name of a topic is empty")
         for name in names:
             if name not in known:
-                raise UnknownTopic(
-                    Code.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"there is no topic {name!r}{suggest_names(name, known)}",
-                )
+                text = f"there is no topic {name!r}{suggest_names(name, known)}"
+                raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
         if self.has_group:
             consumer.subscribe(names, pattern=args.pattern, listener=self)
             return
@@ -237,10 +237,10 @@ class RecordPrinter(RebalanceListener):
             self.total = left if self.total is None else min(left, self.total)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Starts the time of ``--timeout``."""
+        """Begins to count ``--timeout``."""
         self._last_record_at = time.monotonic()
         if not self.args.quiet:
-            print_notice(f"assigned: {_format_partitions(partitions)}")
+            print_notice(f"assigned: {format_partitions(Partitions.of(partitions))}")
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commits while the partitions are still assigned."""
@@ -251,15 +251,14 @@ class RecordPrinter(RebalanceListener):
         for each in partitions:
             self._printed_offsets.pop(each, None)
         if partitions and not self.args.quiet:
-            print_notice(f"revoked: {_format_partitions(partitions)}")
+            print_notice(f"revoked: {format_partitions(Partitions.of(partitions))}")
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Forgets offsets that other members may commit now."""
         for each in partitions:
             self._printed_offsets.pop(each, None)
-        print_notice(
-            f"lost: {_format_partitions(partitions)}: their last records will be read again"
-        )
+        names = format_partitions(Partitions.of(partitions))
+        print_notice(f"lost: {names}: their last records will be read again")
 
     # Reading
 
@@ -272,12 +271,16 @@ class RecordPrinter(RebalanceListener):
                 return
             limit = self.args.max_messages
             most = None if limit is None else limit - self.printed
-            # what is printed is committed also while no record comes
+            # wake up in time for the next commit, also while no record comes
             wait = min(MAX_POLL_WAIT, left, max(self._commit_at - time.monotonic(), 0))
             try:
                 records = self.consumer.poll(wait, max_records=most)
             except RecordError as error:
-                self._skip_record(error)
+                if not self.args.skip_undecodable:
+                    raise
+                print_notice(f"skipped: {error}")
+                self.skipped += 1
+                self.consumer.seek((error.topic, error.partition), error.next_offset)
                 continue
             if records:
                 self._print(records)
@@ -307,10 +310,8 @@ class RecordPrinter(RebalanceListener):
         self.printed += len(lines)
         self.show_progress(self.printed, self.total)
         for partition, batch in records.by_partition.items():
-            last = batch[-1]
-            self._printed_offsets[partition] = OffsetAndMetadata(
-                last.offset + 1, "", last.leader_epoch
-            )
+            offset, epoch = batch[-1].offset + 1, batch[-1].leader_epoch
+            self._printed_offsets[partition] = OffsetAndMetadata(offset, "", epoch)
         self._all_lines_written = True
 
     def _records_before_ends(self, records: Records) -> Iterable[ConsumerRecord]:
@@ -332,18 +333,11 @@ class RecordPrinter(RebalanceListener):
         ends = self.remaining_ends
         if ends is None:
             return
-        candidates = [each for each in records.by_partition if each in ends] or list(ends)
+        candidates = ends.keys() & records.by_partition.keys() or ends.keys()
         finished = {each for each in candidates if self.consumer.position(each) >= ends[each]}
         self.consumer.pause(*finished)
         for each in finished:
             del ends[each]
-
-    def _skip_record(self, error: RecordError) -> None:
-        if not self.args.skip_undecodable:
-            raise error
-        print_notice(f"skipped: {error}")
-        self.skipped += 1
-        self.consumer.seek((error.topic, error.partition), error.next_offset)
 
     # Commits
 
@@ -389,13 +383,11 @@ def _partitions_to_read(
     wanted: list[list[int]] | None, names: Iterable[str], known: dict[str, int]
 ) -> Iterator[TopicPartition]:
     for name in names:
-        numbers = range(known[name])
-        for number in numbers if wanted is None else sorted({n for some in wanted for n in some}):
-            if number not in numbers:
-                raise UnknownTopic(
-                    Code.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"--partition {number}: {name} has partitions 0 to {len(numbers) - 1}",
-                )
+        count = known[name]
+        for number in range(count) if wanted is None else sorted(set(chain(*wanted))):
+            if number >= count:
+                text = f"--partition {number}: {name} has partitions 0 to {count - 1}"
+                raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
             yield TopicPartition(name, number)
 
 
@@ -406,8 +398,7 @@ def _resolve_offsets(
     first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.time is not None:
         found = consumer.offsets_for_times(dict.fromkeys(partitions, start.time))
-        listed = {at: at_time.offset for at, at_time in found.items() if at_time is not None}
-        return {at: listed.get(at, last[at]) for at in partitions}, last
+        return {at: last[at] if each is None else each.offset for at, each in found.items()}, last
     if start.offset is None:
         return dict(first if start.from_beginning else last), last
     if start.offset < 0:
@@ -419,13 +410,6 @@ def _resolve_offsets(
                 f"{first[at]} up to {last[at]}"
             )
     return dict.fromkeys(partitions, start.offset), last
-
-
-def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
-    by_topic: dict[str, list[str]] = {}
-    for topic, number in sorted(partitions):
-        by_topic.setdefault(topic, []).append(str(number))
-    return "; ".join(f"{name} {','.join(some)}" for name, some in by_topic.items()) or "nothing"
 
 
 BASE64_SUFFIX = "_base64"
@@ -464,7 +448,8 @@ def _to_bytes(value: object) -> bytes:
 
 def record_json_line(record: ConsumerRecord) -> bytes:
     """Returns the whole record as one line of JSON."""
-    found: dict[str, object] = {
+    headers = [{"name": name, **_json_field("value", value)} for name, value in record.headers]
+    fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -472,11 +457,9 @@ def record_json_line(record: ConsumerRecord) -> bytes:
         "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
         **_json_field("key", record.key),
         **_json_field("value", record.value),
-        "headers": [
-            {"name": name, **_json_field("value", value)} for name, value in record.headers
-        ],
+        "headers": headers,
     }
-    return _compact_json(found).encode() + b"\n"
+    return _compact_json(fields).encode() + b"\n"
 
 
 def _compact_json(value: object) -> str:
@@ -553,7 +536,7 @@ def _read_bytes(found: Mapping[str, object], name: str) -> bytes | None:
         raise InputError(f"{name} and {name + BASE64_SUFFIX} are both given")
     try:
         return base64.b64decode(str(encoded), validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise InputError(f"{name + BASE64_SUFFIX}: not base64: {error}") from error
 
 

@@ -166,14 +166,6 @@ def split_pairs(args: argparse.Namespace, flag: str, form: str) -> Iterator[tupl
         yield name.strip(), value
 
 
-def split_topics(texts: Iterable[str]) -> list[str]:
-    """Returns the topics of all ``--topic`` flags; each flag may list several."""
-    names = split_names(texts)
-    if "" in names:
-        raise InputError("--topic: the name of a topic is empty")
-    return list(dict.fromkeys(names))
-
-
 @contextmanager
 def notice_when_slow(seconds: float) -> Iterator[None]:
     """Prints a notice if no broker answers soon; ``seconds`` is how long the command tries."""

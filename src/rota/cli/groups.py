@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rota.cli import flags, groups_change
 from rota.cli.flags import run_with_admin
-from rota.cli.render import format_ranges, print_json, print_lines, print_notice, print_table
+from rota.cli.render import format_partitions, print_json, print_lines, print_notice, print_table
 from rota.client.group_description import (
     CLASSIC,
     PREPARING_REBALANCE,
@@ -476,8 +476,8 @@ def _group_notes(row: GroupLags) -> list[str]:
             notes.append(f"member {member.id} cannot be decoded: {member.problem}")
         if member.target is not None:
             notes.append(
-                f"member {member.id} moves from {_format_partitions(member.assigned)} "
-                f"to {_format_partitions(member.target)}"
+                f"member {member.id} moves from {format_partitions(member.assigned)} "
+                f"to {format_partitions(member.target)}"
             )
     by_problem: dict[str, list[str]] = {}
     for each in row.partitions:
@@ -504,7 +504,7 @@ def _print_members(members: Iterable[MemberDescription], names: Mapping[str, str
             each.host,
             *[each.rack or None] * racks,
             len(each.assigned),
-            _format_partitions(each.assigned),
+            format_partitions(each.assigned),
         ]
         for each in listed
     ]
@@ -552,14 +552,6 @@ def _total_lag_line(row: GroupLags) -> str:
         unread = f" ({count_noun(records, 'record')})" if records else ""
         items.append(f"{count_noun(without, 'partition')} without a committed offset{unread}")
     return "; ".join(items)
-
-
-def _format_partitions(partitions: Partitions) -> str:
-    """``orders 0-2; payments 5``."""
-    listed = [
-        f"{name} {format_ranges(some)}" for name, some in _partitions_json(partitions).items()
-    ]
-    return "; ".join(listed) or "nothing"
 
 
 def _print_lag_table(rows: Sequence[GroupLags], *, full: bool) -> None:

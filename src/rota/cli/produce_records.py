@@ -60,8 +60,7 @@ def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     try:
         for place, line in _read_lines(args.files):
             try:
-                record = _parse_line(args, line)
-                writer.produce(place, record)
+                writer.produce(place, _parse_line(args, line))
             except InputError as error:
                 raise InputError(f"{place}: {error}") from error
     finally:  # accepted records are written, whatever ends the reading
@@ -152,10 +151,10 @@ class RecordWriter:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
+                text = _error_text(error)
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                     text = f"topic {record.topic!r} has no partition {record.partition}"
-                    raise InputError(text) from error
-                raise InputError(_error_text(error)) from error
+                raise InputError(text) from error
             else:
                 self.topics.add(record.topic)
                 self._producer.poll(0)
@@ -276,10 +275,8 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
             found[LIBRDKAFKA_NAMES.get(name, name)] = PRODUCER_KEYS[name].parse(value)
         elif name in {"key.serializer", "value.serializer"}:
             if str(value).strip().removeprefix(JAVA_PACKAGE) not in PLAIN_SERIALIZERS:
-                shown = quote_shortened(str(value))
-                raise InputError(
-                    f"{name}: {shown}: rota produce writes lines as the bytes they are"
-                )
+                text = quote_shortened(str(value))
+                raise InputError(f"{name}: {text}: rota produce writes the bytes of each line")
         elif name in IGNORED_KEYS:
             warnings.append(f"{name}: without effect in rota produce")
         else:

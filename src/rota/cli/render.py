@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rota.engine.model.topic import Partitions
+
 #: Seconds without output after which a notice tells the user what is going on.
 NOTICE_AFTER = 2.0
 
@@ -126,6 +128,14 @@ def format_ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def format_partitions(partitions: Partitions) -> str:
+    """``orders 0-2; payments 5``."""
+    listed = sorted(partitions.by_topic().items())
+    return (
+        "; ".join(f"{topic} {format_ranges(sorted(some))}" for topic, some in listed) or "nothing"
+    )
 
 
 TEXT_WIDTH = 80

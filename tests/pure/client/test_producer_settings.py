@@ -48,7 +48,7 @@ def test_a_setting_has_librdkafkas_name(key: str, value: str, theirs: str, becom
         ("linger.ms", "soon", "linger.ms: 'soon' is not a whole number"),
         ("transactional.id", "x", "without transactions"),
         ("partitioner.class", "x.Y", "by their keys"),
-        ("value.serializer", "x.AvroSerializer", "as the bytes they are"),
+        ("value.serializer", "x.AvroSerializer", "writes the bytes of each line"),
         ("message.max.bytes", "1", "librdkafka's name; Kafka's is max.request.size"),
         ("socket.timeout.ms", "1", "Kafka's is request.timeout.ms"),
         ("compression.typ", "gzip", "did you mean compression.type"),
