@@ -181,11 +181,8 @@ class Committer:
         """Waits until all finished batches are committed, and all batches of ended queries; False
         after the timeout, with a warning in the log.
         """
-        return self._flush(timeout)
-
-    def _flush(self, timeout: float, *, at_exit: bool = False) -> bool:
         until = time.monotonic() + timeout
-        caught_up = self._follower.catch_up(until, at_exit=at_exit)
+        caught_up = self._follower.catch_up(until)
         return self._group_committer.flush(until - time.monotonic()) and caught_up
 
     def stop(self, timeout: float = COMMIT_TIMEOUT) -> bool:
@@ -193,18 +190,13 @@ class Committer:
 
         :return: whether all is committed; the next start commits the rest
         """
-        return self._stop(timeout)
-
-    def _stop(self, timeout: float, *, at_exit: bool = False) -> bool:
         with self._lock:
             if self._stopped:
                 return not self.pending
             self._stopped = True
         until = time.monotonic() + timeout
-        done = self._flush(timeout, at_exit=at_exit)
-        if self._follower.stop(
-            max(until, time.monotonic() + REMOVE_LISTENER_TIMEOUT), surely=at_exit
-        ):
+        done = self.flush(timeout)
+        if self._follower.stop(max(until, time.monotonic() + REMOVE_LISTENER_TIMEOUT)):
             cancel_at_exit(self._stop_at_exit)
         self._group_committer.stop()
         if not done:
@@ -216,8 +208,9 @@ class Committer:
         return done
 
     def _stop_at_exit(self) -> None:
-        self._stop(COMMIT_TIMEOUT, at_exit=True)
-        self._follower.stop(time.monotonic() + REMOVE_LISTENER_TIMEOUT, surely=True)
+        self._follower.is_exiting = True
+        self.stop()
+        self._follower.stop(time.monotonic() + REMOVE_LISTENER_TIMEOUT)
 
     def __enter__(self) -> Self:
         return self
@@ -262,7 +255,8 @@ class GroupCommitter:
         #: The last failure, and when it was logged.
         self._last_warning = ("", 0.0)
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"rota-commit-{group}", daemon=True)
+        name, target = f"rota-commit-{group}", lambda: asyncio.run(self._main())
+        self._thread = threading.Thread(target=target, name=name, daemon=True)
         self._thread.start()
         self._ready.wait()
 
@@ -316,9 +310,6 @@ class GroupCommitter:
     def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(function)
-
-    def _run(self) -> None:
-        asyncio.run(self._main())
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -385,16 +376,19 @@ class GroupCommitter:
             LOGGER.exception("group %r: offsets are not committed", self._group)
         else:
             if whole:
-                self._log_recovery()
+                self._failures = 0
+                if self._last_warning[0]:
+                    self._last_warning = ("", 0.0)
+                    LOGGER.info("group %r: offsets are committed again", self._group)
             return
-        left = {tp for tp in due if tp in self.pending}
+        left = due.keys() & self.pending.keys()
         self._waiting_for_retry = frozenset(left) if len(left) < len(due) else None
         self._failures += 1
         self._retry_at = self._loop.time() + COMMIT_BACKOFF.pause_after(self._failures)
 
     async def _commit(self, client: ClusterClient, pending: Mapping[TopicPartition, int]) -> None:
-        given = {tp: OffsetAndMetadata(offset) for tp, offset in pending.items()}
-        request = OffsetCommit(group=self._group, offsets=given)
+        offsets = {tp: OffsetAndMetadata(offset) for tp, offset in pending.items()}
+        request = OffsetCommit(group=self._group, offsets=offsets)
         api, message = encode_group_request(request)
         begun = self._loop.time()
         try:
@@ -419,12 +413,6 @@ class GroupCommitter:
             LOGGER.warning(
                 "group %r: the commit failed and will be tried again: %s", self._group, text
             )
-
-    def _log_recovery(self) -> None:
-        self._failures = 0
-        if self._last_warning[0]:
-            self._last_warning = ("", 0.0)
-            LOGGER.info("group %r: offsets are committed again", self._group)
 
 
 #: Packages whose threads may run as long as a listener is registered.

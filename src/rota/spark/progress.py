@@ -54,7 +54,7 @@ KAFKA_DESCRIPTIONS: Final = ("KafkaV1[", "KafkaV2[")
 PYTHON_DESCRIPTION: Final = ".PythonMicroBatchStream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FinishedBatch:
     """A batch that is in the checkpoint's commit log, and its ending offsets in Kafka."""
 
@@ -70,17 +70,15 @@ def read_progress(progress: StreamingQueryProgress) -> FinishedBatch | None:
     """Returns the finished batch that a progress event reports; None if it has none of Kafka."""
     if COMMIT_DURATION not in progress.durationMs:
         return None
-    ends = [each.endOffset for each in progress.sources if _may_be_kafka(each.description)]
+    ends = [
+        each.endOffset
+        for each in progress.sources
+        if each.description.startswith(KAFKA_DESCRIPTIONS) or PYTHON_DESCRIPTION in each.description
+    ]
     offsets = lowest_offsets(filter(None, map(parse_source_offsets, ends)))
     if not offsets:
         return None
-    return FinishedBatch(
-        query=str(progress.id), run=str(progress.runId), batch=progress.batchId, offsets=offsets
-    )
-
-
-def _may_be_kafka(description: str) -> bool:
-    return description.startswith(KAFKA_DESCRIPTIONS) or PYTHON_DESCRIPTION in description
+    return FinishedBatch(str(progress.id), str(progress.runId), progress.batchId, offsets)
 
 
 def parse_source_offsets(text: str | None) -> OffsetsByPartition | None:
@@ -118,7 +116,8 @@ def lowest_offsets(several: Iterable[OffsetsByPartition]) -> dict[TopicPartition
 FILE_SCHEME: Final = "file:"
 OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
 _SOURCE_NAME = re.compile(r"\w+:")
-T = TypeVar("T")
+#: The condition of Spark's error for a path that does not exist.
+PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"
 
 
 class LocalCheckpoint:
@@ -154,21 +153,19 @@ class RemoteCheckpoint:
         try:
             rows = read.load(f"{self._root}/{folder}").select("path").collect()
         except AnalysisException as error:
-            return _default_if_missing(error, [])
+            if error.getCondition() != PATH_NOT_FOUND:
+                raise
+            return []
         return [row.path.rpartition("/")[2] for row in rows]
 
     def read_file(self, file: str) -> str | None:
         try:
             rows = self._spark.read.text(f"{self._root}/{file}", wholetext=True).collect()
         except AnalysisException as error:
-            return _default_if_missing(error, None)
+            if error.getCondition() != PATH_NOT_FOUND:
+                raise
+            return None
         return None if not rows else str(rows[0].value)
-
-
-def _default_if_missing(error: AnalysisException, default: T) -> T:
-    if error.getCondition() != "PATH_NOT_FOUND":
-        raise error
-    return default
 
 
 Checkpoint: TypeAlias = LocalCheckpoint | RemoteCheckpoint
@@ -280,12 +277,11 @@ class TargetOffsets:
 
     def _drop_replaced_queries(self) -> None:
         """Drops inactive queries whose topics all belong to other queries now."""
-        owners = set(self._owners.values())
-        inactive = [each for each in self._newest if self._is_inactive(each)]
-        for query in [each for each in inactive if each not in owners]:
-            del self._newest[query]
-            self._runs.pop(query, None)
-            self._ended.discard(query)
+        for query in self._newest.keys() - self._owners.values():
+            if self._is_inactive(query):
+                del self._newest[query]
+                self._runs.pop(query, None)
+                self._ended.discard(query)
 
     def offsets(self) -> dict[TopicPartition, int]:
         return {
@@ -351,7 +347,7 @@ class QueryFilter:
         return f"named {self.name!r}" if self.id is None else f"of id {self.id}"
 
 
-class QueryFollower:
+class QueryFollower(StreamingQueryListener):
     """Follows the wanted queries of a session and reports how far they are."""
 
     def __init__(  # noqa: PLR0913 what a query may be known by
@@ -377,8 +373,9 @@ class QueryFollower:
         self._checkpoint = checkpoint
         self._is_classic = isinstance(spark, Classic)
         self._worker = WorkerThread("rota-spark", about)
-        self._listener = QueryListener(self)
         self._changed = threading.Condition()
+        #: The program ends, so that Spark Connect does not respond any more.
+        self.is_exiting = False
         self._stopped = False
         self._listening = False
         #: Queries by their runs.
@@ -404,7 +401,7 @@ class QueryFollower:
         if self._checkpoint is not None:
             self._worker.submit(partial(self._catch_up_before, self._checkpoint))
         self._listening, self._ended = True, set()
-        self._spark.streams.addListener(self._listener)
+        self._spark.streams.addListener(self)
         active = [
             each for each in self._spark.streams.active if self._wanted.matches(each.id, each.name)
         ]
@@ -413,19 +410,16 @@ class QueryFollower:
         with self._changed:
             ended, self._ended = self._ended, None
         for run in ended & {str(each.runId) for each in active}:
-            self._end(run)
+            self._worker.submit(partial(self._close_run, run))
         if self._given is not None and not active:
-            query, run = str(self._given.id), str(self._given.runId)
-            self._start(query, run)
-            self._end(run)
+            run = str(self._given.runId)
+            self._start(str(self._given.id), run)
+            self._worker.submit(partial(self._close_run, run))
 
-    def catch_up(self, until: float, *, at_exit: bool = False) -> bool:
-        """Waits until all events of ended queries are processed; False if time runs out.
-
-        :param at_exit: the program ends, so that Spark Connect does not answer any more
-        """
+    def catch_up(self, until: float) -> bool:
+        """Waits until all events of ended queries are processed; False if time runs out."""
         ended = set(self._running)
-        if self._is_classic or not at_exit:
+        if self._is_classic or not self.is_exiting:
             self._worker.submit(partial(self._drop_active_runs, ended))
         else:
             ended.clear()
@@ -441,11 +435,8 @@ class QueryFollower:
     def _drop_active_runs(self, runs: set[str]) -> None:
         runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
-    def stop(self, until: float, *, surely: bool = False) -> bool:
-        """Stops listening; False if the listener could not be removed.
-
-        :param surely: tries it even if it may block the session, which is not needed any more
-        """
+    def stop(self, until: float) -> bool:
+        """Stops listening; False if the listener could not be removed."""
         if not self._stopped and self._other_names and not self._found:
             LOGGER.warning(
                 "%s: nothing was committed: no query is %s; these queries ran: %s",
@@ -454,28 +445,46 @@ class QueryFollower:
         self._stopped = True
         if not self._listening:
             return True
-        self._worker.submit(partial(self._remove_listener, surely=surely))
+        self._worker.submit(self._remove_listener)
         self._worker.wait(until - time.monotonic())
         if not self._listening:
             self._worker.stop()
         return not self._listening
 
-    def _remove_listener(self, *, surely: bool) -> None:
+    def _remove_listener(self) -> None:
         # PySpark's client holds a lock while it waits for the thread that receives events, and
-        # that thread needs the lock for the next event; without queries there is none
-        if self._is_classic or surely or not self._spark.streams.active:
+        # that thread needs the lock for the next event; without queries there is none. At exit
+        # the session may block, because nothing needs it any more
+        if self._is_classic or self.is_exiting or not self._spark.streams.active:
             self._listening = False
-            self._spark.streams.removeListener(self._listener)
+            self._spark.streams.removeListener(self)
 
-    # Called by the listener
+    # Called by Spark
 
-    def started(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 Spark's names
+        self._handle(self._started, event)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._handle(self._progressed, event)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._handle(self._terminated, event)
+
+    def _handle(self, handle: Callable[[E], None], event: E) -> None:
+        if self._stopped:  # the listener could not be removed
+            return
+        try:
+            handle(event)
+        except Exception:  # Spark would log it, but not name the listener
+            LOGGER.exception("an event of a streaming query cannot be processed")
+
+    def _started(self, event: QueryStartedEvent) -> None:
         if self._wanted.matches(event.id, event.name):
             self._start(str(event.id), str(event.runId))
         else:
             self._other_names.add(event.name or "a query without a name")
 
-    def progressed(self, event: QueryProgressEvent) -> None:
+    def _progressed(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         if not self._wanted.matches(progress.id, progress.name):
             return
@@ -489,19 +498,14 @@ class QueryFollower:
         if is_first:
             self._worker.submit(partial(self._take_newest, done.run))
 
-    def terminated(self, event: QueryTerminatedEvent) -> None:
+    def _terminated(self, event: QueryTerminatedEvent) -> None:
         run = str(event.runId)
         with self._changed:
             if self._ended is not None:
                 self._ended.add(run)
             known = run in self._running
         if known:
-            self._end(run)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Events are ignored: the listener could not be removed."""
-        return self._stopped
+            self._worker.submit(partial(self._close_run, run))
 
     def _start(self, query: str, run: str) -> None:
         with self._changed:
@@ -510,9 +514,6 @@ class QueryFollower:
             self._running[run] = query
             self._found = True
         self._worker.submit(partial(self._catch_up, query, run))
-
-    def _end(self, run: str) -> None:
-        self._worker.submit(partial(self._close_run, run))
 
     # In the worker thread
 
@@ -566,25 +567,20 @@ class QueryFollower:
     def _read_checkpoint(
         self, checkpoint: Checkpoint, query: str, run: str, *, anew: bool = True
     ) -> None:
-        last = read_last_finished(checkpoint)
-        if last is not None:
-            batch, offsets = last
-            self._take_finished_batch(
-                FinishedBatch(query=query, run=run, batch=batch, offsets=offsets), anew=anew
-            )
+        if (last := read_last_finished(checkpoint)) is not None:
+            self._take_finished_batch(FinishedBatch(query, run, *last), anew=anew)
 
     def _take_newest(self, run: str) -> None:
         with self._changed:
             done = self._newest.pop(run)
-        if run in self._async_runs:
-            checkpoint = self._checkpoints.get(run) or self._find_checkpoint(
-                self._spark.streams.get(done.query), done.query, run
-            )
-            if checkpoint is not None:
-                self._checkpoints[run] = checkpoint
-                self._read_checkpoint(checkpoint, done.query, run, anew=False)
-        else:
+        if run not in self._async_runs:
             self._take_finished_batch(done, anew=False)
+            return
+        found = self._spark.streams.get(done.query)
+        checkpoint = self._checkpoints.get(run) or self._find_checkpoint(found, done.query, run)
+        if checkpoint is not None:
+            self._checkpoints[run] = checkpoint
+            self._read_checkpoint(checkpoint, done.query, run, anew=False)
 
     def _take_finished_batch(self, done: FinishedBatch, *, anew: bool) -> None:
         conflicts = self._targets.batch_finished(done)
@@ -612,27 +608,3 @@ class QueryFollower:
             with self._changed:
                 self._running.pop(run, None)
                 self._changed.notify_all()
-
-
-class QueryListener(StreamingQueryListener):
-    """Forwards Spark's query events, and never raises."""
-
-    def __init__(self, follower: QueryFollower) -> None:
-        self._follower = follower
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 Spark's names
-        self._forward(self._follower.started, event)
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        self._forward(self._follower.progressed, event)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self._forward(self._follower.terminated, event)
-
-    def _forward(self, handle: Callable[[E], None], event: E) -> None:
-        if self._follower.is_stopped:
-            return
-        try:
-            handle(event)
-        except Exception:  # Spark would log it, but not name the listener
-            LOGGER.exception("an event of a streaming query cannot be processed")
