@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from rota.report.lag_intervals import WorstLag
 from rota.report.page import document
 from rota.report.page.document import DEMO_BANNER_TEXT, NO_REBALANCES
 from rota.report.story import (
-    CauseCounts,
     EvidenceMark,
     GroupStory,
     Story,
@@ -74,8 +74,7 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
     """Prints the story; on stderr, if the page itself went to stdout."""
     with redirect_stdout(sys.stderr) if document.is_stdout(path) else nullcontext():
         if as_json:
-            text = json.dumps(story_json(story, path), indent=indent)
-            sys.stdout.write(f"{text}\n")
+            print(json.dumps(story_json(story, path), indent=indent))  # noqa: T201
         else:
             print_summary(story, path)
         sys.stdout.flush()
@@ -89,6 +88,7 @@ UNREMARKABLE_STATUSES = (None, "OK")
 MAX_NAME_WIDTH = 40
 MIN_NAME_WIDTH = 12
 COLUMN_GAP = "  "
+BOLD = partial(Text, style="bold")
 
 COUNTS_LEGEND = (
     "stopped: partitions revoked from members that stayed in the group; moved: partitions that "
@@ -113,7 +113,7 @@ def print_summary(story: Story, page: Path) -> None:
 
 def _summary_lines(story: Story, page: Path) -> Iterator[Text]:
     if story.evidence.demo:
-        yield from _bold_lines([DEMO_BANNER_TEXT, ""])
+        yield from map(BOLD, [DEMO_BANNER_TEXT, ""])
     yield from _worst_group_lines(story.groups)
     if story.groups:
         yield from _group_table_lines(story.groups)
@@ -126,10 +126,6 @@ def _summary_lines(story: Story, page: Path) -> Iterator[Text]:
     yield printable_text(f"tables: {Path(story.out)}/{{bronze,silver,gold}}")
 
 
-def _bold_lines(lines: Sequence[str]) -> Iterator[Text]:
-    return (Text(line, style="bold") for line in lines)
-
-
 def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     if not groups:
         yield from map(Text, [NO_REBALANCES, ""])
@@ -137,7 +133,7 @@ def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     worst = groups[0]
     rest = worst.first_line.removeprefix(worst.name)
     name = shorten_name(worst.name, MAX_NAME_WIDTH) if rest != worst.first_line else ""
-    yield from _bold_lines(wrap_text(name + rest))
+    yield from map(BOLD, wrap_text(name + rest))
     for number, step in enumerate(worst.steps, 1):
         first = f"  {number}. "
         yield from map(Text, wrap_text(step, first, " " * len(first), has_settings=True))
@@ -157,7 +153,7 @@ def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
         titles.append("lag")
         rows = [[*row, _format_lag(group.lag)] for row, group in zip(rows, shown, strict=True)]
     layout = _ColumnLayout([titles, *rows])
-    yield from _bold_lines([layout.format_row(titles), f"{layout.indent}verdict"])
+    yield from map(BOLD, [layout.format_row(titles), f"{layout.indent}verdict"])
     for row, group in zip(rows, shown, strict=True):
         yield Text(layout.format_row(row))
         yield from map(Text, wrap_text(_format_verdict(group), layout.indent, f"{layout.indent}  "))
@@ -260,18 +256,10 @@ def story_json(story: Story, page: Path) -> dict[str, Any]:
         "marks": story.marks | {"not_read": (EvidenceMark.STATED,)},
         "polled": read.polled,
         "groups": [_group_json(group) for group in story.groups],
-        "causes": _causes_json(story.causes),
-        "complete_from": [
-            {"group": group, "at": at, "whole": whole} for group, at, whole in read.windows
-        ],
-        "commits_complete_from": [
-            {"journal_partition": partition, "offset": offset, "at": at}
-            for partition, offset, at in read.complete
-        ],
-        "not_read": [
-            {"what": what, "count": number, "examples": list(examples)}
-            for what, number, examples in read.unread
-        ],
+        "causes": _rows_json(("cause", "evidence", "rebalances"), story.causes),
+        "complete_from": _rows_json(("group", "at", "whole"), read.windows),
+        "commits_complete_from": _rows_json(("journal_partition", "offset", "at"), read.complete),
+        "not_read": _rows_json(("what", "count", "examples"), read.unread),
     }
 
 
@@ -285,13 +273,11 @@ def _group_json(group: GroupStory) -> dict[str, Any]:
         "first_line": group.first_line,
         "mark": group.mark,
         "marks": group.marks,
-        "causes": _causes_json(group.causes),
+        "causes": _rows_json(("cause", "evidence", "rebalances"), group.causes),
         "lag": None if group.lag is None else asdict(group.lag),
         "status": group.status,
     }
 
 
-def _causes_json(causes: CauseCounts) -> list[dict[str, Any]]:
-    return [
-        {"cause": cause, "evidence": how, "rebalances": number} for cause, how, number in causes
-    ]
+def _rows_json(keys: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    return [dict(zip(keys, row, strict=True)) for row in rows]

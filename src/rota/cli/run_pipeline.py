@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import Progress
@@ -35,7 +34,7 @@ from rota.pipeline.evidence import BeforeEnd, EvidenceSources, RunOptions
 from rota.pipeline.follow import MicroBatchResult
 from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
-from rota.pipeline.stages import PipelineStage, StageListener, run_pipeline
+from rota.pipeline.stages import PipelineStage, run_pipeline
 
 #: Folder of the simulated journal, in the folder of the tables.
 DEMO_FOLDER = ".day"
@@ -43,14 +42,14 @@ DEMO_FOLDER = ".day"
 
 def run_analysis(args: argparse.Namespace) -> None:
     """Runs the pipeline, writes the page, and prints the summary."""
-    signal.signal(signal.SIGTERM, _interrupt_on_sigterm)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     # Py4J logs a traceback when Ctrl-C interrupts it
     logging.getLogger().addHandler(logging.NullHandler())
     out = args.out or (DEMO_OUT if args.demo else OUT)
     with ExitStack() as stack:
         progress = stack.enter_context(_TerminalProgress())
         options = _options_from_flags(args)
-        files = EvidenceSources(
+        evidence = EvidenceSources(
             segments=tuple(args.segments),
             server_logs=tuple(args.server_log),
             zone=args.log_zone,
@@ -59,22 +58,15 @@ def run_analysis(args: argparse.Namespace) -> None:
         if args.demo:
             evidence = stack.enter_context(_demo_evidence(out, args.master, progress))
         elif args.poll is not None:
-            cluster = _cluster_from_flags(args)
-            polled = stack.enter_context(sample_groups(args, cluster, out, options, progress))
-            evidence = replace(files, polled=polled)
+            polled = stack.enter_context(_sample_groups(args, out, options, progress))
+            evidence = replace(evidence, polled=polled)
         elif args.bootstrap_servers is not None or args.command_config is not None:
-            evidence = replace(files, cluster=_cluster_from_flags(args))
-        else:
-            evidence = files
+            evidence = replace(evidence, cluster=_cluster_from_flags(args))
         if args.follow:
             follow_and_report(args, evidence, out, options, progress)
             return
         run_pipeline(evidence, out, options, progress)
     report_summary.write_and_print_report(out, as_json=args.json)
-
-
-def _interrupt_on_sigterm(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
@@ -188,14 +180,11 @@ POLL_FOLDER = ".poll"
 
 
 @contextmanager
-def sample_groups(
-    args: argparse.Namespace,
-    cluster: LiveCluster,
-    out: str,
-    options: RunOptions,
-    progress: _TerminalProgress,
+def _sample_groups(
+    args: argparse.Namespace, out: str, options: RunOptions, progress: _TerminalProgress
 ) -> Iterator[PollResult]:
     """Polls the groups; the files with the samples are deleted when the block ends."""
+    cluster = _cluster_from_flags(args)
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top.absolute() / POLL_FOLDER
@@ -233,20 +222,16 @@ class _PollProgress:
     def __init__(self, progress: _TerminalProgress, plan: PollSettings, servers: str) -> None:
         self._progress = progress
         self._plan = plan
-        self._servers = servers
         self._begun = time.monotonic()
         self._last_polled: PollResult | None = None
-
-    def __enter__(self) -> _PollProgress:
-        every, length = (
-            format_duration(round(seconds * 1000))
-            for seconds in (self._plan.every, self._plan.length)
-        )
-        self._progress.print_text(
-            f"describing the groups of {self._servers} every {every} for {length}; "
+        every, length = (format_duration(round(s * 1000)) for s in (plan.every, plan.length))
+        progress.print_text(
+            f"describing the groups of {servers} every {every} for {length}; "
             "Ctrl-C ends polling and computes the tables"
         )
-        self._progress.start("describing the groups ...")
+        progress.start("describing the groups ...")
+
+    def __enter__(self) -> _PollProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -266,9 +251,8 @@ class _PollProgress:
         )
 
     def lost(self, why: str) -> None:
-        self._progress.print_text(
-            f"no response since {datetime.now(UTC):%H:%M:%S}Z, retrying: {why}"
-        )
+        now = datetime.now(UTC)
+        self._progress.print_text(f"no response since {now:%H:%M:%S}Z, retrying: {why}")
 
     def back(self, gap: PollGap) -> None:
         seconds = ((gap.end or gap.begin) - gap.begin) / 1000
@@ -282,17 +266,12 @@ def _format_poll_counts(polled: PollResult) -> str:
     )
 
 
-class ProgressWithStatus(StageListener, Protocol):
-    def status(self, text: str) -> None:
-        """Shows a text on a terminal until the next call."""
-
-
 def follow_and_report(
     args: argparse.Namespace,
     evidence: EvidenceSources,
     out: str,
     options: RunOptions,
-    progress: ProgressWithStatus,
+    progress: _TerminalProgress,
 ) -> None:
     """Follows the cluster until Ctrl-C, then writes the page and prints the summary."""
     output = _FollowOutput(progress, out, as_json=args.json)
@@ -308,7 +287,7 @@ def follow_and_report(
 class _FollowOutput:
     """Prints micro-batches on standard output; passes the rest to the progress display."""
 
-    def __init__(self, progress: ProgressWithStatus, out: str, *, as_json: bool) -> None:
+    def __init__(self, progress: _TerminalProgress, out: str, *, as_json: bool) -> None:
         self._progress = progress
         self._out = out
         self._as_json = as_json
@@ -320,11 +299,9 @@ class _FollowOutput:
 
     def round(self, done: MicroBatchResult) -> None:
         self.rounds += 1
-        now = time.time()
+        line = f"{datetime.now(UTC):%H:%M:%S}Z  {format_round(done)}"
         if self._as_json:
-            line = json.dumps({"at": int(now * 1000)} | asdict(done))
-        else:
-            line = f"{datetime.fromtimestamp(now, UTC):%H:%M:%S}Z  {format_round(done)}"
+            line = json.dumps({"at": int(time.time() * 1000)} | asdict(done))
         self._progress.status("")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

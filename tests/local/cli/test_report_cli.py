@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -662,9 +662,9 @@ def test_an_interrupt_ends_following_with_the_story(
 
     monkeypatch.setattr("rota.pipeline.follow.follow_cluster", interrupted)
     small(here / "out")
-    args = argparse.Namespace(json=as_json)
+    args, progress = argparse.Namespace(json=as_json), cast(Any, Quiet())
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline.follow_and_report(args, EvidenceSources(), "out", RunOptions(), Quiet())
+        run_pipeline.follow_and_report(args, EvidenceSources(), "out", RunOptions(), progress)
     printed = capsys.readouterr().out
     page = here / "out" / "report.html"
     assert page.exists() == bool(rounds)
