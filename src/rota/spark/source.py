@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
@@ -140,13 +141,10 @@ def session_parallelism(spark: SparkSession) -> int:
         numbers = spark.range(1 << 20).select(fn.spark_partition_id().alias("number"))
         current = int(numbers.agg(fn.max("number")).collect()[0][0]) + 1
     is_dynamic = (spark.conf.get("spark.dynamicAllocation.enabled", "false") or "").lower()
-    executors = _int_setting(
-        spark,
-        "spark.dynamicAllocation.maxExecutors"
-        if is_dynamic == "true"
-        else "spark.executor.instances",
-    )
-    configured = executors * (_int_setting(spark, "spark.executor.cores") or 1)
+    name = "spark.executor.instances"
+    if is_dynamic == "true":
+        name = "spark.dynamicAllocation.maxExecutors"
+    configured = _int_setting(spark, name) * (_int_setting(spark, "spark.executor.cores") or 1)
     return max(current, configured or _int_setting(spark, "spark.cores.max"))
 
 
@@ -226,22 +224,17 @@ def _batch_ranges(
 
     :raises InputError: a range would end before it begins
     """
+    fail, end_name = options.fail_on_data_loss, _describe_end(options.ending)
     gone = [each for each in every if each not in start or each not in until]
     if gone:
-        report_data_loss(
-            f"{query.format_partitions(gone)}: deleted at this moment",
-            fail=options.fail_on_data_loss,
-        )
-    end_name = _describe_end(options.ending)
+        report_data_loss(f"{query.format_partitions(gone)}: deleted at this moment", fail=fail)
     for each in sorted(start.keys() & until.keys()):
         begin, end = start[each], until[each]
         if begin <= end:
             yield OffsetRange(each, begin, end)
         elif _is_looked_up(options.starting, each):
-            report_data_loss(
-                f"{each}: reading should start at offset {begin}, and {end_name} is {end}",
-                fail=options.fail_on_data_loss,
-            )
+            text = f"{each}: reading should start at offset {begin}, and {end_name} is {end}"
+            report_data_loss(text, fail=fail)
         else:
             raise InputError(f"{each}: the starting offset {begin} is after {end_name}, {end}")
 
@@ -313,17 +306,10 @@ class InvalidStreamReader(DataSourceStreamReader):
     def __init__(self, error: RotaError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names
+    def _fail(self, *_: object, **__: object) -> NoReturn:
         raise self._error
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        raise self._error
-
-    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise self._error
+    initialOffset = getDefaultReadLimit = latestOffset = read = _fail  # noqa: N815 Spark's names
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -342,11 +328,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.min_offsets_per_trigger or 0, options.max_trigger_delay
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options, "parallelism": self._parallelism}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        StreamReader.__init__(self, **state)
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions, int]]:
+        return StreamReader, (self._options, self._parallelism)
 
     @property
     def _offset_lookup(self) -> OffsetLookup:
@@ -377,28 +360,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._resolve_beginning() if start == BEGINNING else query.offsets_from_json(start)
         everything = isinstance(limit, ReadAllAvailable)
         unread = self._partitions_not_read(begin, once=everything) if start == BEGINNING else {}
-        if begin and len(unread) == len(begin):
-            self._latest = unread
-        else:
-            self._latest = self._trigger_ends(begin) | unread
-        if everything:
-            return query.offsets_to_json(self._latest)
-        return query.offsets_to_json(self._limit_ends(begin, self._latest))
+        reads_nothing = begin and len(unread) == len(begin)
+        self._latest = unread if reads_nothing else self._trigger_ends(begin) | unread
+        end = self._latest if everything else self._limit_ends(begin, self._latest)
+        return query.offsets_to_json(end)
 
     def _resolve_beginning(self) -> Offsets:
         if self._beginning_offsets is None:
-            every = self._offset_lookup.partitions()
-            self._beginning_offsets = self._offset_lookup.resolve_offsets(
-                self._options.starting, every
-            )
+            lookup, starting = self._offset_lookup, self._options.starting
+            self._beginning_offsets = lookup.resolve_offsets(starting, lookup.partitions())
         return self._beginning_offsets
 
     def _partitions_not_read(self, first: Offsets, *, once: bool) -> Offsets:
         """Returns partitions whose starting position moves: the first batch does not read them."""
         late = self._options.missing_timestamp_is_latest and not once
-        found = {
-            each: offset for each, offset in first.items() if late or self._is_moving_position(each)
-        }
+        found = {each: first[each] for each in first if late or self._is_moving_position(each)}
         if once and found and isinstance(self._options.starting, query.CommittedOffsets):
             LOGGER.warning(
                 "startingOffsets: committed: the first batch only stores where the query begins, "
@@ -425,23 +401,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._available_now_ends is None:
             return self._latest_ends(begin, self._offset_lookup.partitions())
         # the ends may be older than the beginning, or from a leader that is behind
-        late = [
-            each
-            for each, offset in begin.items()
-            if self._available_now_ends.get(each, -1) < offset
-        ]
+        ends = self._available_now_ends
+        late = [each for each, offset in begin.items() if ends.get(each, -1) < offset]
         if late:
             for each, until in self._latest_ends(begin, late).items():
-                known = self._available_now_ends.get(each, 0)
-                self._available_now_ends[each] = max(known, min(begin[each], until))
-        return self._available_now_ends
+                ends[each] = max(ends.get(each, 0), min(begin[each], until))
+        return ends
 
     def _limit_ends(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
         # with availableNow, too, as in Spark's own source: the rest waits for the next run
-        if options.min_offsets_per_trigger is not None and self._delay.should_wait(
-            start, end, int(time.time() * 1000)
-        ):
+        now = int(time.time() * 1000)
+        if options.min_offsets_per_trigger is not None and self._delay.should_wait(start, end, now):
             return start
         if options.max_offsets_per_trigger is None:
             return end
@@ -453,12 +424,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _latest_ends(self, start: Offsets, partitions: Iterable[TopicPartition]) -> Offsets:
         """Looks up ends before the start again: a broker may be behind for a moment."""
         every = list(partitions)
-        for attempt in range(1, self._options.lookup_attempts + 1):
-            ends = self._offset_lookup.latest_offsets(every)
+        ends = self._offset_lookup.latest_offsets(every)
+        for _ in range(1, self._options.lookup_attempts):
             if all(until >= start.get(each, 0) for each, until in ends.items()):
                 break
-            if attempt < self._options.lookup_attempts:
-                time.sleep(self._options.lookup_retry_interval / 1000)
+            time.sleep(self._options.lookup_retry_interval / 1000)
+            ends = self._offset_lookup.latest_offsets(every)
         return ends
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
@@ -466,10 +437,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else query.offsets_to_json(self._latest)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        until = query.offsets_from_json(end)
-        begin = (
-            self._first_batch_start(until) if start == BEGINNING else query.offsets_from_json(start)
-        )
+        until, is_first = query.offsets_from_json(end), start == BEGINNING
+        begin = self._first_batch_start(until) if is_first else query.offsets_from_json(start)
         ranges = self._stream_ranges(begin, until)
         return _plan_partitions(ranges, self._options, self._parallelism)
 
@@ -481,35 +450,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fixed = end.keys() - moving.keys()
             where = _restrict_limit(self._options.starting, fixed)
             known = moving | self._offset_lookup.resolve_offsets(*where)
-        both = known.keys() & end.keys()
-        if self._options.missing_timestamp_is_latest:
-            # a record with the starting time may exist by now, after the end of the first batch
-            return {each: min(known[each], end[each]) for each in both}
-        return {each: known[each] for each in both}
+        # a record with the starting time may exist by now, after the end of the first batch
+        most = end if self._options.missing_timestamp_is_latest else known
+        return {each: min(known[each], most[each]) for each in known.keys() & end.keys()}
 
     def _stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """Returns the ranges to read; reports records that can no longer be read."""
+        report = partial(report_data_loss, fail=self._options.fail_on_data_loss)
         gone = start.keys() - end.keys()
         if gone:
-            self._report_data_loss(f"{query.format_partitions(gone)}: gone")
+            report(f"{query.format_partitions(gone)}: gone")
         new = end.keys() - start.keys()
         begin = start | self._offset_lookup.earliest_offsets(new)
         missing = end.keys() - begin.keys()
         if missing:
-            self._report_data_loss(f"{query.format_partitions(missing)}: created and deleted again")
+            report(f"{query.format_partitions(missing)}: created and deleted again")
         for each in sorted(new - missing):
             if begin[each] != 0:
-                self._report_data_loss(f"{each}: new, and begins at offset {begin[each]}, not at 0")
+                report(f"{each}: new, and begins at offset {begin[each]}, not at 0")
         existing = sorted(end.keys() - missing)
         for each in existing:
             if end[each] < begin[each]:
-                self._report_data_loss(
-                    f"{each}: went back from offset {begin[each]} to {end[each]}"
-                )
+                text = f"{each}: went back from offset {begin[each]} to {end[each]}"
+                report(text)
         return [OffsetRange(each, begin[each], end[each]) for each in existing]
-
-    def _report_data_loss(self, what: str) -> None:
-        report_data_loss(what, fail=self._options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task_rows(partition, self._options)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
@@ -110,12 +110,10 @@ def _split_rows(batch: Batch, options: SourceOptions) -> Iterator[pa.RecordBatch
     columns = batch.columns
     size = int((columns.end[batch.rows] - columns.start[batch.rows]).sum())
     count = max(1, min(MAX_ROWS, len(batch) * ARROW_BATCH_BYTES // max(size, 1)))
+    headers, batch_info = options.include_headers, options.include_batch_info
     for first in range(0, len(batch), count):
-        yield to_record_batch(
-            batch[first : first + count],
-            headers=options.include_headers,
-            batch_info=options.include_batch_info,
-        )
+        rows = batch[first : first + count]
+        yield to_record_batch(rows, headers=headers, batch_info=batch_info)
 
 
 BATCH_INFO_FIELDS = (
@@ -155,9 +153,7 @@ T = TypeVar("T")
 
 
 class BlockingClient:
-    """A client and the event loop that runs it while a task waits. Between waits, data stays
-    in socket buffers.
-    """
+    """A client and the event loop that runs it while a task waits."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.loop = asyncio.new_event_loop()
@@ -210,9 +206,8 @@ class ClientPool:
 
     def return_client(self, config: ClientConfig, client: BlockingClient) -> None:
         """Keeps a client for the next task."""
-        older = self._idle.pop(config, None)
-        if older is not None:  # one task has read twice at a time
-            older.close()
+        if config in self._idle:  # one task has read twice at a time
+            self._idle.pop(config).close()
         while len(self._idle) >= MAX_CLIENTS:
             self._idle.pop(next(iter(self._idle))).close()
         self._idle[config] = client
@@ -262,10 +257,9 @@ class RangeProgress:
 
     def leave_replica(self) -> bool:
         """Returns to the leader for good; returns whether a follower was in use."""
-        if not self.source.leave_replica():
-            return False
-        self.leader_only = True
-        return True
+        left = self.source.leave_replica()
+        self.leader_only |= left
+        return left
 
     def __str__(self) -> str:
         return f"{self.partition} from offset {self.position} to {self.until}"
@@ -298,10 +292,9 @@ class FetchSizes:
     """
 
     def __init__(self, max_bytes: int, offset_bytes: dict[TopicPartition, float]) -> None:
-        """:param max_bytes: ``max.partition.fetch.bytes``
-        :param offset_bytes: bytes per offset, from earlier tasks
-        """
+        #: ``max.partition.fetch.bytes``
         self._max_bytes = max_bytes
+        #: Bytes per offset, from earlier tasks.
         self._offset_bytes = offset_bytes
         self._last_response_bytes: dict[TopicPartition, int] = {}
 
@@ -417,19 +410,16 @@ def _handle_empty(
         return FetchOutcome.NO_RECORDS
     stable = fetched.last_stable_offset if committed_only else -1
     readable = fetched.high_watermark if stable < 0 else stable
-    if progress.empty_responses:
-        progress.readable_until = min(readable, progress.readable_until)
-    else:
-        progress.readable_until = readable
+    is_first = not progress.empty_responses
+    progress.readable_until = readable if is_first else min(readable, progress.readable_until)
     progress.empty_responses += 1
     progress.last_failure = f"the broker returns no records; it reports an end at {readable}"
     if committed_only and readable <= progress.position < fetched.high_watermark:
         progress.last_failure = (
             f"a transaction is open at offset {readable}, and read_committed does not go beyond"
         )
-    if progress.empty_responses >= EMPTY_RESPONSES_BEFORE_CHECK:
-        return FetchOutcome.OUT_OF_RANGE
-    return FetchOutcome.RETRY
+    needs_check = progress.empty_responses >= EMPTY_RESPONSES_BEFORE_CHECK
+    return FetchOutcome.OUT_OF_RANGE if needs_check else FetchOutcome.RETRY
 
 
 #: The ListOffsets timestamp of the log start on the broker's own disks (KIP-405).
@@ -447,16 +437,16 @@ class LogExtent(NamedTuple):
 
 
 async def look_up_extents(
-    client: ClusterClient, partitions: Iterable[TopicPartition], deadline: float
+    client: ClusterClient, partitions: set[TopicPartition], deadline: float
 ) -> dict[TopicPartition, LogExtent]:
     """Asks the leaders where logs begin and end."""
-    every = sorted(set(partitions))
-    found = []
+    found: dict[TopicPartition, list[int]] = {each: [] for each in sorted(partitions)}
     for timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST):
-        listed = await list_offsets(client, dict.fromkeys(every, timestamp), deadline=deadline)
-        offsets = [listed[each] for each in every]
-        found.append([0 if at is None else at.offset for at in offsets])
-    return {each: LogExtent(*extent) for each, *extent in zip(every, *found, strict=True)}
+        listed = await list_offsets(client, dict.fromkeys(found, timestamp), deadline=deadline)
+        for each, offsets in found.items():
+            at = listed[each]
+            offsets.append(0 if at is None else at.offset)
+    return {each: LogExtent(*offsets) for each, offsets in found.items()}
 
 
 def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> None:
@@ -537,9 +527,7 @@ class FetchLoop:
         self._leaders_requested = False
 
     async def next_responses(self) -> list[FetchedRange]:
-        """Waits for the next responses and returns them in the order of their offsets; an
-        empty list: all ranges are read.
-        """
+        """Waits for the next responses; an empty list means that all ranges are read."""
         if self._idle_since is not None:
             self._idle_seconds += self._blocking_client.loop.time() - self._idle_since
         try:
@@ -561,13 +549,13 @@ class FetchLoop:
 
     def close(self) -> None:
         background = list(self._background.values())
-        for response in self._in_flight:
-            response.cancel()
-        for task in background:
-            task.cancel()
+        started: list[asyncio.Future[Any]] = [*self._in_flight, *background]
+        for each in started:
+            each.cancel()
         self._in_flight, self._background = {}, {}
         if background:
-            self._blocking_client.run(_wait_for_all(background))
+            waiting = asyncio.gather(*background, return_exceptions=True)
+            self._blocking_client.loop.run_until_complete(waiting)
 
     @property
     def _now(self) -> float:
@@ -577,7 +565,7 @@ class FetchLoop:
     # Responses
 
     def _take_response(self, future: asyncio.Future[FetchResponse]) -> list[FetchedRange]:
-        """Returns what one Fetch brought; the responses to others wait as they came."""
+        """Returns the ranges of one Fetch response that have records."""
         flight = self._in_flight.pop(future)
         error = future.exception()
         if error is not None:
@@ -605,17 +593,15 @@ class FetchLoop:
         self, progress: RangeProgress, fetched: FetchedPartition, flight: FetchInFlight
     ) -> bool:
         """Queues a range as its response demands; returns whether the response has records."""
-        before, committed = progress.position, self._options.read_config.committed_only
-        outcome = handle_response(
-            progress, fetched, alone=len(flight.ranges) == 1, committed_only=committed
-        )
+        before, alone = progress.position, len(flight.ranges) == 1
+        committed = self._options.read_config.committed_only
+        outcome = handle_response(progress, fetched, alone=alone, committed_only=committed)
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._to_check.append(progress)
         elif outcome in {FetchOutcome.RETRY, FetchOutcome.REFRESH_METADATA}:
             self._retry_later([progress], progress.last_failure)
         else:
-            if progress.position > before:
-                offsets = progress.position - before
+            if offsets := progress.position - before:
                 self._sizes.record_response(progress.partition, len(fetched.records), offsets)
             self._requeue(progress)
         return outcome is FetchOutcome.HAS_RECORDS
@@ -640,14 +626,11 @@ class FetchLoop:
 
     async def _wait(self, now: float) -> None:
         """Waits for a response, a background task or the next time that is due."""
+        waiting = [each.waiting_since for each in self._all_ranges()]
+        failing = [failure.since for failure in self._broker_failures.values()]
         due = [each.source.retry_at for each in self._queue if each.source.retry_at > now]
         due += [flight.sent_at + self._request_timeout for flight in self._in_flight.values()]
-        due += [
-            each.waiting_since + self._timeout
-            for each in self._all_ranges()
-            if each.waiting_since is not None
-        ]
-        due += [failure.since + self._timeout for failure in self._broker_failures.values()]
+        due += [since + self._timeout for since in (*waiting, *failing) if since is not None]
         timeout = max(min(due) - self._now, 0.0) + 0.001 if due else None
         tasks: list[asyncio.Future[Any]] = [*self._in_flight, *self._background.values()]
         if tasks:
@@ -669,12 +652,12 @@ class FetchLoop:
             for future, each in self._in_flight.items()
             if not future.done() and now - each.sent_at >= self._request_timeout
         }
+        timeout = self._request_timeout
         for future, flight in list(self._in_flight.items()):
             if flight.connection in late and not future.done():
                 future.cancel()
                 del self._in_flight[future]
-                name, timeout = flight.connection.name, self._request_timeout
-                text = f"{name}: no response to Fetch within {timeout:g} s"
+                text = f"{flight.connection.name}: no response to Fetch within {timeout:g} s"
                 self._retry_later(flight.ranges.values(), text)
         for connection in late:
             connection.close()
@@ -728,10 +711,9 @@ class FetchLoop:
         topics = {each.partition.topic for each in queued}
         stale = any(each.needs_leader for each in queued)
         if stale or not topics <= self._client.metadata.topics.keys():
+            deadline = self._client.deadline_after(self._timeout)
             try:
-                await self._client.refresh(
-                    topics, deadline=self._client.deadline_after(self._timeout)
-                )
+                await self._client.refresh(topics, deadline=deadline)
             except Unreachable as error:
                 self._record_failure(None, begun, error)
                 return
@@ -755,23 +737,22 @@ class FetchLoop:
         if progress.unknown_since is None:
             progress.unknown_since = self._now
         if self._now - progress.unknown_since >= UNKNOWN_TOPIC_SHARE * self._timeout:
-            report_data_loss(
-                f"{progress}: the partition does not exist", fail=self._options.fail_on_data_loss
+            what, fail = (
+                f"{progress}: the partition does not exist",
+                self._options.fail_on_data_loss,
             )
+            report_data_loss(what, fail=fail)
         else:
             self._retry_later([progress], "there is no such partition")
 
     async def _check_logs(self) -> None:
         """Looks up the log extents of ranges whose records are missing."""
-        ranges = list(self._to_check)
+        ranges, failure = list(self._to_check), None
         timeout = min(self._timeout, self._client.config.api_timeout / 1000)
-        failure = None
+        deadline = self._client.deadline_after(timeout)
         try:
-            found = await look_up_extents(
-                self._client,
-                [each.partition for each in ranges],
-                self._client.deadline_after(timeout),
-            )
+            partitions = {each.partition for each in ranges}
+            found = await look_up_extents(self._client, partitions, deadline)
         except (Unreachable, UnknownTopic) as error:
             if is_permanent(error) and not isinstance(error, UnknownTopic):
                 raise
@@ -818,24 +799,19 @@ class FetchLoop:
 
     def _send_fetches(self, now: float) -> None:
         """Sends Fetches to all connected brokers that have fewer than ``MAX_IN_FLIGHT``."""
-        capacity: dict[int, int] = {}
-        for each in self._queue:
-            if each.node is not None:
-                capacity[each.node] = MAX_IN_FLIGHT
-        bytes_in_flight = 0
-        for flight in self._in_flight.values():
-            bytes_in_flight += flight.max_bytes
-            if flight.node in capacity:
-                capacity[flight.node] -= 1
+        nodes = dict.fromkeys(each.node for each in self._queue if each.node is not None)
+        in_flight = Counter(flight.node for flight in self._in_flight.values())
+        bytes_in_flight = sum(flight.max_bytes for flight in self._in_flight.values())
         for _ in range(MAX_IN_FLIGHT):
-            for node, count in capacity.items():
-                connection = self._client.open_connection(node) if count > 0 else None
-                if connection is None or bytes_in_flight >= MAX_BYTES_IN_FLIGHT:
+            for node in nodes:
+                is_free = in_flight[node] < MAX_IN_FLIGHT and bytes_in_flight < MAX_BYTES_IN_FLIGHT
+                connection = self._client.open_connection(node) if is_free else None
+                if connection is None:
                     continue
                 ranges = choose_ranges(self._queue, node, self._sizes, now)
                 if ranges:
                     bytes_in_flight += self._send_fetch(node, connection, ranges)
-                    capacity[node] -= 1
+                    in_flight[node] += 1
 
     def _send_fetch(
         self, node: int, connection: BrokerConnection, ranges: list[RangeProgress]
@@ -849,20 +825,14 @@ class FetchLoop:
         prepared, size = build_range_fetch(
             ranges, self._client.metadata, self._options.read_config, self._sizes
         )
+        message, most = prepared.message, prepared.max_version
+        deadline = self._blocking_client.loop.time() + FETCH_DEADLINE
         try:
-            deadline = self._blocking_client.loop.time() + FETCH_DEADLINE
-            future = connection.send(
-                Api.FETCH, prepared.message, deadline=deadline, most=prepared.max_version
-            )
+            future = connection.send(Api.FETCH, message, deadline=deadline, most=most)
         except Unreachable as error:
             self._retry_later(ranges, str(error))
             return 0
         by_partition = {each.partition: each for each in ranges}
-        self._in_flight[future] = FetchInFlight(
-            node, connection, prepared, by_partition, size, self._now
-        )
+        flight = FetchInFlight(node, connection, prepared, by_partition, size, self._now)
+        self._in_flight[future] = flight
         return size
-
-
-async def _wait_for_all(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
