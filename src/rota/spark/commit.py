@@ -117,9 +117,8 @@ def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
         kafka[key] = value
     if not kafka.get("bootstrap.servers"):
         raise InputError("kafka: bootstrap.servers is needed, like host:9092")
-    settings = config.read_settings(
-        {"client.id": f"rota-spark-{group}"} | kafka | {"group.id": group}
-    )
+    defaults = {"client.id": f"rota-spark-{group}"}
+    settings = config.read_settings(defaults | kafka | {"group.id": group})
     for warning in settings.warnings:
         LOGGER.warning("%s", warning)
     return settings.client
@@ -200,11 +199,8 @@ class Committer:
             cancel_at_exit(self._stop_at_exit)
         self._group_committer.stop()
         if not done:
-            LOGGER.warning(
-                "group %r: stopped before all was committed (%s); the next start catches up",
-                self.group_id,
-                self._group_committer.last_failure,
-            )
+            text = "group %r: stopped before all was committed (%s); the next start catches up"
+            LOGGER.warning(text, self.group_id, self._group_committer.last_failure)
         return done
 
     def _stop_at_exit(self) -> None:
@@ -410,9 +406,8 @@ class GroupCommitter:
         now = time.monotonic()
         if text != last or now - at >= WARNING_INTERVAL:
             self._last_warning = (text, now)
-            LOGGER.warning(
-                "group %r: the commit failed and will be tried again: %s", self._group, text
-            )
+            message = "group %r: the commit failed and will be tried again: %s"
+            LOGGER.warning(message, self._group, text)
 
 
 #: Packages whose threads may run as long as a listener is registered.
@@ -430,10 +425,9 @@ def call_at_exit(function: Callable[[], object]) -> None:
     with _exit_lock:
         _exit_callbacks.append(function)
         if not _exit_threads:
-            _exit_threads.append(
-                threading.Thread(target=_wait_for_exit, name="rota-exit", daemon=False)
-            )
-            _exit_threads[0].start()
+            thread = threading.Thread(target=_wait_for_exit, name="rota-exit", daemon=False)
+            _exit_threads.append(thread)
+            thread.start()
 
 
 def cancel_at_exit(function: Callable[[], object]) -> None:

@@ -99,11 +99,8 @@ class OffsetLookup:
         known = {each: found[each].offset for each in partitions if each in found}
         new = [each for each in partitions if each not in known]
         if new:
-            LOGGER.warning(
-                "group %r has committed nothing for %s: reading starts at the beginning",
-                group,
-                query.format_partitions(new),
-            )
+            text = "group %r has committed nothing for %s: reading starts at the beginning"
+            LOGGER.warning(text, group, query.format_partitions(new))
         return known | self.earliest_offsets(new)
 
     def _offsets_by_time(
@@ -136,9 +133,7 @@ class OffsetLookup:
             is_fresh = self._loop.time() - self._metadata_time < METADATA_MAX_AGE
             if not is_fresh or not topics <= metadata.topics.keys():
                 metadata = await client.refresh(topics, deadline=deadline)
-            known = {
-                each: targets[each] for each in targets if metadata.partition(each) is not None
-            }
+            known = {tp: at for tp, at in targets.items() if metadata.partition(tp) is not None}
             return await list_offsets(client, known, isolation=isolation, deadline=deadline)
 
         return self._run_with_retries(look_up)
@@ -152,12 +147,9 @@ class OffsetLookup:
                 counts = await _partition_counts(client, wanted, deadline)
                 missing = [each for each in partitions if each.partition >= counts[each.topic]]
                 if missing:
-                    name = missing[0].topic
-                    raise UnknownTopic(
-                        Code.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"assign: there is no partition {query.format_partitions(missing)}: "
-                        f"{name} has {counts[name]}",
-                    )
+                    name, names = missing[0].topic, query.format_partitions(missing)
+                    text = f"assign: there is no partition {names}: {name} has {counts[name]}"
+                    raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
                 return sorted(partitions)
             case query.SubscribeTopics(names):
                 counts = await _partition_counts(client, set(names), deadline)
@@ -223,14 +215,13 @@ def _check_all_partitions(
     """Checks that an option names all partitions and no others."""
     wanted, known = set(partitions), set(given)
     problems = []
-    if wanted - known:
-        problems.append(f"{query.format_partitions(wanted - known)} missing")
-    if known - wanted:
-        problems.append(
-            f"{query.format_partitions(known - wanted)} not subscribed to, or missing in Kafka"
-        )
+    if missing := wanted - known:
+        problems.append(f"{query.format_partitions(missing)} missing")
+    if unknown := known - wanted:
+        names = query.format_partitions(unknown)
+        problems.append(f"{names} not subscribed to, or missing in Kafka")
     if problems:
-        hint = "; use -2 for the earliest and -1 for the latest" if name.endswith("Offsets") else ""
-        raise InputError(
-            f"{name}: must name all partitions and no others: {'; '.join(problems)}{hint}"
-        )
+        if name.endswith("Offsets"):
+            problems.append("use -2 for the earliest and -1 for the latest")
+        text = "; ".join(problems)
+        raise InputError(f"{name}: must name all partitions and no others: {text}")

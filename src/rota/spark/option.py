@@ -117,9 +117,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
     }
     most, least = values["maxOffsetsPerTrigger"], values["minOffsetsPerTrigger"]
     if most is not None and least is not None and least > most:
-        raise InputError(
-            f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}"
-        )
+        text = f"{least} is more than maxOffsetsPerTrigger, which is {most}"
+        raise InputError(f"minOffsetsPerTrigger: {text}")
     batch_info = values["includeBatchInfo"]
     reading = settings.read
     return SourceOptions(
@@ -143,12 +142,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
         lookup_retry_interval=values["fetchOffset.retryIntervalMs"],
         warnings=(
             *(f"{KAFKA_PREFIX}{each}" for each in settings.warnings),
-            *(
-                f"{KAFKA_PREFIX}{name}: without effect: {IGNORED_SETTINGS[name]}"
-                for name in kafka
-                if name in IGNORED_SETTINGS
-            ),
-            *_find_ineffective_options(own, reading, batch_info=batch_info),
+            *_find_ineffective_options(own, kafka, reading, batch_info=batch_info),
         ),
         batch_warnings=tuple(
             f"{name}: without effect: a batch query has no triggers"
@@ -168,9 +162,8 @@ def _split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
         if low.startswith(KAFKA_PREFIX):
             key = low.removeprefix(KAFKA_PREFIX)
             if key in REFUSED_SETTINGS:
-                raise InputError(
-                    f"{KAFKA_PREFIX}{key}: not for this source: {REFUSED_SETTINGS[key]}"
-                )
+                why = REFUSED_SETTINGS[key]
+                raise InputError(f"{KAFKA_PREFIX}{key}: not for this source: {why}")
             if key not in CONSUMER_KEYS:
                 why = config_keys.explain_unknown_key(key).removeprefix(f"{key}: ")
                 raise InputError(f"{KAFKA_PREFIX}{key}: {why}")
@@ -187,10 +180,7 @@ def _split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
 def _explain_unknown_option(name: str) -> str:
     match name.lower():
         case "group.membership":
-            return (
-                f"{name}: not built yet: a query reads all partitions, whatever members the group "
-                "has"
-            )
+            return f"{name}: not built yet: a query reads all partitions, also beside group members"
         case "path":
             return "load() takes no path: set subscribe, subscribePattern or assign"
         case low if low in CONSUMER_KEYS:
@@ -200,8 +190,11 @@ def _explain_unknown_option(name: str) -> str:
 
 
 def _find_ineffective_options(
-    own: Mapping[str, str], reading: FetchConfig, *, batch_info: bool
+    own: Mapping[str, str], kafka: Mapping[str, str], reading: FetchConfig, *, batch_info: bool
 ) -> Iterator[str]:
+    for name in kafka:
+        if name in IGNORED_SETTINGS:
+            yield f"{KAFKA_PREFIX}{name}: without effect: {IGNORED_SETTINGS[name]}"
     for offsets, time, times in (STARTING_OPTIONS, ENDING_OPTIONS):
         given = [name for name in (time, times, offsets) if name in own]
         for name in given[1:]:
@@ -280,8 +273,7 @@ def _parse_trigger_delay(text: str) -> int:
     """Returns milliseconds, from Spark's notation of times."""
     found = re.fullmatch(r"([0-9]+)\s*(us|ms|s|min|m|h|d|)", text.lower())
     if found is None:
-        raise InputError(
-            f"maxTriggerDelay: {quote_shortened(text)} is not a time like 15m, 30s or 500ms"
-        )
+        shown = quote_shortened(text)
+        raise InputError(f"maxTriggerDelay: {shown} is not a time like 15m, 30s or 500ms")
     units = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
     return int(found[1]) // 1_000 if found[2] == "us" else int(found[1]) * units.get(found[2], 1)

@@ -22,6 +22,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -128,17 +129,15 @@ class LocalCheckpoint:
 
     def list_files(self, folder: str) -> list[str]:
         """Returns the files of a folder; an empty list if it does not exist."""
-        try:
+        with suppress(FileNotFoundError):
             return [each.name for each in (self._root / folder).iterdir()]
-        except FileNotFoundError:
-            return []
+        return []
 
     def read_file(self, file: str) -> str | None:
         """Returns the text of a file; None if it does not exist."""
-        try:
+        with suppress(FileNotFoundError):
             return (self._root / file).read_text("utf-8")
-        except FileNotFoundError:
-            return None
+        return None
 
 
 class RemoteCheckpoint:
@@ -169,15 +168,6 @@ class RemoteCheckpoint:
 
 
 Checkpoint: TypeAlias = LocalCheckpoint | RemoteCheckpoint
-
-
-def open_checkpoint(spark: SparkSession, root: str, *, is_local: bool) -> Checkpoint:
-    """:param is_local: the driver runs in this process, so its files are on this machine. A path
-    without ``file:`` may belong to another file system, which Spark knows
-    """
-    if is_local and root.startswith(FILE_SCHEME):
-        return LocalCheckpoint(Path("/" + root.removeprefix(FILE_SCHEME).lstrip("/")))
-    return RemoteCheckpoint(spark, root)
 
 
 def read_query_id(checkpoint: Checkpoint) -> str | None:
@@ -350,7 +340,7 @@ class QueryFilter:
 class QueryFollower(StreamingQueryListener):
     """Follows the wanted queries of a session and reports how far they are."""
 
-    def __init__(  # noqa: PLR0913 what a query may be known by
+    def __init__(  # noqa: PLR0913 (several ways to name a query)
         self,
         spark: SparkSession,
         wanted: QueryFilter,
@@ -360,17 +350,14 @@ class QueryFollower(StreamingQueryListener):
         given: StreamingQuery | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """:param set_target: as :meth:`rota.spark.commit.GroupCommitter.set_target`
-        :param about: the subject of log lines
-        :param given: the query to follow, if it is known
-        :param checkpoint: the path of its checkpoint, if it is known
-        """
         self._spark = spark
         self._wanted = wanted
+        #: As :meth:`rota.spark.commit.GroupCommitter.set_target`.
         self._set_target = set_target
+        #: The subject of log lines.
         self._about = about
-        self._given = given
-        self._checkpoint = checkpoint
+        #: The query to follow, and the path of its checkpoint, if they are known.
+        self._given, self._checkpoint = given, checkpoint
         self._is_classic = isinstance(spark, Classic)
         self._worker = WorkerThread("rota-spark", about)
         self._changed = threading.Condition()
@@ -418,11 +405,13 @@ class QueryFollower(StreamingQueryListener):
 
     def catch_up(self, until: float) -> bool:
         """Waits until all events of ended queries are processed; False if time runs out."""
-        ended = set(self._running)
+        ended: set[str] = set()
         if self._is_classic or not self.is_exiting:
-            self._worker.submit(partial(self._drop_active_runs, ended))
-        else:
-            ended.clear()
+            ended |= self._running.keys()
+            streams = self._spark.streams
+            self._worker.submit(
+                lambda: ended.difference_update(str(each.runId) for each in streams.active)
+            )
         if not self._worker.wait(until - time.monotonic()):
             return False
         # a query counts as ended before Spark has called its listeners for the last time
@@ -431,9 +420,6 @@ class QueryFollower(StreamingQueryListener):
                 lambda: not self._running.keys() & ended, max(0.0, until - time.monotonic())
             )
         return self._worker.wait(until - time.monotonic()) and has_all
-
-    def _drop_active_runs(self, runs: set[str]) -> None:
-        runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
     def stop(self, until: float) -> bool:
         """Stops listening; False if the listener could not be removed."""
@@ -517,9 +503,15 @@ class QueryFollower(StreamingQueryListener):
 
     # In the worker thread
 
+    def _open_checkpoint(self, root: str) -> Checkpoint:
+        # a path without file: may belong to another file system, which Spark knows
+        if self._is_classic and root.startswith(FILE_SCHEME):
+            return LocalCheckpoint(Path("/" + root.removeprefix(FILE_SCHEME).lstrip("/")))
+        return RemoteCheckpoint(self._spark, root)
+
     def _catch_up_before(self, root: str) -> None:
         """Reads the given checkpoint before any query has started."""
-        checkpoint = open_checkpoint(self._spark, root, is_local=self._is_classic)
+        checkpoint = self._open_checkpoint(root)
         query = read_query_id(checkpoint)
         if query is not None and self._is_owner(root, query, self._wanted.id):
             self._read_checkpoint(checkpoint, query, "")
@@ -555,11 +547,10 @@ class QueryFollower(StreamingQueryListener):
             execution = engine.streamingQuery()
             if execution.getClass().getSimpleName().startswith(ASYNC_ENGINE):
                 self._async_runs.add(run)
-            root = execution.resolvedCheckpointRoot()
-            return open_checkpoint(self._spark, root, is_local=self._is_classic)
+            return self._open_checkpoint(execution.resolvedCheckpointRoot())
         if self._checkpoint is None:
             return None
-        checkpoint = open_checkpoint(self._spark, self._checkpoint, is_local=self._is_classic)
+        checkpoint = self._open_checkpoint(self._checkpoint)
         owner = read_query_id(checkpoint)
         is_owner = owner is None or self._is_owner(self._checkpoint, owner, query)
         return checkpoint if is_owner else None

@@ -22,8 +22,6 @@ from rota.errors import InputError, RotaError
 
 @dataclass(frozen=True, slots=True)
 class SubscribeTopics:
-    """``subscribe``."""
-
     names: tuple[str, ...]
 
 
@@ -37,8 +35,6 @@ class SubscribePattern:
 
 @dataclass(frozen=True, slots=True)
 class AssignPartitions:
-    """``assign``."""
-
     partitions: tuple[TopicPartition, ...]
 
 
@@ -160,9 +156,8 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
         if wrong := [each for each in numbers if not _is_integer(each)]:
             shown = _format_value(wrong[0])
             raise InputError(f"{where}: {shown} is not a partition number; write it like {example}")
-        found += [
-            TopicPartition(topic, _parse_partition_number(option, topic, each)) for each in numbers
-        ]
+        parsed = [_parse_partition_number(option, topic, each) for each in numbers]
+        found += [TopicPartition(topic, number) for number in parsed]
     return tuple(dict.fromkeys(found))
 
 
@@ -232,9 +227,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse_partition_number(option: str, topic: str, given: object) -> int:
-    text = str(given)
-    is_plain = not isinstance(given, bool) and text.isascii() and text.isdecimal()
-    if not is_plain or len(text) > 10 or int(text) > MAX_PARTITIONS:
+    text = str(given)  # that of a bool is not decimal
+    if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MAX_PARTITIONS:
         where, shown = f"{option}: topic {quote_shortened(topic)}", _format_value(given)
         raise InputError(f"{where}: {shown} is not a partition number")
     return int(text)
