@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -148,9 +148,9 @@ def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
     if broker.listening != broker.bootstrap_servers:
         changes = "" if args.advertise else " (--advertise sets the address for clients)"
         shown.append(f"listening at {broker.listening}{changes}")
-    has_login, has_tls = bool(args.user or args.users_file), bool(args.tls_cert)
-    if has_login or has_tls:
-        shown.append(f"{'SASL_' if has_login else ''}{'SSL' if has_tls else 'PLAINTEXT'}")
+    has_login = bool(args.user or args.users_file)
+    if has_login or args.tls_cert:
+        shown.append(f"{'SASL_' if has_login else ''}{'SSL' if args.tls_cert else 'PLAINTEXT'}")
     temporary = "" if args.data_dir else ", a temporary folder"
     return ", ".join([*shown, f"topics in {broker.data_dir}{temporary}"])
 
@@ -166,11 +166,9 @@ def _catch_sigterm() -> Iterator[Callable[[float], bool]]:
     signals: SimpleQueue[int] = SimpleQueue()
 
     def wait(seconds: float) -> bool:
-        try:
-            signals.get(timeout=seconds)
-        except Empty:
-            return False
-        return True
+        with suppress(Empty):
+            return bool(signals.get(timeout=seconds))
+        return False
 
     before = signal.signal(signal.SIGTERM, lambda number, _frame: signals.put(number))
     try:
@@ -185,22 +183,22 @@ def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
     from rota.client.config import load_properties  # noqa: PLC0415
 
     config: dict[str, object] = {}
-    ignored: dict[str, str] = {}
+    in_file: Collection[str] = ()
     if args.config_file:
         config.update(load_properties(args.config_file))
         try:
-            ignored.update(dict.fromkeys(parse_config(config).ignored_keys, args.config_file))
+            in_file = parse_config(config).ignored_keys
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
     for key, value in split_pairs(args, "config", "KEY=VALUE"):
         config[key] = value.strip()
-    for key in parse_config(config).ignored_keys:
-        ignored.setdefault(key, "--config")
-        del config[key]
-    for source in dict.fromkeys(ignored.values()):
-        keys = ", ".join(key for key, place in ignored.items() if place == source)
-        print(f"rota: {source}: without effect: {keys}", file=sys.stderr)  # noqa: T201
-    return config
+    ignored = parse_config(config).ignored_keys
+    in_flags = [key for key in ignored if key not in in_file]
+    for source, keys in ((args.config_file, in_file), ("--config", in_flags)):
+        if keys:
+            text = f"rota: {source}: without effect: {', '.join(keys)}"
+            print(text, file=sys.stderr)  # noqa: T201
+    return {key: value for key, value in config.items() if key not in ignored}
 
 
 def _read_users(args: argparse.Namespace) -> dict[str, str]:

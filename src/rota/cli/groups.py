@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from rota.cli import flags, groups_change
 from rota.cli.flags import run_with_admin
-from rota.cli.render import format_partitions, print_json, print_lines, print_notice, print_table
+from rota.cli.render import (
+    format_partitions,
+    print_json,
+    print_lines,
+    print_notice,
+    print_table,
+    select_attributes,
+)
 from rota.client.group_description import (
     CLASSIC,
     PREPARING_REBALANCE,
@@ -580,27 +587,19 @@ def _lag_notes(row: GroupLags) -> list[str]:
 
 
 def _group_json(group: GroupDescription) -> dict[str, object]:
+    members = group.members
     return {
-        "group": group.group,
-        "state": group.state,
+        **select_attributes(group, "group", "state"),
         "type": group.group_type or CLASSIC,
-        "protocol_type": group.protocol_type,
-        "strategy": group.strategy,
-        "epoch": group.epoch,
-        "generation": group.generation,
-        "leader": group.leader,
-        "coordinator": group.coordinator,
-        "members": None if group.members is None else list(map(_member_json, group.members)),
+        **select_attributes(group, "protocol_type", "strategy", "epoch"),
+        **select_attributes(group, "generation", "leader", "coordinator"),
+        "members": None if members is None else list(map(_member_json, members)),
     }
 
 
 def _member_json(member: MemberDescription) -> dict[str, object]:
     return {
-        "id": member.id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "rack": member.rack,
+        **select_attributes(member, "id", "group_instance_id", "client_id", "host", "rack"),
         "topics": sorted(member.topics),
         "pattern": member.pattern,
         "owned_at_join": _partitions_json(member.owned),

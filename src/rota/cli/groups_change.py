@@ -74,7 +74,16 @@ def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentPar
     about = "set the committed offsets of a group"
     add = flags.add_admin_command(actions, "reset", reset_offsets, about, RESET_EXAMPLES)
     add("group GROUP", "a group's name")
-    _add_target_flags(actions.choices["reset"])
+    targets = actions.choices["reset"].add_argument_group("new offset")
+    add_target = flags.flag_adder(targets.add_mutually_exclusive_group(required=True))
+    add_target("--to-earliest", "the first record")
+    add_target("--to-latest", "the end, after the last record")
+    add_target("--to-current", "the committed offset, or else the end")
+    add_target("--to-offset N", "an offset", type=_parse_offset)
+    add_target("--shift-by N", "N offsets forward, or back (-N)", type=_parse_integer)
+    add_target("--to-datetime TIME", "the first record at this time or later")
+    add_target("--by-duration TIME", "the first record since this long ago")
+    add_target("--from-file FILE", "CSV: topic,partition,offset; - for stdin")
     add_topic_flags()
     add("--new", "allow a group that does not exist yet")
     add("--export", "print lines for --from-file; changes nothing")
@@ -83,26 +92,11 @@ def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentPar
     add = flags.add_admin_command(actions, "delete", delete_groups, about, DELETE_EXAMPLES)
     add("groups GROUP", "a group's name", nargs="+")
     add(*execute)
-    about = "delete committed offsets of a group"
-    add = flags.add_admin_command(
-        actions, "delete-offsets", delete_offsets, about, DELETE_OFFSETS_EXAMPLES
-    )
+    about, epilog = "delete committed offsets of a group", DELETE_OFFSETS_EXAMPLES
+    add = flags.add_admin_command(actions, "delete-offsets", delete_offsets, about, epilog)
     add("group GROUP", "a group's name")
     add_topic_flags()
     add(*execute)
-
-
-def _add_target_flags(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("new offset").add_mutually_exclusive_group(required=True)
-    add = flags.flag_adder(where)
-    add("--to-earliest", "the first record")
-    add("--to-latest", "the end, after the last record")
-    add("--to-current", "the committed offset, or else the end")
-    add("--to-offset N", "an offset", type=_parse_offset)
-    add("--shift-by N", "N offsets forward, or back (-N)", type=_parse_integer)
-    add("--to-datetime TIME", "the first record at this time or later")
-    add("--by-duration TIME", "the first record since this long ago")
-    add("--from-file FILE", "CSV: topic,partition,offset; - for stdin")
 
 
 def _parse_integer(text: str) -> int:
@@ -185,9 +179,8 @@ async def _find_changes(
     starts, ends = await admin.fetch_bounds(wanted)
     silent = [str(each) for each in wanted if each not in starts or each not in ends]
     if silent:
-        raise Unreachable(
-            f"{list_first_names(silent)}: the partition has no leader to ask for its offsets"
-        )
+        names = list_first_names(silent)
+        raise Unreachable(f"{names}: the partition has no leader to ask for its offsets")
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
         times = await admin.offsets_for_time(wanted, target.at)
@@ -343,8 +336,7 @@ def _is_selected(each: TopicPartition, wanted: Mapping[str, tuple[int, ...] | No
 
 @dataclass(frozen=True, slots=True)
 class NamedOffset:
-    """The start or end of the log, or the committed offset (the end if nothing is committed)."""
-
+    #: The start or end of the log, or the committed offset (the end if nothing is committed).
     name: Literal["earliest", "latest", "current"]
 
 
@@ -411,10 +403,8 @@ def compute_changes(
     if isinstance(target, ShiftBy):
         without = [str(each) for each in sorted(logs) if each not in committed]
         if without:
-            raise InputError(
-                f"--shift-by: nothing is committed for {list_first_names(without)}; "
-                "use another target, such as --to-earliest"
-            )
+            names, hint = list_first_names(without), "use another target, such as --to-earliest"
+            raise InputError(f"--shift-by: nothing is committed for {names}; {hint}")
     changes = []
     for partition, log in sorted(logs.items()):
         old = committed[partition].offset if partition in committed else None
@@ -485,9 +475,8 @@ def select_partitions(
         count = counts[topic]
         for number in range(count) if numbers is None else numbers:
             if number >= count:
-                raise InputError(
-                    f"--topic {topic}: no partition {number}; partitions are 0 to {count - 1}"
-                )
+                known = f"partitions are 0 to {count - 1}"
+                raise InputError(f"--topic {topic}: no partition {number}; {known}")
             found.append(TopicPartition(topic, number))
     return found
 
@@ -497,10 +486,8 @@ def parse_datetime(text: str) -> int:
     try:
         found = flags.parse_iso_time(text)
     except ValueError:
-        raise InputError(
-            f"--to-datetime {text!r}: not a time such as 2025-06-30T13:00:00.000 (UTC) or "
-            "2025-06-30T15:00:00+02:00"
-        ) from None
+        forms = "2025-06-30T13:00:00.000 (UTC) or 2025-06-30T15:00:00+02:00"
+        raise InputError(f"--to-datetime {text!r}: not a time such as {forms}") from None
     if found < 0:
         raise InputError(f"--to-datetime {text!r}: is before 1970")
     return found
@@ -513,9 +500,8 @@ def parse_duration(text: str) -> int:
     try:
         return duration.parse_duration(text)
     except ValueError:
-        raise InputError(
-            f"--by-duration {text!r}: not a time such as PT1H30M, P7D, 90s or 1h30m"
-        ) from None
+        forms = "PT1H30M, P7D, 90s or 1h30m"
+        raise InputError(f"--by-duration {text!r}: not a time such as {forms}") from None
 
 
 def parse_offsets_file(content: str, source: str, group: str) -> FromFile:

@@ -18,6 +18,7 @@ from rota.cli.render import (
     print_lines,
     print_notice,
     print_table,
+    select_attributes,
 )
 from rota.engine.assignors.registry import (
     BUILT_IN,
@@ -309,17 +310,11 @@ def _plan_json(plan: Plan) -> dict[str, object]:
         "strategy": plan.strategy,
         "solver": plan.solver,
         "protocol": plan.protocol.name.lower(),
-        "loads": plan.loads,
-        "target_loads": plan.target_loads,
-        "idle": plan.idle,
-        "moved": plan.moved,
-        "moved_min": plan.moved_min,
-        "local": plan.local,
-        "needless": plan.needless,
-        "balance_score": plan.balance_score,
-        "orphaned": plan.orphaned,
-        "withheld": plan.withheld,
-        "stopped": plan.stopped,
+        **select_attributes(
+            plan,
+            *("loads", "target_loads", "idle", "moved", "moved_min", "local", "needless"),
+            *("balance_score", "orphaned", "withheld", "stopped"),
+        ),
         "moves": [
             {"topic": m.topic, "partition": m.partition, "from": m.source, "to": m.to}
             for m in plan.moves

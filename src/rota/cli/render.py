@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -26,6 +26,11 @@ NOTICE_AFTER = 2.0
 def print_json(value: object) -> None:
     """Prints a value as indented JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def select_attributes(value: object, *names: str) -> dict[str, Any]:
+    """Returns attributes under their names, for JSON."""
+    return {name: getattr(value, name) for name in names}
 
 
 def print_notice(text: str) -> None:
@@ -50,13 +55,8 @@ def make_console() -> Console:
     gets unbroken lines; a narrow terminal wraps whole lines instead of cells.
     """
     columns = shutil.get_terminal_size().columns
-    return _Console(
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-        width=max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH,
-    )
+    width = max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH
+    return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
 def printable_text(name: str) -> Text:

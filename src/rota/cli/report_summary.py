@@ -24,6 +24,7 @@ from rota.cli.render import (
     pad_cell,
     printable_text,
     report_progress,
+    select_attributes,
     shorten_name,
     wrap_text,
 )
@@ -247,12 +248,8 @@ def story_json(story: Story, page: Path) -> dict[str, Any]:
         "cluster": cluster,
         "window": {"first": read.first, "last": read.last},
         "shown": {"since": read.since, "until": read.until},
-        "records": read.records,
-        "commits": read.commits,
-        "generations": read.generations,
-        "rebalances": read.rebalances,
-        "lines": read.lines,
-        "samples": read.samples,
+        **select_attributes(read, "records", "commits", "generations", "rebalances"),
+        **select_attributes(read, "lines", "samples"),
         "marks": story.marks | {"not_read": (EvidenceMark.STATED,)},
         "polled": read.polled,
         "groups": [_group_json(group) for group in story.groups],
@@ -264,15 +261,10 @@ def story_json(story: Story, page: Path) -> dict[str, Any]:
 
 
 def _group_json(group: GroupStory) -> dict[str, Any]:
-    advice = {
-        column.name: getattr(group, "name" if column.name == "group" else column.name)
-        for column in ADVICE.columns
-    }
-    return advice | {
-        "policies_used": group.policies_used,
-        "first_line": group.first_line,
-        "mark": group.mark,
-        "marks": group.marks,
+    columns = [column.name for column in ADVICE.columns if column.name != "group"]
+    return {
+        "group": group.name,
+        **select_attributes(group, *columns, "policies_used", "first_line", "mark", "marks"),
         "causes": _rows_json(("cause", "evidence", "rebalances"), group.causes),
         "lag": None if group.lag is None else asdict(group.lag),
         "status": group.status,
