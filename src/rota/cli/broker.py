@@ -50,22 +50,15 @@ CHECK_INTERVAL = 0.5
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser, "where")
-    add(
-        "--data-dir DIR",
-        "where topics are stored (default: a temporary folder, removed when the broker stops)",
-    )
+    add("--data-dir DIR", "folder of the topics (default: temporary, removed at the end)")
     add(
         "--adopt",
         "take over a folder without Rota's catalogue: the log.dirs of a stopped Kafka broker, "
         "a copy of partition folders, or Rota's own folder with a damaged catalogue. Rota deletes "
         "none of these records until you set retention. Copy the folder first",
     )
-    add(
-        "--port N",
-        f"default {DEFAULT_PORT}; 0: any free port",
-        type=whole_number("a port from 0 to 65535", 0, 65_535),
-        default=DEFAULT_PORT,
-    )
+    port = whole_number("a port from 0 to 65535", 0, 65_535)
+    add("--port N", f"default {DEFAULT_PORT}; 0: any free port", type=port, default=DEFAULT_PORT)
     add("--host HOST", "default 127.0.0.1: this machine only", default="127.0.0.1")
     add(
         "--advertise HOST:PORT",
@@ -82,15 +75,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "password: --users-file is safer",
         repeated=True,
     )
-    add(
-        "--users-file FILE",
-        "a file of lines NAME:PASSWORD; the first colon ends a name; # starts a comment",
-    )
-    add(
-        "--sasl-mechanism NAME",
-        "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated (default: all)",
-        action="append",
-    )
+    add("--users-file FILE", "lines NAME:PASSWORD; the first colon ends the name; # is a comment")
+    text = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated (default: all)"
+    add("--sasl-mechanism NAME", text, action="append")
     add("--tls-cert FILE", "a certificate, in PEM")
     add("--tls-key FILE", "the certificate's key, if it is in another file")
     add("--allow-anonymous", "accept clients of other machines although they need not log in")

@@ -47,10 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--topic NAME,...", "a topic; may be repeated", repeated=True)
     add("--pattern REGEX", "all topics whose whole name matches, instead of --topic")
     add("--group NAME", "read as a member of this group (or group.id in the file)")
-    add(
-        "--strategy NAME,...",
-        "with a group: partition.assignment.strategy (default range,cooperative-sticky)",
-    )
+    add("--strategy NAME,...", "with a group: its strategies (default range,cooperative-sticky)")
     add(
         "--partition N,N-N,...",
         "without a group: only these partitions of the topic",
@@ -63,37 +60,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "last N of each partition, or @TIME (2026-11-15T06:00Z, or milliseconds since 1970)",
         type=_parse_start,
     )
-    add(
-        "--from-beginning",
-        "the same as --offset earliest; with a group, only where it has no committed offset",
-    )
+    add("--from-beginning", "as --offset earliest; with a group, only without a committed offset")
     add = flag_adder(parser, "when to end")
-    add(
-        "--max-messages N",
-        "end after this number of records",
-        type=flags.whole_number("a number from 1 on", 1, 2**63 - 1),
-    )
+    count = flags.whole_number("a number from 1 on", 1, 2**63 - 1)
+    add("--max-messages N", "end after this number of records", type=count)
     add("--timeout SECONDS", "end after this time without a record", type=flags.parse_seconds)
-    add(
-        "--to-end",
-        "without a group: end at the offsets that are the last ones when the command starts",
-    )
+    add("--to-end", "without a group: end where the logs end when the command starts")
     add = flag_adder(parser, "the output")
-    add(
-        "--json",
-        "one JSON object per line; bytes that are not UTF-8 become base64 (key_base64, "
-        "value_base64)",
-    )
+    add("--json", "one JSON object per line; base64 (key_base64, value_base64) if not UTF-8")
     add("--print-key", "print the key before the value")
     add("--print-headers", "print name:value,...")
     add("--print-place", "print topic-partition@offset")
     add("--print-time", "print the timestamp: CreateTime:milliseconds")
-    add(
-        "--separator TEXT",
-        "text between the fields of a line (default: a tab; write \\t for a tab, \\n for a "
-        "new line)",
-        default="\\t",
+    text = (
+        "text between the fields of a line; write \\t for a tab (default), \\n for a new line"
     )
+    add("--separator TEXT", text, default="\\t")
     add("--skip-undecodable", "skip records that cannot be decoded, and name them on stderr")
     add("--quiet", "print only errors and warnings on stderr")
 

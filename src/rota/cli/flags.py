@@ -65,12 +65,8 @@ def add_connection_flags(add: AddFlag) -> None:
 def add_admin_flags(add: AddFlag) -> None:
     """Adds the connection flags and ``--timeout``."""
     add_connection_flags(add)
-    add(
-        "--timeout SECONDS",
-        f"how long each request to the cluster may take (default {DEFAULT_TIMEOUT:g})",
-        type=_parse_timeout,
-        default=DEFAULT_TIMEOUT,
-    )
+    text = f"time limit of each request to the cluster (default {DEFAULT_TIMEOUT:g})"
+    add("--timeout SECONDS", text, type=_parse_timeout, default=DEFAULT_TIMEOUT)
 
 
 def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:

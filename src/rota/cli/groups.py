@@ -123,21 +123,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_view_flags(add)
     add = flags.add_admin_command(actions, "lag", show_lag, "groups by their lag", LAG_EXAMPLES)
     add("groups GROUP", "a group's name (default: every group)", nargs="*")
-    add(
-        "--fail-on N|TIME",
-        "exit with 1 if a group's lag is more than N records, or more than a time such as 5m",
-        type=_parse_lag_limit,
-    )
+    text = "exit with 1 if a group's lag is more than N records, or more than a time such as 5m"
+    add("--fail-on N|TIME", text, type=_parse_lag_limit)
     _add_view_flags(add)
     groups_change.add_change_commands(actions)
 
 
 def _add_view_flags(add: flags.AddFlag) -> None:
     add("--full", "show whole member ids")
-    add(
-        "--no-time",
-        "do not look up the lag in time (looked up for the 1,000 partitions with the largest lag)",
-    )
+    add("--no-time", "no lag in time (shown for the 1,000 partitions with the largest lag)")
 
 
 @dataclass(frozen=True, slots=True)

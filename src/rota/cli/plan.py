@@ -97,24 +97,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser, "the group")
     add("case CASE", "a case file; - for standard input", nargs="?")
     add("--group NAME", "a group of a cluster, instead of a case file")
-    add(
-        "--partitions TOPIC=N,...",
-        "partition counts of topics; with a case file or --group, the new counts",
-        repeated=True,
-    )
+    text = "partition counts of topics; with a case file or --group, the new counts"
+    add("--partitions TOPIC=N,...", text, repeated=True)
     add("--members N", "a group of N members that subscribe to all topics", type=member_count)
-    add(
-        "--member ID[=TOPIC,...]",
-        "a member and its topics (default: all topics); with a case file or --group, this "
-        "member joins",
-        repeated=True,
-    )
-    add(
-        "--add N",
-        "N members join, with the most common subscription; their ids sort after all others",
-        type=member_count,
-        default=0,
-    )
+    text = "a member and its topics (default: all); with a case file or --group, it joins"
+    add("--member ID[=TOPIC,...]", text, repeated=True)
+    text = "N members join, with the most common subscription; their ids sort after all others"
+    add("--add N", text, type=member_count, default=0)
     add("--remove ID", "this member leaves", repeated=True)
     flags.add_admin_flags(flag_adder(parser, "the cluster of --group"))
     add = flag_adder(parser, "the strategy")
@@ -131,20 +120,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "consumers do; kafka gives the assignment of Java consumers",
         default="exact",
     )
-    add(
-        "--from NAME",
-        "the group's strategy so far, for a group whose owned partitions are not given "
-        "(default: the same)",
-        dest="origin",
-        action="append",
-    )
+    text = "the strategy so far, if owned partitions are not given (default: the same)"
+    add("--from NAME", text, dest="origin", action="append")
     add("--compare", "compare all strategies")
-    add(
-        "--budget-ms MS",
-        f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})",
-        type=number,
-        default=DEFAULT_BUDGET_MS,
-    )
+    text = f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})"
+    add("--budget-ms MS", text, type=number, default=DEFAULT_BUDGET_MS)
     add = flag_adder(parser, "the output")
     add("--json", "print JSON")
     add("--prove", "prove that no assignment is better, or say what could be better")

@@ -38,16 +38,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser, "the records")
     add("files FILE", "files of lines (default: stdin)", nargs="*")
     add("--topic NAME", "the topic; with --json, it replaces the topic of each line")
-    add(
-        "--key-separator TEXT",
-        "ends the key of a line (\\t is a tab); without it, records have no keys",
-    )
+    add("--key-separator TEXT", "ends the key of a line (\\t is a tab); without it, no keys")
     add("--header NAME=VALUE", "a header for every record; may be repeated", repeated=True)
-    add(
-        "--partition N",
-        "write all records to this partition (default: by the key)",
-        type=flags.whole_number("the number of a partition", 0, 999_999_999),
-    )
+    number = flags.whole_number("the number of a partition", 0, 999_999_999)
+    add("--partition N", "write all records to this partition (default: by the key)", type=number)
     add("--json", "read JSON lines of `rota consume --json`: key, value, headers and timestamp")
     add("--keep-partitions", "with --json: write each record to the partition in its line")
     flag_adder(parser)("--quiet", "print only errors and warnings on stderr")

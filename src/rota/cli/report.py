@@ -39,20 +39,9 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser)
-    add(
-        "folder DIR",
-        "the --out of rota run (default: rota-out, or rota-demo if there is no rota-out)",
-        nargs="?",
-    )
-    add(
-        "--out FILE",
-        "file for the page (default: DIR/report.html; with --group DIR/report-selected.html)",
-    )
-    add(
-        "--group NAME",
-        "only groups with this name; * and ? are wildcards; repeatable",
-        repeated=True,
-    )
+    add("folder DIR", "the --out of rota run (default: rota-out, else rota-demo)", nargs="?")
+    add("--out FILE", "the page (default: DIR/report.html; with --group DIR/report-selected.html)")
+    add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
     add("--open", "open the page in a browser")
     add("--json", "print JSON")
 

@@ -108,31 +108,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_parse_poll_interval(EVERY),
     )
-    add(
-        "--for TIME",
-        f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})",
-        dest="poll_for",
-        type=_parse_duration,
-    )
+    text = f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})"
+    add("--for TIME", text, dest="poll_for", type=_parse_duration)
     add = flag_adder(parser, "other input")
     several = {"nargs": "+", "action": "extend", "default": []}
-    add(
-        "--segments DIR",
-        "folders that contain __consumer_offsets-N folders, or these folders themselves",
-        **several,
-    )
+    add("--segments DIR", "folders __consumer_offsets-N, or folders that contain them", **several)
     add("--server-log FILE", "log files of brokers, plain or gzipped", **several)
-    add(
-        "--log-zone +HH:MM",
-        "time zone of the log files (default: UTC)",
-        type=_parse_time_zone,
-        default=0,
-    )
-    add(
-        "--ends FILE",
-        "JSON lines with t (milliseconds), topic, partition, beginning, end; plain or gzipped",
-        **several,
-    )
+    text = "time zone of the log files (default: UTC)"
+    add("--log-zone +HH:MM", text, type=_parse_time_zone, default=0)
+    text = "JSON lines with t (milliseconds), topic, partition, beginning, end; plain or gzipped"
+    add("--ends FILE", text, **several)
     add("--demo", "simulated data of one day")
     add = flag_adder(parser, "selection")
     add(
@@ -143,24 +128,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=_parse_time,
     )
     add("--until TIME", "ignore later records; same format", type=_parse_time)
-    add(
-        "--group NAME",
-        "only groups with this name; * and ? are wildcards; repeatable",
-        repeated=True,
-    )
-    add(
-        "--strategy MODULE:CLASS",
-        "replay the history of each group under your own strategy too; may be given again",
-        repeated=True,
-    )
+    add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
+    text = "replay the history of each group under your own strategy too; repeatable"
+    add("--strategy MODULE:CLASS", text, repeated=True)
     add("--redact", "hash hosts, client ids, member ids and group.instance.ids in every table")
     add = flag_adder(parser, "output")
     add("--out DIR", "folder for tables and report (default: rota-out, or rota-demo with --demo)")
-    add(
-        "--master --remote URL",
-        "Spark master, or Spark Connect address sc://... (default: this machine)",
-        default="local[*]",
-    )
+    text = "Spark master, or Spark Connect address sc://... (default: this machine)"
+    add("--master --remote URL", text, default="local[*]")
     add("--json", "print JSON")
 
 

@@ -69,25 +69,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_membership("--static", "all members have static ids (group.instance.id)", default=None)
     add_membership("--dynamic", "no member has a static id", action="store_false", dest="static")
     add("--compare", "compare all policies")
-    add(
-        "--seed N",
-        "decides member ids and the network's jitter (default 0)",
-        type=whole_number(f"a seed from 0 to {MAX_SEED}", 0, MAX_SEED),
-        default=0,
-    )
+    seed = whole_number(f"a seed from 0 to {MAX_SEED}", 0, MAX_SEED)
+    add("--seed N", "decides member ids and the network's jitter (default 0)", type=seed, default=0)
     add = flag_adder(parser, "the output")
     add("--json", "print JSON")
     add("--all", "show every member, event, rebalance and note")
-    add(
-        "--width N",
-        "columns of the timeline (default: the terminal's)",
-        type=whole_number(f"a width from {NARROW} to {WIDE}", NARROW, WIDE),
-    )
-    add(
-        "--max-stopped SECONDS",
-        "exit with 1 if partitions are stopped for longer, summed over all of them",
-        type=parse_seconds,
-    )
+    width = whole_number(f"a width from {NARROW} to {WIDE}", NARROW, WIDE)
+    add("--width N", "columns of the timeline (default: the terminal's)", type=width)
+    text = "exit with 1 if partitions are stopped for longer, summed over all of them"
+    add("--max-stopped SECONDS", text, type=parse_seconds)
 
 
 def run(args: argparse.Namespace) -> bool:

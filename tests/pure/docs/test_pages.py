@@ -67,7 +67,7 @@ def test_every_option_that_help_shows_is_on_the_page(
 
 def test_an_option_says_its_default_where_its_help_does_not() -> None:
     page = generate_commands.page()
-    assert "how long each request to the cluster may take (default 30) |" in page
+    assert "time limit of each request to the cluster (default 30) |" in page
     assert "%(" not in page
 
 
