@@ -85,7 +85,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the broker until Ctrl-C or SIGTERM."""
     if args.tls_key and not args.tls_cert:
         args.error("--tls-key needs --tls-cert")
     if args.data_dir == "":

@@ -72,16 +72,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--print-headers", "print name:value,...")
     add("--print-place", "print topic-partition@offset")
     add("--print-time", "print the timestamp: CreateTime:milliseconds")
-    text = (
-        "text between the fields of a line; write \\t for a tab (default), \\n for a new line"
-    )
+    text = "text between the fields of a line; write \\t for a tab (default), \\n for a line end"
     add("--separator TEXT", text, default="\\t")
     add("--skip-undecodable", "skip records that cannot be decoded, and name them on stderr")
     add("--quiet", "print only errors and warnings on stderr")
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Reads and prints until the end."""
     given = flags.read_connection_settings(args)
     if args.group is not None:
         given["group.id"] = args.group
@@ -96,7 +93,6 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def _check_flags(args: argparse.Namespace, *, has_group: bool) -> None:
-    """Ends the command if flags contradict each other."""
     if bool(args.topic) == (args.pattern is not None):
         args.error("give either --topic or --pattern")
     for flag in ("partition", "offset", "to_end"):

@@ -171,8 +171,6 @@ def _progress_bar(args: argparse.Namespace) -> Iterator[Callable[[int, int | Non
 
 
 class RecordPrinter(RebalanceListener):
-    """Prints records, and commits the printed records."""
-
     def __init__(
         self,
         args: argparse.Namespace,
@@ -263,13 +261,12 @@ class RecordPrinter(RebalanceListener):
     # Reading
 
     def read_until_end(self) -> None:
-        """Polls and prints until one of the requested ends."""
         begun = time.monotonic()
-        while not self._is_done:
+        limit: int | None = self.args.max_messages
+        while self.remaining_ends != {} and (limit is None or self.printed < limit):
             left = self._deadline(begun) - time.monotonic()
             if left <= 0:
                 return
-            limit = self.args.max_messages
             most = None if limit is None else limit - self.printed
             # wake up in time for the next commit, also while no record comes
             wait = min(MAX_POLL_WAIT, left, max(self._commit_at - time.monotonic(), 0))
@@ -295,12 +292,6 @@ class RecordPrinter(RebalanceListener):
         if self._last_record_at is None:  # the first rebalance of a group may take long
             return begun + max(timeout, FIRST_ASSIGNMENT_TIMEOUT)
         return self._last_record_at + timeout
-
-    @property
-    def _is_done(self) -> bool:
-        if self.remaining_ends is not None and not self.remaining_ends:
-            return True
-        return self.args.max_messages is not None and self.printed >= self.args.max_messages
 
     def _print(self, records: Records) -> None:
         self._all_lines_written = False
@@ -368,7 +359,6 @@ class RecordPrinter(RebalanceListener):
             self._commit_every = None
 
     def commit(self, timeout: float | None = None) -> None:
-        """Commits the offsets of the printed records."""
         offsets = None if self._all_lines_written else self._printed_offsets
         to_commit = self.consumer.assignment if offsets is None else offsets
         if self._commit_every is None or not to_commit:
@@ -447,7 +437,6 @@ def _to_bytes(value: object) -> bytes:
 
 
 def record_json_line(record: ConsumerRecord) -> bytes:
-    """Returns the whole record as one line of JSON."""
     headers = [{"name": name, **_json_field("value", value)} for name, value in record.headers]
     fields: dict[str, object] = {
         "topic": record.topic,
@@ -477,8 +466,6 @@ def _json_field(name: str, value: object) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """A record to write."""
-
     #: None: the command's ``--topic``.
     topic: str | None
     partition: int | None = None

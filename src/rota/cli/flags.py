@@ -54,7 +54,6 @@ def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> 
 
 
 def add_connection_flags(add: AddFlag) -> None:
-    """Adds the flags that name the cluster and its settings."""
     add("--bootstrap-servers HOST:PORT,...", "brokers to connect to first; they name the others")
     file_help = "a client.properties file: security.protocol, sasl.jaas.config and so on"
     add("--command-config FILE", file_help)
@@ -63,7 +62,6 @@ def add_connection_flags(add: AddFlag) -> None:
 
 
 def add_admin_flags(add: AddFlag) -> None:
-    """Adds the connection flags and ``--timeout``."""
     add_connection_flags(add)
     text = f"time limit of each request to the cluster (default {DEFAULT_TIMEOUT:g})"
     add("--timeout SECONDS", text, type=_parse_timeout, default=DEFAULT_TIMEOUT)

@@ -195,7 +195,6 @@ class GroupLags:
 
 
 def list_groups(args: argparse.Namespace) -> bool:
-    """Prints the groups of all brokers."""
     states = flags.split_names(args.state)
     known = set(map(_normalize_state, GROUP_STATES))
     for each in states:
@@ -236,7 +235,6 @@ def _check_complete(listing: GroupList | None) -> None:
 
 
 def describe_groups(args: argparse.Namespace) -> bool:
-    """Prints groups with their members and offsets."""
     if bool(args.groups) == args.all:
         args.error("give the names of groups, or --all")
     listing, rows = _read_groups(args)

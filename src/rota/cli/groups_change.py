@@ -367,8 +367,6 @@ ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFil
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """First offset and end of a partition's log."""
-
     start: int
     end: int
     #: The first offset at the requested time or later; None if there is no such record.
@@ -377,8 +375,6 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """The old and the new offset of one partition."""
-
     partition: TopicPartition
     old: int | None
     new: int

@@ -214,8 +214,6 @@ POLL_INTERVAL = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGroup:
-    """A group of a cluster."""
-
     case: Case
     overview: GroupDescription
     short_names: Mapping[str, str]

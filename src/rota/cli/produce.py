@@ -48,7 +48,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Writes all lines."""
     if args.topic is None and not args.json:
         args.error("--topic is needed")
     if args.topic == "":

@@ -166,7 +166,6 @@ class RecordWriter:
             pass
 
     def raise_failures(self) -> None:
-        """Raises Unreachable if records could not be written."""
         if self.failures:
             named = "; ".join(self.failures[:SHOWN_FAILURES])
             more = len(self.failures) - SHOWN_FAILURES

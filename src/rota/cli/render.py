@@ -24,7 +24,6 @@ NOTICE_AFTER = 2.0
 
 
 def print_json(value: object) -> None:
-    """Prints a value as indented JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
 
 

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from rota.cli.flags import flag_adder
-from rota.cli.render import print_notice, report_progress
+from rota.cli.render import print_notice, printable_text, report_progress
 from rota.engine.model.text import list_first_names, suggest_names
 from rota.errors import InputError, Unreachable
 
@@ -95,5 +95,5 @@ def _no_such_group_message(wanted: list[str], names: list[str]) -> str:
         return "--group: the tables have no group with a rebalance"
     message = f"--group {' '.join(wanted)}: the tables have no such group"
     near = next(filter(None, (suggest_names(name, names) for name in wanted)), "")
-    text = message + (near or f"; they have {list_first_names(sorted(names))}")
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    near = near or f"; they have {list_first_names(sorted(names))}"
+    return printable_text(message + near).plain

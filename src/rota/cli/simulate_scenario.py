@@ -30,6 +30,7 @@ from rota.cli.render import (
     print_table,
     printable_text,
 )
+from rota.cli.simulate import NARROW
 from rota.engine.assignors.registry import (
     BUILT_IN,
     StrategyList,
@@ -408,7 +409,6 @@ def _format_seconds(milliseconds: int) -> str:
     return f"{milliseconds}ms" if 0 < milliseconds < 100 else f"{milliseconds / 1000:,.1f}s"
 
 
-MIN_TIMELINE_WIDTH = 40
 MAX_NAME_LENGTH = 24
 SHOWN_ROWS = 40
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -444,7 +444,7 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     shown = list(rows) if everything else list(rows)[:SHOWN_ROWS]
     labels = [printable_text(name).plain for name in shown]
     margin = min(max([len(label) for label in labels] + [len("rebalances")]), MAX_NAME_LENGTH) + 2
-    columns = max(width, MIN_TIMELINE_WIDTH) - margin
+    columns = max(width, NARROW) - margin
     end = simulation.scenario.duration
     edges = [end * column // columns for column in range(columns + 1)]
     marks = {"h:mm:ss": _axis_marks(edges)}

@@ -94,8 +94,6 @@ OffsetRangeLimit: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of a query, checked."""
-
     client_config: ClientConfig
     read_config: FetchConfig
     subscription: TopicSelection

@@ -178,8 +178,6 @@ OffsetsByPartition = Mapping[TopicPartition, int]
 
 
 class BatchReader(DataSourceReader):
-    """Plans and reads a batch query."""
-
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
         """:param parallelism: how many tasks run at a time
         :raises InputError: an option is wrong in a batch query
@@ -224,7 +222,8 @@ def _batch_ranges(
 
     :raises InputError: a range would end before it begins
     """
-    fail, end_name = options.fail_on_data_loss, _describe_end(options.ending)
+    fail, end_option = options.fail_on_data_loss, getattr(options.ending, "option", None)
+    end_name = f"the end by {end_option}" if end_option else "the end of the log"
     gone = [each for each in every if each not in start or each not in until]
     if gone:
         report_data_loss(f"{query.format_partitions(gone)}: deleted at this moment", fail=fail)
@@ -241,25 +240,9 @@ def _batch_ranges(
 
 def _is_looked_up(where: OffsetRangeLimit, partition: TopicPartition) -> bool:
     """Returns whether the start is the log start or a committed offset, not the user's number."""
-    match where:
-        case query.EarliestOffsets() | query.CommittedOffsets():
-            return True
-        case query.SpecificOffsets(_, given):
-            return given[partition] == query.EARLIEST_OFFSET
-        case _:
-            return False
-
-
-def _describe_end(where: OffsetRangeLimit) -> str:
-    match where:
-        case (
-            query.SpecificOffsets(name, _)
-            | query.GlobalTimestamp(name, _)
-            | query.SpecificTimestamps(name, _)
-        ):
-            return f"the end by {name}"
-        case _:
-            return "the end of the log"
+    if isinstance(where, query.SpecificOffsets):
+        return where.offsets[partition] == query.EARLIEST_OFFSET
+    return isinstance(where, query.EarliestOffsets | query.CommittedOffsets)
 
 
 def _check_not_empty(options: SourceOptions) -> None:
@@ -316,7 +299,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads the batches of a stream. Its copies on executors only read."""
 
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
-        """:param parallelism: how many tasks run at a time"""
         self._options = options
         self._parallelism = parallelism
         self._lookup: OffsetLookup | None = None
@@ -356,7 +338,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: OffsetJson, limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
-        """Returns the end of the next batch."""
         begin = self._resolve_beginning() if start == BEGINNING else query.offsets_from_json(start)
         everything = isinstance(limit, ReadAllAvailable)
         unread = self._partitions_not_read(begin, once=everything) if start == BEGINNING else {}

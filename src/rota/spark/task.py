@@ -37,7 +37,6 @@ from rota.client.fetch import Batch, FetchedPartition, FetchOutcome, FetchSource
 from rota.client.metadata import ClusterMetadata
 from rota.client.offsets import EARLIEST, LATEST, list_offsets
 from rota.client.retry import is_permanent
-from rota.engine.formats.buffer import BoolArray
 from rota.engine.model.config import ClientConfig, FetchConfig
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
@@ -134,17 +133,12 @@ def to_record_batch(batch: Batch, *, headers: bool, batch_info: bool) -> pa.Reco
         of, batches = batch.columns.batch[batch.rows], batch.columns.batches
         fields += BATCH_INFO_FIELDS
         arrays += [
-            _bool_array(batches.control[of]),
-            _bool_array(batches.transactional[of]),
+            pa.array(batches.control[of]),
+            pa.array(batches.transactional[of]),
             arrow.number_array(batches.producer_id[of], pa.int64()),
             arrow.number_array(batches.producer_epoch[of].astype(np.int16), pa.int16()),
         ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _bool_array(values: BoolArray) -> pa.Array:
-    data = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, data])
 
 
 #: Client configurations for which a worker stays connected.
@@ -205,7 +199,6 @@ class ClientPool:
         return found
 
     def return_client(self, config: ClientConfig, client: BlockingClient) -> None:
-        """Keeps a client for the next task."""
         if config in self._idle:  # one task has read twice at a time
             self._idle.pop(config).close()
         while len(self._idle) >= MAX_CLIENTS:
@@ -427,8 +420,6 @@ EARLIEST_LOCAL = -4
 
 
 class LogExtent(NamedTuple):
-    """Where a partition's log begins and ends."""
-
     log_start: int
     #: Where the log begins on the broker's own disks.
     local_log_start: int
@@ -439,7 +430,6 @@ class LogExtent(NamedTuple):
 async def look_up_extents(
     client: ClusterClient, partitions: set[TopicPartition], deadline: float
 ) -> dict[TopicPartition, LogExtent]:
-    """Asks the leaders where logs begin and end."""
     found: dict[TopicPartition, list[int]] = {each: [] for each in sorted(partitions)}
     for timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST):
         listed = await list_offsets(client, dict.fromkeys(found, timestamp), deadline=deadline)
