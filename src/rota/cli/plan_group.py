@@ -70,7 +70,9 @@ class Case:
         if not self.members and topics is None:
             raise InputError("--add: the group has no member whose subscription could be copied")
         taken = {member.id for member in self.members + self.left}
-        name = _name_after("new", max(taken, default=""))
+        last, name = max(taken, default=""), "new"
+        while name <= last and len(name) < len(last) + len("new"):  # a ~ per character at most
+            name = f"~{name}"
         free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in taken)
         times = Counter(tuple(sorted(member.topics)) for member in self.members)
         wanted = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
@@ -86,15 +88,6 @@ class Case:
         left = tuple(member for member in self.members if member.id in gone)
         members = tuple(member for member in self.members if member.id not in gone)
         return replace(self, members=members, left=self.left + left)
-
-
-def _name_after(name: str, last: str) -> str:
-    """Returns the name, with ``~`` in front until it sorts after ``last``."""
-    for _ in last:
-        if name > last:
-            break
-        name = f"~{name}"
-    return name
 
 
 def parse_case(text: str, source: str) -> Case:
@@ -198,12 +191,10 @@ class _CaseReader:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"an object has the key {twice!r} twice")
-    return found
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"an object has the key {key!r} twice")
+    return dict(pairs)
 
 
 #: Strategies that assign by the order of member ids.

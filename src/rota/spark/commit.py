@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -39,12 +38,12 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import GroupError, InputError, RotaError
 from rota.spark.option import KAFKA_PREFIX, SOURCE_OPTIONS
 from rota.spark.progress import QueryFilter, QueryFollower
+from rota.spark.query import LOGGER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOGGER = logging.getLogger("rota.spark")
 #: Default seconds for the last commits.
 COMMIT_TIMEOUT = 10.0
 #: Seconds to remove the listener, at least.
@@ -91,14 +90,7 @@ def commit_to_group(
     """
     if not isinstance(group_id, str) or not group_id:
         raise InputError("group_id: the name of a group is needed")
-    return Committer(
-        spark,
-        group_id,
-        client_config(group_id, kafka),
-        wanted=_query_filter(query),
-        query=None if isinstance(query, str) else query,
-        checkpoint=checkpoint,
-    )
+    return Committer(spark, group_id, client_config(group_id, kafka), query, checkpoint)
 
 
 def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
@@ -139,17 +131,15 @@ def _query_filter(query: object) -> QueryFilter:
 class Committer:
     """Commits the progress of queries to a group: see :func:`commit_to_group`."""
 
-    def __init__(  # noqa: PLR0913 as commit_to_group
+    def __init__(
         self,
         spark: SparkSession,
         group: str,
         config: ClientConfig,
-        *,
-        wanted: QueryFilter,
-        query: StreamingQuery | None,
+        query: str | StreamingQuery | None,
         checkpoint: str | None,
     ) -> None:
-        self.group_id = group
+        self.group_id, wanted = group, _query_filter(query)
         self._group_committer = GroupCommitter(
             group, config, lambda: self._follower.has_running_query
         )
@@ -158,7 +148,7 @@ class Committer:
             wanted,
             self._group_committer.set_target,
             about=f"group {group!r}",
-            given=query,
+            given=None if isinstance(query, str) else query,
             checkpoint=checkpoint,
         )
         self._lock = threading.Lock()
@@ -368,7 +358,7 @@ class GroupCommitter:
             await self._commit(client, due)
         except RotaError as error:
             self._log_failure(str(error))
-        except Exception:  # the query must not notice
+        except Exception:  # noqa: BLE001 (the query must not notice)
             LOGGER.exception("group %r: offsets are not committed", self._group)
         else:
             if whole:

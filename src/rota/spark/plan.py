@@ -49,9 +49,8 @@ def plan_tasks(
     """
     pieces = [each for each in ranges if each.size > 0]
     if most_records is not None:
-        pieces = [
-            part for each in pieces for part in _split_range(each, -(-each.size // most_records))
-        ]
+        counts = [(each, -(-each.size // most_records)) for each in pieces]
+        pieces = [part for each, count in counts for part in _split_range(each, count)]
     if least is not None:
         pieces = _split_to_count(pieces, least)
     packed = _pack_ranges(pieces, max(slots, least or 0), most_records)

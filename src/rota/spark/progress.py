@@ -16,7 +16,6 @@ a listener only queues events; a worker thread reads files and runs jobs, in the
 from __future__ import annotations
 
 import json
-import logging
 import queue
 import re
 import threading
@@ -39,6 +38,7 @@ from pyspark.sql.streaming.listener import (
 
 from rota.engine.model.topic import TopicPartition
 from rota.errors import FormatError
+from rota.spark.query import LOGGER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,8 +172,7 @@ Checkpoint: TypeAlias = LocalCheckpoint | RemoteCheckpoint
 
 def read_query_id(checkpoint: Checkpoint) -> str | None:
     """Returns the id of the query that the checkpoint belongs to; None if it has none yet."""
-    text = checkpoint.read_file("metadata")
-    if text is None:
+    if (text := checkpoint.read_file("metadata")) is None:
         return None
     try:
         return str(json.loads(text)["id"])
@@ -215,10 +214,7 @@ class TopicConflict:
 
 
 class TargetOffsets:
-    """The offsets that a group should have committed, from the newest finished batch of each query.
-
-    Each topic belongs to one query.
-    """
+    """The offsets that a group should have committed: those of each query's newest batch."""
 
     def __init__(self) -> None:
         #: The newest run of each query.
@@ -282,15 +278,12 @@ class TargetOffsets:
         }
 
 
-LOGGER = logging.getLogger("rota.spark")
-
-
 class WorkerThread:
     """A thread that runs callables in order. An exception is logged, and the next callable runs."""
 
     def __init__(self, name: str, about: str) -> None:
-        """:param about: the subject of log lines"""
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        #: The subject of log lines.
         self._about = about
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -311,7 +304,7 @@ class WorkerThread:
         while (function := self._queue.get()) is not None:
             try:
                 function()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (the next callable runs)
                 first = next(iter(str(error).strip().splitlines()), "")
                 LOGGER.warning("%s: %s: %s", self._about, type(error).__name__, first)
                 LOGGER.debug("%s: in full", self._about, exc_info=True)
@@ -461,7 +454,7 @@ class QueryFollower(StreamingQueryListener):
             return
         try:
             handle(event)
-        except Exception:  # Spark would log it, but not name the listener
+        except Exception:  # noqa: BLE001 (Spark would log it, but not name the listener)
             LOGGER.exception("an event of a streaming query cannot be processed")
 
     def _started(self, event: QueryStartedEvent) -> None:
@@ -510,7 +503,6 @@ class QueryFollower(StreamingQueryListener):
         return RemoteCheckpoint(self._spark, root)
 
     def _catch_up_before(self, root: str) -> None:
-        """Reads the given checkpoint before any query has started."""
         checkpoint = self._open_checkpoint(root)
         query = read_query_id(checkpoint)
         if query is not None and self._is_owner(root, query, self._wanted.id):
@@ -551,9 +543,8 @@ class QueryFollower(StreamingQueryListener):
         if self._checkpoint is None:
             return None
         checkpoint = self._open_checkpoint(self._checkpoint)
-        owner = read_query_id(checkpoint)
-        is_owner = owner is None or self._is_owner(self._checkpoint, owner, query)
-        return checkpoint if is_owner else None
+        owner = read_query_id(checkpoint) or query
+        return checkpoint if self._is_owner(self._checkpoint, owner, query) else None
 
     def _read_checkpoint(
         self, checkpoint: Checkpoint, query: str, run: str, *, anew: bool = True

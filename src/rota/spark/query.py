@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
@@ -216,12 +217,10 @@ def _parse_json_object(option: str, text: str, example: str) -> dict[str, Any]:
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Raises KeyError for a duplicate: JSON would silently use the last one."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
             raise KeyError(name)
-        found[name] = value
-    return found
+    return dict(pairs)
 
 
 def _parse_partition_number(option: str, topic: str, given: object) -> int:
