@@ -48,12 +48,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--pattern REGEX", "all topics whose whole name matches, instead of --topic")
     add("--group NAME", "read as a member of this group (or group.id in the file)")
     add("--strategy NAME,...", "with a group: its strategies (default range,cooperative-sticky)")
-    add(
-        "--partition N,N-N,...",
-        "without a group: only these partitions of the topic",
-        type=_parse_partitions,
-        action="append",
-    )
+    text = "without a group: only these partitions of the topic"
+    add("--partition N,N-N,...", text, type=_parse_partitions, action="append")
     add(
         "--offset OFFSET",
         "without a group, where to start: earliest, latest (default), a number, -N for the "

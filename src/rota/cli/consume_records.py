@@ -93,13 +93,8 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     signals: list[int] = []
     try:
         with _progress_bar(args) as show:
-            printer = RecordPrinter(
-                args,
-                consumer,
-                show,
-                has_group=has_group,
-                commit_every=max(interval, MIN_COMMIT_INTERVAL) / 1_000 if commits else None,
-            )
+            every = max(interval, MIN_COMMIT_INTERVAL) / 1_000 if commits else None
+            printer = RecordPrinter(args, consumer, show, has_group=has_group, commit_every=every)
             _read_and_commit(printer, signals)
     finally:
         consumer.close(CLOSE_TIMEOUT)
@@ -310,12 +305,8 @@ class RecordPrinter(RebalanceListener):
         if self.remaining_ends is None:
             return records
         ends = self.remaining_ends
-        return (
-            record
-            for partition, batch in records.by_partition.items()
-            for record in batch
-            if record.offset < ends.get(partition, 0)
-        )
+        batches = records.by_partition.items()
+        return (each for tp, batch in batches for each in batch if each.offset < ends.get(tp, 0))
 
     def _drop_finished_partitions(self, records: Records) -> None:
         """Drops the partitions that have reached their end. It compares positions, because
@@ -395,10 +386,8 @@ def _resolve_offsets(
         return {at: max(first[at], last[at] + start.offset) for at in partitions}, last
     for at in partitions:
         if not first[at] <= start.offset <= last[at]:
-            raise InputError(
-                f"--offset {start.offset}: {at.topic}-{at.partition} has offsets from "
-                f"{first[at]} up to {last[at]}"
-            )
+            bounds = f"{at.topic}-{at.partition} has offsets from {first[at]} up to {last[at]}"
+            raise InputError(f"--offset {start.offset}: {bounds}")
     return dict.fromkeys(partitions, start.offset), last
 
 

@@ -181,9 +181,8 @@ class GroupLags:
 
     @property
     def uncommitted_partitions(self) -> str:
-        return list_first_names(
-            [str(each.partition) for each in self.partitions if each.uncommitted]
-        )
+        uncommitted = [each.partition for each in self.partitions if each.uncommitted]
+        return list_first_names(list(map(str, uncommitted)))
 
     @property
     def worst(self) -> PartitionLag | None:
@@ -199,9 +198,8 @@ def list_groups(args: argparse.Namespace) -> bool:
     known = set(map(_normalize_state, GROUP_STATES))
     for each in states:
         if _normalize_state(each) not in known:
-            args.error(
-                f"--state {each!r}: not a state of a group; states are {', '.join(GROUP_STATES)}"
-            )
+            known_names = ", ".join(GROUP_STATES)
+            args.error(f"--state {each!r}: not a state of a group; states are {known_names}")
 
     async def ask(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
         listing = await admin.list_groups()
@@ -229,9 +227,8 @@ def _normalize_state(state: str) -> str:
 def _check_complete(listing: GroupList | None) -> None:
     """Raises Unreachable if a broker did not respond, after the other groups are printed."""
     if listing is not None and listing.unanswered:
-        raise Unreachable(
-            f"the list is incomplete, groups are missing: {'; '.join(listing.unanswered)}"
-        )
+        problems = "; ".join(listing.unanswered)
+        raise Unreachable(f"the list is incomplete, groups are missing: {problems}")
 
 
 def describe_groups(args: argparse.Namespace) -> bool:
@@ -277,9 +274,8 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupL
     settings = {"auto.offset.reset": "earliest", **flags.read_connection_settings(args)}
     with Consumer(settings) as consumer:
         count = len(consumer.partitions_for_topic(CONSUMER_OFFSETS_TOPIC))
-        partitions = {
-            TopicPartition(CONSUMER_OFFSETS_TOPIC, journal_partition(name, count)) for name in names
-        }
+        topic = CONSUMER_OFFSETS_TOPIC
+        partitions = {TopicPartition(topic, journal_partition(name, count)) for name in names}
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         deadline = time.monotonic() + args.timeout
@@ -474,10 +470,8 @@ def _group_notes(row: GroupLags) -> list[str]:
         if member.problem:
             notes.append(f"member {member.id} cannot be decoded: {member.problem}")
         if member.target is not None:
-            notes.append(
-                f"member {member.id} moves from {format_partitions(member.assigned)} "
-                f"to {format_partitions(member.target)}"
-            )
+            before, after = format_partitions(member.assigned), format_partitions(member.target)
+            notes.append(f"member {member.id} moves from {before} to {after}")
     by_problem: dict[str, list[str]] = {}
     for each in row.partitions:
         if each.problem is not None:
@@ -522,10 +516,8 @@ def _subscription_lines(
         by_topics.setdefault(wanted, []).append(names[each.id])
     if len(by_topics) == 1:
         return [f"subscribed: {next(iter(by_topics))}"]
-    return [
-        f"subscribed by {list_first_names(sorted(ids))}: {topics}"
-        for topics, ids in sorted(by_topics.items())
-    ]
+    items = sorted(by_topics.items())
+    return [f"subscribed by {list_first_names(sorted(ids))}: {topics}" for topics, ids in items]
 
 
 def _format_partition_age(each: PartitionLag) -> str | None:

@@ -134,10 +134,8 @@ def reset_offsets(args: argparse.Namespace) -> bool:
     if args.export:
         print(export_offsets(changes), end="")  # noqa: T201
     elif args.json:
-        rows = [
-            dict(zip(CHANGE_TITLES, (*each.cells, each.note or None), strict=True))
-            for each in changes
-        ]
+        cells = [(*each.cells, each.note or None) for each in changes]
+        rows = [dict(zip(CHANGE_TITLES, row, strict=True)) for row in cells]
         print_json({"group": args.group, "executed": done, "refused": refused, "changes": rows})
     else:
         _print_changes(args.group, changes)
@@ -209,10 +207,8 @@ async def _partitions_from_flags(
 
 def _check_has_offsets(group: GroupDescription | None) -> None:
     if group is not None and group.group_type == "share":
-        raise InputError(
-            f"group {group.group!r} is a share group (KIP-932): it has no committed offsets; use "
-            "kafka-share-groups"
-        )
+        text = f"group {group.group!r} is a share group (KIP-932): it has no committed offsets"
+        raise InputError(f"{text}; use kafka-share-groups")
 
 
 def _check_empty(group: GroupDescription | None, action: str) -> None:
@@ -304,9 +300,8 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         }
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
-            raise InputError(
-                f"group {args.group!r} has no committed offsets there; it has offsets of {topics}"
-            )
+            text = f"group {args.group!r} has no committed offsets there"
+            raise InputError(f"{text}; it has offsets of {topics}")
         if args.execute:
             await admin.delete_offsets(args.group, chosen)
         return group, chosen
@@ -451,15 +446,12 @@ def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
         try:
             numbers = flags.parse_partition_numbers(listed)
         except ValueError as error:
-            raise InputError(
-                f"--topic {text!r}: {str(error)!r} is not a partition; write TOPIC:0,1,5-8"
-            ) from None
+            hint = f"{str(error)!r} is not a partition; write TOPIC:0,1,5-8"
+            raise InputError(f"--topic {text!r}: {hint}") from None
         before = found.get(topic, ())
         if before is not None:
             found[topic] = (*before, *numbers)
-    return {
-        topic: None if each is None else tuple(sorted({*each})) for topic, each in found.items()
-    }
+    return {name: None if each is None else tuple(sorted({*each})) for name, each in found.items()}
 
 
 def select_partitions(

@@ -360,10 +360,8 @@ def print_java_difference(plan: Plan, javas: Plan) -> None:
     """Prints how the plan of Java's consumers differs, if it does."""
     loads = format_loads(javas.target_loads)
     if (javas.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
-        print_lines(
-            f"Java consumers give another result (--solver kafka): loads {loads}, "
-            f"{javas.moved} moved"
-        )
+        text = "Java consumers give another result (--solver kafka)"
+        print_lines(f"{text}: loads {loads}, {javas.moved} moved")
 
 
 def _plan_rank(plan: Plan) -> tuple[int, int, int]:

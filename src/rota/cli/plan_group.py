@@ -296,14 +296,11 @@ async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupD
 def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
     name = f"group {group.group!r}"
     if group.members is None:
-        raise InputError(
-            f"{name} has the type {group.group_type}: its assignment cannot be described"
-        )
+        text = f"{name} has the type {group.group_type}"
+        raise InputError(f"{text}: its assignment cannot be described")
     if not group.is_consumer_group:
-        raise InputError(
-            f"{name} is a group of {group.protocol_type} workers, not of consumers: its assignment "
-            "cannot be planned"
-        )
+        text = f"{name} is a group of {group.protocol_type} workers, not of consumers"
+        raise InputError(f"{text}: its assignment cannot be planned")
     if not strategy_given and not group.is_classic:
         raise InputError(
             f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "

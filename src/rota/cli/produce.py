@@ -63,10 +63,8 @@ def run(args: argparse.Namespace) -> bool:
     args.header = list(flags.split_pairs(args, "header", "NAME=VALUE"))
     given = flags.read_connection_settings(args)
     if importlib.util.find_spec("confluent_kafka") is None:
-        raise Unreachable(
-            "rota produce needs confluent-kafka: pip install 'rota[produce]' "
-            "('.[produce]' in a clone)"
-        )
+        hint = "pip install 'rota[produce]' ('.[produce]' in a clone)"
+        raise Unreachable(f"rota produce needs confluent-kafka: {hint}")
     from rota.cli.produce_records import write_records  # noqa: PLC0415 (not for --help)
 
     return write_records(args, given)

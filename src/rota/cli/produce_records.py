@@ -305,15 +305,11 @@ def _is_idempotent(found: Mapping[str, object], *, requested: bool) -> bool:
             f"max.in.flight.requests.per.connection: {in_flight} is more than {MAX_IN_FLIGHT}, "
             "the most with enable.idempotence, which is Kafka's default: set it to false"
         )
-    for name, rules_out in (
-        ("acks", found["acks"] not in {"all", "-1"}),
-        ("retries", found.get("retries") == 0),
-    ):
-        if rules_out and requested:
-            raise InputError(f"{name}: {found[name]} does not go with enable.idempotence=true")
-        if rules_out:
-            return False
-    return True
+    name = "acks" if found["acks"] not in {"all", "-1"} else "retries"
+    is_excluded = name == "acks" or found.get("retries") == 0
+    if is_excluded and requested:
+        raise InputError(f"{name}: {found[name]} does not go with enable.idempotence=true")
+    return not is_excluded
 
 
 def _is_producer_setting(name: str) -> bool:
@@ -326,9 +322,8 @@ def _security_settings(
     tls: TlsConfig | None, login: SaslConfig | None, warnings: list[str]
 ) -> dict[str, object]:
     """Returns TLS and login settings in librdkafka's names."""
-    found: dict[str, object] = {
-        "security.protocol": ("SASL_" if login else "") + ("SSL" if tls else "PLAINTEXT")
-    }
+    protocol = ("SASL_" if login else "") + ("SSL" if tls else "PLAINTEXT")
+    found: dict[str, object] = {"security.protocol": protocol}
     if login is not None:
         found["sasl.mechanism"] = login.mechanism
         found["sasl.username"] = login.username
@@ -344,9 +339,8 @@ def _security_settings(
             "ssl.key.password": tls.key_password,
         }
         found |= {name: value for name, value in given.items() if value is not None}
-        found["ssl.endpoint.identification.algorithm"] = (
-            "https" if tls.verifies_host_name else "none"
-        )
+        algorithm = "https" if tls.verifies_host_name else "none"
+        found["ssl.endpoint.identification.algorithm"] = algorithm
         if tls.enabled_protocols != TLS_VERSIONS:
             warnings.append("ssl.enabled.protocols: without effect in rota produce")
     return found

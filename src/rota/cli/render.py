@@ -79,9 +79,7 @@ def print_table(
 
     :param numbers: the titles of columns that are right-aligned
     """
-    cells = [
-        ["-" if cell is None else printable_text(str(cell)).plain for cell in row] for row in rows
-    ]
+    cells = [["-" if c is None else printable_text(str(c)).plain for c in row] for row in rows]
     if len(cells) <= MAX_FITTED_ROWS:
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for title in titles:
@@ -132,9 +130,8 @@ def format_ranges(numbers: Iterable[int]) -> str:
 def format_partitions(partitions: Partitions) -> str:
     """``orders 0-2; payments 5``."""
     listed = sorted(partitions.by_topic().items())
-    return (
-        "; ".join(f"{topic} {format_ranges(sorted(some))}" for topic, some in listed) or "nothing"
-    )
+    shown = [f"{topic} {format_ranges(sorted(numbers))}" for topic, numbers in listed]
+    return "; ".join(shown) or "nothing"
 
 
 TEXT_WIDTH = 80

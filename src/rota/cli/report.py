@@ -48,9 +48,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> bool:
     if importlib.util.find_spec("pyarrow") is None:
-        raise Unreachable(
-            "rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)"
-        )
+        hint = "pip install 'rota[report]' ('.[report]' in a clone)"
+        raise Unreachable(f"rota report needs Arrow: {hint}")
     from rota.cli import report_summary  # noqa: PLC0415 (other commands do without Arrow)
 
     folder = _tables_folder(args.folder)

@@ -80,10 +80,8 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
     acls = JOURNAL_ACLS if cluster.lookups else JOURNAL_ACLS[:1]
     if args.poll is not None:
         acls = poll.POLL_ACLS
-    print_notice(
-        f"reading {cluster.servers}, nothing is written to it; ACLs needed, if there are any: "
-        f"{'; '.join(acls)}"
-    )
+    text = f"reading {cluster.servers}, nothing is written to it; ACLs needed, if there are any"
+    print_notice(f"{text}: {'; '.join(acls)}")
     return cluster
 
 
@@ -119,9 +117,8 @@ def _demo_evidence(out: str, master: str, progress: _TerminalProgress) -> Iterat
         day = write_day(folder, progress=share)
     progress.print_line("simulating a day", f"{day.groups} groups, {day.records:,} records")
     with serve_day(day, master) as cluster:
-        yield EvidenceSources(
-            cluster=cluster, server_logs=(str(day.server_log),), ends=(str(day.ends),), demo=True
-        )
+        logs, ends = (str(day.server_log),), (str(day.ends),)
+        yield EvidenceSources(cluster=cluster, server_logs=logs, ends=ends, demo=True)
 
 
 class _TerminalProgress:
@@ -188,7 +185,11 @@ def _sample_groups(
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top.absolute() / POLL_FOLDER
-    _check_poll_times(options, args.poll_for)
+    now = int(time.time() * 1000)
+    if isinstance(options.until, int) and options.until <= now:
+        raise InputError("--until is in the past: --poll samples groups from now on")
+    if isinstance(options.since, int) and options.since > now + args.poll_for:
+        raise InputError("--since is later than the end of --poll")
     plan = PollSettings(
         every=args.poll / 1000,
         length=args.poll_for / 1000,
@@ -208,14 +209,6 @@ def _sample_groups(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_poll_times(options: RunOptions, length: int) -> None:
-    now = int(time.time() * 1000)
-    if isinstance(options.until, int) and options.until <= now:
-        raise InputError("--until is in the past: --poll samples groups from now on")
-    if isinstance(options.since, int) and options.since > now + length:
-        raise InputError("--since is later than the end of --poll")
-
-
 class _PollProgress:
     """Shows the progress of polling on standard error."""
 
@@ -225,10 +218,8 @@ class _PollProgress:
         self._begun = time.monotonic()
         self._last_polled: PollResult | None = None
         every, length = (format_duration(round(s * 1000)) for s in (plan.every, plan.length))
-        progress.print_text(
-            f"describing the groups of {servers} every {every} for {length}; "
-            "Ctrl-C ends polling and computes the tables"
-        )
+        text = f"describing the groups of {servers} every {every} for {length}"
+        progress.print_text(f"{text}; Ctrl-C ends polling and computes the tables")
         progress.start("describing the groups ...")
 
     def __enter__(self) -> _PollProgress:
@@ -245,10 +236,8 @@ class _PollProgress:
             named = f" named {' or '.join(self._plan.groups)}" if self._plan.groups else ""
             self._progress.print_text(f"no group{named} yet; polling continues")
         left = max(self._plan.length - (time.monotonic() - self._begun), 0)
-        self._progress.status(
-            f"describing the groups, {format_duration(round(left) * 1000)} left: "
-            f"{_format_poll_counts(polled)}"
-        )
+        time_left, counts = format_duration(round(left) * 1000), _format_poll_counts(polled)
+        self._progress.status(f"describing the groups, {time_left} left: {counts}")
 
     def lost(self, why: str) -> None:
         now = datetime.now(UTC)

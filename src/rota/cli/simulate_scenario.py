@@ -138,9 +138,8 @@ def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
 
 def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
     """Returns built-in and named strategies, each with static and dynamic membership."""
-    named = [
-        name for name in split_names(args.strategy) if resolve_strategy(name).name not in BUILT_IN
-    ]
+    names = split_names(args.strategy)
+    named = [name for name in names if resolve_strategy(name).name not in BUILT_IN]
     memberships = (False, True) if args.static is None else (args.static,)
     return [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
 
@@ -148,10 +147,8 @@ def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
 def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     """Returns whether the limit is exceeded; partitions that were never read always exceed it."""
     if limit is not None and simulation.stopped > limit * 1000:
-        print_notice(
-            f"partitions were stopped for {simulation.stopped / 1000:,.1f} seconds in total, "
-            f"more than --max-stopped {limit:g}"
-        )
+        seconds = f"{simulation.stopped / 1000:,.1f} seconds in total"
+        print_notice(f"partitions were stopped for {seconds}, more than --max-stopped {limit:g}")
         return True
     if limit is not None and simulation.unread:
         unread = count_noun(len(simulation.unread), "partition")
@@ -246,10 +243,8 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
     ]
     outside = simulation.stopped_outside
     if outside:
-        owners = [
-            f"{owner or 'not read yet'} {_format_seconds(time)}"
-            for owner, time in sum_stops_by_owner(outside).items()
-        ]
+        sums = sum_stops_by_owner(outside).items()
+        owners = [f"{owner or 'not read yet'} {_format_seconds(time)}" for owner, time in sums]
         reason = f"outside of rebalances: {list_first_names(owners)}"
         rows.append(("", "", reason, "", "", "", "", "", *_stopped_times(outside), ""))
     print_table((*first, "why", *last), rows, first + last)
@@ -413,19 +408,13 @@ MAX_NAME_LENGTH = 24
 SHOWN_ROWS = 40
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-STATE_MARKS = {
-    ProcessState.IDLE: "-",
-    ProcessState.JOINING: "~",
-    ProcessState.ASLEEP: "!",
-    ProcessState.GONE: ".",
-}
-
-STATE_STYLES = {
-    ProcessState.READING: "green",
-    ProcessState.IDLE: "yellow",
-    ProcessState.JOINING: "yellow",
-    ProcessState.ASLEEP: "red",
-    ProcessState.GONE: "red",
+#: Mark and style of each state. A member that reads is shown by its number of partitions.
+STATES = {
+    ProcessState.READING: ("", "green"),
+    ProcessState.IDLE: ("-", "yellow"),
+    ProcessState.JOINING: ("~", "yellow"),
+    ProcessState.ASLEEP: ("!", "red"),
+    ProcessState.GONE: (".", "red"),
 }
 
 TIMELINE_LEGEND = (
@@ -459,7 +448,7 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     for name, label in zip(shown, labels, strict=True):
         line = Text(_fit_label(label, margin))
         for doing, cells in groupby(_process_cells(rows[name], edges), key=lambda cell: cell[0]):
-            line.append("".join(mark for _, mark in cells), STATE_STYLES[doing])
+            line.append("".join(mark for _, mark in cells), STATES[doing][1])
         lines.append(line)
     if len(rows) > len(shown):
         lines.append(Text(f"... {len(rows) - len(shown)} more: --all shows them"))
@@ -522,7 +511,7 @@ def _process_cell(changes: Sequence[ProcessStateChange]) -> tuple[ProcessState, 
     last, states = changes[-1], {change.state for change in changes}
     unusual = (each for each in (ProcessState.GONE, ProcessState.ASLEEP) if each in states)
     state = next(unusual, last.state)
-    return state, STATE_MARKS.get(state) or _count_digit(last.load)
+    return state, STATES[state][0] or _count_digit(last.load)
 
 
 def _count_digit(number: int) -> str:

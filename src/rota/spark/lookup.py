@@ -161,11 +161,8 @@ class OffsetLookup:
                     for name, each in metadata.topics.items()
                     if pattern.search(name) and (internal or not each.internal) and not each.error
                 }
-        return [
-            TopicPartition(name, number)
-            for name, count in sorted(counts.items())
-            for number in range(count)
-        ]
+        sizes = sorted(counts.items())
+        return [TopicPartition(name, number) for name, count in sizes for number in range(count)]
 
     def _run_with_retries(
         self, look_up: Callable[[ClusterClient, float], Coroutine[Any, Any, T]]

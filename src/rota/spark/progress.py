@@ -382,9 +382,8 @@ class QueryFollower(StreamingQueryListener):
             self._worker.submit(partial(self._catch_up_before, self._checkpoint))
         self._listening, self._ended = True, set()
         self._spark.streams.addListener(self)
-        active = [
-            each for each in self._spark.streams.active if self._wanted.matches(each.id, each.name)
-        ]
+        streams, wanted = self._spark.streams, self._wanted
+        active = [each for each in streams.active if wanted.matches(each.id, each.name)]
         for each in active:
             self._start(str(each.id), str(each.runId))
         with self._changed:
@@ -511,10 +510,8 @@ class QueryFollower(StreamingQueryListener):
     def _is_owner(self, root: str, owner: str, query: str | None) -> bool:
         if query in {None, owner}:
             return True
-        LOGGER.warning(
-            "%s: the checkpoint %s belongs to query %s, not to %s: it is ignored",
-            *(self._about, root, owner, query),
-        )
+        text = "%s: the checkpoint %s belongs to query %s, not to %s: it is ignored"
+        LOGGER.warning(text, self._about, root, owner, query)
         return False
 
     def _catch_up(self, query: str, run: str) -> None:

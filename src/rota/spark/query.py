@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 from rota.engine.model import text
 from rota.engine.model.config import ClientConfig, FetchConfig
@@ -152,7 +152,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
         where = f"{option}: topic {quote_shortened(topic)}"
         if not isinstance(numbers, list):
             raise InputError(f"{where}: a list of partitions is needed")
-        if wrong := [each for each in numbers if not _is_integer(each)]:
+        if wrong := [each for each in numbers if type(each) is not int]:
             shown = _format_value(wrong[0])
             raise InputError(f"{where}: {shown} is not a partition number; write it like {example}")
         parsed = [_parse_partition_number(option, topic, each) for each in numbers]
@@ -194,7 +194,7 @@ def _parse_by_partition(
             partition = TopicPartition(topic, _parse_partition_number(option, topic, number))
             if partition in found:
                 raise InputError(f"{where}, partition {partition.partition}: is there twice")
-            if not _is_integer(value) or not least <= value <= MAX_OFFSET:
+            if type(value) is not int or not least <= value <= MAX_OFFSET:
                 shown = _format_value(value)
                 raise InputError(f"{where}, partition {partition.partition}: {shown} is not {what}")
             found[partition] = value
@@ -229,10 +229,6 @@ def _parse_partition_number(option: str, topic: str, given: object) -> int:
         where, shown = f"{option}: topic {quote_shortened(topic)}", _format_value(given)
         raise InputError(f"{where}: {shown} is not a partition number")
     return int(text)
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _format_value(value: object) -> str:

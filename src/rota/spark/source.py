@@ -120,20 +120,16 @@ def _log_warnings(warnings: tuple[str, ...]) -> None:
 
 
 def make_source_class(parallelism: int) -> type[RotaDataSource]:
-    """Returns a source class for a session that runs this many tasks at a time.
-
-    The class cannot be imported by name, so Spark sends the class itself, which is small.
+    """Returns a source class for a session that runs this many tasks at a time. It cannot be
+    imported by name, so Spark sends the class itself, which is small.
     """
-    return type(
-        "Source", (RotaDataSource,), {"__module__": "rota.spark", "parallelism": parallelism}
-    )
+    fields = {"__module__": "rota.spark", "parallelism": parallelism}
+    return type("Source", (RotaDataSource,), fields)
 
 
 def session_parallelism(spark: SparkSession) -> int:
-    """Returns how many tasks the session runs at a time.
-
-    That is the current number, or the configured one if it is larger: right after the start of a
-    session not all executors run yet.
+    """Returns how many tasks the session runs at a time: the current number, or the configured one
+    if it is larger, because right after the start of a session not all executors run.
     """
     if isinstance(spark, SparkSession):
         current = int(spark.sparkContext.defaultParallelism)
@@ -174,9 +170,6 @@ def read_task_rows(partition: InputPartition, options: SourceOptions) -> Iterato
     return read_ranges(partition.ranges, options)
 
 
-OffsetsByPartition = Mapping[TopicPartition, int]
-
-
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
         """:param parallelism: how many tasks run at a time
@@ -215,8 +208,8 @@ def _plan_partitions(
 def _batch_ranges(
     options: SourceOptions,
     every: list[TopicPartition],
-    start: OffsetsByPartition,
-    until: OffsetsByPartition,
+    start: Offsets,
+    until: Offsets,
 ) -> Iterator[OffsetRange]:
     """Yields the ranges to read; reports records that can no longer be read.
 
@@ -306,9 +299,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         #: Where the trigger ``availableNow`` stops.
         self._available_now_ends: Offsets | None = None
-        self._delay = plan.TriggerDelay(
-            options.min_offsets_per_trigger or 0, options.max_trigger_delay
-        )
+        least = options.min_offsets_per_trigger or 0
+        self._delay = plan.TriggerDelay(least, options.max_trigger_delay)
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions, int]]:
         return StreamReader, (self._options, self._parallelism)

@@ -116,10 +116,8 @@ def _split_rows(batch: Batch, options: SourceOptions) -> Iterator[pa.RecordBatch
 
 
 BATCH_INFO_FIELDS = (
-    pa.field("control", pa.bool_()),
-    pa.field("transactional", pa.bool_()),
-    pa.field("producerId", pa.int64()),
-    pa.field("producerEpoch", pa.int16()),
+    *(pa.field("control", pa.bool_()), pa.field("transactional", pa.bool_())),
+    *(pa.field("producerId", pa.int64()), pa.field("producerEpoch", pa.int16())),
 )
 
 
@@ -304,10 +302,8 @@ class FetchSizes:
 
     def largest_response(self, partitions: Iterable[TopicPartition]) -> int:
         """Returns the bytes that one partition may have whatever the limit: batches are whole."""
-        known = (
-            max(self._last_response_bytes.get(each, 0), int(self._offset_bytes.get(each, 0)))
-            for each in partitions
-        )
+        rates, sizes = self._offset_bytes, self._last_response_bytes
+        known = (max(sizes.get(each, 0), int(rates.get(each, 0))) for each in partitions)
         return max(known, default=0)
 
 
@@ -408,9 +404,8 @@ def _handle_empty(
     progress.empty_responses += 1
     progress.last_failure = f"the broker returns no records; it reports an end at {readable}"
     if committed_only and readable <= progress.position < fetched.high_watermark:
-        progress.last_failure = (
-            f"a transaction is open at offset {readable}, and read_committed does not go beyond"
-        )
+        text = f"a transaction is open at offset {readable}, and read_committed does not go beyond"
+        progress.last_failure = text
     needs_check = progress.empty_responses >= EMPTY_RESPONSES_BEFORE_CHECK
     return FetchOutcome.OUT_OF_RANGE if needs_check else FetchOutcome.RETRY
 
@@ -679,9 +674,8 @@ class FetchLoop:
     # Background tasks
 
     def _start_background(self, now: float) -> None:
-        unknown = not self._leaders_requested or any(
-            each.needs_leader and each.source.retry_at <= now for each in self._queue
-        )
+        late = [each for each in self._queue if each.needs_leader and each.source.retry_at <= now]
+        unknown = late or not self._leaders_requested
         if self._queue and unknown and "leaders" not in self._background:
             self._start_task("leaders", self._learn_leaders())
         if self._to_check and "extents" not in self._background:
@@ -812,9 +806,8 @@ class FetchLoop:
             each.last_failure = each.last_failure or f"{connection.name} has not responded"
             if each.waiting_since is None:
                 each.waiting_since = self._now
-        prepared, size = build_range_fetch(
-            ranges, self._client.metadata, self._options.read_config, self._sizes
-        )
+        config, metadata = self._options.read_config, self._client.metadata
+        prepared, size = build_range_fetch(ranges, metadata, config, self._sizes)
         message, most = prepared.message, prepared.max_version
         deadline = self._blocking_client.loop.time() + FETCH_DEADLINE
         try:
