@@ -206,10 +206,7 @@ def split_names(given: Iterable[str] | None) -> list[str]:
 
 
 def read_text_file(path: str) -> tuple[str, str]:
-    """Reads a file, or standard input for ``-``; returns the text and a name for messages.
-
-    :raises InputError: the file is not text
-    """
+    """Reads a file, or standard input for ``-``; returns the text and a name for messages."""
     if path == "-":
         return sys.stdin.read(), "standard input"
     try:

@@ -262,9 +262,7 @@ def describe_groups(args: argparse.Namespace) -> bool:
 
 def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupLags]:
     """Adds leader and generation of classic groups, from the newest record of each group in
-    ``__consumer_offsets``.
-
-    :raises TimedOut: the journal could not be read on
+    ``__consumer_offsets``. Raises TimedOut if no more records arrive.
     """
     from rota.consumer.consumer import Consumer  # noqa: PLC0415 (for this flag only)
     from rota.engine.coordinator.coordinator import journal_partition  # noqa: PLC0415

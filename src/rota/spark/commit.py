@@ -94,10 +94,7 @@ def commit_to_group(
 
 
 def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
-    """Reads Kafka's settings or a reader's options.
-
-    :raises InputError: a setting is unknown or malformed, or there is no address
-    """
+    """Reads Kafka's settings or a reader's options; raises InputError."""
     kafka: dict[str, object] = {}
     for name, value in config.require_mapping(given).items():
         low = str(name).lower()

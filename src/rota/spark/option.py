@@ -246,8 +246,8 @@ def _parse_start(
 def _parse_range_limit(
     values: Mapping[str, Any], names: tuple[str, str, str], default: OffsetRangeLimit
 ) -> OffsetRangeLimit:
-    """Parses a start or an end. A timestamp for all partitions wins over timestamps for each,
-    and those over offsets, as in Spark's own source.
+    """Parses a start or an end. As in Spark's own source, a timestamp for all partitions wins over
+    timestamps for each partition, and these win over offsets.
     """
     offsets, time, times = names
     if values[time] is not None:

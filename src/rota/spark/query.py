@@ -130,15 +130,14 @@ MAX_OFFSET = 2**63 - 1
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
     """Parses ``{"topic": {"0": 23, "1": -2}}``, where -1 is the latest and -2 the earliest offset.
-
-    :raises InputError: the text is malformed; the message says where
+    Raises InputError, as the other parsers here.
     """
     found = _parse_json_object(option, text, OFFSETS_EXAMPLE)
     return _parse_by_partition(option, found, OFFSETS_EXAMPLE, EARLIEST_OFFSET, "an offset")
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
-    """Parses the same JSON with milliseconds since 1970 in place of offsets; -1 and -2 as there."""
+    """Parses the same JSON with milliseconds since 1970 instead of offsets; -1 and -2 as there."""
     example = '{"topic": {"0": 1767571200000}}'
     found = _parse_json_object(option, text, example)
     return _parse_by_partition(option, found, example, EARLIEST_OFFSET, "a time in milliseconds")
@@ -169,10 +168,7 @@ def offsets_to_json(found: Mapping[TopicPartition, int]) -> dict[str, dict[str, 
 
 
 def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Parses the offsets of a checkpoint of this source or Spark's own.
-
-    :raises InputError: they are malformed
-    """
+    """Parses the offsets of a checkpoint of this source or Spark's own."""
     return _parse_by_partition("the checkpoint", found, OFFSETS_EXAMPLE, 0, "an offset")
 
 
@@ -285,10 +281,7 @@ class DataLost(RotaError):
 
 
 def report_data_loss(what: str, *, fail: bool) -> None:
-    """Logs that records are gone, or fails.
-
-    :raises DataLost: ``failOnDataLoss`` is set
-    """
+    """Logs that records are gone; raises DataLost if ``failOnDataLoss`` is set."""
     if fail:
         raise DataLost(
             f"records may be lost: {what}: retention has deleted them, or the topic was deleted "

@@ -211,9 +211,8 @@ def _batch_ranges(
     start: Offsets,
     until: Offsets,
 ) -> Iterator[OffsetRange]:
-    """Yields the ranges to read; reports records that can no longer be read.
-
-    :raises InputError: a range would end before it begins
+    """Yields the ranges to read; reports records that can no longer be read. Raises InputError if
+    a range would end before it begins.
     """
     fail, end_option = options.fail_on_data_loss, getattr(options.ending, "option", None)
     end_name = f"the end by {end_option}" if end_option else "the end of the log"

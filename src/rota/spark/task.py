@@ -390,10 +390,9 @@ def handle_response(
 def _handle_empty(
     progress: RangeProgress, fetched: FetchedPartition, *, committed_only: bool
 ) -> FetchOutcome:
-    """Handles an empty response: the records do not exist yet, or no longer.
-
-    A broker may also need more time to get them, from remote storage (KIP-405), say. So one such
-    response proves nothing.
+    """Handles an empty response: the records do not exist yet, or no longer. One such response
+    proves nothing: a broker may need more time to get them, for example from remote storage
+    (KIP-405).
     """
     if progress.leave_replica():  # a follower may be behind its leader
         return FetchOutcome.NO_RECORDS
@@ -436,9 +435,7 @@ async def look_up_extents(
 
 def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> None:
     """Moves a range behind records that are lost or were compacted; otherwise leaves it unchanged.
-
-    :param fail: with ``failOnDataLoss``
-    :raises DataLost: records are gone, and it is set
+    Raises DataLost for lost records if ``failOnDataLoss`` is set.
     """
     if progress.position < extent.log_start:
         report_data_loss(f"{progress}: the log now begins at {extent.log_start}", fail=fail)
