@@ -224,9 +224,9 @@ def _written(*, clean: bool) -> AcknowledgedFolder:
                 history.setdefault((group, "log", 0), set()).add(turn)
         if turn == 16:
             before = read_all(node).batches
-            node.topics.delete_records_before("cut", 0, 11, START)
+            node.topics.delete_records_before({("cut", 0): 11})
             node.now += 70_000
-            node.topics.run_maintenance(node.now)
+            node.topics.log_manager.run_all(node.now)
     promised = read_all(node)
     if clean:
         node.topics.close(node.now)

@@ -1,17 +1,17 @@
-"""The interface of handlers: the request in flight, the context, the ready queue.
+"""The interface of handlers: the request in flight, and the broker's parts that it uses.
 
-A handler gets a :class:`HandlerContext` and a :class:`ServerRequest`, and answers at once or later.
-The broker supports exactly the APIs and versions that have a handler.
+A handler gets a :class:`ServerRequest`, and responds at once or later. The broker supports exactly
+the APIs and versions that have a handler.
 
-Requests that waited (Fetch, ListOffsets) are resumed through the :class:`ReadyQueue`. One append
-can wake every client of a broker, and each response may have many megabytes. So the node resumes
-only some of them in each event, as long as the server has room for their responses.
+Requests that waited (Fetch, ListOffsets) are resumed through the ready queue. One append can wake
+every client of a broker, and each response may have many megabytes. So the node resumes only some
+requests in each event, as long as the server has room for their responses.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ from rota.broker.timers import Timers
 from rota.broker.topics import Topics
 from rota.engine.model.config import BrokerConfig
 from rota.errors import Code, DiskError, Refused
-from rota.protocol.messages import Api, Message, Request
+from rota.protocol.messages import Api, Message, Request, classes_by_api
 from rota.protocol.sasl import Mechanism, Users
 from rota.protocol.schemas import ResponseT
 
@@ -40,22 +40,22 @@ class ClientSession:
     user: str | None = None
     #: The SASL exchange of :mod:`rota.broker.handlers.sasl`.
     login: object = None
-    #: Handles frames in place of requests during a login of clients before Kafka 1.0, whose frames
-    #: have no header. It returns the response, or raises Refused.
+    #: Handles the frames of a login by a client before Kafka 1.0, which have no header. It returns
+    #: the response, or raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
     #: Set by a request that waits.
     on_disconnect: Callable[[], None] | None = None
 
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
-
 RequestT_co = TypeVar("RequestT_co", bound=Request[Any], covariant=True)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ServerRequest(Generic[RequestT_co]):
     """A request that a client sent, and the way to respond, at once or later, but only once."""
 
+    context: HandlerContext = field(repr=False)
     api: Api
     version: int
     client: ClientSession
@@ -75,39 +75,28 @@ class ServerRequest(Generic[RequestT_co]):
             self.responded = True
             self.write_response(response)
 
+    def resume_later(self, resume: Callable[[], None], *, long: bool = False) -> None:
+        """Queues the request; the node calls ``resume``, which responds or waits again.
+
+        :param long: it takes so much work that no other request is resumed in the same event
+        """
+        self.context.ready_queue.setdefault(self, (resume, long))
+
+    def explain_error(self, error: Refused | DiskError, what: str) -> tuple[Code, str]:
+        """Returns the code and text for the response. A disk error is logged too."""
+        if isinstance(error, Refused):
+            return error.code, str(error)
+        self.context.log(ERROR, f"{what}: {error}")
+        return Code.KAFKA_STORAGE_ERROR, str(error)
+
+
+#: For code that passes requests on without reading their fields.
+AnyRequest: TypeAlias = ServerRequest[Any]
 
 #: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
 #: Waiting requests that are resumed in one event.
 MAX_RESUMED_PER_EVENT = 100
-#: Answers a waiting request, or lets it wait again.
-ResumeRequest: TypeAlias = Callable[[], None]
-
-
-class ReadyQueue:
-    """Requests that can be resumed, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._queue: OrderedDict[Hashable, tuple[ResumeRequest, bool]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def add(self, name: Hashable, resume: ResumeRequest, *, long: bool = False) -> None:
-        """Adds a request, unless it is in the queue.
-
-        :param long: it takes so much work that no other request is resumed in the same event
-        """
-        self._queue.setdefault(name, (resume, long))
-
-    def remove(self, name: Hashable) -> None:
-        """Removes a request, if it is in the queue."""
-        self._queue.pop(name, None)
-
-    def pop_next(self) -> tuple[ResumeRequest, bool]:
-        """Removes and returns the first request, and whether it is a long one."""
-        return self._queue.popitem(last=False)[1]
-
 
 #: Levels of :mod:`logging`.
 INFO, WARNING, ERROR = 20, 30, 40
@@ -115,7 +104,7 @@ INFO, WARNING, ERROR = 20, 30, 40
 
 @dataclass(slots=True, kw_only=True)
 class HandlerContext:
-    """The broker's parts that handlers use. The time comes with every request."""
+    """The broker's parts that handlers use."""
 
     config: BrokerConfig
     topics: Topics
@@ -125,7 +114,10 @@ class HandlerContext:
     log: Callable[[int, str], None]
     #: The advertised host and port.
     address: tuple[str, int]
-    ready_queue: ReadyQueue = field(default_factory=ReadyQueue)
+    #: See :meth:`ServerRequest.resume_later`.
+    ready_queue: OrderedDict[AnyRequest, tuple[Callable[[], None], bool]] = field(
+        default_factory=OrderedDict
+    )
     #: The lowest and highest version by API key.
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     #: None: clients do not log in.
@@ -133,6 +125,15 @@ class HandlerContext:
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
     #: Returns unguessable printable text, for SASL; needed with users.
     new_nonce: Callable[[], str] | None = None
+
+
+def make_error_response(request: AnyRequest, code: Code) -> Message:
+    """Returns the response for an API that has one error for the whole request."""
+    response: Any = classes_by_api[request.api][1]()
+    response.error_code = code
+    if hasattr(response, "error_message"):
+        response.error_message = code.name
+    return response  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,10 @@ class Handler(Generic[RequestT]):
     min_version: int
     max_version: int
     #: Sends the response, at once or later.
-    handle: Callable[[HandlerContext, ServerRequest[RequestT]], None]
+    handle: Callable[[ServerRequest[RequestT]], None]
     #: Makes the response that has this error wherever the API's schema has a field for one; None
     #: if the request gets no response.
-    error_response: Callable[[ServerRequest[RequestT], Code], Message | None]
+    error_response: Callable[[ServerRequest[RequestT], Code], Message | None] = make_error_response
     #: The lowest advertised version, if lower versions are handled too.
     advertised_from: int | None = None
 
@@ -154,20 +155,6 @@ class Handler(Generic[RequestT]):
     def api(self) -> Api:
         return self.request_class.API
 
-    def supports_version(self, version: int) -> bool:
-        return self.min_version <= version <= self.max_version
 
-
-#: For code that passes requests on without reading their fields.
-AnyRequest: TypeAlias = ServerRequest[Any]
+#: For code that passes handlers on.
 AnyHandler: TypeAlias = Handler[Any]
-
-
-def explain_error(
-    context: HandlerContext, error: Refused | DiskError, what: str
-) -> tuple[Code, str]:
-    """Returns the code and text for the response. A disk error is logged too."""
-    if isinstance(error, Refused):
-        return error.code, str(error)
-    context.log(ERROR, f"{what}: {error}")
-    return Code.KAFKA_STORAGE_ERROR, str(error)

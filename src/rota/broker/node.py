@@ -38,10 +38,12 @@ from rota.broker.events import (
     WriteResponse,
 )
 from rota.broker.faults import FaultInjector, api_name
+from rota.broker.handlers.metadata import refuse_api_versions
+from rota.broker.handlers.sasl import delay_failed_login
 from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, FormatError, Refused
 from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
-from rota.protocol.messages import Api, ApiVersionsRequest, Message
+from rota.protocol.messages import Api, Message
 
 #: The APIs that need no login.
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
@@ -108,14 +110,11 @@ class BrokerNode:
 
     def _resume_ready(self, room: int) -> None:
         queue = self.context.ready_queue
-        left = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not those queued meanwhile
+        left = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not requests queued meanwhile
         while queue and left and self._response_bytes < room:
-            resume, long = queue.pop_next()
+            call, (resume, long) = queue.popitem(last=False)
             left = 0 if long else left - 1
-            try:
-                resume()
-            except Exception as error:  # noqa: BLE001 as above
-                self._log(ERROR, f"a waiting request failed: {type(error).__name__}: {error}")
+            self._run(call, resume)
 
     @property
     def has_ready(self) -> bool:
@@ -155,7 +154,9 @@ class BrokerNode:
         try:
             head = read_request_header(frame)
             handler = self._handlers.get(head.api_key)
-            if handler is None or not handler.supports_version(head.api_version):
+            if handler is None or not (
+                handler.min_version <= head.api_version <= handler.max_version
+            ):
                 return self._refuse_version(client, head)
             needs_login = self._login_needed and handler.api not in ALLOWED_BEFORE_LOGIN
             if needs_login and client.user is None:
@@ -169,6 +170,7 @@ class BrokerNode:
                 client, f"a frame of {len(frame)} bytes is not a valid request: {error}"
             )
         call = ServerRequest(
+            context=self.context,
             api=handler.api,
             version=head.api_version,
             client=client,
@@ -178,7 +180,7 @@ class BrokerNode:
             write_response=partial(self._write_response, client, handler.api, head),
             drop_connection=partial(self._drop_client, client),
         )
-        run_handler = partial(self._run_handler, handler, call)
+        run_handler = partial(self._run, call, partial(handler.handle, call))
         if not self.faults.intercept(handler, call, run_handler):
             run_handler()
         return None
@@ -190,43 +192,32 @@ class BrokerNode:
         try:
             response = handle(bytes(frame))
         except Refused as error:
-            reason, name = str(error), ("login", client.connection)
-            client.on_disconnect = partial(self.context.timers.stop, name)
-            self.context.timers.start(
-                name,
-                now + self.context.config.failed_authentication_delay,
-                lambda _: self._drop_client(client, reason),
+            reason = str(error)
+            delay_failed_login(
+                self.context, client, now, lambda _: self._drop_client(client, reason)
             )
             return
         data = _LENGTH.pack(len(response)) + response
         self._commands.append(WriteResponse(client.connection, data))
 
-    def _run_handler(self, handler: AnyHandler, call: AnyRequest) -> None:
+    def _run(self, call: AnyRequest, act: Callable[[], None]) -> None:
         try:
-            handler.handle(self.context, call)
+            act()
         except Exception as error:  # noqa: BLE001 an error of one request must not end the broker
             self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
-            call.respond(handler.error_response(call, Code.UNKNOWN))
+            if call.client.on_disconnect is not None:
+                call.client.on_disconnect()
+            call.respond(self._handlers[call.api].error_response(call, Code.UNKNOWN))
 
     def _refuse_version(self, client: ClientSession, head: RequestHeader) -> None:
         """Answers ApiVersions in version 0, with the supported versions; else drops the client."""
-        versions = self._handlers[Api.API_VERSIONS]
         if head.api_key != Api.API_VERSIONS:
             return self._drop_client(
                 client, f"API {head.api_key} version {head.api_version} is not supported"
             )
-        version_0 = head._replace(api_version=0)
-        call: AnyRequest = ServerRequest(
-            api=Api.API_VERSIONS,
-            version=0,
-            client=client,
-            body=ApiVersionsRequest(),
-            now=0,
-            size=0,
-            write_response=partial(self._write_response, client, Api.API_VERSIONS, version_0),
-            drop_connection=partial(self._drop_client, client),
-        )
-        return call.respond(versions.error_response(call, Code.UNSUPPORTED_VERSION))
+        response = refuse_api_versions(None, Code.UNSUPPORTED_VERSION)
+        head = head._replace(api_version=0)
+        return self._write_response(client, Api.API_VERSIONS, head, response)
 
     def _write_response(
         self, client: ClientSession, api: Api, head: RequestHeader, response: Message | None

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from rota.broker.log_manager import LogManager, StorageContext
 from rota.broker.storage.catalog import TopicEntry
@@ -88,32 +88,27 @@ def check_partition_count(partitions: int) -> None:
     if partitions < 1:
         raise Refused(Code.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions")
     if partitions > MAX_TOPIC_PARTITIONS:
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"a topic has {MAX_TOPIC_PARTITIONS} partitions at most here, not {partitions}",
-        )
+        text = f"a topic has {MAX_TOPIC_PARTITIONS} partitions at most here, not {partitions}"
+        raise Refused(Code.INVALID_PARTITIONS, text)
 
 
 def check_partition_increase(topic: Topic, count: int) -> None:
     """Raises Refused if partitions cannot be added up to this number."""
     if topic.name == CONSUMER_OFFSETS_TOPIC:
         text = (
-            f"{CONSUMER_OFFSETS_TOPIC} keeps its {topic.partition_count} partitions: they say "
-            "where a group is"
+            f"{topic.name} keeps its {topic.partition_count} partitions: groups are hashed to them"
         )
         raise Refused(Code.INVALID_PARTITIONS, text)
     if count <= topic.partition_count:
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"{topic.name!r} has {topic.partition_count} partitions, and cannot be given {count}",
-        )
+        text = f"{topic.name!r} has {topic.partition_count} partitions, and cannot be given {count}"
+        raise Refused(Code.INVALID_PARTITIONS, text)
     check_partition_count(count)
 
 
 def make_empty_log(
     context: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
 ) -> Log:
-    """A partition's log without records."""
+    """Returns a partition's log without records."""
     return Log.create(
         context.disk,
         folder,
@@ -127,21 +122,17 @@ def make_empty_log(
 
 
 def deleted_folder_name(name: str, partition: int, topic_id: bytes) -> str:
-    """The name of a partition's folder after its topic is deleted, as in Kafka."""
+    """Returns the name of a partition's folder after its topic is deleted, as in Kafka."""
     end = f"-{partition}.{topic_id.hex()}-delete"
     return name[: 255 - len(end)] + end
 
 
 def is_empty_partition(disk: Disk, folder: str) -> bool:
-    """True for a partition's folder with files, but without a record."""
+    """Returns whether this is a partition's folder with files, but without a record."""
     names = disk.list_names(folder)
     if not names or any(PARTITION_FILE.fullmatch(name) is None for name in names):
         return False
     return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))
-
-
-#: Called after an append, a new log start, or a deletion of the partition.
-PartitionWatcher: TypeAlias = Callable[[], None]
 
 
 class Topics:
@@ -152,21 +143,19 @@ class Topics:
         self.defaults = context.defaults
         self._context = context
         self._disk = context.disk
-        self._folder = context.folder
         self._catalog = context.folder.catalog
-        self._config = context.config
         self.new_id = context.new_id
         self._report = context.report
         self._topics = {topic.name: topic for topic in sorted(topics, key=lambda each: each.name)}
         self._by_id = {topic.id: topic for topic in self._topics.values()}
         self._unified = {unify_collision_characters(name): name for name in self._topics}
-        self._watchers: dict[tuple[str, int], list[PartitionWatcher]] = {}
+        self._watchers: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._deletion_watchers: list[Callable[[Topic, int], None]] = []
         self.log_manager = LogManager(context, self._logs)
 
     @property
     def cluster_id(self) -> str:
-        return self._folder.cluster_id
+        return self._context.folder.cluster_id
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterates in the order of names."""
@@ -217,12 +206,8 @@ class Topics:
         self._appended(name, partition, log, now)
         return appended
 
-    def delete_records_before(self, name: str, partition: int, offset: int, now: int) -> None:
-        """Deletes the records before an offset; this survives a crash."""
-        self.delete_records_before_all({(name, partition): offset})
-
-    def delete_records_before_all(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Deletes the records of many partitions before offsets, by topic and number."""
+    def delete_records_before(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Deletes the records before an offset of each partition; this survives a crash."""
         for (name, partition), offset in offsets.items():
             self._existing_log(name, partition).advance_log_start(offset)
         with refuse_disk_errors():
@@ -230,11 +215,11 @@ class Topics:
         for name, partition in offsets:
             self._notify_watchers(name, partition)
 
-    def watch(self, name: str, partition: int, watcher: PartitionWatcher) -> None:
+    def watch(self, name: str, partition: int, watcher: Callable[[], None]) -> None:
         """Calls a function after each append, new log start, or deletion of the partition."""
         self._watchers.setdefault((name, partition), []).append(watcher)
 
-    def unwatch(self, name: str, partition: int, watcher: PartitionWatcher) -> None:
+    def unwatch(self, name: str, partition: int, watcher: Callable[[], None]) -> None:
         watchers = self._watchers.get((name, partition), [])
         if watcher in watchers:
             watchers.remove(watcher)
@@ -248,9 +233,8 @@ class Topics:
     def _existing_log(self, name: str, partition: int) -> Log:
         log = self.get_log(name, partition)
         if log is None:
-            raise Refused(
-                Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}"
-            )
+            text = f"there is no partition {name}-{partition}"
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
         return log
 
     def _appended(self, name: str, partition: int, log: Log, now: int) -> None:
@@ -274,10 +258,8 @@ class Topics:
         if name in self._topics:
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r}")
         if (other := self._unified.get(unify_collision_characters(name))) is not None:
-            raise Refused(
-                Code.INVALID_TOPIC_EXCEPTION,
-                f"{name!r} collides with the topic {other!r}: '.' and '_' count as the same",
-            )
+            text = f"{name!r} collides with the topic {other!r}: '.' and '_' count as the same"
+            raise Refused(Code.INVALID_TOPIC_EXCEPTION, text)
 
     def check_settings(self, overrides: Mapping[str, str]) -> TopicConfig:
         """Returns the config with these overrides; raises Refused if one is invalid."""
@@ -291,7 +273,7 @@ class Topics:
 
         :raises Refused: the name or a config is invalid, the topic exists, or the disk fails
         """
-        return _single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
+        return single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
 
     def create_all(self, wanted: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
         """Creates topics; returns each one, or its error."""
@@ -327,7 +309,7 @@ class Topics:
 
         :raises Refused: there is no such topic, it has as many or more, or the disk fails
         """
-        return _single_outcome(self.create_partitions_all({name: count}, now))
+        return single_outcome(self.create_partitions_all({name: count}, now))
 
     def create_partitions_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
         """Adds partitions to topics; returns each topic, or its error."""
@@ -359,23 +341,12 @@ class Topics:
             raise
         return TopicChange(
             topic=topic,
-            entry=TopicEntry(
-                name=topic.name, id=topic.id, partitions=count, overrides=topic.overrides
-            ),
+            entry=_catalog_entry(topic, count, topic.overrides),
             undo=lambda: self._remove_empty(last),
             done=lambda: topic.logs.extend(logs),
         )
 
-    def configure(self, name: str, overrides: Mapping[str, str], now: int) -> Topic:
-        """Replaces a topic's own configs.
-
-        :raises Refused: there is no such topic, a config is invalid, or the disk fails
-        """
-        return _single_outcome(self.configure_all({name: overrides}, now))
-
-    def configure_all(
-        self, settings: Mapping[str, Mapping[str, str]], now: int
-    ) -> list[Topic | Refused]:
+    def configure_all(self, settings: Mapping[str, Mapping[str, str]]) -> list[Topic | Refused]:
         """Replaces the configs of topics; returns each topic, or its error."""
         return self._apply_changes([partial(self._prepare_config, *e) for e in settings.items()])
 
@@ -389,9 +360,7 @@ class Topics:
             for log in topic.logs:
                 log.config = config
 
-        entry = TopicEntry(
-            name=name, id=topic.id, partitions=topic.partition_count, overrides=overrides
-        )
+        entry = _catalog_entry(topic, topic.partition_count, overrides)
         return TopicChange(topic=topic, entry=entry, undo=lambda: None, done=done)
 
     def delete(self, name: str, now: int) -> None:
@@ -399,7 +368,7 @@ class Topics:
 
         :raises Refused: there is no such topic, or the disk fails
         """
-        _single_outcome(self.delete_all([name], now))
+        single_outcome(self.delete_all([name], now))
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
         """Deletes topics with all their records; returns each one, or its error."""
@@ -439,40 +408,26 @@ class Topics:
 
         :param save_first: called with the topics' names before the catalogue is saved
         """
-        prepared = [self._try_prepare(plan) for plan in plans]
+        prepared = [_try_change(plan) for plan in plans]
         changes = [each for each in prepared if isinstance(each, TopicChange)]
-        refusal = self._save_changes(changes, save_first) if changes else None
+
+        def save() -> None:
+            try:
+                save_first(frozenset(change.topic.name for change in changes))
+                self._catalog.change_topics(
+                    put=[change.entry for change in changes if change.entry is not None],
+                    remove=[change.topic.name for change in changes if change.entry is None],
+                )
+            except DiskError:
+                for change in reversed(changes):
+                    change.undo()
+                raise
+
+        refusal = _try_change(save) if changes else None
         if refusal is None:
             for change in changes:
                 change.done()
         return [each if isinstance(each, Refused) else refusal or each.topic for each in prepared]
-
-    @staticmethod
-    def _try_prepare(plan: PrepareChange) -> TopicChange | Refused:
-        try:
-            with refuse_disk_errors():
-                return plan()
-        except Refused as error:
-            return error
-
-    def _save_changes(
-        self, changes: list[TopicChange], save_first: Callable[[frozenset[str]], None]
-    ) -> Refused | None:
-        try:
-            with refuse_disk_errors():
-                try:
-                    save_first(frozenset(change.topic.name for change in changes))
-                    self._catalog.change_topics(
-                        put=[change.entry for change in changes if change.entry is not None],
-                        remove=[change.topic.name for change in changes if change.entry is None],
-                    )
-                except DiskError:
-                    for change in reversed(changes):
-                        change.undo()
-                    raise
-        except Refused as error:
-            return error
-        return None
 
     def get_or_create_journal(self, now: int) -> Topic:
         """Returns the topic ``__consumer_offsets``; creates it on first use.
@@ -481,13 +436,14 @@ class Topics:
         """
         if (topic := self._topics.get(CONSUMER_OFFSETS_TOPIC)) is not None:
             return topic
-        size = self._config.offsets_segment_bytes
+        config = self._context.config
+        size = config.offsets_segment_bytes
         key = "segment.bytes" if size >= 1 << 20 else "internal.segment.bytes"
         overrides = {"cleanup.policy": "compact", "compression.type": "producer", key: str(size)}
-        return self.create(CONSUMER_OFFSETS_TOPIC, self._config.offsets_partitions, overrides, now)
+        return self.create(CONSUMER_OFFSETS_TOPIC, config.offsets_partitions, overrides, now)
 
     def new_producer_id(self) -> int:
-        """Returns an id that no producer ever had.
+        """Returns an id that no other producer has.
 
         :raises Refused: the disk fails
         """
@@ -502,10 +458,8 @@ class Topics:
         """Removes the folder of an empty partition that belongs to no topic."""
         self._remove_empty(folder)
         if self._disk.list_names(folder):
-            raise Refused(
-                Code.KAFKA_STORAGE_ERROR,
-                f"the folder {folder} is in the way: it is not of a topic in the catalogue",
-            )
+            text = f"the folder {folder} is in the way and belongs to no topic: move it elsewhere"
+            raise Refused(Code.KAFKA_STORAGE_ERROR, text)
 
     def _remove_empty(self, folder: str) -> None:
         if is_empty_partition(self._disk, folder):
@@ -525,10 +479,6 @@ class Topics:
             for folder in done:
                 self._disk.rename(folders[folder], folder)
             raise
-
-    def run_maintenance(self, now: int) -> None:
-        """Runs retention, flushes, checkpoints and removals."""
-        self.log_manager.run_all(now)
 
     def close(self, now: int) -> None:
         """Syncs everything and marks a clean shutdown, so that the next start skips recovery.
@@ -553,14 +503,14 @@ class Topics:
             raise problem
         failed = [log.folder for _, _, log in self._logs() if log.failed is not None]
         if failed:  # the content of their files is unknown
-            self._report(
-                f"the next start reads the logs, for some have failed: {list_first_names(failed)}"
-            )
+            names = list_first_names(failed)
+            self._report(f"the next start recovers all logs, because these have failed: {names}")
         else:
-            self._folder.mark_clean_shutdown()
+            self._context.folder.mark_clean_shutdown()
 
 
-def _single_outcome(outcomes: list[Topic | Refused]) -> Topic:
+def single_outcome(outcomes: list[Topic | Refused]) -> Topic:
+    """Returns the topic of a single change, or raises its error."""
     (outcome,) = outcomes
     if isinstance(outcome, Refused):
         raise outcome
@@ -580,6 +530,19 @@ class TopicChange:
 
 #: Prepares a change. If it raises Refused or DiskError, it leaves nothing behind.
 PrepareChange: TypeAlias = Callable[[], TopicChange]
+T = TypeVar("T")
+
+
+def _catalog_entry(topic: Topic, partitions: int, overrides: Mapping[str, str]) -> TopicEntry:
+    return TopicEntry(name=topic.name, id=topic.id, partitions=partitions, overrides=overrides)
+
+
+def _try_change(act: Callable[[], T]) -> T | Refused:
+    try:
+        with refuse_disk_errors():
+            return act()
+    except Refused as error:
+        return error
 
 
 @contextmanager
@@ -591,7 +554,7 @@ def refuse_disk_errors() -> Iterator[None]:
         raise Refused(Code.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
-#: The epoch of a client that does not want it checked.
+#: The epoch of a client that wants no check.
 NO_LEADER_EPOCH = -1
 
 
@@ -615,10 +578,8 @@ def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
 def find_log(topic: Topic, partition: int) -> Log:
     """Returns the log of a partition; raises Refused if it does not exist or is offline."""
     if not 0 <= partition < len(topic.logs):
-        raise Refused(
-            Code.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic.name!r} has {len(topic.logs)} partitions, there is no {partition}",
-        )
+        text = f"topic {topic.name!r} has {len(topic.logs)} partitions, there is no {partition}"
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
     log = topic.logs[partition]
     log.check_online()
     return log

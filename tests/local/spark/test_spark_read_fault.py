@@ -233,7 +233,7 @@ def _spoiled(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
 
 def shorten(broker: rota.Broker, before: int) -> None:
     """Deletes the records of a partition before an offset."""
-    broker._call(lambda node, now: node.context.topics.delete_records_before("t", 0, before, now))
+    broker._call(lambda node, now: node.context.topics.delete_records_before({("t", 0): before}))
 
 
 def test_records_that_retention_took(broker: rota.Broker, caplog: pytest.LogCaptureFixture) -> None:

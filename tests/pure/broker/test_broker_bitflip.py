@@ -236,7 +236,7 @@ def test_compaction_does_not_carry_damage_on() -> None:
                 record = BatchRecord(0, START + 80_000, b"k0", b"more %d" % number)
                 answer = peer.produce_batch("compact", 0, encode_batch([record]))
                 known.add((answer.base_offset, b"k0", b"more %d" % number))
-            node.topics.run_maintenance(node.now + 100_000)
+            node.topics.log_manager.run_all(node.now + 100_000)
             found = [each for _, batch in batches(peer, "compact", 0, 0) for each in values(batch)]
             assert set(found) <= known
             assert (39, b"k0", b"more 15") in found

@@ -66,7 +66,7 @@ def test_an_offset_that_the_log_does_not_have(peer: ClientConnection, offset: in
 
 def test_what_was_deleted_cannot_be_read(node: InMemoryNode, peer: ClientConnection) -> None:
     peer.store(numbered(3), numbered(3))
-    node.topics.delete_records_before("t", 0, 4, node.now)
+    node.topics.delete_records_before({("t", 0): 4})
     answers = peer.fetch({T: 3})
     assert Code(answers[T].error_code) is Code.OFFSET_OUT_OF_RANGE
     answer = peer.fetch({T: 4})[T]

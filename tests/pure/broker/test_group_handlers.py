@@ -106,11 +106,14 @@ def test_the_offered_versions_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), OFFERED)
-def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) -> None:
+def test_a_refusal_says_its_code_wherever_there_is_room(
+    node: InMemoryNode, api: Api, version: int
+) -> None:
     request = REQUESTS[api]()
     data = request_frame(request, version, 5)
     head = read_request_header(data)
     call: AnyRequest = ServerRequest(
+        context=node.node.context,
         api=api,
         version=version,
         client=ClientSession(connection=ConnectionId(1), host="127.0.0.1"),

@@ -46,7 +46,7 @@ def offset_of(peer: ClientConnection, time: int, version: int = 11, **fields: An
 @pytest.mark.parametrize("version", range(1, 12))
 def test_the_ends(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     peer.store(numbered(3), numbered(3))
-    node.topics.delete_records_before("t", 0, 2, node.now)
+    node.topics.delete_records_before({("t", 0): 2})
     assert [offset_of(peer, each, version).offset for each in (EARLIEST, LATEST)] == [2, 6]
     assert offset_of(peer, LATEST, version).timestamp == -1
     if version >= 4:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rota.broker.topics import MAX_TOPIC_PARTITIONS, deleted_folder_name, find_log
+from rota.broker.topics import (
+    MAX_TOPIC_PARTITIONS,
+    deleted_folder_name,
+    find_log,
+    single_outcome,
+)
 from rota.engine.model.config import BrokerConfig, TopicConfig
 from rota.errors import Code, DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk
@@ -96,9 +101,9 @@ def test_what_is_not_there_cannot_be_changed() -> None:
     for act in (
         lambda: topics.delete("absent", START),
         lambda: topics.create_partitions("absent", 2, START),
-        lambda: topics.configure("absent", {}, START),
+        lambda: single_outcome(topics.configure_all({"absent": {}})),
         lambda: topics.append("absent", 0, b"", START),
-        lambda: topics.delete_records_before("absent", 0, 0, START),
+        lambda: topics.delete_records_before({("absent", 0): 0}),
     ):
         with pytest.raises(Refused) as error:
             act()
@@ -108,11 +113,11 @@ def test_what_is_not_there_cannot_be_changed() -> None:
 def test_a_topic_gets_other_settings() -> None:
     node = InMemoryNode(topic_config=TopicConfig(retention=77))
     topic = node.topics.create("orders", 2, {"retention.ms": "5"}, START)
-    node.topics.configure("orders", {"flush.ms": "9"}, START)
+    node.topics.configure_all({"orders": {"flush.ms": "9"}})
     assert topic.logs[1].config.flush_interval == 9
     assert topic.logs[1].config.retention == 77
     with pytest.raises(Refused, match="flush.ms") as error:
-        node.topics.configure("orders", {"flush.ms": "soon"}, START)
+        single_outcome(node.topics.configure_all({"orders": {"flush.ms": "soon"}}))
     assert refusal(error) is Code.INVALID_CONFIG
     found = node.restart(node.disk).topics.get("orders")
     assert found is not None
@@ -202,7 +207,7 @@ def test_watchers_hear_of_records_until_they_do_not_watch() -> None:
     node.append("orders", 1, b"elsewhere")
     node.append("orders", 0, b"a")
     node.append("orders", 0, b"b")
-    node.topics.delete_records_before("orders", 0, 1, START)
+    node.topics.delete_records_before({("orders", 0): 1})
     node.topics.append_records("orders", 0, [(b"k", b"v")], START)
     node.topics.unwatch("orders", 0, two)
     node.topics.unwatch("orders", 0, two)
@@ -259,7 +264,7 @@ def test_recovery_points_and_starts_are_saved() -> None:
     node = InMemoryNode()
     node.topics.create("orders", 1, {"flush.ms": "0"}, START)
     node.append("orders", 0, b"a", b"b", b"c")
-    node.topics.delete_records_before("orders", 0, 2, START)
+    node.topics.delete_records_before({("orders", 0): 2})
     assert node.restart(node.disk).folder.log_start_offsets == {("orders", 0): 2}
     node.advance(BrokerConfig().checkpoint_interval)
     again = node.restart(node.disk)
@@ -410,7 +415,7 @@ def foreign() -> InMemoryNode:
     node.append("orders", 0, b"a")
     node.append("orders", 1, b"b", b"c")
     node.append("other", 0, b"d", b"e", b"f")
-    node.topics.delete_records_before("orders", 1, 1, START)
+    node.topics.delete_records_before({("orders", 1): 1})
     node.disk.rename("orders-1", "put.aside")
     node.disk.rename("other-0", "orders-1")
     return node.restart(node.disk)
@@ -526,7 +531,7 @@ def test_a_topic_made_anew_has_nothing_of_the_old_one(power_cut: bool) -> None:
     node.topics.create("orders", 1, {"cleanup.policy": "delete,compact", "flush.ms": "0"}, START)
     for _ in range(5):
         node.append("orders", 0, b"a", b"b")
-    node.topics.delete_records_before("orders", 0, 7, START)
+    node.topics.delete_records_before({("orders", 0): 7})
     node.folder.save_cleaner_points({("orders", 0): 8})
     node.advance(BrokerConfig().checkpoint_interval)
     assert node.folder.recovery_points == {("orders", 0): 10}
@@ -553,7 +558,7 @@ def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
     node = InMemoryNode(disk)
     node.topics.create("orders", 1, {"flush.ms": "0"}, START)
     node.append("orders", 0, *[b"a"] * 10)
-    node.topics.delete_records_before("orders", 0, 7, START)
+    node.topics.delete_records_before({("orders", 0): 7})
     node.advance(BrokerConfig().checkpoint_interval)
     disk.remove("orders-0")
     again = node.restart(disk.kill())

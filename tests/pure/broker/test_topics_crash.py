@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rota.broker.topics import Topics
+from rota.broker.topics import Topics, single_outcome
 from rota.errors import DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.node import InMemoryNode
@@ -27,7 +27,9 @@ def _replace(topics: Topics) -> None:
 ACTS: dict[str, Act] = {
     "create": lambda topics: topics.create("new", 3, {"retention.ms": "5"}, START),
     "grow": lambda topics: topics.create_partitions("orders", 4, START),
-    "configure": lambda topics: topics.configure("orders", {"retention.ms": "5"}, START),
+    "configure": lambda topics: single_outcome(
+        topics.configure_all({"orders": {"retention.ms": "5"}})
+    ),
     "delete": lambda topics: topics.delete("orders", START),
     "delete and create": _replace,
 }
@@ -42,7 +44,7 @@ def begun(seed: int = 0) -> InMemoryNode:
         for partition in range(2):
             node.append(name, partition, b"a", b"b")
             node.topics.get_log(name, partition).flush()  # type: ignore[union-attr]
-    node.topics.run_maintenance(START)
+    node.topics.log_manager.run_all(START)
     return node
 
 
@@ -172,7 +174,7 @@ def test_a_log_that_has_failed_keeps_the_folder_from_being_marked_clean() -> Non
     with pytest.raises(DiskError):
         node.append("orders", 0, b"b")
     again = node.restart(node.disk, clean=True)
-    assert "the next start reads the logs, for some have failed: orders-0" in node.log_lines
+    assert "the next start recovers all logs, because these have failed: orders-0" in node.log_lines
     assert not again.folder.clean_shutdown
     assert again.end_offsets() == {"orders": [1, 0]}
     assert again.restart(again.disk, clean=True).folder.clean_shutdown

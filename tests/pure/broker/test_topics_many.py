@@ -176,7 +176,7 @@ def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> Non
         lambda: node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START),
         lambda: node.topics.delete_all("xyz", START),
         lambda: node.topics.create_partitions_all(dict.fromkeys("xyz", 3), START),
-        lambda: node.topics.configure_all(settings, START),
+        lambda: node.topics.configure_all(settings),
     ]
     for act in acts:
         disk.refuse("replace", path)
@@ -267,4 +267,4 @@ def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
         log.flush()
     node.topics.close(START)
     assert disk.size(CLEAN_SHUTDOWN_FILE) is None
-    assert node.log_lines[-1] == "the next start reads the logs, for some have failed: t-1"
+    assert node.log_lines[-1] == "the next start recovers all logs, because these have failed: t-1"

@@ -15,6 +15,7 @@ from rota.broker.storage.file_records import (
     RECORD_COST_BYTES,
     DecodeBudget,
 )
+from rota.broker.topics import single_outcome
 from rota.engine.formats.record_batch import (
     ATTRIBUTES_OFFSET,
     CRC_FIELD,
@@ -233,21 +234,18 @@ def test_what_is_wrong_with_very_many_records_is_not_searched_for() -> None:
 def test_compaction_reads_large_batches_alone_and_small_ones_together(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    node.topics.configure(
-        "t",
-        {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(1 << 20),
-            "min.cleanable.dirty.ratio": "0",
-        },
-        node.now,
-    )
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(1 << 20),
+        "min.cleanable.dirty.ratio": "0",
+    }
+    single_outcome(node.topics.configure_all({"t": settings}))
     for _ in range(3):
         peer.store(one_of(GROUP_DECOMPRESSED_BYTES // 2), topic="t")
     log = node.topics.get_log("t", 0)
     assert log is not None
     log.roll(node.now)
-    node.topics.run_maintenance(node.now)
+    node.topics.log_manager.run_all(node.now)
     assert not any("not compacted" in line for line in node.log_lines)
     kept = [record.offset for record in _records(peer)]
     assert kept == [2]
@@ -262,8 +260,8 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     log = node.topics.get_log("plain", 0)
     assert log is not None
     log.roll(node.now)
-    node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
-    node.topics.run_maintenance(node.now)
+    single_outcome(node.topics.configure_all({"plain": {"cleanup.policy": "compact"}}))
+    node.topics.log_manager.run_all(node.now)
     assert [line for line in node.log_lines if "plain-0 is damaged and no longer compacted" in line]
     assert peer.store(one_of(1), topic="plain") == [log.log_end_offset - 1]
 

@@ -11,14 +11,14 @@ from tests.support.process import run_command
 
 #: A handler of the broker and a request of the client.
 RIGHT = """\
-from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
+from rota.broker.dispatch import Handler, ServerRequest
 from rota.client.connection import BrokerConnection
 from rota.errors import Code
 from rota.protocol.messages import Api, HeartbeatRequest, HeartbeatResponse, MetadataRequest
 
 
-def handle(context: HandlerContext, request: ServerRequest[HeartbeatRequest]) -> None:
-    context.log(20, request.body.group_id)
+def handle(request: ServerRequest[HeartbeatRequest]) -> None:
+    request.context.log(20, request.body.group_id)
     request.respond(HeartbeatResponse(error_code=Code.NONE))
 
 

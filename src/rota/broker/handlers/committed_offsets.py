@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
+from rota.broker.dispatch import AnyRequest, Handler, ServerRequest
 from rota.broker.handlers.consumer_groups import ask_coordinator
 from rota.engine.model.request import OffsetCommit, OffsetDelete, OffsetFetch
 from rota.engine.model.response import (
@@ -33,7 +33,7 @@ from rota.protocol.messages import (
     OffsetFetchResponse,
 )
 
-#: OffsetCommit tells an unknown group from an old generation from this version on.
+#: OffsetCommit has an error for an unknown group from this version on.
 GROUP_NOT_FOUND_VERSION = 9
 
 # Versions of OffsetFetch.
@@ -46,31 +46,29 @@ NOT_COMMITTED = UncheckedOffset(NO_OFFSET)
 RequestedGroup: TypeAlias = "OffsetFetchRequest | OffsetFetchRequest.OffsetFetchRequestGroup"
 
 
-def _handle_offset_commit(
-    context: HandlerContext, request: ServerRequest[OffsetCommitRequest]
-) -> None:
-    body = request.body
-    unknown: dict[TopicPartition, Code] = {}
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-    ids: dict[str, bytes] = {}
-    for topic in body.topics:
-        known = context.topics.get(topic.name)
-        if known is not None:
-            ids[topic.name] = known.id
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if context.topics.get_log(*partition) is None:
-                unknown[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                epoch = each.committed_leader_epoch
-                offsets[partition] = UncheckedOffset(
-                    each.committed_offset,
-                    each.committed_metadata or "",
-                    None if epoch == NO_LEADER_EPOCH else epoch,
-                )
+def _find_unknown(
+    request: AnyRequest, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Code]:
+    """Returns the error of each partition that does not exist."""
+    get_log, unknown = request.context.topics.get_log, Code.UNKNOWN_TOPIC_OR_PARTITION
+    return {each: unknown for each in partitions if get_log(*each) is None}
+
+
+def _handle_offset_commit(request: ServerRequest[OffsetCommitRequest]) -> None:
+    body, topics = request.body, request.context.topics
+    requested: dict[TopicPartition, OffsetAndMetadata] = {
+        TopicPartition(topic.name, each.partition_index): UncheckedOffset(
+            each.committed_offset,
+            each.committed_metadata or "",
+            None if (epoch := each.committed_leader_epoch) == NO_LEADER_EPOCH else epoch,
+        )
+        for topic in body.topics
+        for each in topic.partitions
+    }
+    unknown = _find_unknown(request, requested)
+    offsets = {each: offset for each, offset in requested.items() if each not in unknown}
     if not offsets:
-        request.respond(_offset_commit_response(unknown))
-        return
+        return request.respond(_offset_commit_response(unknown))
     retention = body.retention_time_ms
     group_request = OffsetCommit(
         group=body.group_id,
@@ -78,7 +76,7 @@ def _handle_offset_commit(
         member_id=body.member_id,
         group_instance_id=body.group_instance_id,
         offsets=offsets,
-        topic_ids=ids,
+        topic_ids={each.name: known.id for each in body.topics if (known := topics.get(each.name))},
         retention=None if retention == NO_RETENTION else retention,
         supports_group_id_not_found=request.version >= GROUP_NOT_FOUND_VERSION,
     )
@@ -86,7 +84,7 @@ def _handle_offset_commit(
     def make_response(result: OffsetCommitResult) -> OffsetCommitResponse:
         return _offset_commit_response({**unknown, **result.codes})
 
-    ask_coordinator(context, request, group_request, OffsetCommitResult, make_response)
+    return ask_coordinator(request, group_request, OffsetCommitResult, make_response)
 
 
 def _offset_commit_response(codes: Mapping[TopicPartition, Code]) -> OffsetCommitResponse:
@@ -118,9 +116,7 @@ def _refuse_offset_commit(
     )
 
 
-def _handle_offset_fetch(
-    context: HandlerContext, request: ServerRequest[OffsetFetchRequest]
-) -> None:
+def _handle_offset_fetch(request: ServerRequest[OffsetFetchRequest]) -> None:
     """Fetches the offsets of one or many groups. ``require_stable`` has no effect: the broker has
     no transactions, so every stored offset is stable.
     """
@@ -145,7 +141,7 @@ def _handle_offset_fetch(
                 for index in topic.partition_indexes
             )
         group_request = OffsetFetch(group=group.group_id, partitions=partitions)
-        context.groups.ask(group_request, partial(add_result, number=number), request.now)
+        request.context.groups.ask(group_request, partial(add_result, number=number), request.now)
 
 
 def _requested_groups(request: ServerRequest[OffsetFetchRequest]) -> Sequence[RequestedGroup]:
@@ -211,20 +207,16 @@ def _offset_fetch_response(
 def _offsets_by_topic(
     group: RequestedGroup, result: OffsetFetchResult
 ) -> dict[str, list[tuple[int, OffsetAndMetadata]]]:
-    """The committed offsets of the requested partitions, or of all."""
+    """Returns the committed offsets of the requested partitions, or of all."""
+    offsets = {at: offset or NOT_COMMITTED for at, offset in result.offsets.items()}
     if group.topics is None:
-        found = values_by_topic(result.offsets)
-    else:
-        found = {
-            topic.name: [
-                (number, result.offsets.get(TopicPartition(topic.name, number)))
-                for number in topic.partition_indexes
-            ]
-            for topic in group.topics
-        }
+        return values_by_topic(offsets)
     return {
-        name: [(number, NOT_COMMITTED if each is None else each) for number, each in offsets]
-        for name, offsets in found.items()
+        topic.name: [
+            (number, offsets.get(TopicPartition(topic.name, number), NOT_COMMITTED))
+            for number in topic.partition_indexes
+        ]
+        for topic in group.topics
     }
 
 
@@ -239,18 +231,13 @@ def _refuse_offset_fetch(
     return _offset_fetch_response(request, results)
 
 
-def _handle_offset_delete(
-    context: HandlerContext, request: ServerRequest[OffsetDeleteRequest]
-) -> None:
-    unknown: dict[TopicPartition, Code] = {}
-    partitions: dict[TopicPartition, None] = {}
-    for topic in request.body.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if context.topics.get_log(*partition) is None:
-                unknown[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                partitions[partition] = None
+def _handle_offset_delete(request: ServerRequest[OffsetDeleteRequest]) -> None:
+    requested = dict.fromkeys(
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.body.topics
+        for each in topic.partitions
+    )
+    unknown = _find_unknown(request, requested)
 
     def make_response(result: OffsetDeleteResult) -> OffsetDeleteResponse:
         if result.code:
@@ -270,16 +257,13 @@ def _handle_offset_delete(
             ]
         )
 
-    group_request = OffsetDelete(group=request.body.group_id, partitions=tuple(partitions))
-    ask_coordinator(context, request, group_request, OffsetDeleteResult, make_response)
-
-
-def _refuse_offset_delete(_: object, code: Code) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=code)
+    partitions = tuple(each for each in requested if each not in unknown)
+    group_request = OffsetDelete(group=request.body.group_id, partitions=partitions)
+    ask_coordinator(request, group_request, OffsetDeleteResult, make_response)
 
 
 HANDLERS = (
     Handler(OffsetCommitRequest, 2, 9, _handle_offset_commit, _refuse_offset_commit),
     Handler(OffsetFetchRequest, 1, 9, _handle_offset_fetch, _refuse_offset_fetch),
-    Handler(OffsetDeleteRequest, 0, 0, _handle_offset_delete, _refuse_offset_delete),
+    Handler(OffsetDeleteRequest, 0, 0, _handle_offset_delete),
 )

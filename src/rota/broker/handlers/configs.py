@@ -53,21 +53,17 @@ class AlterOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
-def handle_describe_configs(
-    context: HandlerContext, request: ServerRequest[DescribeConfigsRequest]
-) -> None:
-    """Shows all configs of a resource, or those with the requested keys."""
-    results = [_describe_resource(context, request, each) for each in request.body.resources]
+def _handle_describe_configs(request: ServerRequest[DescribeConfigsRequest]) -> None:
+    """Shows all configs of a resource, or only the requested ones."""
+    results = [_describe_resource(request, each) for each in request.body.resources]
     request.respond(DescribeConfigsResponse(results=results))
 
 
 def _describe_resource(
-    context: HandlerContext,
-    request: ServerRequest[DescribeConfigsRequest],
-    resource: RequestedConfigs,
+    request: ServerRequest[DescribeConfigsRequest], resource: RequestedConfigs
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
     try:
-        entries = list(_resource_entries(context, resource))
+        entries = list(_resource_entries(request.context, resource))
     except Refused as error:
         return _describe_error(resource, error.code, str(error))
     keys = resource.configuration_keys
@@ -123,7 +119,7 @@ def _describe_error(
     )
 
 
-def refuse_describe_configs(
+def _refuse_describe_configs(
     request: ServerRequest[DescribeConfigsRequest], code: Code
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
@@ -131,30 +127,28 @@ def refuse_describe_configs(
     )
 
 
-def handle_incremental_alter_configs(
-    context: HandlerContext, request: ServerRequest[IncrementalAlterConfigsRequest]
-) -> None:
+def _handle_incremental_alter(request: ServerRequest[IncrementalAlterConfigsRequest]) -> None:
     """Alters some configs of topics."""
-    body = request.body
-    errors = _alter_topics(context, body.resources, request.now, validate_only=body.validate_only)
-    result_class = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    results = _alter_results(result_class, body.resources, errors)
-    request.respond(IncrementalAlterConfigsResponse(responses=results))
+    errors = _alter_topics(request, request.body.resources)
+    request.respond(_incremental_alter_response(request, errors))
 
 
-def refuse_incremental_alter_configs(
-    request: ServerRequest[IncrementalAlterConfigsRequest], code: Code
+def _incremental_alter_response(
+    request: ServerRequest[IncrementalAlterConfigsRequest], errors: Iterable[Refused | None]
 ) -> IncrementalAlterConfigsResponse:
     result_class = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    results = _alter_results(result_class, request.body.resources, repeat(Refused(code, code.name)))
+    results = _alter_results(result_class, request.body.resources, errors)
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def handle_alter_configs(
-    context: HandlerContext, request: ServerRequest[AlterConfigsRequest]
-) -> None:
+def _refuse_incremental_alter(
+    request: ServerRequest[IncrementalAlterConfigsRequest], code: Code
+) -> IncrementalAlterConfigsResponse:
+    return _incremental_alter_response(request, repeat(Refused(code, code.name)))
+
+
+def _handle_alter_configs(request: ServerRequest[AlterConfigsRequest]) -> None:
     """Replaces the configs of topics: a config that is not in the request gets its default."""
-    body = request.body
     resources = [
         IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=resource.resource_type,
@@ -166,21 +160,24 @@ def handle_alter_configs(
                 for each in resource.configs
             ],
         )
-        for resource in body.resources
+        for resource in request.body.resources
     ]
-    errors = _alter_topics(
-        context, resources, request.now, validate_only=body.validate_only, replace=True
-    )
-    results = _alter_results(AlterConfigsResponse.AlterConfigsResourceResponse, resources, errors)
-    request.respond(AlterConfigsResponse(responses=results))
+    errors = _alter_topics(request, resources, replace=True)
+    request.respond(_alter_configs_response(request, errors))
 
 
-def refuse_alter_configs(
-    request: ServerRequest[AlterConfigsRequest], code: Code
+def _alter_configs_response(
+    request: ServerRequest[AlterConfigsRequest], errors: Iterable[Refused | None]
 ) -> AlterConfigsResponse:
     result_class = AlterConfigsResponse.AlterConfigsResourceResponse
-    results = _alter_results(result_class, request.body.resources, repeat(Refused(code, code.name)))
+    results = _alter_results(result_class, request.body.resources, errors)
     return AlterConfigsResponse(responses=results)
+
+
+def _refuse_alter_configs(
+    request: ServerRequest[AlterConfigsRequest], code: Code
+) -> AlterConfigsResponse:
+    return _alter_configs_response(request, repeat(Refused(code, code.name)))
 
 
 def _alter_results(
@@ -200,14 +197,13 @@ def _alter_results(
 
 
 def _alter_topics(
-    context: HandlerContext,
+    request: ServerRequest[IncrementalAlterConfigsRequest] | ServerRequest[AlterConfigsRequest],
     resources: Sequence[AlteredResource],
-    now: int,
     *,
-    validate_only: bool,
     replace: bool = False,
 ) -> list[Refused | None]:
     """Alters the configs of topics, and returns the error of each resource."""
+    context = request.context
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
     altered: dict[str, Mapping[str, str]] = {}
     errors: list[Refused | None] = []
@@ -219,9 +215,9 @@ def _alter_topics(
             errors.append(error)
             continue
         errors.append(None)
-        if overrides is not None and not validate_only:
+        if overrides is not None and not request.body.validate_only:
             altered[each.resource_name] = overrides
-    outcomes = dict(zip(altered, context.topics.configure_all(altered, now), strict=True))
+    outcomes = dict(zip(altered, context.topics.configure_all(altered), strict=True))
     for number, each in enumerate(resources):
         outcome = outcomes.get(each.resource_name) if each.resource_type == TOPIC else None
         if isinstance(outcome, Refused):
@@ -232,7 +228,7 @@ def _alter_topics(
 def _new_overrides(
     context: HandlerContext, resource: AlteredResource, count: int, *, replace: bool
 ) -> dict[str, str] | None:
-    """The configs that a topic will have; None: there is nothing to change."""
+    """Returns the configs that a topic will have; None if nothing changes."""
     name = resource.resource_name
     if count > 1:
         raise Refused(Code.INVALID_REQUEST, f"{name!r} is in the request {count} times")
@@ -243,9 +239,8 @@ def _new_overrides(
         if name != "":
             _check_broker_id(context, name)
         if keys:
-            raise Refused(
-                Code.INVALID_REQUEST, f"{keys[0]}: the broker's settings are set when it starts"
-            )
+            text = f"{keys[0]}: a broker's settings cannot change while it runs"
+            raise Refused(Code.INVALID_REQUEST, text)
         return None
     if resource.resource_type != TOPIC:
         raise _unsupported_resource(resource.resource_type)
@@ -268,9 +263,8 @@ def _apply_operations(
         try:
             operation = AlterOperation(each.config_operation)
         except ValueError:
-            raise Refused(
-                Code.INVALID_REQUEST, f"{each.name}: no operation {each.config_operation}"
-            ) from None
+            text = f"{each.name}: no operation {each.config_operation}"
+            raise Refused(Code.INVALID_REQUEST, text) from None
         match operation:
             case AlterOperation.SET:
                 new[each.name] = values[each.name]
@@ -322,20 +316,15 @@ def _unsupported_resource(resource_type: int) -> Refused:
 
 
 def _check_broker_id(context: HandlerContext, name: str) -> None:
-    if name != str(context.config.node_id):
-        raise Refused(
-            Code.INVALID_REQUEST, f"there is no broker {name!r}, this is {context.config.node_id}"
-        )
+    node_id = context.config.node_id
+    if name != str(node_id):
+        raise Refused(Code.INVALID_REQUEST, f"there is no broker {name!r}, this is {node_id}")
 
 
 HANDLERS = (
-    Handler(DescribeConfigsRequest, 1, 4, handle_describe_configs, refuse_describe_configs),
+    Handler(DescribeConfigsRequest, 1, 4, _handle_describe_configs, _refuse_describe_configs),
     Handler(
-        IncrementalAlterConfigsRequest,
-        0,
-        1,
-        handle_incremental_alter_configs,
-        refuse_incremental_alter_configs,
+        IncrementalAlterConfigsRequest, 0, 1, _handle_incremental_alter, _refuse_incremental_alter
     ),
-    Handler(AlterConfigsRequest, 0, 2, handle_alter_configs, refuse_alter_configs),
+    Handler(AlterConfigsRequest, 0, 2, _handle_alter_configs, _refuse_alter_configs),
 )

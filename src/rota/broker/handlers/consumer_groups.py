@@ -1,7 +1,7 @@
 """FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
 DeleteGroups.
 
-Each handler makes a coordinator's request of the message, and the response of the coordinator's
+Each handler makes a coordinator's request from the message, and a response from the coordinator's
 result. Differences between versions become named fields of the coordinator's request. The encoder
 skips the fields that the version of a response does not have.
 """
@@ -13,7 +13,7 @@ from functools import partial
 from ipaddress import AddressValueError, IPv6Address
 from typing import TypeAlias, TypeVar
 
-from rota.broker.dispatch import WARNING, Handler, HandlerContext, ServerRequest
+from rota.broker.dispatch import WARNING, Handler, ServerRequest
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
@@ -90,46 +90,41 @@ ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
 def ask_coordinator(
-    context: HandlerContext,
     request: ServerRequest[Request[ResponseT]],
     group_request: GroupRequest,
     result_class: type[ResultT],
     make_response: Callable[[ResultT], ResponseT],
 ) -> None:
-    """Passes a request to the group's coordinator, and responds with what ``make_response`` makes
-    of the coordinator's result.
-    """
+    """Asks the group's coordinator, and responds with the response made from its result."""
 
     def respond(result: GroupResponse) -> None:
         assert isinstance(result, result_class)
         request.respond(make_response(result))
 
-    context.groups.ask(group_request, respond, request.now)
+    request.context.groups.ask(group_request, respond, request.now)
 
 
-def _handle_find_coordinator(
-    context: HandlerContext, request: ServerRequest[FindCoordinatorRequest]
-) -> None:
+def _handle_find_coordinator(request: ServerRequest[FindCoordinatorRequest]) -> None:
+    host, port = request.context.address
+    here = (request.context.config.node_id, host, port)
     found = {}
     for key in dict.fromkeys(_coordinator_keys(request)):
-        code, text = _find_coordinator(context, request, key)
-        host, port = context.address
-        node = (context.config.node_id, host, port) if not code else NO_NODE
-        found[key] = (code, text, *node)
+        code, text = _find_coordinator(request, key)
+        found[key] = (code, text, *(NO_NODE if code else here))
     request.respond(_find_coordinator_response(request, found))
 
 
 def _find_coordinator(
-    context: HandlerContext, request: ServerRequest[FindCoordinatorRequest], key: str
+    request: ServerRequest[FindCoordinatorRequest], key: str
 ) -> tuple[Code, str | None]:
     key_type = request.body.key_type
     if key_type == GROUP_KEY:
-        code = context.groups.find_coordinator(key, request.now)
+        code = request.context.groups.find_coordinator(key, request.now)
         return code, "__consumer_offsets cannot be created" if code else None
     if key_type == TRANSACTION_KEY:
         # clients give up at once with this code; with any other one, some retry for ever
         text = f"this broker has no transactions: transactional id {key!r} is refused"
-        context.log(WARNING, f"{request.client.host}: {text}")
+        request.context.log(WARNING, f"{request.client.host}: {text}")
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text
     return Code.INVALID_REQUEST, f"this broker has no coordinators of type {key_type}"
 
@@ -137,23 +132,17 @@ def _find_coordinator(
 def _find_coordinator_response(
     request: ServerRequest[FindCoordinatorRequest], found: Mapping[str, CoordinatorResult]
 ) -> FindCoordinatorResponse:
-    if request.version < BATCHED_KEYS_VERSION:
-        code, text, node, host, port = next(iter(found.values()))
-        return FindCoordinatorResponse(
-            error_code=code, error_message=text or code.name, node_id=node, host=host, port=port
+    coordinators = [
+        FindCoordinatorResponse.Coordinator(
+            key=key, error_code=code, error_message=text or "", node_id=node, host=host, port=port
         )
+        for key, (code, text, node, host, port) in found.items()
+    ]
+    if request.version >= BATCHED_KEYS_VERSION:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    code, text, node, host, port = next(iter(found.values()))
     return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key,
-                error_code=code,
-                error_message=text or "",
-                node_id=node,
-                host=host,
-                port=port,
-            )
-            for key, (code, text, node, host, port) in found.items()
-        ]
+        error_code=code, error_message=text or code.name, node_id=node, host=host, port=port
     )
 
 
@@ -169,8 +158,10 @@ def _refuse_find_coordinator(
     return _find_coordinator_response(request, found)
 
 
-def _handle_join_group(context: HandlerContext, request: ServerRequest[JoinGroupRequest]) -> None:
-    body = request.body
+def _handle_join_group(request: ServerRequest[JoinGroupRequest]) -> None:
+    body, client, version = request.body, request.client, request.version
+    if len((body.group_instance_id or client.client_id).encode()) > MAX_CLIENT_NAME_BYTES:
+        return request.respond(_refuse_join_group(request, Code.INVALID_REQUEST))
     session = body.session_timeout_ms
     group_request = JoinGroup(
         group=body.group_id,
@@ -179,24 +170,15 @@ def _handle_join_group(context: HandlerContext, request: ServerRequest[JoinGroup
         protocol_type=body.protocol_type,
         protocols=tuple(JoinGroupProtocol(each.name, each.metadata) for each in body.protocols),
         session_timeout=session,
-        rebalance_timeout=session
-        if request.version == ONE_TIMEOUT_VERSION
-        else body.rebalance_timeout_ms,
-        client_id=request.client.client_id,
-        client_host=format_client_host(request.client.host),
+        rebalance_timeout=session if version == ONE_TIMEOUT_VERSION else body.rebalance_timeout_ms,
+        client_id=client.client_id,
+        client_host=_format_client_host(client.host),
         reason=body.reason,
-        supports_member_id_required=request.version >= MEMBER_ID_REQUIRED_VERSION,
-        supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_VERSION,
+        supports_member_id_required=version >= MEMBER_ID_REQUIRED_VERSION,
+        supports_skip_assignment=version >= SKIP_ASSIGNMENT_VERSION,
     )
-    if (
-        len((group_request.group_instance_id or group_request.client_id).encode())
-        > MAX_CLIENT_NAME_BYTES
-    ):
-        request.respond(_refuse_join_group(request, Code.INVALID_REQUEST))
-        return
-    ask_coordinator(
-        context, request, group_request, JoinGroupResult, partial(_join_group_response, request)
-    )
+    make_response = partial(_join_group_response, request)
+    return ask_coordinator(request, group_request, JoinGroupResult, make_response)
 
 
 def _join_group_response(
@@ -225,7 +207,7 @@ def _refuse_join_group(request: ServerRequest[JoinGroupRequest], code: Code) -> 
     return _join_group_response(request, JoinGroupResult(code=code))
 
 
-def format_client_host(host: str) -> str:
+def _format_client_host(host: str) -> str:
     """Returns a client's address as Java shows it: behind a slash, and without "::"."""
     try:
         groups = IPv6Address(host.partition("%")[0]).exploded.split(":")
@@ -234,12 +216,11 @@ def format_client_host(host: str) -> str:
     return "/" + ":".join(f"{int(group, 16):x}" for group in groups)
 
 
-def _handle_sync_group(context: HandlerContext, request: ServerRequest[SyncGroupRequest]) -> None:
+def _handle_sync_group(request: ServerRequest[SyncGroupRequest]) -> None:
     body = request.body
     protocol = body.protocol_type, body.protocol_name
     if request.version >= PROTOCOL_NAME_VERSION and None in protocol:
-        request.respond(_refuse_sync_group(request, Code.INCONSISTENT_GROUP_PROTOCOL))
-        return
+        return request.respond(SyncGroupResponse(error_code=Code.INCONSISTENT_GROUP_PROTOCOL))
     group_request = SyncGroup(
         group=body.group_id,
         generation=body.generation_id,
@@ -249,23 +230,19 @@ def _handle_sync_group(context: HandlerContext, request: ServerRequest[SyncGroup
         protocol=body.protocol_name,
         assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
     )
-    ask_coordinator(context, request, group_request, SyncGroupResult, _sync_group_response)
+
+    def make_response(result: SyncGroupResult) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=result.code,
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol,
+            assignment=result.assignment,
+        )
+
+    return ask_coordinator(request, group_request, SyncGroupResult, make_response)
 
 
-def _sync_group_response(result: SyncGroupResult) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        error_code=result.code,
-        protocol_type=result.protocol_type,
-        protocol_name=result.protocol,
-        assignment=result.assignment,
-    )
-
-
-def _refuse_sync_group(_: object, code: Code) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code)
-
-
-def _handle_heartbeat(context: HandlerContext, request: ServerRequest[HeartbeatRequest]) -> None:
+def _handle_heartbeat(request: ServerRequest[HeartbeatRequest]) -> None:
     body = request.body
     group_request = Heartbeat(
         group=body.group_id,
@@ -273,86 +250,60 @@ def _handle_heartbeat(context: HandlerContext, request: ServerRequest[HeartbeatR
         member_id=body.member_id,
         group_instance_id=body.group_instance_id,
     )
-    ask_coordinator(
-        context,
-        request,
-        group_request,
-        HeartbeatResult,
-        lambda result: HeartbeatResponse(error_code=result.code),
-    )
+
+    def make_response(result: HeartbeatResult) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=result.code)
+
+    ask_coordinator(request, group_request, HeartbeatResult, make_response)
 
 
-def _refuse_heartbeat(_: object, code: Code) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=code)
-
-
-def _handle_leave_group(context: HandlerContext, request: ServerRequest[LeaveGroupRequest]) -> None:
+def _handle_leave_group(request: ServerRequest[LeaveGroupRequest]) -> None:
     body = request.body
+    members = [LeavingMember(member_id=body.member_id)]
     if request.version >= BATCHED_LEAVE_VERSION:
-        members = tuple(
+        members = [
             LeavingMember(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 reason=each.reason,
             )
             for each in body.members
+        ]
+
+    def make_response(result: LeaveGroupResult) -> LeaveGroupResponse:
+        if request.version < BATCHED_LEAVE_VERSION:
+            codes = [result.code, *(each.code for each in result.members)]
+            return LeaveGroupResponse(error_code=next(filter(None, codes), Code.NONE))
+        return LeaveGroupResponse(
+            error_code=result.code,
+            members=[
+                LeaveGroupResponse.MemberResponse(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=each.code,
+                )
+                for each in result.members
+            ],
         )
-    else:
-        members = (LeavingMember(member_id=body.member_id),)
-    ask_coordinator(
-        context,
-        request,
-        LeaveGroup(group=body.group_id, members=members),
-        LeaveGroupResult,
-        partial(_leave_group_response, request),
-    )
+
+    group_request = LeaveGroup(group=body.group_id, members=tuple(members))
+    ask_coordinator(request, group_request, LeaveGroupResult, make_response)
 
 
-def _leave_group_response(
-    request: ServerRequest[LeaveGroupRequest], result: LeaveGroupResult
-) -> LeaveGroupResponse:
-    if request.version < BATCHED_LEAVE_VERSION:
-        codes = [result.code, *(each.code for each in result.members)]
-        return LeaveGroupResponse(error_code=next(filter(None, codes), Code.NONE))
-    return LeaveGroupResponse(
-        error_code=result.code,
-        members=[
-            LeaveGroupResponse.MemberResponse(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                error_code=each.code,
-            )
-            for each in result.members
-        ],
-    )
-
-
-def _refuse_leave_group(_: object, code: Code) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=code)
-
-
-def _handle_describe_groups(
-    context: HandlerContext, request: ServerRequest[DescribeGroupsRequest]
-) -> None:
+def _handle_describe_groups(request: ServerRequest[DescribeGroupsRequest]) -> None:
     group_request = DescribeGroups(
         groups=tuple(request.body.groups),
         supports_group_id_not_found=request.version >= GROUP_NOT_FOUND_VERSION,
     )
-    ask_coordinator(
-        context,
-        request,
-        group_request,
-        DescribeGroupsResult,
-        partial(_describe_groups_response, request),
-    )
+    make_response = partial(_describe_groups_response, request)
+    ask_coordinator(request, group_request, DescribeGroupsResult, make_response)
 
 
 def _describe_groups_response(
     request: ServerRequest[DescribeGroupsRequest], result: DescribeGroupsResult
 ) -> DescribeGroupsResponse:
-    operations = (
-        GROUP_OPERATIONS if request.body.include_authorized_operations else OPERATIONS_NOT_REQUESTED
-    )
+    with_operations = request.body.include_authorized_operations
+    operations = GROUP_OPERATIONS if with_operations else OPERATIONS_NOT_REQUESTED
     # a request may name one group thousands of times: its description is made once
     by_name = {each.group: each for each in result.groups}
     described = {name: _describe_group(each, operations) for name, each in by_name.items()}
@@ -393,41 +344,32 @@ def _refuse_describe_groups(
     return _describe_groups_response(request, DescribeGroupsResult(groups=groups))
 
 
-def _handle_list_groups(context: HandlerContext, request: ServerRequest[ListGroupsRequest]) -> None:
+def _handle_list_groups(request: ServerRequest[ListGroupsRequest]) -> None:
     types = [name.casefold() for name in request.body.types_filter]
     if types and CLASSIC not in types:
-        request.respond(ListGroupsResponse())
-        return
+        return request.respond(ListGroupsResponse())
+
+    def make_response(result: ListGroupsResult) -> ListGroupsResponse:
+        return ListGroupsResponse(
+            error_code=result.code,
+            groups=[
+                ListGroupsResponse.ListedGroup(
+                    group_id=each.group,
+                    protocol_type=each.protocol_type,
+                    group_state=each.state,
+                    group_type=CLASSIC,
+                )
+                for each in result.groups
+            ],
+        )
+
     states = tuple(name.strip() for name in request.body.states_filter)
-    ask_coordinator(
-        context, request, ListGroups(states=states), ListGroupsResult, _list_groups_response
-    )
+    return ask_coordinator(request, ListGroups(states=states), ListGroupsResult, make_response)
 
 
-def _list_groups_response(result: ListGroupsResult) -> ListGroupsResponse:
-    return ListGroupsResponse(
-        error_code=result.code,
-        groups=[
-            ListGroupsResponse.ListedGroup(
-                group_id=each.group,
-                protocol_type=each.protocol_type,
-                group_state=each.state,
-                group_type=CLASSIC,
-            )
-            for each in result.groups
-        ],
-    )
-
-
-def _refuse_list_groups(_: object, code: Code) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=code)
-
-
-def _handle_delete_groups(
-    context: HandlerContext, request: ServerRequest[DeleteGroupsRequest]
-) -> None:
+def _handle_delete_groups(request: ServerRequest[DeleteGroupsRequest]) -> None:
     group_request = DeleteGroups(groups=tuple(request.body.groups_names))
-    ask_coordinator(context, request, group_request, DeleteGroupsResult, _delete_groups_response)
+    ask_coordinator(request, group_request, DeleteGroupsResult, _delete_groups_response)
 
 
 def _delete_groups_response(result: DeleteGroupsResult) -> DeleteGroupsResponse:
@@ -449,10 +391,10 @@ def _refuse_delete_groups(
 HANDLERS = (
     Handler(FindCoordinatorRequest, 0, 6, _handle_find_coordinator, _refuse_find_coordinator),
     Handler(JoinGroupRequest, 0, 9, _handle_join_group, _refuse_join_group),
-    Handler(SyncGroupRequest, 0, 5, _handle_sync_group, _refuse_sync_group),
-    Handler(HeartbeatRequest, 0, 4, _handle_heartbeat, _refuse_heartbeat),
-    Handler(LeaveGroupRequest, 0, 5, _handle_leave_group, _refuse_leave_group),
+    Handler(SyncGroupRequest, 0, 5, _handle_sync_group),
+    Handler(HeartbeatRequest, 0, 4, _handle_heartbeat),
+    Handler(LeaveGroupRequest, 0, 5, _handle_leave_group),
     Handler(DescribeGroupsRequest, 0, 6, _handle_describe_groups, _refuse_describe_groups),
-    Handler(ListGroupsRequest, 0, 5, _handle_list_groups, _refuse_list_groups),
+    Handler(ListGroupsRequest, 0, 5, _handle_list_groups),
     Handler(DeleteGroupsRequest, 0, 2, _handle_delete_groups, _refuse_delete_groups),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rota.broker.dispatch import ERROR, Handler, HandlerContext, ServerRequest, explain_error
+from rota.broker.dispatch import Handler, ServerRequest
 from rota.broker.storage.log import Log
 from rota.broker.topics import (
     NO_LEADER_EPOCH,
@@ -31,15 +31,15 @@ FULL_FETCH_EPOCHS = frozenset({0, -1})
 READ_COMMITTED = 1
 
 
-def handle_fetch(context: HandlerContext, request: ServerRequest[FetchRequest]) -> None:
+def _handle_fetch(request: ServerRequest[FetchRequest]) -> None:
     if request.version >= SESSION_VERSION and request.body.session_epoch not in FULL_FETCH_EPOCHS:
         request.respond(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND))
     else:
-        PendingFetch(context, request).start()
+        PendingFetch(request).start()
 
 
-def refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResponse:
-    """The error for the whole request, and below version 13 for each partition too."""
+def _refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResponse:
+    """Returns the error for the whole request, and below version 13 for each partition too."""
     topics = [
         FetchResponse.FetchableTopicResponse(
             topic=topic.topic,
@@ -72,16 +72,16 @@ class PendingFetch:
     """A Fetch that is tried at once, and again after appends until its time is up.
 
     An append only queues the request. So an error here does not reach the producer whose append
-    woke it, that producer's response leaves first, and of many woken requests each waits until
-    there is room. Several appends before the next try cause one try.
+    woke the request, the producer's response leaves first, and each woken request waits until there
+    is room for its response. Several appends before the next try cause one try.
     """
 
-    def __init__(self, context: HandlerContext, request: ServerRequest[FetchRequest]) -> None:
+    def __init__(self, request: ServerRequest[FetchRequest]) -> None:
         body = request.body
-        self._context = context
+        self._context = request.context
         self._request = request
         self._committed = body.isolation_level == READ_COMMITTED
-        self._max_bytes = max(min(body.max_bytes, context.config.max_fetch_bytes), 0)
+        self._max_bytes = max(min(body.max_bytes, request.context.config.max_fetch_bytes), 0)
         self._min_bytes = min(body.min_bytes, self._max_bytes)
         self._deadline = request.now + body.max_wait_ms
         self._time_is_up = self._deadline <= request.now
@@ -95,41 +95,35 @@ class PendingFetch:
         self._queue()
 
     def _queue(self) -> None:
-        self._context.ready_queue.add(self, self._try_respond)
+        self._request.resume_later(self._try_respond)
 
     def _time_out(self, _: int) -> None:
         self._time_is_up = True
         self._queue()
 
     def _try_respond(self) -> None:
-        request = self._request
-        try:
-            response = self._read()
-        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
-            text = f"{request.api.name} v{request.version}: {type(error).__name__}: {error}"
-            self._context.log(ERROR, text)
-            response = refuse_fetch(request, Code.UNKNOWN)
+        response = self._read()
         if response is not None:
             self._stop()
-            request.respond(response)
+            self._request.respond(response)
         elif self._watched is None:
             assert self._last_pass is not None
-            keys = [(topic.name, number) for topic, number, _ in self._last_pass.logs]
-            self._watched = tuple(dict.fromkeys(keys))
+            logs = self._last_pass.logs
+            self._watched = tuple(dict.fromkeys((topic.name, number) for topic, number, _ in logs))
             for name, partition in self._watched:
                 self._context.topics.watch(name, partition, self._queue)
             self._context.timers.start(self, self._deadline, self._time_out)
 
     def _stop(self) -> None:
         self._request.client.on_disconnect = None
-        self._context.ready_queue.remove(self)
+        self._context.ready_queue.pop(self._request, None)
         if self._watched is not None:
             self._context.timers.stop(self)
             for name, partition in self._watched:
                 self._context.topics.unwatch(name, partition, self._queue)
 
     def _read(self) -> FetchResponse | None:
-        """The response; None: there are too few bytes yet."""
+        """Returns the response; None if there are too few bytes yet."""
         time_is_up = self._time_is_up
         last = self._last_pass
         if not time_is_up and last is not None:
@@ -177,7 +171,7 @@ class PendingFetch:
             data = self._read_log(log, requested, reading)
         except (Refused, DiskError) as error:
             reading.respond_now = True
-            code, _ = explain_error(self._context, error, f"{topic.name}-{number}")
+            code, _ = self._request.explain_error(error, f"{topic.name}-{number}")
             if code == Code.KAFKA_STORAGE_ERROR and self._request.version < STORAGE_ERROR_VERSION:
                 code = Code.NOT_LEADER_OR_FOLLOWER
             data = _fetch_error(number, code)
@@ -235,7 +229,7 @@ class PendingFetch:
 def _find_diverging_epoch(
     log: Log, requested: FetchRequest.FetchPartition
 ) -> FetchResponse.EpochEndOffset | None:
-    """Where the log and the client's last record part (KIP-595); None: the log has that record.
+    """Returns where the log and the client's records diverge (KIP-595); None if they do not.
 
     :raises Refused: the client's epoch is unknown, or the offset is deleted
     """
@@ -243,8 +237,8 @@ def _find_diverging_epoch(
     if found is None or requested.fetch_offset < log.log_start_offset:
         raise Refused(
             Code.OFFSET_OUT_OF_RANGE,
-            f"offset {requested.fetch_offset} behind epoch {requested.last_fetched_epoch} "
-            "is not there",
+            f"the log has no offset {requested.fetch_offset} after epoch "
+            f"{requested.last_fetched_epoch}",
         )
     epoch, end = found
     if epoch >= requested.last_fetched_epoch and end >= requested.fetch_offset:
@@ -253,7 +247,7 @@ def _find_diverging_epoch(
 
 
 def _find_aborted(log: Log, first: int, records: Bytes) -> list[FetchResponse.AbortedTransaction]:
-    """The aborted transactions that overlap these batches."""
+    """Returns the aborted transactions that overlap these batches."""
     known = log.aborted_transactions(first, log.last_stable_offset)
     if not known:
         return []
@@ -279,4 +273,4 @@ def _fetch_error(partition: int, code: Code) -> FetchResponse.PartitionData:
     )
 
 
-HANDLERS = (Handler(FetchRequest, 4, 18, handle_fetch, refuse_fetch),)
+HANDLERS = (Handler(FetchRequest, 4, 18, _handle_fetch, _refuse_fetch),)

@@ -8,14 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from rota.broker.dispatch import (
-    ERROR,
-    WARNING,
-    Handler,
-    HandlerContext,
-    ServerRequest,
-    explain_error,
-)
+from rota.broker.dispatch import WARNING, Handler, HandlerContext, ServerRequest
 from rota.broker.storage.file_records import DecodeBudget
 from rota.broker.storage.log import Log
 from rota.broker.topics import check_leader_epoch, find_log, find_topic
@@ -52,13 +45,11 @@ NOT_FOUND = (-1, -1, -1)
 DELETE_ALL = -1
 
 
-def handle_list_offsets(
-    context: HandlerContext, request: ServerRequest[ListOffsetsRequest]
-) -> None:
-    _OffsetLookup(context, request).resume()
+def _handle_list_offsets(request: ServerRequest[ListOffsetsRequest]) -> None:
+    _OffsetLookup(request).resume()
 
 
-def refuse_list_offsets(
+def _refuse_list_offsets(
     request: ServerRequest[ListOffsetsRequest], code: Code
 ) -> ListOffsetsResponse:
     topics = [
@@ -74,8 +65,7 @@ def refuse_list_offsets(
 class _OffsetLookup:
     """Looks up the partitions one by one, and lets other requests pass after some work."""
 
-    def __init__(self, context: HandlerContext, request: ServerRequest[ListOffsetsRequest]) -> None:
-        self._context = context
+    def __init__(self, request: ServerRequest[ListOffsetsRequest]) -> None:
         self._request = request
         self._topics = [
             ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name)
@@ -90,8 +80,13 @@ class _OffsetLookup:
             left -= work
             if left <= 0:
                 self._request.client.on_disconnect = self._stop
-                return self._context.ready_queue.add(self, self._resume_logged, long=True)
-        return self._respond(ListOffsetsResponse(topics=self._topics))
+                return self._request.resume_later(self.resume, long=True)
+        self._stop()
+        return self._request.respond(ListOffsetsResponse(topics=self._topics))
+
+    def _stop(self) -> None:
+        self._request.client.on_disconnect = None
+        self._request.context.ready_queue.pop(self._request, None)
 
     def _list_partitions(self) -> Iterator[int]:
         """Yields the amount of work after each partition."""
@@ -106,33 +101,18 @@ class _OffsetLookup:
                 if counts[topic.name, each.partition_index] > 1:
                     listed.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
                     continue
-                found, work = _list_partition(self._context, self._request, topic.name, each)
+                found, work = _list_partition(self._request, topic.name, each)
                 listed.partitions.append(found)
                 yield work
 
-    def _resume_logged(self) -> None:
-        try:
-            self.resume()
-        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
-            text = f"ListOffsets v{self._request.version}: {type(error).__name__}: {error}"
-            self._context.log(ERROR, text)
-            self._respond(refuse_list_offsets(self._request, Code.UNKNOWN))
-
-    def _respond(self, response: ListOffsetsResponse) -> None:
-        self._request.client.on_disconnect = None
-        self._request.respond(response)
-
-    def _stop(self) -> None:
-        self._context.ready_queue.remove(self)
-
 
 def _list_partition(
-    context: HandlerContext,
     request: ServerRequest[ListOffsetsRequest],
     name: str,
     requested: ListOffsetsRequest.ListOffsetsPartition,
 ) -> tuple[ListOffsetsResponse.ListOffsetsPartitionResponse, int]:
-    """The result, and the amount of work in bytes."""
+    """Returns the result, and the amount of work in bytes."""
+    context = request.context
     where = f"{name}-{requested.partition_index}"
     timestamp = requested.timestamp
     work = 0
@@ -145,10 +125,9 @@ def _list_partition(
             end = _visible_end(request.body, log)
             offset, found_timestamp, epoch = _find_offset(log, end, timestamp, budget)
         finally:
-            lookup = 0 if timestamp in TIMESTAMPS_WITHOUT_LOOKUP else LOOKUP_WORK
-            work = budget.used + lookup
+            work = budget.used + (0 if timestamp in TIMESTAMPS_WITHOUT_LOOKUP else LOOKUP_WORK)
     except (Refused, DiskError) as error:
-        code, text = explain_error(context, error, where)
+        code, text = request.explain_error(error, where)
         if code is Code.MESSAGE_TOO_LARGE:
             context.log(WARNING, f"{where}: no offset was found by time: {text}")
         return _list_offsets_error(requested, code), work
@@ -162,14 +141,12 @@ def _list_partition(
 
 def _check_timestamp(version: int, timestamp: int) -> None:
     if timestamp < 0 and version < SPECIAL_TIMESTAMP_VERSIONS.get(timestamp, NO_VERSION):
-        raise Refused(
-            Code.UNSUPPORTED_VERSION,
-            f"version {version} has no meaning for the time {timestamp}",
-        )
+        text = f"version {version} has no meaning for the time {timestamp}"
+        raise Refused(Code.UNSUPPORTED_VERSION, text)
 
 
 def _visible_end(body: ListOffsetsRequest, log: Log) -> int:
-    """The end of the log for this client."""
+    """Returns the end of the log for this client."""
     committed = body.replica_id == CONSUMER_REPLICA_ID and body.isolation_level == READ_COMMITTED
     return log.last_stable_offset if committed else log.log_end_offset
 
@@ -209,39 +186,35 @@ EpochEndOffset: TypeAlias = "OffsetForLeaderEpochResponse.EpochEndOffset"
 RequestedEpoch: TypeAlias = "OffsetForLeaderEpochRequest.OffsetForLeaderPartition"
 
 
-def handle_offset_for_leader_epoch(
-    context: HandlerContext, request: ServerRequest[OffsetForLeaderEpochRequest]
-) -> None:
+def _handle_leader_epochs(request: ServerRequest[OffsetForLeaderEpochRequest]) -> None:
     def find_end(topic: str, requested: RequestedEpoch) -> EpochEndOffset:
         result = OffsetForLeaderEpochResponse.EpochEndOffset(partition=requested.partition)
         try:
-            log = find_log(find_topic(context.topics, topic), requested.partition)
+            log = find_log(find_topic(request.context.topics, topic), requested.partition)
             check_leader_epoch(log, requested.current_leader_epoch)
             epoch = requested.leader_epoch
             found = log.end_offset_for_epoch(epoch) if epoch >= 0 else None
         except (Refused, DiskError) as error:
             where = f"{topic}-{requested.partition}"
-            result.error_code, _ = explain_error(context, error, where)
+            result.error_code, _ = request.explain_error(error, where)
         else:
             if found is not None:
                 result.leader_epoch, result.end_offset = found
         return result
 
-    request.respond(_offset_for_leader_epoch_response(request, find_end))
+    request.respond(_leader_epochs_response(request, find_end))
 
 
-def refuse_offset_for_leader_epoch(
+def _refuse_leader_epochs(
     request: ServerRequest[OffsetForLeaderEpochRequest], code: Code
 ) -> OffsetForLeaderEpochResponse:
-    def make_error(_: str, requested: RequestedEpoch) -> EpochEndOffset:
-        return OffsetForLeaderEpochResponse.EpochEndOffset(
-            error_code=code, partition=requested.partition
-        )
-
-    return _offset_for_leader_epoch_response(request, make_error)
+    result_class = OffsetForLeaderEpochResponse.EpochEndOffset
+    return _leader_epochs_response(
+        request, lambda _, asked: result_class(error_code=code, partition=asked.partition)
+    )
 
 
-def _offset_for_leader_epoch_response(
+def _leader_epochs_response(
     request: ServerRequest[OffsetForLeaderEpochRequest],
     make_result: Callable[[str, RequestedEpoch], EpochEndOffset],
 ) -> OffsetForLeaderEpochResponse:
@@ -256,10 +229,9 @@ def _offset_for_leader_epoch_response(
     )
 
 
-def handle_delete_records(
-    context: HandlerContext, request: ServerRequest[DeleteRecordsRequest]
-) -> None:
+def _handle_delete_records(request: ServerRequest[DeleteRecordsRequest]) -> None:
     """Moves the start of each partition. The checkpoint is written once for all of them."""
+    context = request.context
     offsets: dict[tuple[str, int], int] = {}
     errors: dict[tuple[str, int], Code] = {}
     for topic in request.body.topics:
@@ -270,9 +242,9 @@ def handle_delete_records(
             except Refused as error:
                 errors[key] = error.code
     try:
-        context.topics.delete_records_before_all(offsets)
+        context.topics.delete_records_before(offsets)
     except (Refused, DiskError) as error:
-        code, _ = explain_error(context, error, "deleting records")
+        code, _ = request.explain_error(error, "deleting records")
         errors |= dict.fromkeys(offsets, code)
 
     def find_result(topic: str, partition: int) -> tuple[Code, int]:
@@ -284,7 +256,7 @@ def handle_delete_records(
     request.respond(_delete_records_response(request, find_result))
 
 
-def refuse_delete_records(
+def _refuse_delete_records(
     request: ServerRequest[DeleteRecordsRequest], code: Code
 ) -> DeleteRecordsResponse:
     return _delete_records_response(request, lambda _, __: (code, -1))
@@ -303,9 +275,8 @@ def _new_log_start(context: HandlerContext, name: str, partition: int, offset: i
         raise Refused(Code.POLICY_VIOLATION, f"{topic.name!r} is compacted: records are kept")
     offset = log.log_end_offset if offset == DELETE_ALL else offset
     if not 0 <= offset <= log.log_end_offset:
-        raise Refused(
-            Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 and {log.log_end_offset}"
-        )
+        text = f"offset {offset} is not within 0 and {log.log_end_offset}"
+        raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
     return offset
 
 
@@ -329,13 +300,7 @@ def _delete_records_response(
 
 
 HANDLERS = (
-    Handler(ListOffsetsRequest, 1, 11, handle_list_offsets, refuse_list_offsets),
-    Handler(
-        OffsetForLeaderEpochRequest,
-        2,
-        4,
-        handle_offset_for_leader_epoch,
-        refuse_offset_for_leader_epoch,
-    ),
-    Handler(DeleteRecordsRequest, 0, 2, handle_delete_records, refuse_delete_records),
+    Handler(ListOffsetsRequest, 1, 11, _handle_list_offsets, _refuse_list_offsets),
+    Handler(OffsetForLeaderEpochRequest, 2, 4, _handle_leader_epochs, _refuse_leader_epochs),
+    Handler(DeleteRecordsRequest, 0, 2, _handle_delete_records, _refuse_delete_records),
 )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
+from rota.broker.storage.log import Log
 from rota.broker.topics import MAX_TOPIC_PARTITIONS, NewTopic, Topic
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, find_topic_name_problem
 from rota.errors import Code, Refused
@@ -27,37 +29,34 @@ from rota.protocol.messages import (
     MetadataResponse,
 )
 
-API_VERSIONS_LOWEST, API_VERSIONS_HIGHEST = 0, 4
-
+API_VERSIONS_RANGE = (0, 4)
 #: Allowed names and versions of a client's library.
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: Metadata accepts topic ids from this version on.
 TOPIC_ID_VERSION = 12
 #: Limit of partitions in one response of DescribeTopicPartitions; Kafka's default.
 MAX_DESCRIBED_PARTITIONS = 2_000
-NO_LEADER = -1
 #: Limit of topics that one Metadata request creates: meanwhile no other request is served.
 MAX_AUTO_CREATED_TOPICS = 1_000
 #: Value of authorized operations that were not requested.
 OPERATIONS_NOT_REQUESTED = -(2**31)
 #: The endpoint type of brokers; 2 are controllers.
 BROKER_ENDPOINTS = 1
-
-
-def _operation_bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+PartitionT = TypeVar(
+    "PartitionT",
+    "MetadataResponse.MetadataResponsePartition",
+    "DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition",
+)
 
 
 # Operations by their numbers in Kafka's ACLs: 3 read, 4 write, 5 create, 6 delete, 7 alter,
 # 8 describe, 9 cluster action, 10 describe configs, 11 alter configs, 12 idempotent write.
 # Rota has no ACLs: every client may do everything.
-TOPIC_OPERATIONS = _operation_bits(3, 4, 5, 6, 7, 8, 10, 11)
-CLUSTER_OPERATIONS = _operation_bits(5, 7, 8, 9, 10, 11, 12)
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle_api_versions(
-    context: HandlerContext, request: ServerRequest[ApiVersionsRequest]
-) -> None:
+def _handle_api_versions(request: ServerRequest[ApiVersionsRequest]) -> None:
     """Lists the APIs with their versions, and notes the client's library."""
     if request.version >= 3:
         name, version = request.body.client_software_name, request.body.client_software_version
@@ -66,31 +65,30 @@ def handle_api_versions(
         request.client.software = f"{name} {version}"
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=api, min_version=low, max_version=high)
-        for api, (low, high) in sorted(context.advertised_versions.items())
+        for api, (low, high) in sorted(request.context.advertised_versions.items())
     ]
     return request.respond(ApiVersionsResponse(api_keys=keys))
 
 
 def refuse_api_versions(_: object, code: Code) -> ApiVersionsResponse:
     """A client that asks in an unknown version gets the versions of this API (KIP-511)."""
+    low, high = API_VERSIONS_RANGE
     own = ApiVersionsResponse.ApiVersion(
-        api_key=Api.API_VERSIONS,
-        min_version=API_VERSIONS_LOWEST,
-        max_version=API_VERSIONS_HIGHEST,
+        api_key=Api.API_VERSIONS, min_version=low, max_version=high
     )
     keys = [own] if code is Code.UNSUPPORTED_VERSION else []
     return ApiVersionsResponse(error_code=code, api_keys=keys)
 
 
-def handle_metadata(context: HandlerContext, request: ServerRequest[MetadataRequest]) -> None:
+def _handle_metadata(request: ServerRequest[MetadataRequest]) -> None:
     """Describes the requested topics; creates missing ones if broker and client allow it."""
-    body, version = request.body, request.version
+    context, body, version = request.context, request.body, request.version
     if not all(_is_valid_request(version, each) for each in body.topics or ()):
-        return request.respond(refuse_metadata(request, Code.INVALID_REQUEST))
+        return request.respond(_refuse_metadata(request, Code.INVALID_REQUEST))
     if body.topics is None or (version == 0 and not body.topics):
         topics = [_topic_metadata(context, topic) for topic in context.topics]
     else:
-        topics = _describe_requested(context, request, body.topics)
+        topics = _describe_requested(request, body.topics)
     if version >= 8 and body.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -111,7 +109,7 @@ def handle_metadata(context: HandlerContext, request: ServerRequest[MetadataRequ
 
 
 def _is_valid_request(version: int, requested: MetadataRequest.MetadataRequestTopic) -> bool:
-    """The schema has topic ids in older versions too, where they may not be used."""
+    """The schema has topic ids in older versions too, but clients may not use them there."""
     by_id = requested.topic_id != ZERO_UUID
     if version < TOPIC_ID_VERSION:
         return requested.name is not None and not by_id
@@ -119,29 +117,25 @@ def _is_valid_request(version: int, requested: MetadataRequest.MetadataRequestTo
 
 
 def _describe_requested(
-    context: HandlerContext,
     request: ServerRequest[MetadataRequest],
     requested: Iterable[MetadataRequest.MetadataRequestTopic],
 ) -> list[MetadataResponse.MetadataResponseTopic]:
     """Finds topics by id if the request has an id, else by name, as in Kafka; each topic once."""
+    context = request.context
     ids = [each.topic_id for each in requested if each.topic_id != ZERO_UUID]
     if ids:
-        return [_describe_by_id(context, each) for each in dict.fromkeys(ids)]
+        return [
+            _topic_metadata_error(Code.UNKNOWN_TOPIC_ID, None, topic_id)
+            if (topic := context.topics.get_by_id(topic_id)) is None
+            else _topic_metadata(context, topic)
+            for topic_id in dict.fromkeys(ids)
+        ]
     create = request.version < 4 or request.body.allow_auto_topic_creation
     names = dict.fromkeys(each.name for each in requested if each.name is not None)
     refusals: dict[str, Refused] = {}
     if context.config.auto_create_topics and create:
         refusals = _create_missing(context, names, request.now)
     return [_describe_by_name(context, name, refusals.get(name)) for name in names]
-
-
-def _describe_by_id(
-    context: HandlerContext, topic_id: bytes
-) -> MetadataResponse.MetadataResponseTopic:
-    topic = context.topics.get_by_id(topic_id)
-    if topic is None:
-        return _topic_metadata_error(Code.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _topic_metadata(context, topic)
 
 
 def _create_missing(context: HandlerContext, names: Iterable[str], now: int) -> dict[str, Refused]:
@@ -188,22 +182,30 @@ def _topic_metadata(
     context: HandlerContext, topic: Topic
 ) -> MetadataResponse.MetadataResponseTopic:
     node = context.config.node_id
+    partition_class = MetadataResponse.MetadataResponsePartition
     return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[
-            MetadataResponse.MetadataResponsePartition(
-                error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=node if log.offline is None else NO_LEADER,
-                leader_epoch=log.epochs.latest,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                offline_replicas=[] if log.offline is None else [node],
-            )
+            _describe_partition(partition_class, node, number, log)
             for number, log in enumerate(topic.logs)
         ],
+    )
+
+
+def _describe_partition(
+    partition_class: type[PartitionT], node: int, number: int, log: Log
+) -> PartitionT:
+    online = log.offline is None
+    return partition_class(
+        error_code=Code.NONE if online else Code.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=node if online else -1,
+        leader_epoch=log.epochs.latest,
+        replica_nodes=[node],
+        isr_nodes=[node],
+        offline_replicas=[] if online else [node],
     )
 
 
@@ -215,7 +217,7 @@ def _topic_metadata_error(
     )
 
 
-def refuse_metadata(request: ServerRequest[MetadataRequest], code: Code) -> MetadataResponse:
+def _refuse_metadata(request: ServerRequest[MetadataRequest], code: Code) -> MetadataResponse:
     """Every requested topic has the error; from version 13 on, the whole response too."""
     topics = [
         _topic_metadata_error(
@@ -228,11 +230,9 @@ def refuse_metadata(request: ServerRequest[MetadataRequest], code: Code) -> Meta
     return MetadataResponse(topics=topics, error_code=code)
 
 
-def handle_describe_topic_partitions(
-    context: HandlerContext, request: ServerRequest[DescribeTopicPartitionsRequest]
-) -> None:
+def _handle_describe_partitions(request: ServerRequest[DescribeTopicPartitionsRequest]) -> None:
     """Describes topics in the order of their names, some partitions at a time."""
-    body = request.body
+    context, body = request.context, request.body
     cursor = body.cursor
     begin = cursor.topic_name if cursor is not None else ""
     everything = not body.topics
@@ -241,7 +241,7 @@ def handle_describe_topic_partitions(
     if cursor is not None and (
         cursor.partition_index < 0 or (not everything and begin not in wanted)
     ):
-        return request.respond(refuse_describe_topic_partitions(request, Code.INVALID_REQUEST))
+        return request.respond(_refuse_describe_partitions(request, Code.INVALID_REQUEST))
     left = max(min(MAX_DESCRIBED_PARTITIONS, body.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in wanted:
@@ -272,25 +272,17 @@ def _topic_description(
     context: HandlerContext, topic: Topic, numbers: Iterable[int]
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     node = context.config.node_id
+    partition_class = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+    partitions = [
+        _describe_partition(partition_class, node, number, topic.logs[number]) for number in numbers
+    ]
+    for each in partitions:
+        each.eligible_leader_replicas = each.last_known_elr = []
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-                error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=node if log.offline is None else NO_LEADER,
-                leader_epoch=log.epochs.latest,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=[] if log.offline is None else [node],
-            )
-            for number in numbers
-            for log in (topic.logs[number],)
-        ],
+        partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
@@ -306,7 +298,7 @@ def _topic_description_error(
     )
 
 
-def refuse_describe_topic_partitions(
+def _refuse_describe_partitions(
     request: ServerRequest[DescribeTopicPartitionsRequest], code: Code
 ) -> DescribeTopicPartitionsResponse:
     topics = [
@@ -316,15 +308,13 @@ def refuse_describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def handle_describe_cluster(
-    context: HandlerContext, request: ServerRequest[DescribeClusterRequest]
-) -> None:
-    body = request.body
+def _handle_describe_cluster(request: ServerRequest[DescribeClusterRequest]) -> None:
+    context, body = request.context, request.body
     if request.version >= 1 and body.endpoint_type != BROKER_ENDPOINTS:
         # codes as in KIP-919: this endpoint is a broker's, or there is no such type
         mismatch = body.endpoint_type == 2
         code = Code.MISMATCHED_ENDPOINT_TYPE if mismatch else Code.UNSUPPORTED_ENDPOINT_TYPE
-        text = f"this is a broker, and endpoints of kind {body.endpoint_type} were asked for"
+        text = f"this is a broker, but the request is for endpoints of type {body.endpoint_type}"
         return request.respond(DescribeClusterResponse(error_code=code, error_message=text))
     host, port = context.address
     node = context.config.node_id
@@ -343,42 +333,20 @@ def handle_describe_cluster(
     )
 
 
-def refuse_describe_cluster(_: object, code: Code) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code)
-
-
-def handle_list_reassignments(
-    _: HandlerContext, request: ServerRequest[ListPartitionReassignmentsRequest]
-) -> None:
-    request.respond(refuse_list_reassignments(request, Code.NONE))
-
-
-def refuse_list_reassignments(_: object, code: Code) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=None)
+def _handle_list_reassignments(request: ServerRequest[ListPartitionReassignmentsRequest]) -> None:
+    request.respond(ListPartitionReassignmentsResponse(error_message=None))
 
 
 HANDLERS = (
-    Handler(
-        ApiVersionsRequest,
-        API_VERSIONS_LOWEST,
-        API_VERSIONS_HIGHEST,
-        handle_api_versions,
-        refuse_api_versions,
-    ),
-    Handler(MetadataRequest, 0, 13, handle_metadata, refuse_metadata),
+    Handler(ApiVersionsRequest, *API_VERSIONS_RANGE, _handle_api_versions, refuse_api_versions),
+    Handler(MetadataRequest, 0, 13, _handle_metadata, _refuse_metadata),
     Handler(
         DescribeTopicPartitionsRequest,
         0,
         0,
-        handle_describe_topic_partitions,
-        refuse_describe_topic_partitions,
+        _handle_describe_partitions,
+        _refuse_describe_partitions,
     ),
-    Handler(DescribeClusterRequest, 0, 2, handle_describe_cluster, refuse_describe_cluster),
-    Handler(
-        ListPartitionReassignmentsRequest,
-        0,
-        0,
-        handle_list_reassignments,
-        refuse_list_reassignments,
-    ),
+    Handler(DescribeClusterRequest, 0, 2, _handle_describe_cluster),
+    Handler(ListPartitionReassignmentsRequest, 0, 0, _handle_list_reassignments),
 )

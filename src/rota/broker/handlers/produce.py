@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rota.broker.dispatch import WARNING, Handler, HandlerContext, ServerRequest, explain_error
+from rota.broker.dispatch import WARNING, Handler, ServerRequest
 from rota.broker.storage.file_records import DecodeBudget
 from rota.broker.topics import Topic, find_log, find_topic, find_topic_by_id
 from rota.engine.formats.buffer import Bytes
@@ -59,18 +59,18 @@ ERRORS_WITHOUT_LOG_START = frozenset(
 )
 
 
-def handle_produce(context: HandlerContext, request: ServerRequest[ProduceRequest]) -> None:
+def _handle_produce(request: ServerRequest[ProduceRequest]) -> None:
     body = request.body
     if body.acks not in {-1, 0, 1}:
         text = f"acks may be -1, 0 or 1, not {body.acks}"
         return request.respond(_refuse_all(request, Code.INVALID_REQUIRED_ACKS, text))
-    produce = _Produce(context, request)
+    produce = _Produce(request)
     if any(
         _batch_attributes(partition.records) & TRANSACTIONAL_FLAG_MASK
         for topic in body.topic_data
         for partition in topic.partition_data
     ):
-        # every library takes this code for final; other codes are retried until a timeout
+        # every library gives up at this code; other codes are retried until a timeout
         text = "this broker has no transactions"
         produce.problems.append(text)
         response = _refuse_all(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
@@ -83,17 +83,17 @@ def handle_produce(context: HandlerContext, request: ServerRequest[ProduceReques
     return request.respond(None)
 
 
-def refuse_produce(request: ServerRequest[ProduceRequest], code: Code) -> ProduceResponse | None:
-    """The same error for each partition; None for a producer that expects no response."""
+def _refuse_produce(request: ServerRequest[ProduceRequest], code: Code) -> ProduceResponse | None:
+    """Returns the same error for each partition; None for a producer that expects no response."""
     return None if request.body.acks == 0 else _refuse_all(request, code, None)
 
 
 class _Produce:
-    """Appends the batches of one request, and collects what fails."""
+    """Appends the batches of one request, and collects the problems."""
 
-    def __init__(self, context: HandlerContext, request: ServerRequest[ProduceRequest]) -> None:
-        self._context = context
+    def __init__(self, request: ServerRequest[ProduceRequest]) -> None:
         self._request = request
+        self._topics = request.context.topics
         self._budget = DecodeBudget(request.size)
         self.problems: list[str] = []
 
@@ -117,12 +117,11 @@ class _Produce:
     def _append_topic(
         self, name: str, topic_id: bytes, batches: Mapping[int, Bytes | None]
     ) -> list[ProduceResponse.PartitionProduceResponse]:
-        topics = self._context.topics
         try:
             topic = (
-                find_topic_by_id(topics, topic_id)
+                find_topic_by_id(self._topics, topic_id)
                 if self._request.version >= TOPIC_ID_VERSION
-                else find_topic(topics, name)
+                else find_topic(self._topics, name)
             )
         except Refused as unknown:
             self.problems.append(f"{unknown.code.name}: {unknown}")
@@ -137,12 +136,11 @@ class _Produce:
             log = find_log(topic, index)
             checked = _check_single_batch(self._request.version, topic, batch)
             log_start = log.log_start_offset
-            appended = self._context.topics.append(
-                topic.name, index, checked, self._request.now, self._budget
-            )
+            now = self._request.now
+            appended = self._topics.append(topic.name, index, checked, now, self._budget)
         except (Refused, DiskError) as error:
             where = f"{topic.name}-{index}"
-            code, text = explain_error(self._context, error, where)
+            code, text = self._request.explain_error(error, where)
             self.problems.append(f"{where}: {code.name}: {text}")
             response = _produce_error(index, code, text)
             if code not in ERRORS_WITHOUT_LOG_START:
@@ -164,16 +162,16 @@ class _Produce:
 
 
 def _check_single_batch(version: int, topic: Topic, batch: Bytes | None) -> Bytes:
-    """Checks for one whole batch of format 2. The log checks what is inside it.
+    """Checks that the bytes are one whole batch of format 2. The log checks its records.
 
-    :raises Refused: it is something else, or clients may not write to the topic
+    :raises Refused: they are not, or clients may not write to the topic
     """
     size = 0 if batch is None else len(batch)
     if batch is None or size <= MAGIC_OFFSET or size < _batch_size(batch):
         raise Refused(Code.INVALID_RECORD, f"no whole batch of records in {size} bytes")
     magic = batch[MAGIC_OFFSET]
     if _batch_size(batch) < (HEADER.size if magic == MAGIC else SHORTEST_OLD_MESSAGE):
-        raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_batch_size(batch)} bytes cannot be")
+        raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_batch_size(batch)} bytes is too short")
     if magic != MAGIC:
         known = magic < MAGIC
         raise Refused(Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE, describe_magic(magic))
@@ -181,10 +179,8 @@ def _check_single_batch(version: int, topic: Topic, batch: Bytes | None) -> Byte
         raise Refused(Code.INVALID_RECORD, "more than one batch of records")
     codec = _batch_attributes(batch) & COMPRESSION_CODEC_MASK
     if version < ZSTD_VERSION and codec == CompressionType.ZSTD:
-        raise Refused(
-            Code.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd may be used from version {ZSTD_VERSION} of Produce on, this is {version}",
-        )
+        text = f"zstd needs version {ZSTD_VERSION} of Produce or later; this is version {version}"
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, text)
     if topic.is_internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
     return batch
@@ -195,7 +191,7 @@ def _batch_attributes(batch: Bytes | None) -> int:
 
 
 def _batch_size(batch: Bytes) -> int:
-    """All bytes of a batch, by the length in its header."""
+    """Returns the size of a batch, by the length in its header."""
     length: int = LENGTH_FIELD.unpack_from(batch, LENGTH_OFFSET)[0]
     return LOG_OVERHEAD + length
 
@@ -224,37 +220,29 @@ def _produce_error(
     )
 
 
-def handle_init_producer_id(
-    context: HandlerContext, request: ServerRequest[InitProducerIdRequest]
-) -> None:
-    body = request.body
+def _handle_init_producer_id(request: ServerRequest[InitProducerIdRequest]) -> None:
+    context, body = request.context, request.body
     if (body.producer_id == -1) != (body.producer_epoch == -1) or body.transactional_id == "":
-        request.respond(refuse_init_producer_id(request, Code.INVALID_REQUEST))
-        return
+        return request.respond(_refuse_init_producer_id(request, Code.INVALID_REQUEST))
     if body.transactional_id is not None:
-        context.log(
-            WARNING,
-            f"{request.client.host}: transactional.id {body.transactional_id!r} is refused: "
-            "this broker has no transactions",
-        )
-        # every library takes this code for final; other codes are retried until a timeout
+        text = f"transactional.id {body.transactional_id!r} is refused"
+        context.log(WARNING, f"{request.client.host}: {text}: this broker has no transactions")
+        # every library gives up at this code; other codes are retried until a timeout
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        request.respond(refuse_init_producer_id(request, code))
-        return
+        return request.respond(_refuse_init_producer_id(request, code))
     try:
         producer_id = context.topics.new_producer_id()
     except (Refused, DiskError) as error:
-        code, _ = explain_error(context, error, "a new producer id")
-        request.respond(refuse_init_producer_id(request, code))
-        return
-    request.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        code, _ = request.explain_error(error, "a new producer id")
+        return request.respond(_refuse_init_producer_id(request, code))
+    return request.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
 
-def refuse_init_producer_id(_: object, code: Code) -> InitProducerIdResponse:
+def _refuse_init_producer_id(_: object, code: Code) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
 HANDLERS = (
-    Handler(ProduceRequest, 3, 13, handle_produce, refuse_produce, advertised_from=0),
-    Handler(InitProducerIdRequest, 0, 5, handle_init_producer_id, refuse_init_producer_id),
+    Handler(ProduceRequest, 3, 13, _handle_produce, _refuse_produce, advertised_from=0),
+    Handler(InitProducerIdRequest, 0, 5, _handle_init_producer_id, _refuse_init_producer_id),
 )

@@ -7,6 +7,7 @@ with the same mechanism. Sessions do not expire.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,9 +46,8 @@ def _current_login(client: ClientSession) -> SaslLogin | None:
     return client.login
 
 
-def _handle_handshake(
-    context: HandlerContext, request: ServerRequest[SaslHandshakeRequest]
-) -> None:
+def _handle_handshake(request: ServerRequest[SaslHandshakeRequest]) -> None:
+    context = request.context
     try:
         login = _begin_login(context, request.client, request.body.mechanism)
     except Refused as error:
@@ -87,41 +87,37 @@ def _handshake_response(context: HandlerContext, code: Code) -> SaslHandshakeRes
     return SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
 
 
-def _refuse_handshake(_: object, code: Code) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(error_code=code)
-
-
-def _handle_authenticate(
-    context: HandlerContext, request: ServerRequest[SaslAuthenticateRequest]
-) -> None:
+def _handle_authenticate(request: ServerRequest[SaslAuthenticateRequest]) -> None:
     try:
-        step = _advance_login(context, request.client, request.body.auth_bytes)
+        step = _advance_login(request.context, request.client, request.body.auth_bytes)
     except Refused as error:
         response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
-        if context.users is None or error.code is Code.ILLEGAL_SASL_STATE:
+        if request.context.users is None or error.code is Code.ILLEGAL_SASL_STATE:
             request.respond(response)
         else:
-            _fail_after_pause(context, request, response, str(error))
+            _fail_after_pause(request, response)
         return
     request.respond(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
 
 
 def _fail_after_pause(
-    context: HandlerContext,
-    request: ServerRequest[SaslAuthenticateRequest],
-    response: SaslAuthenticateResponse,
-    reason: str,
+    request: ServerRequest[SaslAuthenticateRequest], response: SaslAuthenticateResponse
 ) -> None:
-    """Responds after a pause, as in Kafka, so that nobody tries passwords at a high rate."""
-    name = ("login", request.client.connection)
-
     def fail(_: int) -> None:
         request.client.on_disconnect = None
         request.respond(response)
-        request.drop_connection(reason)
+        request.drop_connection(response.error_message or "")
 
-    request.client.on_disconnect = partial(context.timers.stop, name)
-    context.timers.start(name, request.now + context.config.failed_authentication_delay, fail)
+    delay_failed_login(request.context, request.client, request.now, fail)
+
+
+def delay_failed_login(
+    context: HandlerContext, client: ClientSession, now: int, fail: Callable[[int], None]
+) -> None:
+    """Calls ``fail`` after a pause, as in Kafka, so that nobody tries passwords at a high rate."""
+    name = ("login", client.connection)
+    client.on_disconnect = partial(context.timers.stop, name)
+    context.timers.start(name, now + context.config.failed_authentication_delay, fail)
 
 
 def _handle_raw_frame(context: HandlerContext, client: ClientSession, data: bytes) -> bytes:
@@ -134,8 +130,8 @@ def _handle_raw_frame(context: HandlerContext, client: ClientSession, data: byte
 def _advance_login(context: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
     login = _current_login(client)
     if login is None or login.exchange is None:
-        known = "it has logged in already" if client.user is not None else "no handshake before it"
-        raise Refused(Code.ILLEGAL_SASL_STATE, f"a step of a login, but {known}")
+        known = "has logged in already" if client.user is not None else "has sent no SaslHandshake"
+        raise Refused(Code.ILLEGAL_SASL_STATE, f"a SASL token came from a client that {known}")
     step = login.exchange.step(data)
     if step.done:
         if client.user not in (None, step.user):
@@ -147,11 +143,7 @@ def _advance_login(context: HandlerContext, client: ClientSession, data: bytes) 
     return step
 
 
-def _refuse_authenticate(_: object, code: Code) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=code, error_message=code.name)
-
-
 HANDLERS = (
-    Handler(SaslHandshakeRequest, 0, 1, _handle_handshake, _refuse_handshake),
-    Handler(SaslAuthenticateRequest, 0, 2, _handle_authenticate, _refuse_authenticate),
+    Handler(SaslHandshakeRequest, 0, 1, _handle_handshake),
+    Handler(SaslAuthenticateRequest, 0, 2, _handle_authenticate),
 )

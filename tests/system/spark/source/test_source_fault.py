@@ -85,7 +85,7 @@ def every(count: int, *, start: int = 0, partitions: int = 2) -> list[tuple[int,
 
 def shorten(broker: rota.Broker, partition: int, before: int) -> None:
     broker._call(
-        lambda node, now: node.context.topics.delete_records_before("t", partition, before, now)
+        lambda node, now: node.context.topics.delete_records_before({("t", partition): before})
     )
 
 
