@@ -43,7 +43,6 @@ from rota.broker.events import (
     WriteLogLine,
     WriteResponse,
 )
-from rota.broker.faults import FaultInjector
 from rota.broker.groups import GroupCoordinatorService
 from rota.broker.log_manager import StorageContext
 from rota.broker.node import BrokerNode
@@ -136,8 +135,7 @@ def build_node(
         users=None if passwords is None else Users(passwords, lambda: bytes(16)),
         new_nonce=new_text,
     )
-    faults = FaultInjector(storage.alarms)
-    return BrokerNode(parts, HANDLERS, faults=faults, login_needed=passwords is not None)
+    return BrokerNode(parts, HANDLERS)
 
 
 class InMemoryNode:

@@ -45,8 +45,8 @@ class FaultInjector:
     outcome.
     """
 
-    def __init__(self, timers: Timers | None = None) -> None:
-        self._timers = Timers() if timers is None else timers
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
         self._delays: dict[Api, list[InjectedFault]] = {}
         self._outcomes: dict[Api, list[InjectedFault]] = {}
         self._count = 0

@@ -12,7 +12,7 @@ leaves before its entries are in the journal.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
+from rota.broker.storage.log import Log
 from rota.broker.timers import Timers
 from rota.broker.topics import Topic, Topics
 from rota.engine.coordinator.coordinator import Coordinator, journal_partition
@@ -76,10 +77,9 @@ from rota.errors import Code, DiskError, FormatError, InputError, Refused
 #: Milliseconds until a journal partition that was moved away is loaded again by itself.
 MOVED_TIMEOUT = 10_000
 
+#: Levels of :mod:`logging`.
 INFO, WARNING, ERROR = 20, 30, 40
-
 OnResponse: TypeAlias = Callable[[GroupResponse], None]
-
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
@@ -95,9 +95,7 @@ class CoordinatorShard:
 
 
 class GroupCoordinatorService:
-    """All groups of a broker. :meth:`ask` calls back at once, except for joins and syncs that wait
-    for other members.
-    """
+    """All groups of a broker."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -117,7 +115,7 @@ class GroupCoordinatorService:
         self._node_id = node_id
         #: Empty before the journal exists.
         self._shards: list[CoordinatorShard] = []
-        self._pending_requests: dict[int, tuple[GroupRequest, OnResponse]] = {}
+        self._pending_requests: dict[int, OnResponse] = {}
         self._tokens = 0
         self._commands: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
         self._executing = False
@@ -172,8 +170,7 @@ class GroupCoordinatorService:
         shard.moved = False
         self._timers.stop(("moved", shard.number))
         self._run(shard, JournalLoadStarted(), now)
-        log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
-        assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
+        log = self._journal_log(shard)
         try:
             log.check_online()
             replayed = replay_journal(log, shard.coordinator.replay)
@@ -189,20 +186,23 @@ class GroupCoordinatorService:
             text = f"Skipped records of types that Rota does not load: {skipped}."
             self._write_log(shard, WARNING, text)
         if replayed.errors:
-            text = (
-                f"{len(replayed.errors)} records cannot be decoded; the first: {replayed.errors[0]}"
-            )
-            self._write_log(shard, ERROR, text)
+            count, first = len(replayed.errors), replayed.errors[0]
+            self._write_log(shard, ERROR, f"{count} records cannot be decoded; the first: {first}")
         self._run(shard, JournalLoaded(), now)
 
     def ask(self, request: GroupRequest, on_response: OnResponse, now: int) -> None:
-        """Passes a request to its coordinator, or to several, and calls ``on_response`` once."""
+        """Passes a request to its coordinator, or to several, and calls ``on_response`` once: at
+        once, except for joins and syncs that wait for other members.
+        """
         try:
             match request:
-                case ListGroups():
-                    self._list(request, on_response, now)
+                case ListGroups():  # a shard that is not loaded has no groups, as in Kafka
+                    coordinators = [shard.coordinator for shard in self._shards]
+                    on_response(_list_groups(coordinators, request, now))
                 case DescribeGroups():
-                    self._describe(request, on_response, now)
+                    names = dict.fromkeys(request.groups)
+                    coordinators = [self._shard(name, now).coordinator for name in names]
+                    on_response(_describe_groups(coordinators, request, now))
                 case DeleteGroups():
                     self._delete(request, on_response, now)
                 case _:
@@ -222,16 +222,12 @@ class GroupCoordinatorService:
                 coordinator = self._coordinator_of(request.group, now)
                 return _read(coordinator, request, OffsetFetchResult, now)
             case DescribeGroups():
-                results = [
-                    _read(self._coordinator_of(name, now), each, DescribeGroupsResult, now)
-                    for name, each in zip(request.groups, _split(request), strict=True)
-                ]
-                return DescribeGroupsResult(groups=tuple(each.groups[0] for each in results))
+                names = dict.fromkeys(request.groups)
+                coordinators = [self._coordinator_of(name, now) for name in names]
+                return _describe_groups(coordinators, request, now)
             case ListGroups():
-                return _merge_lists(
-                    _read(self._coordinator_or_copy(shard, now), request, ListGroupsResult, now)
-                    for shard in self._shards
-                )
+                coordinators = [self._coordinator_or_copy(shard, now) for shard in self._shards]
+                return _list_groups(coordinators, request, now)
             case _:
                 assert_never(request)
 
@@ -241,11 +237,10 @@ class GroupCoordinatorService:
         return self._coordinator_or_copy(self._shard(group, now), now)
 
     def _coordinator_or_copy(self, shard: CoordinatorShard, now: int) -> Coordinator:
-        """The coordinator of a shard, or the one that another broker would have after a move."""
+        """Returns a shard's coordinator, or the one that another broker has after a move."""
         if not shard.moved:
             return shard.coordinator
-        log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
-        assert log is not None
+        log = self._journal_log(shard)
         copy = Coordinator(self.config, self._new_id)
         copy.handle(JournalLoadStarted(), now)
         log.check_online()
@@ -253,64 +248,33 @@ class GroupCoordinatorService:
         copy.handle(JournalLoaded(), now)
         return copy
 
+    def _journal_log(self, shard: CoordinatorShard) -> Log:
+        log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
+        assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
+        return log
+
     def _request(
         self, shard: CoordinatorShard, request: GroupRequest, on_response: OnResponse, now: int
     ) -> None:
         self._tokens += 1
-        self._pending_requests[self._tokens] = request, on_response
+        self._pending_requests[self._tokens] = on_response
         self._run(shard, RequestReceived(self._tokens, request), now)
 
-    def _request_all(
-        self,
-        requests: Sequence[tuple[CoordinatorShard, GroupRequest]],
-        result_class: type[ResultT],
-        on_results: Callable[[list[ResultT]], None],
-        now: int,
-    ) -> None:
-        """Calls ``on_results`` with the results in the order of the requests."""
-        results: dict[int, ResultT] = {}
-
-        def add_result(number: int, result: GroupResponse) -> None:
-            assert isinstance(result, result_class)
-            results[number] = result
-            if len(results) == len(requests):
-                on_results([results[each] for each in range(len(requests))])
-
-        if not requests:
-            on_results([])
-        for number, (shard, request) in enumerate(requests):
-            self._request(shard, request, partial(add_result, number), now)
-
-    def _list(self, request: ListGroups, on_response: OnResponse, now: int) -> None:
-        """Asks all coordinators; one that is not loaded has no groups, as in Kafka."""
-        requests = [(shard, request) for shard in self._shards]
-
-        def merge(results: list[ListGroupsResult]) -> None:
-            on_response(_merge_lists(results))
-
-        self._request_all(requests, ListGroupsResult, merge, now)
-
-    def _describe(self, request: DescribeGroups, on_response: OnResponse, now: int) -> None:
-        names = dict.fromkeys(request.groups)  # a request may name one group thousands of times
-        requests = [(self._shard(name, now), replace(request, groups=(name,))) for name in names]
-
-        def merge(results: list[DescribeGroupsResult]) -> None:
-            found = dict(zip(names, (each.groups[0] for each in results), strict=True))
-            on_response(DescribeGroupsResult(groups=tuple(found[name] for name in request.groups)))
-
-        self._request_all(requests, DescribeGroupsResult, merge, now)
-
     def _delete(self, request: DeleteGroups, on_response: OnResponse, now: int) -> None:
-        requests = [
-            (self._shard(name, now), DeleteGroups(groups=(name,)))
-            for name in dict.fromkeys(request.groups)
-        ]
+        """Deletes each group in its shard, and responds after the last one."""
+        shards = {name: self._shard(name, now) for name in request.groups}
+        codes: dict[str, Code] = {}
 
-        def merge(results: list[DeleteGroupsResult]) -> None:
-            codes = {name: code for each in results for name, code in each.codes.items()}
-            on_response(DeleteGroupsResult(codes=codes))
+        def add_result(result: GroupResponse) -> None:
+            assert isinstance(result, DeleteGroupsResult)
+            codes.update(result.codes)
+            if len(codes) == len(shards):
+                on_response(DeleteGroupsResult(codes={name: codes[name] for name in shards}))
 
-        self._request_all(requests, DeleteGroupsResult, merge, now)
+        if not shards:
+            on_response(DeleteGroupsResult(codes={}))
+        for name, shard in shards.items():
+            self._request(shard, DeleteGroups(groups=(name,)), add_result, now)
 
     def expire_member(self, group: str, member_id: str, now: int) -> None:
         """Ends a member's session, as if its session timeout had passed.
@@ -321,16 +285,13 @@ class GroupCoordinatorService:
         assert isinstance(described, DescribeGroupsResult)
         known = [member.member_id for member in described.groups[0].members]
         if member_id not in known:
-            there = ", ".join(known) or "none"
-            raise InputError(f"group {group!r} has no member {member_id!r}; its members: {there}")
+            members = ", ".join(known) or "none"
+            raise InputError(f"group {group!r} has no member {member_id!r}; its members: {members}")
         shard = self._shard(group, now)
         if shard.moved:
             self._load(shard, now)
         key = GroupTimerKey(GroupTimerKind.SESSION, group, member_id)
         self._timers.stop((shard.number, key))
-        self._run(shard, GroupTimerFired(key), now)
-
-    def _fire_timer(self, shard: CoordinatorShard, key: GroupTimerKey, now: int) -> None:
         self._run(shard, GroupTimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
@@ -363,12 +324,11 @@ class GroupCoordinatorService:
     def _execute(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
         match command:
             case SendResponse(token, response):
-                _, on_response = self._pending_requests.pop(token)
-                on_response(response)
+                self._pending_requests.pop(token)(response)
             case StartGroupTimer(key, at):
-                fire = partial(self._fire_timer, shard, key)
-                patient = key.kind is GroupTimerKind.RETENTION
-                self._timers.start((shard.number, key), at, fire, lenient=patient)
+                fire = partial(self._run, shard, GroupTimerFired(key))
+                lenient = key.kind is GroupTimerKind.RETENTION
+                self._timers.start((shard.number, key), at, fire, lenient=lenient)
             case StopGroupTimer(key):
                 self._timers.stop((shard.number, key))
             case AppendEntries(append_id):
@@ -385,24 +345,19 @@ class GroupCoordinatorService:
             pairs = list(map(encode_entry, append.entries))
             self._topics.append_records(CONSUMER_OFFSETS_TOPIC, shard.number, pairs, now)
         except FormatError as error:
-            self._write_log(
-                shard,
-                WARNING,
-                f"A request is refused because its record cannot be encoded: {error}",
-            )
+            text = f"A request is refused because its record cannot be encoded: {error}"
+            self._write_log(shard, WARNING, text)
             return Code.UNKNOWN
         except (DiskError, Refused) as error:
-            if shard.append_error != str(error):  # logged once, however often it is tried again
+            if shard.append_error != str(error):  # each error is logged once, not for each retry
                 shard.append_error = str(error)
                 name = f"{CONSUMER_OFFSETS_TOPIC}-{shard.number}"
-                text = f"{name} cannot be written; members wait: {error}"
-                self._write_log(shard, ERROR, text)
+                self._write_log(shard, ERROR, f"{name} cannot be written; members wait: {error}")
             return error.code if isinstance(error, Refused) else Code.KAFKA_STORAGE_ERROR
         if shard.append_error:
             shard.append_error = ""
-            self._write_log(
-                shard, INFO, f"{CONSUMER_OFFSETS_TOPIC}-{shard.number} can be written again."
-            )
+            name = f"{CONSUMER_OFFSETS_TOPIC}-{shard.number}"
+            self._write_log(shard, INFO, f"{name} can be written again.")
         return Code.NONE
 
     def _log_note(self, shard: CoordinatorShard, note: GroupNote) -> None:
@@ -421,19 +376,32 @@ class GroupCoordinatorService:
 def _read(
     coordinator: Coordinator, request: GroupRequest, result_class: type[ResultT], now: int
 ) -> ResultT:
-    """The response to a read-only request, which is the only command that follows it."""
+    """Returns the response to a read-only request; the coordinator returns no other command."""
     (command,) = coordinator.handle(RequestReceived(0, request), now)
     assert isinstance(command, SendResponse)
     assert isinstance(command.response, result_class)
     return command.response
 
 
-def _split(request: DescribeGroups) -> list[DescribeGroups]:
-    return [replace(request, groups=(name,)) for name in request.groups]
+def _describe_groups(
+    coordinators: Iterable[Coordinator], request: DescribeGroups, now: int
+) -> DescribeGroupsResult:
+    """Describes each group by its own coordinator; the coordinators are in the order in which the
+    request names the groups first. A request may name one group thousands of times.
+    """
+    names = dict.fromkeys(request.groups)
+    described = {
+        name: _read(each, replace(request, groups=(name,)), DescribeGroupsResult, now).groups[0]
+        for name, each in zip(names, coordinators, strict=True)
+    }
+    return DescribeGroupsResult(groups=tuple(described[name] for name in request.groups))
 
 
-def _merge_lists(results: Iterable[ListGroupsResult]) -> ListGroupsResult:
-    groups = (group for each in results for group in each.groups)
+def _list_groups(
+    coordinators: Iterable[Coordinator], request: ListGroups, now: int
+) -> ListGroupsResult:
+    results = [_read(each, request, ListGroupsResult, now) for each in coordinators]
+    groups = [group for each in results for group in each.groups]
     return ListGroupsResult(groups=tuple(sorted(groups, key=lambda group: group.group)))
 
 
@@ -443,6 +411,8 @@ TakeEntry: TypeAlias = Callable[[JournalEntry], None]
 
 
 class JournalLog(Protocol):
+    """A :class:`~rota.broker.storage.log.Log`, or a recorded one."""
+
     @property
     def log_start_offset(self) -> int: ...
 

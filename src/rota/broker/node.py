@@ -54,18 +54,11 @@ _LENGTH = struct.Struct(">i")
 class BrokerNode:
     """Handles requests. It is called by one thread at a time."""
 
-    def __init__(
-        self,
-        context: HandlerContext,
-        handlers: Mapping[int, AnyHandler],
-        *,
-        faults: FaultInjector | None = None,
-        login_needed: bool = False,
-    ) -> None:
+    def __init__(self, context: HandlerContext, handlers: Mapping[int, AnyHandler]) -> None:
         self.context = context
-        self.faults = FaultInjector() if faults is None else faults
+        self.faults = FaultInjector(context.timers)
         self._handlers = handlers
-        self._login_needed = login_needed
+        self._login_needed = context.users is not None
         self._clients: dict[ConnectionId, ClientSession] = {}
         self._commands: list[NodeCommand] = []
         #: Bytes of the responses among the commands.
@@ -158,8 +151,9 @@ class BrokerNode:
                 handler.min_version <= head.api_version <= handler.max_version
             ):
                 return self._refuse_version(client, head)
-            needs_login = self._login_needed and handler.api not in ALLOWED_BEFORE_LOGIN
-            if needs_login and client.user is None:
+            if not (
+                self.is_authenticated(client.connection) or handler.api in ALLOWED_BEFORE_LOGIN
+            ):
                 return self._drop_client(
                     client, f"{api_name(handler.api)} before a login{LOGIN_HINT}"
                 )

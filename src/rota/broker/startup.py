@@ -1,8 +1,8 @@
 """Starts a broker from its data folder: opens the folder, recovers its topics, loads its groups,
 builds the node.
 
-:func:`open_broker` is the entry. The second half finishes deletions and creations that a crash
-interrupted, and repairs ``partition.metadata`` files.
+:func:`open_topics` finishes deletions and creations that a crash interrupted, and repairs
+``partition.metadata`` files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from types import MappingProxyType
 
 from rota.broker.config import ServerProperties
 from rota.broker.dispatch import INFO, WARNING, AnyHandler, HandlerContext
-from rota.broker.faults import FaultInjector
 from rota.broker.groups import GroupCoordinatorService
 from rota.broker.handlers import (
     committed_offsets,
@@ -121,98 +120,77 @@ def open_broker(  # noqa: PLR0913, arguments of a broker
     :raises Unreachable: another process has the folder, or it cannot be read or written
     :raises InputError: the folder does not belong to Rota
     """
+    config, report = configuration.broker, partial(log, WARNING)
     disk = RealDisk(root) if persistent else TemporaryDisk(root)
-    called = f"the folder {root}"
+    described = f"the folder {root}"
     inspect = partial(
         inspect_log_directory,
         disk,
-        node_id=configuration.broker.node_id,
+        node_id=config.node_id,
         new_id=_new_uuid_bytes,
         adopt=adopt,
-        called=called,
+        called=described,
     )
     with ExitStack() as on_error:
         on_error.callback(disk.close)
         lock = DirectoryLock(root, inspect)
         on_error.callback(lock.release)
-        node = _build_node(
+        folder = open_log_directory(
             disk,
-            configuration,
-            address=address,
+            node_id=config.node_id,
+            new_id=_new_uuid_bytes,
+            report=report,
+            adopt=adopt,
+            called=described,
+        )
+        timers = Timers()
+        storage = StorageContext(
+            disk=disk,
+            folder=folder,
+            config=config,
+            defaults=configuration.topic,
+            timers=timers,
+            new_id=_new_uuid_bytes,
+            report=report,
+        )
+        topics = open_topics(storage, now)
+        groups = GroupCoordinatorService(
+            configuration.group, topics, timers, _new_member_id, log, node_id=config.node_id
+        )
+        groups.load(now)
+        handlers = all_handlers()
+        context = HandlerContext(
+            config=config,
+            topics=topics,
+            groups=groups,
+            timers=timers,
             log=log,
-            now=now,
+            address=address,
+            advertised_versions={
+                each.api: (
+                    each.min_version if each.advertised_from is None else each.advertised_from,
+                    each.max_version,
+                )
+                for each in handlers.values()
+            },
             users=Users(passwords, partial(token_bytes, 16)) if passwords else None,
             mechanisms=mechanisms,
-            adopt=adopt,
-            called=called,
+            new_nonce=partial(token_urlsafe, 24),
         )
+        if len(topics) and not folder.clean_shutdown:
+            log(WARNING, f"{described} was not closed cleanly: its logs were recovered")
+        log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {described}")
+        node = BrokerNode(context, handlers)
         on_error.pop_all()
     return BrokerInstance(node=node, disk=disk, lock=lock, persistent=persistent)
 
 
-def _build_node(  # noqa: PLR0913, as above
-    disk: RealDisk,
-    configuration: ServerProperties,
-    *,
-    address: tuple[str, int],
-    log: Callable[[int, str], None],
-    now: int,
-    users: Users | None,
-    mechanisms: tuple[Mechanism, ...],
-    adopt: bool,
-    called: str,
-) -> BrokerNode:
-    config, timers, report = configuration.broker, Timers(), partial(log, WARNING)
-    folder = open_log_directory(
-        disk,
-        node_id=config.node_id,
-        new_id=_new_uuid_bytes,
-        report=report,
-        adopt=adopt,
-        called=called,
-    )
-    storage = StorageContext(
-        disk=disk,
-        folder=folder,
-        config=config,
-        defaults=configuration.topic,
-        timers=timers,
-        new_id=_new_uuid_bytes,
-        report=report,
-    )
-    topics = open_topics(storage, now)
-    groups = GroupCoordinatorService(
-        configuration.group, topics, timers, lambda: str(uuid.uuid4()), log, node_id=config.node_id
-    )
-    groups.load(now)
-    handlers = all_handlers()
-    context = HandlerContext(
-        config=config,
-        topics=topics,
-        groups=groups,
-        timers=timers,
-        log=log,
-        address=address,
-        advertised_versions={
-            each.api: (
-                each.min_version if each.advertised_from is None else each.advertised_from,
-                each.max_version,
-            )
-            for each in handlers.values()
-        },
-        users=users,
-        mechanisms=mechanisms,
-        new_nonce=partial(token_urlsafe, 24),
-    )
-    if len(topics) and not folder.clean_shutdown:
-        log(WARNING, f"{called} was not closed cleanly: its logs were recovered")
-    log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
-    faults = FaultInjector(timers)
-    return BrokerNode(context, handlers, faults=faults, login_needed=users is not None)
-
-
 def _new_uuid_bytes() -> bytes:
     return uuid.uuid4().bytes
+
+
+def _new_member_id() -> str:
+    return str(uuid.uuid4())
 
 
 class TemporaryDisk(RealDisk):
@@ -280,7 +258,7 @@ def _finish_deletions(context: StorageContext, names: frozenset[str]) -> list[st
 def _open_topic(
     context: StorageContext, entry: TopicEntry, names: frozenset[str], now: int
 ) -> Topic:
-    config = _load_topic_config(entry, context.defaults, context.report)
+    config = _load_topic_config(context, entry)
     folders = [f"{entry.name}-{number}" for number in range(entry.partitions)]
     unmade = frozenset(
         each
@@ -294,9 +272,7 @@ def _open_topic(
         if folder in unmade and (entry.name, number) in known
     ]
     if lost:
-        context.report(
-            f"folders are missing, and are made without records: {list_first_names(lost)}"
-        )
+        context.report(f"these folders were lost and have no records now: {list_first_names(lost)}")
     return Topic(
         name=entry.name,
         id=entry.id,
@@ -314,7 +290,6 @@ def _open_topic(
 def _open_log(
     context: StorageContext, entry: TopicEntry, number: int, config: TopicConfig, now: int
 ) -> Log:
-    where = (entry.name, number)
     name = f"{entry.name}-{number}"
     problem = _check_topic_id(context, name, entry.id)
     if problem is not None:
@@ -326,8 +301,8 @@ def _open_log(
         context.disk,
         name,
         config,
-        recovery_point=context.folder.recovery_points.get(where, 0),
-        log_start=context.folder.log_start_offsets.get(where, 0),
+        recovery_point=context.folder.recovery_points.get((entry.name, number), 0),
+        log_start=context.folder.log_start_offsets.get((entry.name, number), 0),
         clean=context.folder.clean_shutdown,
         report=context.report,
         now=now,
@@ -353,18 +328,16 @@ def _check_topic_id(context: StorageContext, folder: str, topic_id: bytes) -> st
     return None
 
 
-def _load_topic_config(
-    entry: TopicEntry, defaults: TopicConfig, report: Callable[[str], None]
-) -> TopicConfig:
+def _load_topic_config(context: StorageContext, entry: TopicEntry) -> TopicConfig:
     """Returns a topic's config; invalid settings are left out and reported."""
     valid: dict[str, str] = {}
     for key, value in entry.overrides.items():
         try:
-            parse_topic_config({**valid, key: value}, defaults)
+            parse_topic_config({**valid, key: value}, context.defaults)
             valid[key] = value
         except InputError as error:
-            report(f"topic {entry.name!r}: a setting is ignored: {error}")
-    return parse_topic_config(valid, defaults)
+            context.report(f"topic {entry.name!r}: a setting is ignored: {error}")
+    return parse_topic_config(valid, context.defaults)
 
 
 def _remove_unfinished_creations(context: StorageContext, names: frozenset[str]) -> None:
@@ -381,7 +354,7 @@ def _remove_unfinished_creations(context: StorageContext, names: frozenset[str])
             continue
         if is_empty_partition(context.disk, name):
             context.disk.remove(name)
-            context.report(f"{name}: removed; it is empty, and of no topic in the catalogue")
+            context.report(f"{name}: removed; it is empty and belongs to no topic in the catalogue")
         elif any(file.endswith(".log") for file in context.disk.list_names(name)):
-            text = "left alone; it has records, but is of no topic in the catalogue"
+            text = "left alone; it has records but belongs to no topic in the catalogue"
             context.report(f"{name}: {text}")

@@ -82,7 +82,7 @@ def codes(message: Any) -> set[int]:
 def test_refused(api: Api, version: int) -> None:
     node = InMemoryNode()
     node.create_topic("t", 2)
-    node.node.faults = Refusing()
+    node.node.faults = Refusing(node.node.context.timers)
     response = node.connect().ask(request_of(api, node), version)
     assert codes(response.to_dict()) == {Code.KAFKA_STORAGE_ERROR}
 
@@ -90,7 +90,7 @@ def test_refused(api: Api, version: int) -> None:
 def test_a_producer_that_expects_no_answer_gets_none() -> None:
     node = InMemoryNode()
     node.create_topic("t", 2)
-    node.node.faults = Refusing()
+    node.node.faults = Refusing(node.node.context.timers)
     peer = node.connect()
     assert peer.ask(produce_request(node.topic_ids(), {("t", 0): numbered(1)}, acks=0), 9) is None
     assert peer.closed is None

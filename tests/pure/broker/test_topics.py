@@ -384,7 +384,7 @@ def test_a_missing_folder_is_made_anew_and_said() -> None:
     node.disk.remove("orders-1")
     again = node.restart(node.disk)
     assert again.end_offsets() == {"orders": [1, 0]}
-    assert again.log_lines == ["folders are missing, and are made without records: orders-1"]
+    assert again.log_lines == ["these folders were lost and have no records now: orders-1"]
     again.append("orders", 1, b"b")
     assert again.restart(again.disk).end_offsets() == {"orders": [1, 1]}
 
@@ -396,7 +396,8 @@ def test_a_stray_folder_with_records_is_left_alone_and_said() -> None:
     node.disk.rename("orders-0", "lost-0")
     again = node.restart(node.disk)
     assert (
-        "lost-0: left alone; it has records, but is of no topic in the catalogue" in again.log_lines
+        "lost-0: left alone; it has records but belongs to no topic in the catalogue"
+        in again.log_lines
     )
     assert "lost-0" in again.folders()
     with pytest.raises(Refused, match="lost-0 is in the way") as error:
