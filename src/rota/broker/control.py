@@ -18,24 +18,12 @@ from rota.broker.topics import Topic, find_topic
 from rota.engine.formats import consumer_protocol, record_batch, record_batch_columns
 from rota.engine.formats.hashing import choose_partition
 from rota.engine.model.config import format_config_value
-from rota.engine.model.request import (
-    CONSUMER_PROTOCOL_TYPE,
-    DescribeGroups,
-    ListGroups,
-    OffsetFetch,
-)
-from rota.engine.model.response import (
-    DescribedMember,
-    DescribeGroupsResult,
-    GroupResponse,
-    ListGroupsResult,
-    OffsetFetchResult,
-)
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
+from rota.engine.model.response import DescribedMember
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
 T = TypeVar("T")
-ResponseT = TypeVar("ResponseT", bound=GroupResponse)
 
 #: A key, a value or a header's value; text is encoded as UTF-8.
 RecordData: TypeAlias = bytes | str | None
@@ -45,9 +33,6 @@ EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 DEFAULT_TIMEOUT = 10.0
 POLL_INTERVAL = 0.005
 READ_BYTES = 1 << 20
-#: Size of a batch without its records.
-BATCH_HEADER_BYTES = 61
-
 #: Upper bound for the bytes of a record without key and value, or of a header without its name and
 #: value.
 RECORD_OVERHEAD_BYTES = 40
@@ -104,6 +89,20 @@ class BrokerControl:
         """Returns the result of ``act(node, now)``, called in the broker's thread."""
         raise NotImplementedError
 
+    def _poll(self, look: Callable[[BrokerNode, int], tuple[T, str]], timeout: float) -> T:
+        """Calls ``look`` until it has no problem, and returns its result.
+
+        :raises TimedOut: the problem remains when the time is over
+        """
+        end = time.monotonic() + timeout
+        while True:
+            result, problem = self._call(look)
+            if not problem:
+                return result
+            if time.monotonic() >= end:
+                raise TimedOut(problem)
+            time.sleep(POLL_INTERVAL)
+
     # Topics and records
 
     def create_topic(
@@ -123,8 +122,7 @@ class BrokerControl:
         overrides = {key: _config_to_text(key, value) for key, value in (config or {}).items()}
 
         def create(node: BrokerNode, now: int) -> None:
-            default = node.context.config.default_partitions
-            count = default if partitions is None else partitions
+            count = node.context.config.default_partitions if partitions is None else partitions
             node.context.topics.create(name, count, overrides, now)
 
         self._call(create)
@@ -233,26 +231,20 @@ class BrokerControl:
         :raises TimedOut: the topic has fewer records when the time is over
         """
 
-        def look(node: BrokerNode, _: int) -> list[Record]:
+        def look(node: BrokerNode, _: int) -> tuple[list[Record], str]:
             found = node.context.topics.get(topic)
-            return [] if found is None else _read_records(found, partition, offset, count)
+            records = [] if found is None else _read_records(found, partition, offset, count)
+            problem = f"topic {topic!r} has {len(records)} records after {timeout:g} s, "
+            return records, "" if len(records) >= count else f"{problem}{count} were expected"
 
-        end = time.monotonic() + timeout
-        while len(found := self._call(look)) < count:
-            if time.monotonic() >= end:
-                raise TimedOut(
-                    f"topic {topic!r} has {len(found)} records after {timeout:g} s, "
-                    f"{count} were expected"
-                )
-            time.sleep(POLL_INTERVAL)
-        return found
+        return self._poll(look, timeout)
 
     # Groups
 
     @property
     def groups(self) -> dict[str, str]:
         """State by group."""
-        return self._call(_list_groups)
+        return self._call(_group_states)
 
     def group(self, name: str) -> Group:
         """Returns a group with its members, as the coordinator sees it.
@@ -268,31 +260,25 @@ class BrokerControl:
         :param timeout: in seconds
         :raises TimedOut: the group has another state when the time is over
         """
-        state = "Stable" if members else "Empty"
-        end = time.monotonic() + timeout
-        while (found := self.group(name)).state != state or len(found.members) != members:
-            if time.monotonic() >= end:
-                raise TimedOut(
-                    f"group {name!r} is {found.state} with {len(found.members)} members after "
-                    f"{timeout:g} s, {members} were expected"
-                )
-            time.sleep(POLL_INTERVAL)
-        return found
+        wanted = ("Stable" if members else "Empty", members)
+
+        def look(node: BrokerNode, now: int) -> tuple[Group, str]:
+            group = _describe_group(node, name, now)
+            state, count = group.state, len(group.members)
+            problem = f"group {name!r} is {state} with {count} members after {timeout:g} s, "
+            return group, "" if (state, count) == wanted else f"{problem}{members} were expected"
+
+        return self._poll(look, timeout)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group, by partition.
 
         :raises Refused: the group's part of the journal is damaged
         """
-        response = self._call(
-            lambda node, now: _ask_coordinator(
-                node, OffsetFetch(group=group), OffsetFetchResult, now
-            )
-        )
-        if response.code:
-            raise Refused(response.code, f"the offsets of group {group!r}: {response.code.name}")
-        found = {at: each.offset for at, each in response.offsets.items() if each is not None}
-        return dict(sorted(found.items()))
+        result = self._call(lambda node, now: node.context.groups.fetch_offsets(group, now))
+        if result.code:
+            raise Refused(result.code, f"the offsets of group {group!r}: {result.code.name}")
+        return {at: each.offset for at, each in sorted(result.offsets.items()) if each is not None}
 
     def expire(self, member: str, *, group: str | None = None) -> None:
         """Ends a member's session now, as if the member had been silent for too long.
@@ -303,12 +289,12 @@ class BrokerControl:
         """
 
         def expire(node: BrokerNode, now: int) -> None:
-            names = _list_groups(node, now) if group is None else [group]
+            names = _group_states(node, now) if group is None else [group]
             members = [
                 (name, each) for name in names for each in _describe_group(node, name, now).members
             ]
-            found = [one for one in members if member in {one[1].id, one[1].group_instance_id}]
-            found = found or [one for one in members if member == one[1].client_id]
+            found = [pair for pair in members if member in {pair[1].id, pair[1].group_instance_id}]
+            found = found or [pair for pair in members if member == pair[1].client_id]
             if len(found) != 1:
                 problem = "several members have it" if found else "no member has it"
                 known = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
@@ -330,7 +316,7 @@ class BrokerControl:
         """
 
         def move(node: BrokerNode, now: int) -> None:
-            known = _list_groups(node, now)
+            known = _group_states(node, now)
             if group not in known:
                 names = ", ".join(known) or "none"
                 raise InputError(f"there is no group {group!r}; groups are: {names}")
@@ -483,12 +469,12 @@ def _split_into_batches(
     overhead = RECORD_OVERHEAD_BYTES + len(key or b"")
     overhead += sum(RECORD_OVERHEAD_BYTES + len(name) + len(data or b"") for name, data in headers)
     batch: list[bytes | None] = []
-    left = max_bytes - BATCH_HEADER_BYTES
+    left = max_bytes - record_batch.HEADER.size
     for value in values:
         size = overhead + len(value or b"")
         if batch and size > left:
             yield batch
-            batch, left = [], max_bytes - BATCH_HEADER_BYTES
+            batch, left = [], max_bytes - record_batch.HEADER.size
         batch.append(value)
         left -= size
     if batch:
@@ -521,14 +507,12 @@ def _make_record(
     return Record(topic, partition, offset, timestamp, record.key, record.value, headers)
 
 
-def _list_groups(node: BrokerNode, now: int) -> dict[str, str]:
-    response = _ask_coordinator(node, ListGroups(), ListGroupsResult, now)
-    return {each.group: each.state for each in response.groups}
+def _group_states(node: BrokerNode, now: int) -> dict[str, str]:
+    return {each.group: each.state for each in node.context.groups.list_groups(now).groups}
 
 
 def _describe_group(node: BrokerNode, name: str, now: int) -> Group:
-    request = DescribeGroups(groups=(name,), supports_group_id_not_found=False)
-    [found] = _ask_coordinator(node, request, DescribeGroupsResult, now).groups
+    found = node.context.groups.describe_group(name, now)
     return Group(
         name=name,
         state=found.state,
@@ -539,22 +523,11 @@ def _describe_group(node: BrokerNode, name: str, now: int) -> Group:
     )
 
 
-def _ask_coordinator(
-    node: BrokerNode,
-    request: DescribeGroups | OffsetFetch | ListGroups,
-    response_type: type[ResponseT],
-    now: int,
-) -> ResponseT:
-    response = node.context.groups.ask_read_only(request, now)
-    assert isinstance(response, response_type)
-    return response
-
-
 def _make_member(protocol_type: str, member: DescribedMember) -> GroupMember:
     topics: list[str] = []
     partitions: list[TopicPartition] = []
     if protocol_type == CONSUMER_PROTOCOL_TYPE:
-        with suppress(FormatError):  # empty, or a format of the client's own
+        with suppress(FormatError):  # empty, or a format that only the client knows
             topics = sorted(consumer_protocol.decode_subscription(member.metadata).topics)
         with suppress(FormatError):
             partitions = sorted(consumer_protocol.decode_assignment(member.assignment).partitions)

@@ -65,6 +65,7 @@ from rota.engine.model.request import (
 )
 from rota.engine.model.response import (
     DeleteGroupsResult,
+    DescribedGroup,
     DescribeGroupsResult,
     GroupResponse,
     ListGroupsResult,
@@ -211,25 +212,19 @@ class GroupCoordinatorService:
             self._log(ERROR, f"{CONSUMER_OFFSETS_TOPIC} cannot be made: {error}")
             on_response(make_error_response(request, Code.COORDINATOR_NOT_AVAILABLE))
 
-    def ask_read_only(
-        self, request: DescribeGroups | OffsetFetch | ListGroups, now: int
-    ) -> GroupResponse:
-        """Returns the response to a request of the test control, also for groups that were moved
-        away, without loading them.
-        """
-        match request:
-            case OffsetFetch():
-                coordinator = self._coordinator_of(request.group, now)
-                return _read(coordinator, request, OffsetFetchResult, now)
-            case DescribeGroups():
-                names = dict.fromkeys(request.groups)
-                coordinators = [self._coordinator_of(name, now) for name in names]
-                return _describe_groups(coordinators, request, now)
-            case ListGroups():
-                coordinators = [self._coordinator_or_copy(shard, now) for shard in self._shards]
-                return _list_groups(coordinators, request, now)
-            case _:
-                assert_never(request)
+    # For the test control: also of groups that were moved away, without loading them
+
+    def list_groups(self, now: int) -> ListGroupsResult:
+        coordinators = [self._coordinator_or_copy(shard, now) for shard in self._shards]
+        return _list_groups(coordinators, ListGroups(), now)
+
+    def describe_group(self, group: str, now: int) -> DescribedGroup:
+        request = DescribeGroups(groups=(group,))
+        return _describe_groups([self._coordinator_of(group, now)], request, now).groups[0]
+
+    def fetch_offsets(self, group: str, now: int) -> OffsetFetchResult:
+        coordinator = self._coordinator_of(group, now)
+        return _read(coordinator, OffsetFetch(group=group), OffsetFetchResult, now)
 
     def _coordinator_of(self, group: str, now: int) -> Coordinator:
         if not self._shards:
@@ -281,9 +276,7 @@ class GroupCoordinatorService:
 
         :raises InputError: there is no such member
         """
-        described = self.ask_read_only(DescribeGroups(groups=(group,)), now)
-        assert isinstance(described, DescribeGroupsResult)
-        known = [member.member_id for member in described.groups[0].members]
+        known = [each.member_id for each in self.describe_group(group, now).members]
         if member_id not in known:
             members = ", ".join(known) or "none"
             raise InputError(f"group {group!r} has no member {member_id!r}; its members: {members}")

@@ -15,8 +15,6 @@ from rota.engine.history.server_log import SkippedLine, parse_line
 from rota.engine.model.config import DAY, BrokerConfig, GroupConfig
 from rota.engine.model.consumer_group_entry import ConsumerGroupMetadataEntry
 from rota.engine.model.journal_entry import JournalEntry, OffsetCommitEntry, OffsetCommitTombstone
-from rota.engine.model.request import DescribeGroups, ListGroups, OffsetFetch
-from rota.engine.model.response import DescribeGroupsResult, ListGroupsResult, OffsetFetchResult
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, InputError, Refused
 from tests.support.node import BROKER, ClientConnection, InMemoryNode
@@ -325,17 +323,14 @@ def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNod
     first, second = pair(node)
     first.commit(3)
     node.groups.move_coordinator(GROUP, node.now)
-    described = node.groups.ask_read_only(DescribeGroups(groups=(GROUP, "none")), node.now)
-    assert isinstance(described, DescribeGroupsResult)
-    assert [(each.state, len(each.members)) for each in described.groups] == [
+    described = [node.groups.describe_group(name, node.now) for name in (GROUP, "none")]
+    assert [(each.state, len(each.members)) for each in described] == [
         ("Stable", 2),
         ("Dead", 0),
     ]
-    listed = node.groups.ask_read_only(ListGroups(), node.now)
-    assert isinstance(listed, ListGroupsResult)
+    listed = node.groups.list_groups(node.now)
     assert [each.group for each in listed.groups] == [GROUP]
-    fetched = node.groups.ask_read_only(OffsetFetch(group=GROUP), node.now)
-    assert isinstance(fetched, OffsetFetchResult)
+    fetched = node.groups.fetch_offsets(GROUP, node.now)
     assert [each.offset for each in fetched.offsets.values() if each] == [3]
     assert first.beat() is Code.NOT_COORDINATOR
     node.groups.expire_member(GROUP, second.id, node.now)
@@ -343,8 +338,9 @@ def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNod
 
 
 def test_to_look_makes_no_journal(node: InMemoryNode) -> None:
-    for request in (DescribeGroups(groups=("g",)), OffsetFetch(group="g"), ListGroups()):
-        node.groups.ask_read_only(request, node.now)
+    node.groups.describe_group("g", node.now)
+    node.groups.fetch_offsets("g", node.now)
+    node.groups.list_groups(node.now)
     assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
 
 
