@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,67 +46,48 @@ EMPTY_VIEW = memoryview(b"")
 TRANSPORT_KEEPS_VIEW = sys.version_info >= (3, 12)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ServerConnection(asyncio.BufferedProtocol):
     """A client's connection, with TLS or without."""
 
-    __slots__ = (
-        "_authenticated",
-        "_closing",
-        "_eof",
-        "_frames",
-        "_handshake_timer",
-        "_login_timer",
-        "_must_wait",
-        "_next_frame_scheduled",
-        "_read_paused",
-        "_request_bytes",
-        "_server",
-        "_tls",
-        "_transport",
-        "_unwritten",
-        "_write_paused",
-        "id",
-        "last_activity",
-        "peer",
-        "received_bytes",
-        "request_in_flight",
-        "reserved_bytes",
-        "unsent_bytes",
-    )
-    _transport: asyncio.Transport
+    _server: Server
+    id: ConnectionId
+    #: The client's address.
+    peer: str = "?"
+    #: Loop time of the last read or write; set by the server.
+    last_activity: float = 0.0
+    request_in_flight: bool = False
+    _request_bytes: int = 0
+    #: Memory for requests; set by the :class:`RequestMemoryPool`.
+    reserved_bytes: int = 0
+    received_bytes: int = 0
+    _transport: asyncio.Transport = field(init=False)
+    _frames: FrameReader = field(init=False)
+    _tls: TlsSession | None = None
+    _handshake_timer: asyncio.TimerHandle | None = None
+    _login_timer: asyncio.TimerHandle | None = None
+    _authenticated: bool = False
+    #: The part of the response that the transport did not get yet.
+    _unwritten: memoryview = EMPTY_VIEW
+    #: Size of the response; it is kept whole until the transport has all of it.
+    unsent_bytes: int = 0
+    #: The client does not read its responses.
+    _write_paused: bool = False
+    _read_paused: bool = False
+    #: The next request waits until other clients have read their responses.
+    _must_wait: bool = False
+    _next_frame_scheduled: bool = False
+    #: The client has closed its side.
+    _eof: bool = False
+    _closing: bool = False
 
-    def __init__(self, server: Server, number: ConnectionId) -> None:
-        self._server = server
-        self.id = number
-        #: The client's address.
-        self.peer = "?"
-        #: Loop time of the last read or write; set by the server.
-        self.last_activity = 0.0
-        self.request_in_flight = False
-        self._request_bytes = 0
-        #: Memory for requests; set by the :class:`RequestMemoryPool`.
-        self.reserved_bytes = 0
-        self.received_bytes = 0
-        self._frames = FrameReader(
-            min(server.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN), server.receive_buffer
-        )
-        self._tls = None if server.tls_context is None else TlsSession(server.tls_context)
-        self._handshake_timer: asyncio.TimerHandle | None = None
-        self._login_timer: asyncio.TimerHandle | None = None
-        self._authenticated = False
-        #: The part of the response that the transport did not get yet.
-        self._unwritten = EMPTY_VIEW
-        #: Size of the response; it is kept whole until the transport has all of it.
-        self.unsent_bytes = 0
-        #: The client does not read its responses.
-        self._write_paused = False
-        self._read_paused = False
-        #: The next request waits until other clients have read their responses.
-        self._must_wait = False
-        self._next_frame_scheduled = False
-        #: The client has closed its side.
-        self._eof = False
-        self._closing = False
+    def __post_init__(self) -> None:
+        """Makes the reader of frames, and the TLS session."""
+        server = self._server
+        limit = min(server.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN)
+        self._frames = FrameReader(limit, server.receive_buffer)
+        if server.tls_context is not None:
+            self._tls = TlsSession(server.tls_context)
 
     # Called by the server
 
@@ -119,7 +100,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.request_done()
 
     def request_done(self) -> None:
-        """The next frame is passed on in the loop's next round, so that all clients are served."""
+        """Passes the next frame on in the loop's next round, so that all clients are served."""
         self.request_in_flight = False
         self._request_bytes = 0
         if not self._authenticated:
@@ -127,7 +108,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.schedule_next_frame()
         self._update_reading()
 
-    def abort_slow_request(self, reason: str) -> None:
+    def abort_refused(self, reason: str) -> None:
         self._server.log_refusal(self, reason)
         self.abort()
 
@@ -192,8 +173,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def eof_received(self) -> bool:
-        """The request in flight is still answered, but only within a few seconds: most such clients
-        are gone, and a long poll would keep their connections open.
+        """Still answers the request in flight, but only within a few seconds: most such clients are
+        gone, and a long poll would keep their connections open.
         """
         self._eof = True
         if self.request_in_flight:
@@ -272,7 +253,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _pass_next_frame(self) -> None:
-        """Passes the next frame to the node, if there is one and nothing holds it back."""
+        """Passes the next frame to the node, if a whole frame is here and need not wait."""
         if self.request_in_flight or self._write_paused or self._must_wait or self._closing:
             return
         if self._frames.buffered_bytes and self._server.must_wait(self):
@@ -313,11 +294,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _count_unsent(self) -> None:
         # a slice keeps the whole response alive
         size = memoryview(self._unwritten.obj).nbytes if self._unwritten else 0
-        before, self.unsent_bytes = self.unsent_bytes, size
-        if before != self.unsent_bytes:
-            self._server.unsent_bytes += self.unsent_bytes - before
-            if self.unsent_bytes < before:
-                self._server.unsent_decreased()
+        change = size - self.unsent_bytes
+        self.unsent_bytes = size
+        self._server.unsent_bytes += change
+        if change < 0:
+            self._server.unsent_decreased()
 
     def _update_authenticated(self) -> None:
         self._authenticated = self._server.is_authenticated(self)
@@ -338,7 +319,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.schedule_next_frame()
         except FormatError as error:
             reason = str(error)
-        if handshake := tls.take_handshake():
+        if handshake := tls.read_outgoing():
             self._transport.write(handshake)
         if reason:
             self._refuse(reason)
@@ -383,9 +364,7 @@ class PartialRequest:
 
 
 class RequestMemoryPool:
-    """Counts the memory of requests over all connections, and decides which connections are
-    read.
-    """
+    """Counts the memory of requests over all connections, and decides which ones are read."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_request_bytes: int) -> None:
         self.reserved_bytes = 0
@@ -418,9 +397,8 @@ class RequestMemoryPool:
                 self._resume_paused()
             return True
         if connection.id not in self._partial_requests:
-            self._partial_requests[connection.id] = PartialRequest(
-                connection, self._loop.time(), connection.received_bytes
-            )
+            request = PartialRequest(connection, self._loop.time(), connection.received_bytes)
+            self._partial_requests[connection.id] = request
             self._schedule_check()
         if self.is_exhausted:
             if self._preferred is None:
@@ -464,8 +442,9 @@ class RequestMemoryPool:
             if number in self._paused or progress >= MIN_PROGRESS_BYTES:
                 request.since, request.received_bytes = now, received
             elif now - request.since >= timeout:
-                request.connection.abort_slow_request(
-                    f"only {progress} bytes of a request came in {now - request.since:.0f} s"
+                seconds = f"{now - request.since:.0f} s"
+                request.connection.abort_refused(
+                    f"only {progress} bytes of a request came in {seconds}"
                 )
         if self._partial_requests:
             self._schedule_check()
@@ -501,7 +480,7 @@ class TlsSession:
     def feed(self, data: Bytes) -> None:
         """Takes received bytes.
 
-        :raises FormatError: they are not valid TLS; send the bytes of :meth:`take_handshake` still
+        :raises FormatError: they are not valid TLS; send the bytes of :meth:`read_outgoing` still
         """
         self._incoming.write(data)
         if not self.handshake_done:
@@ -547,8 +526,8 @@ class TlsSession:
                 self._object.unwrap()
         return self._outgoing.read()
 
-    def take_handshake(self) -> bytes:
-        """Returns handshake bytes that must be sent."""
+    def read_outgoing(self) -> bytes:
+        """Returns bytes of the handshake that must be sent."""
         return self._outgoing.read()
 
 
@@ -568,16 +547,16 @@ def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.
             except OSError as error:
                 raise Unreachable(f"{path}: {error.strerror}") from error
     try:
-        # without this, OpenSSL asks for a key's password on the terminal
+        # without a function, OpenSSL asks for a key's password on the terminal
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _KeyLocked as error:
         raise InputError(f"{key or certificate}: the key is locked with a password") from error
     except ssl.SSLError as error:
-        which = f"{certificate} and {key}" if key is not None else f"{certificate}"
+        files = f"{certificate} and {key}" if key is not None else f"{certificate}"
         reason = "the key does not belong to the certificate"
         if error.reason != "KEY_VALUES_MISMATCH":
             reason = _explain_missing_pem(certificate, key)
-        raise InputError(f"{which}: {reason}") from error
+        raise InputError(f"{files}: {reason}") from error
     return context
 
 

@@ -134,9 +134,8 @@ class Server:
             connection.abort()
         await self._settle()
         timers = (self._wakeup_timer, self._idle_timer, self._stalled_timer, self._resume_handle)
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
+        for timer in filter(None, timers):
+            timer.cancel()
         self.request_memory.close()
 
     async def _settle(self) -> None:
@@ -146,10 +145,7 @@ class Server:
     def handle_event(self, event: NodeEvent) -> None:
         """Passes an event to the node, and carries out its commands."""
         room = max(FETCH_UNSENT_LIMIT - self.unsent_bytes, 0)
-        self.carry_out(self._node.handle(event, self._clock.now(), room))
-
-    def carry_out(self, commands: Iterable[NodeCommand]) -> None:
-        for command in commands:
+        for command in self._node.handle(event, self._clock.now(), room):
             if isinstance(command, WriteLogLine):
                 self._write_log(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
@@ -199,11 +195,8 @@ class Server:
         if len(self._connections) >= self._config.max_connections:
             if not self._refusing_connections:
                 self._refusing_connections = True
-                self._logger.warning(
-                    "%s is refused, and so are further clients: max.connections is %d",
-                    connection.peer,
-                    self._config.max_connections,
-                )
+                text = "%s is refused, and so are further clients: max.connections is %d"
+                self._logger.warning(text, connection.peer, self._config.max_connections)
             return False
         self._refusing_connections = False
         self._connections[connection.id] = connection
@@ -344,8 +337,7 @@ class Server:
                 timeout = STALLED_CLIENT_TIMEOUT - idle
                 break
             size = connection.unsent_bytes
-            self.log_refusal(connection, f"a response of {size} bytes was not read in {idle:.0f} s")
-            connection.abort()
+            connection.abort_refused(f"a response of {size} bytes was not read in {idle:.0f} s")
         if self._waiting_connections or self._node.has_ready:
             self._schedule_stalled_check(timeout)
 
@@ -378,11 +370,11 @@ MAX_REMEMBERED_LINES = 1_000
 
 
 class LogDeduplicator:
-    """Logs a line once; when it comes again after a minute, adds how often it was left out."""
+    """Logs a repeated line once a minute, with the number of times that it was left out."""
 
     def __init__(self, write: Callable[[int, str], None]) -> None:
         self._write = write
-        #: When each line was logged last, and how often it was left out since.
+        #: When each line was logged last, and the number of times it was left out since.
         self._recent: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def log(self, level: int, text: str, at: float) -> None:
