@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
-from rota.adapters.leader import assign_as_leader
+from rota.adapters.leader import assign_as_leader, count_partitions
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import StrategyList, resolve_strategies
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, TimeBudget
@@ -89,17 +90,9 @@ class _AdaptedAssignor(AbstractPartitionAssignor):
             member: Subscription(topics=tuple(sent.subscription), user_data=sent.user_data or None)
             for member, sent in members.items()
         }
-        topics = sorted({topic for each in group.values() for topic in each.topics})
-        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        assigned = assign_as_leader(self._assignor, Cluster(counts), group)
-        return {
-            member: ConsumerProtocolMemberAssignment(
-                PROTOCOL_VERSION,
-                [(topic, list(numbers)) for topic, numbers in each.partitions.by_topic().items()],
-                each.user_data,
-            )
-            for member, each in assigned.items()
-        }
+        encode = partial(ConsumerProtocolMemberAssignment, PROTOCOL_VERSION)
+        counts = count_partitions(cluster, group)
+        return assign_as_leader(self._assignor, Cluster(counts), group, encode)
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:  # type: ignore[override]
         owned = Partitions.of(assignment.partitions())

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
-from rota.adapters.leader import assign_as_leader
+from rota.adapters.leader import assign_as_leader, count_partitions
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import (
     StrategyList,
@@ -138,15 +139,8 @@ class _AdaptedAssignor(AbstractPartitionAssignor):
         members: Sequence[JoinGroupResponse.JoinGroupResponseMember],
     ) -> dict[str, ConsumerProtocolAssignment]:
         group = {member.member_id: _to_subscription(member) for member in members}
-        assigned = assign_as_leader(self._assignor, _to_cluster(cluster, group), group)
-        return {
-            member: ConsumerProtocolAssignment(
-                PROTOCOL_VERSION,
-                [(topic, list(numbers)) for topic, numbers in each.partitions.by_topic().items()],
-                each.user_data,
-            )
-            for member, each in assigned.items()
-        }
+        encode = partial(ConsumerProtocolAssignment, PROTOCOL_VERSION)
+        return assign_as_leader(self._assignor, _to_cluster(cluster, group), group, encode)
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         self._owned = _to_partitions(assignment.assigned_partitions)
@@ -178,8 +172,7 @@ def _to_subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subsc
 
 
 def _to_cluster(metadata: ClusterMetadata, group: Mapping[str, Subscription]) -> Cluster:
-    topics = sorted({topic for subscription in group.values() for topic in subscription.topics})
-    counts = {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in topics}
+    counts = count_partitions(metadata, group)
     if not any(subscription.rack for subscription in group.values()):
         return Cluster(counts)
     brokers = [(broker.node_id, broker.rack) for broker in metadata.brokers() if broker.rack]

@@ -187,18 +187,17 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """A setting, its value and where the value comes from."""
 
-    key: str
-    type: ConfigType
+    name: str
+    key: ConfigKey
     #: None: the broker has no value under this name, but one under another.
     value: str | None
-    #: Best first; the first one has the value, if there is any.
+    #: Best first; the value is that of the first synonym, if there is one.
     synonyms: tuple[ConfigSynonym, ...]
     read_only: bool
-    documentation: str
 
     @property
     def source(self) -> ConfigSource:
@@ -217,14 +216,7 @@ def topic_config_entries(
         if own is not None:
             value = format_config_value(key.parse(own))
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)
-        yield ConfigEntry(
-            key=key.name,
-            type=key.type,
-            value=value,
-            synonyms=synonyms,
-            read_only=False,
-            documentation=key.description,
-        )
+        yield ConfigEntry(key.name, key, value, synonyms, read_only=False)
 
 
 def _default_value(key: ConfigKey, defaults: TopicConfig) -> str:
@@ -255,10 +247,10 @@ def broker_config_entries(
 ) -> Iterator[ConfigEntry]:
     """Yields all settings of Rota's broker, in the order of their keys; none can be altered."""
     found: dict[str, tuple[ConfigKey, tuple[ConfigSynonym, ...]]] = {}
-    for part, keys in ((config, _BROKER_KEYS), (groups, _GROUP_KEYS)):
+    for settings, keys in ((config, _BROKER_KEYS), (groups, _GROUP_KEYS)):
         for name, key in keys.items():
             assert key.field is not None
-            value = getattr(part, key.field)
+            value = getattr(settings, key.field)
             value = format_config_value(value // key.unit if key.unit > 1 else value)
             default = format_config_value(key.default)
             synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
@@ -268,12 +260,6 @@ def broker_config_entries(
     for key in TOPIC_KEYS.values():
         if key.broker_keys:
             found[key.broker_keys[0]] = key, _broker_synonyms(key, defaults)
-    for name, (key, of_key) in sorted(found.items()):
-        yield ConfigEntry(
-            key=name,
-            type=key.type,
-            value=of_key[0].value if of_key else None,
-            synonyms=of_key,
-            read_only=True,
-            documentation=key.description,
-        )
+    for name, (key, known) in sorted(found.items()):
+        value = known[0].value if known else None
+        yield ConfigEntry(name, key, value, known, read_only=True)

@@ -20,9 +20,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
 from rota.broker import missing
@@ -130,7 +130,7 @@ class Broker(BrokerControl):
         port = sockets[0].getsockname()[1]
         self._address = self._advertised or advertised_address(self._host, port)
         thread = BrokerThread(
-            partial(
+            open_broker=partial(
                 open_broker,
                 folder,
                 self._config,
@@ -141,7 +141,7 @@ class Broker(BrokerControl):
                 adopt=self._adopt,
                 persistent=self._folder is not None,
             ),
-            sockets,
+            sockets=sockets,
             clock=self._system_clock,
             config=self._config.broker,
             tls_context=self._tls_context,
@@ -159,7 +159,7 @@ class Broker(BrokerControl):
         return self
 
     def stop(self) -> None:
-        """Stops the broker in good order; does nothing if it is not running.
+        """Shuts the broker down cleanly; does nothing if it is not running.
 
         A temporary folder is removed. The broker can be started again and keeps its port.
 
@@ -193,12 +193,7 @@ class Broker(BrokerControl):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property
@@ -285,29 +280,26 @@ def _not_running_error() -> RotaError:
     return RotaError("the broker does not run: use it in a with block, or call start()")
 
 
+@dataclass(eq=False, kw_only=True)
 class BrokerThread:
     """Runs a broker in a thread of its own."""
 
-    def __init__(  # noqa: PLR0913 (what a server needs)
-        self,
-        open_broker: Callable[..., BrokerInstance],
-        sockets: list[socket.socket],
-        *,
-        clock: Clock,
-        config: BrokerConfig,
-        tls_context: ssl.SSLContext | None,
-        temporary_folder: Path | None,
-    ) -> None:
-        self._open_broker, self._sockets, self._clock = open_broker, sockets, clock
-        self._config, self._tls_context = config, tls_context
-        self._temporary_folder = temporary_folder
+    open_broker: Callable[..., BrokerInstance]
+    sockets: list[socket.socket]
+    clock: Clock
+    config: BrokerConfig
+    tls_context: ssl.SSLContext | None
+    temporary_folder: Path | None
+    node: BrokerNode = field(init=False)
+    server: Server = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Makes the thread; :meth:`start` starts it."""
         self._process = os.getpid()
         self._should_run = True
         self._ready: Future[None] = Future()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="rota-broker", daemon=True)
-        self.node: BrokerNode
-        self.server: Server
 
     def start(self) -> None:
         """Starts the thread and waits until clients can connect; raises the error that prevented
@@ -322,7 +314,7 @@ class BrokerThread:
         _running_threads.add(self)
 
     def stop(self, *, keep: bool = False) -> None:
-        """Ends the thread; raises the error that kept the broker from stopping in good order.
+        """Ends the thread; raises the error that prevented a clean shutdown.
 
         :param keep: keep the folder, even a temporary one
         :raises TimedOut: the thread has not ended; it still serves, and stop() may be called again
@@ -330,7 +322,7 @@ class BrokerThread:
         if self._process != os.getpid():
             return  # a fork inherits the object, but not the thread
         if keep:
-            self._temporary_folder, self._instance.persistent = None, True
+            self.temporary_folder, self._instance.persistent = None, True
         self._stop_thread()
         if self._thread.is_alive():
             raise TimedOut(
@@ -381,7 +373,7 @@ class BrokerThread:
     def release_descriptors(self) -> None:
         """Releases, in a forked child, the descriptors that would outlive the parent's broker."""
         devnull = os.open(os.devnull, os.O_RDWR)
-        sockets = [one.fileno() for one in self._sockets]
+        sockets = [each.fileno() for each in self.sockets]
         for each in [self._instance.lock.fileno(), *sockets, *self.server.descriptors()]:
             # dup2 instead of close: the objects that own a descriptor may close it once more
             if each >= 0:
@@ -390,7 +382,7 @@ class BrokerThread:
 
     def _stop_thread(self) -> None:
         self._should_run = False
-        with contextlib.suppress(RuntimeError, AttributeError):  # ended by itself, or not begun
+        with contextlib.suppress(RuntimeError, AttributeError):  # it has ended or not begun
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT)
 
@@ -402,28 +394,28 @@ class BrokerThread:
         except BaseException as error:  # noqa: BLE001 (stop() raises it)
             self._error = error
         finally:
-            # here, so that the thread no longer uses what is removed
-            for each in self._sockets:
+            # in this thread, which no longer uses the sockets and the folder
+            for each in self.sockets:
                 each.close()
-            if self._temporary_folder is not None:
-                shutil.rmtree(self._temporary_folder, ignore_errors=True)
+            if self.temporary_folder is not None:
+                shutil.rmtree(self.temporary_folder, ignore_errors=True)
             if self._error is not None and not self._ready.done():
                 self._ready.set_exception(self._error)
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._instance = self._open_broker(now=self._clock.now())
+        self._instance = self.open_broker(now=self.clock.now())
         self.node = self._instance.node
         try:
-            self.server = Server(self.node, self._clock, self._config, context=self._tls_context)
-            await self.server.start(self._sockets)
+            self.server = Server(self.node, self.clock, self.config, context=self.tls_context)
+            await self.server.start(self.sockets)
             self._ready.set_result(None)
             if self._should_run:
                 await self._stopping.wait()
             await self.server.stop()
         finally:
-            self._instance.close(self._clock.now())
+            self._instance.close(self.clock.now())
 
 
 _running_threads: weakref.WeakSet[BrokerThread] = weakref.WeakSet()
@@ -445,7 +437,7 @@ def _check_users(users: Mapping[str, str] | None) -> dict[str, str]:
     if not isinstance(users, Mapping):
         raise InputError(f"users: {users!r} is not a dict of passwords by user")
     if not users:
-        raise InputError("users is empty, so that nobody could log in; leave it out")
+        raise InputError("users is empty, so nobody could log in; leave it out")
     for name, password in users.items():
         if not (isinstance(name, str) and isinstance(password, str) and name and password):
             raise InputError(f"users: {name!r} and its password must be texts that are not empty")
@@ -462,13 +454,14 @@ def _check_mechanisms(
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError(f"mechanisms: {names!r} is not a list of names")
     known = {str(each): each for each in Mechanism}
-    names = tuple(names)
+    chosen = []
     for name in names:
         if name not in known:
             raise InputError(f"there is no SASL mechanism {name!r}; known are {', '.join(known)}")
-    if not names:
-        raise InputError("mechanisms is empty, so that nobody could log in")
-    return tuple(known[name] for name in names)
+        chosen.append(known[name])
+    if not chosen:
+        raise InputError("mechanisms is empty, so nobody could log in")
+    return tuple(chosen)
 
 
 def _make_tls_context(tls: TlsArgument | None) -> ssl.SSLContext | None:

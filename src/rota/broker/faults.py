@@ -36,9 +36,6 @@ class InjectedFault:
     drop_response: bool = False
     triggered: bool = False
 
-    def matches(self, call: AnyRequest) -> bool:
-        return self.client_id is None or self.client_id == call.client.client_id
-
 
 class FaultInjector:
     """Injected faults by API. A request takes the first delay that matches it and the first
@@ -92,7 +89,7 @@ def _take_first_match(
     faults: dict[Api, list[InjectedFault]], call: AnyRequest
 ) -> InjectedFault | None:
     for fault in faults.get(call.api, ()):
-        if fault.matches(call):
+        if fault.client_id in {None, call.client.client_id}:
             fault.triggered = True
             if fault.remaining is not None:
                 fault.remaining -= 1
@@ -136,11 +133,8 @@ def find_api(name: str | int) -> Api:
     if isinstance(name, int):
         known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
         raise InputError(f"API {name}: Rota's broker has no API with this key; it has {known}")
-    for other in schemas.list_schema_names():
-        if other.endswith("Request") and _normalize_name(
-            other.removesuffix("Request")
-        ) == _normalize_name(name):
-            raise InputError(f"API {name!r}: Rota's broker does not serve it")
+    if _normalize_name(f"{name}Request") in map(_normalize_name, schemas.list_schema_names()):
+        raise InputError(f"API {name!r}: Rota's broker does not serve it")
     raise InputError(f"API {name!r}: no API has this name{_suggest_nearest(name, names.values())}")
 
 
@@ -153,25 +147,18 @@ def find_error_code(name: str | int) -> Code:
     if found is not None:
         return found
     if isinstance(name, int):
-        raise InputError(
-            f"error {name}: Kafka has no such code; its codes go from -1 to {max(names)}"
-        )
-    raise InputError(
-        f"error {name!r}: no error has this name{_suggest_nearest(name, names.values())}"
-    )
+        raise InputError(f"error {name}: Kafka's error codes go from -1 to {max(names)}")
+    nearest = _suggest_nearest(name, names.values())
+    raise InputError(f"error {name!r}: no error has this name{nearest}")
 
 
 def _find_by_name(name: str | int, what: str, names: dict[EnumT, str]) -> EnumT | None:
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise InputError(f"{what} {name!r}: pass its name or its number")
-    for each, text in names.items():
-        if (
-            each == name
-            if isinstance(name, int)
-            else _normalize_name(text) == _normalize_name(name)
-        ):
-            return each
-    return None
+    if isinstance(name, int):
+        return next((each for each in names if each == name), None)
+    wanted = _normalize_name(name)
+    return next((each for each, text in names.items() if _normalize_name(text) == wanted), None)
 
 
 def _normalize_name(name: str) -> str:

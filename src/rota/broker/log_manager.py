@@ -61,10 +61,9 @@ class LogManager:
         self._deleted: deque[str] = deque()
 
     def start(self, now: int) -> None:
-        self._schedule_periodic("retention", self._config.retention_check, self.delete_expired, now)
-        self._schedule_periodic(
-            "checkpoint", self._config.checkpoint_interval, self.checkpoint, now
-        )
+        config = self._config
+        self._schedule_periodic("retention", config.retention_check, self.delete_expired, now)
+        self._schedule_periodic("checkpoint", config.checkpoint_interval, self.checkpoint, now)
         self._schedule_compaction(now)
 
     def run_all(self, now: int) -> None:
@@ -121,20 +120,18 @@ class LogManager:
         """
         points: PartitionOffsets = {}
         starts: PartitionOffsets = {}
+        saved_points, saved_starts = self._folder.recovery_points, self._folder.log_start_offsets
         for name, number, log in self._logs():
             partition = (name, number)
             if log.offline is not None:  # its folder may come back
-                for offsets, saved in (
-                    (points, self._folder.recovery_points),
-                    (starts, self._folder.log_start_offsets),
-                ):
+                for offsets, saved in ((points, saved_points), (starts, saved_starts)):
                     if partition in saved:
                         offsets[partition] = saved[partition]
             elif log.has_files:
                 points[partition] = log.recovery_point
                 if log.log_start_offset > 0:
                     starts[partition] = log.log_start_offset
-        if (points, starts) != (self._folder.recovery_points, self._folder.log_start_offsets):
+        if (points, starts) != (saved_points, saved_starts):
             self._folder.save_checkpoints(points, starts)
 
     def forget_checkpoints(self, names: frozenset[str]) -> None:
@@ -144,10 +141,8 @@ class LogManager:
         :raises DiskError: that failed
         """
         folder = self._folder
-        points, starts = (
-            _drop_topics(names, folder.recovery_points),
-            _drop_topics(names, folder.log_start_offsets),
-        )
+        points = _drop_topics(names, folder.recovery_points)
+        starts = _drop_topics(names, folder.log_start_offsets)
         if (points, starts) != (folder.recovery_points, folder.log_start_offsets):
             folder.save_checkpoints(points, starts)
         cleaned = _drop_topics(names, folder.cleaner_points)
@@ -176,10 +171,9 @@ class LogManager:
         """Flushes the log after its topic's ``flush.ms``."""
         if (name, partition) not in self._unflushed:
             self._unflushed[name, partition] = log
+            at = now + log.config.flush_interval
             self._timers.start(
-                ("flush", name, partition),
-                now + log.config.flush_interval,
-                lambda _: self._flush(name, partition),
+                ("flush", name, partition), at, lambda _: self._flush(name, partition)
             )
 
     def _flush(self, name: str, partition: int) -> None:

@@ -56,10 +56,8 @@ class Timers:
         :param slack: milliseconds that lenient timers may be late, so that a test that advances
             the clock by days does not run every periodic check of each minute
         """
-        exact, lenient = (
-            self._first_active(self._exact_heap),
-            self._first_active(self._lenient_heap),
-        )
+        exact = self._first_active(self._exact_heap)
+        lenient = self._first_active(self._lenient_heap)
         due = [] if exact is None else [exact[0]]
         if lenient is not None:
             due.append(lenient[0] + slack)

@@ -100,7 +100,7 @@ def test_settings_without_work_for_one_node_are_accepted(key: str, text: str) ->
 
 def test_a_setting_says_where_it_comes_from() -> None:
     broker = TopicConfig(retention=60_000, max_message_bytes=2_000)
-    found = {each.key: each for each in topic_config_entries({"retention.ms": "+5"}, broker)}
+    found = {each.name: each for each in topic_config_entries({"retention.ms": "+5"}, broker)}
     assert found["retention.ms"].value == "5"
     assert found["retention.ms"].source is ConfigSource.TOPIC
     assert found["retention.ms"].synonyms == (
@@ -112,7 +112,7 @@ def test_a_setting_says_where_it_comes_from() -> None:
     assert found["max.message.bytes"].value == "2000"
     assert found["segment.ms"].source is ConfigSource.DEFAULT
     assert found["segment.ms"].synonyms == ()
-    assert found["cleanup.policy"].type is ConfigType.LIST
+    assert found["cleanup.policy"].key.type is ConfigType.LIST
     assert found["cleanup.policy"].synonyms == (
         ConfigSynonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
     )

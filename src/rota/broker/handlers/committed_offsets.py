@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from rota.broker.dispatch import AnyRequest, Handler, ServerRequest
 from rota.broker.handlers.consumer_groups import ask_coordinator
@@ -44,6 +44,11 @@ NO_RETENTION = -1
 NOT_COMMITTED = UncheckedOffset(NO_OFFSET)
 #: A request of an old version has the fields of its one group.
 RequestedGroup: TypeAlias = "OffsetFetchRequest | OffsetFetchRequest.OffsetFetchRequestGroup"
+PartitionT = TypeVar(
+    "PartitionT",
+    "OffsetFetchResponse.OffsetFetchResponsePartition",
+    "OffsetFetchResponse.OffsetFetchResponsePartitions",
+)
 
 
 def _find_unknown(
@@ -153,27 +158,18 @@ def _offset_fetch_response(
 ) -> OffsetFetchResponse:
     pairs = list(zip(_requested_groups(request), results, strict=True))
     if request.version >= BATCHED_GROUPS_VERSION:
+        partitions_class = OffsetFetchResponse.OffsetFetchResponsePartitions
         return OffsetFetchResponse(
             groups=[
                 OffsetFetchResponse.OffsetFetchResponseGroup(
                     group_id=group.group_id,
                     error_code=result.code,
-                    topics=[]
-                    if result.code
-                    else [
+                    topics=[
                         OffsetFetchResponse.OffsetFetchResponseTopics(
-                            name=name,
-                            partitions=[
-                                OffsetFetchResponse.OffsetFetchResponsePartitions(
-                                    partition_index=number,
-                                    committed_offset=offset.offset,
-                                    committed_leader_epoch=_leader_epoch(offset),
-                                    metadata=offset.metadata,
-                                )
-                                for number, offset in offsets
-                            ],
+                            name=name, partitions=_partition_offsets(partitions_class, offsets)
                         )
                         for name, offsets in _offsets_by_topic(group, result).items()
+                        if not result.code
                     ],
                 )
                 for group, result in pairs
@@ -182,26 +178,36 @@ def _offset_fetch_response(
     ((group, result),) = pairs
     # version 1 has an error code only for each partition
     with_topics = request.version < REQUEST_ERROR_VERSION or not result.code
+    partition_class = OffsetFetchResponse.OffsetFetchResponsePartition
     return OffsetFetchResponse(
         error_code=result.code,
         topics=[
             OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=number,
-                        committed_offset=offset.offset,
-                        committed_leader_epoch=_leader_epoch(offset),
-                        metadata=offset.metadata,
-                        error_code=result.code,
-                    )
-                    for number, offset in offsets
-                ],
+                name=name, partitions=_partition_offsets(partition_class, offsets, result.code)
             )
             for name, offsets in _offsets_by_topic(group, result).items()
             if with_topics
         ],
     )
+
+
+def _partition_offsets(
+    partition_class: type[PartitionT],
+    offsets: Iterable[tuple[int, OffsetAndMetadata]],
+    code: Code = Code.NONE,
+) -> list[PartitionT]:
+    return [
+        partition_class(
+            partition_index=number,
+            committed_offset=offset.offset,
+            committed_leader_epoch=NO_LEADER_EPOCH
+            if offset.leader_epoch is None
+            else offset.leader_epoch,
+            metadata=offset.metadata,
+            error_code=code,
+        )
+        for number, offset in offsets
+    ]
 
 
 def _offsets_by_topic(
@@ -218,10 +224,6 @@ def _offsets_by_topic(
         ]
         for topic in group.topics
     }
-
-
-def _leader_epoch(offset: OffsetAndMetadata) -> int:
-    return NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch
 
 
 def _refuse_offset_fetch(

@@ -35,8 +35,6 @@ MAX_VALUE_LENGTH = 32_767
 RequestedConfigs: TypeAlias = "DescribeConfigsRequest.DescribeConfigsResource"
 AlteredResource: TypeAlias = "IncrementalAlterConfigsRequest.AlterConfigsResource"
 AlteredConfig: TypeAlias = "IncrementalAlterConfigsRequest.AlterableConfig"
-
-
 AlterResultT = TypeVar(
     "AlterResultT",
     "AlterConfigsResponse.AlterConfigsResourceResponse",
@@ -65,13 +63,13 @@ def _describe_resource(
     try:
         entries = list(_resource_entries(request.context, resource))
     except Refused as error:
-        return _describe_error(resource, error.code, str(error))
+        return _describe_result(resource, error.code, str(error))
     keys = resource.configuration_keys
-    return DescribeConfigsResponse.DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[_entry_result(request, each) for each in entries if not keys or each.key in keys],
-    )
+    result = _describe_result(resource, Code.NONE, "")
+    result.configs = [
+        _entry_result(request, each) for each in entries if not keys or each.name in keys
+    ]
+    return result
 
 
 def _resource_entries(context: HandlerContext, resource: RequestedConfigs) -> Iterator[ConfigEntry]:
@@ -92,7 +90,7 @@ def _entry_result(
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     documented = request.version >= 3 and request.body.include_documentation
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=entry.key,
+        name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
@@ -103,12 +101,12 @@ def _entry_result(
             for each in entry.synonyms
             if request.body.include_synonyms
         ],
-        config_type=entry.type,
-        documentation=(entry.documentation or None) if documented else None,
+        config_type=entry.key.type,
+        documentation=(entry.key.description or None) if documented else None,
     )
 
 
-def _describe_error(
+def _describe_result(
     resource: RequestedConfigs, code: Code, text: str | None
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
     return DescribeConfigsResponse.DescribeConfigsResult(
@@ -123,7 +121,7 @@ def _refuse_describe_configs(
     request: ServerRequest[DescribeConfigsRequest], code: Code
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_describe_error(each, code, None) for each in request.body.resources]
+        results=[_describe_result(each, code, None) for each in request.body.resources]
     )
 
 

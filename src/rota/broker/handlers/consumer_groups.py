@@ -8,10 +8,10 @@ skips the fields that the version of a response does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from ipaddress import AddressValueError, IPv6Address
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from rota.broker.dispatch import WARNING, Handler, ServerRequest
 from rota.engine.model.request import (
@@ -65,10 +65,6 @@ BATCHED_KEYS_VERSION = 4
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
-NO_NODE = (-1, "", -1)
-#: An error code and its text, and the id, host and port of a node.
-CoordinatorResult: TypeAlias = tuple[Code, str | None, int, str, int]
-
 # Versions of JoinGroup.
 ONE_TIMEOUT_VERSION = 0  # one timeout for session and rebalance
 MEMBER_ID_REQUIRED_VERSION = 4  # a new member gets its id before it joins
@@ -106,12 +102,14 @@ def ask_coordinator(
 
 def _handle_find_coordinator(request: ServerRequest[FindCoordinatorRequest]) -> None:
     host, port = request.context.address
-    here = (request.context.config.node_id, host, port)
-    found = {}
+    coordinators = []
     for key in dict.fromkeys(_coordinator_keys(request)):
         code, text = _find_coordinator(request, key)
-        found[key] = (code, text, *(NO_NODE if code else here))
-    request.respond(_find_coordinator_response(request, found))
+        found = _coordinator_error(key, code, text)
+        if not code:
+            found.node_id, found.host, found.port = request.context.config.node_id, host, port
+        coordinators.append(found)
+    request.respond(_find_coordinator_response(request, coordinators))
 
 
 def _find_coordinator(
@@ -129,20 +127,27 @@ def _find_coordinator(
     return Code.INVALID_REQUEST, f"this broker has no coordinators of type {key_type}"
 
 
+def _coordinator_error(
+    key: str, code: Code, text: str | None
+) -> FindCoordinatorResponse.Coordinator:
+    return FindCoordinatorResponse.Coordinator(
+        key=key, error_code=code, error_message=text or "", node_id=-1, port=-1
+    )
+
+
 def _find_coordinator_response(
-    request: ServerRequest[FindCoordinatorRequest], found: Mapping[str, CoordinatorResult]
+    request: ServerRequest[FindCoordinatorRequest],
+    coordinators: list[FindCoordinatorResponse.Coordinator],
 ) -> FindCoordinatorResponse:
-    coordinators = [
-        FindCoordinatorResponse.Coordinator(
-            key=key, error_code=code, error_message=text or "", node_id=node, host=host, port=port
-        )
-        for key, (code, text, node, host, port) in found.items()
-    ]
     if request.version >= BATCHED_KEYS_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
-    code, text, node, host, port = next(iter(found.values()))
+    [found] = coordinators
     return FindCoordinatorResponse(
-        error_code=code, error_message=text or code.name, node_id=node, host=host, port=port
+        error_code=found.error_code,
+        error_message=found.error_message or Code(found.error_code).name,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
@@ -154,8 +159,8 @@ def _coordinator_keys(request: ServerRequest[FindCoordinatorRequest]) -> list[st
 def _refuse_find_coordinator(
     request: ServerRequest[FindCoordinatorRequest], code: Code
 ) -> FindCoordinatorResponse:
-    found = dict.fromkeys(_coordinator_keys(request), (code, None, *NO_NODE))
-    return _find_coordinator_response(request, found)
+    keys = dict.fromkeys(_coordinator_keys(request))
+    return _find_coordinator_response(request, [_coordinator_error(key, code, "") for key in keys])
 
 
 def _handle_join_group(request: ServerRequest[JoinGroupRequest]) -> None:

@@ -153,8 +153,8 @@ def _created_result(
         replication_factor=1,
         configs=[
             CreateTopicsResponse.CreatableTopicConfigs(
-                name=each.key,
-                value=overrides.get(each.key, each.value),  # unparsed, as in Kafka
+                name=each.name,
+                value=overrides.get(each.name, each.value),  # unparsed, as in Kafka
                 read_only=each.read_only,
                 config_source=each.source,
             )
