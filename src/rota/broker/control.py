@@ -390,7 +390,7 @@ class BrokerControl:
 
         return self._call(close)
 
-    def _inject(  # noqa: PLR0913 (the fields of a fault)
+    def _inject(  # noqa: PLR0913 the fields of a fault
         self,
         api: str | int,
         times: int | None,
@@ -402,14 +402,7 @@ class BrokerControl:
     ) -> None:
         if times is not None and (type(times) is not int or times < 1):
             raise InputError(f"times: {times!r} is neither a number from 1 up nor None")
-        fault = InjectedFault(
-            api=find_api(api),
-            remaining=times,
-            client_id=client_id,
-            delay=delay,
-            code=code,
-            drop_response=drop_response,
-        )
+        fault = InjectedFault(find_api(api), times, client_id, delay, code, drop_response)
         self._call(lambda node, _: node.faults.inject(fault))
 
 
@@ -456,9 +449,9 @@ def _choose_partition(topic: Topic, key: bytes | None) -> int:
 
 def _check_partition(topic: Topic, partition: int | None) -> None:
     if partition is not None and not 0 <= partition < topic.partition_count:
+        count = topic.partition_count
         raise InputError(
-            f"partition {partition}: topic {topic.name!r} has {topic.partition_count}, "
-            "numbered from 0"
+            f"partition {partition}: topic {topic.name!r} has {count}, numbered from 0"
         )
 
 

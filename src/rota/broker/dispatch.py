@@ -22,8 +22,17 @@ from rota.broker.topics import Topics
 from rota.engine.model.config import BrokerConfig
 from rota.errors import Code, DiskError, Refused
 from rota.protocol.messages import Api, Message, Request, classes_by_api
-from rota.protocol.sasl import Mechanism, Users
+from rota.protocol.sasl import Mechanism, SaslServer, Users
 from rota.protocol.schemas import ResponseT
+
+
+@dataclass(slots=True)
+class SaslLogin:
+    """A login that is under way or complete."""
+
+    mechanism: str
+    #: None once the login is complete.
+    exchange: SaslServer | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,8 +47,7 @@ class ClientSession:
     software: str = ""
     #: Set by a login.
     user: str | None = None
-    #: The SASL exchange of :mod:`rota.broker.handlers.sasl`.
-    login: object = None
+    login: SaslLogin | None = None
     #: Handles the frames of a login by a client before Kafka 1.0, which have no header. It returns
     #: the response, or raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
@@ -81,6 +89,11 @@ class ServerRequest(Generic[RequestT_co]):
         :param long: it takes so much work that no other request is resumed in the same event
         """
         self.context.ready_queue.setdefault(self, (resume, long))
+
+    def stop_waiting(self) -> None:
+        """Takes the request out of the queue."""
+        self.client.on_disconnect = None
+        self.context.ready_queue.pop(self, None)
 
     def explain_error(self, error: Refused | DiskError, what: str) -> tuple[Code, str]:
         """Returns the code and text for the response. A disk error is logged too."""

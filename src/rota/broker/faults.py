@@ -19,7 +19,7 @@ from rota.protocol.messages import CLIENT_ONLY_APIS, Api
 EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class InjectedFault:
     """A fault for requests of an API, and the number of requests it applies to."""
 

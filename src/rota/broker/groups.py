@@ -84,15 +84,15 @@ OnResponse: TypeAlias = Callable[[GroupResponse], None]
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
+@dataclass(slots=True, eq=False)
 class CoordinatorShard:
     """A journal partition and its coordinator."""
 
-    def __init__(self, number: int, coordinator: Coordinator) -> None:
-        self.number = number
-        self.coordinator = coordinator
-        #: It was unloaded, and is loaded again by the next FindCoordinator.
-        self.moved = False
-        self.append_error = ""
+    number: int
+    coordinator: Coordinator
+    #: The partition was unloaded; the next FindCoordinator loads it again.
+    moved: bool = False
+    append_error: str = ""
 
 
 class GroupCoordinatorService:

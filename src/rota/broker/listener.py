@@ -34,9 +34,8 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             if not tries:
                 reason = _BIND_ERRORS.get(error.errno or 0) or error.strerror
-                raise Unreachable(
-                    f"cannot listen on {format_address(host, port)}: {reason}"
-                ) from error
+                text = f"cannot listen on {format_address(host, port)}: {reason}"
+                raise Unreachable(text) from error
 
 
 def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
@@ -64,10 +63,8 @@ def is_loopback(host: str) -> bool:
 def check_exposure(host: str, *, guarded: bool, allow_anonymous: bool) -> None:
     """Raises InputError if other machines could connect without a login."""
     if not guarded and not allow_anonymous and not is_loopback(host):
-        raise InputError(
-            f"{host or 'every address'} can be reached from other machines without a login: pass "
-            "users, or allow_anonymous=True"
-        )
+        text = f"{host or 'every address'} can be reached from other machines without a login"
+        raise InputError(f"{text}: pass users, or allow_anonymous=True")
 
 
 def advertised_address(host: str, port: int) -> tuple[str, int]:
@@ -91,8 +88,8 @@ def format_address(host: str, port: int) -> str:
 
 
 def _bind_all(addresses: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> list[socket.socket]:
-    """The first address decides on the port. A later address that this machine does not have is
-    skipped (``localhost`` is often also ``::1`` without IPv6).
+    """Binds all addresses to the port of the first. Skips a later address that this machine does
+    not have (``localhost`` is often also ``::1`` without IPv6).
     """
     sockets: list[socket.socket] = []
     for family, (address, port) in addresses:

@@ -21,6 +21,7 @@ from rota.errors import Code, Refused
 from rota.protocol.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
+    CreateTopicsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
@@ -255,7 +256,11 @@ def _new_overrides(
 def _apply_operations(
     overrides: Mapping[str, str], changes: Sequence[AlteredConfig]
 ) -> dict[str, str]:
-    values = _check_values(changes)
+    needed = [each for each in changes if each.config_operation != AlterOperation.DELETE]
+    values = config_values(needed, Code.INVALID_REQUEST)
+    for name, value in values.items():
+        if len(value) > MAX_VALUE_LENGTH:
+            raise Refused(Code.INVALID_CONFIG, f"{name}: more than {MAX_VALUE_LENGTH} characters")
     new = dict(overrides)
     for each in changes:
         try:
@@ -275,17 +280,16 @@ def _apply_operations(
     return new
 
 
-def _check_values(changes: Sequence[AlteredConfig]) -> dict[str, str]:
-    """Returns the values that the operations need."""
-    needed = [each for each in changes if each.config_operation != AlterOperation.DELETE]
-    values = {each.name: each.value for each in needed if each.value is not None}
-    empty = [each.name for each in needed if each.value is None]
-    if empty:
-        raise Refused(Code.INVALID_REQUEST, f"{', '.join(empty)}: no value")
-    for name, value in values.items():
-        if len(value) > MAX_VALUE_LENGTH:
-            raise Refused(Code.INVALID_CONFIG, f"{name}: more than {MAX_VALUE_LENGTH} characters")
-    return values
+def config_values(
+    configs: Sequence[AlteredConfig | CreateTopicsRequest.CreatableTopicConfig], code: Code
+) -> dict[str, str]:
+    """Returns the values by key.
+
+    :param code: the error if a config has no value
+    """
+    if empty := [each.name for each in configs if each.value is None]:
+        raise Refused(code, f"{', '.join(empty)}: no value")
+    return {each.name: each.value for each in configs if each.value is not None}
 
 
 def _edit_list(

@@ -115,8 +115,7 @@ class PendingFetch:
             self._context.timers.start(self, self._deadline, self._time_out)
 
     def _stop(self) -> None:
-        self._request.client.on_disconnect = None
-        self._context.ready_queue.pop(self._request, None)
+        self._request.stop_waiting()
         if self._watched is not None:
             self._context.timers.stop(self)
             for name, partition in self._watched:

@@ -46,7 +46,23 @@ DELETE_ALL = -1
 
 
 def _handle_list_offsets(request: ServerRequest[ListOffsetsRequest]) -> None:
-    _OffsetLookup(request).resume()
+    """Looks up the partitions one by one, and lets other requests pass after some work."""
+    topics = [
+        ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name) for each in request.body.topics
+    ]
+    steps = _list_partitions(request, topics)
+
+    def resume() -> None:
+        left = MAX_WORK_PER_EVENT
+        for work in steps:
+            left -= work
+            if left <= 0:
+                request.client.on_disconnect = request.stop_waiting
+                return request.resume_later(resume, long=True)
+        request.stop_waiting()
+        return request.respond(ListOffsetsResponse(topics=topics))
+
+    resume()
 
 
 def _refuse_list_offsets(
@@ -62,48 +78,23 @@ def _refuse_list_offsets(
     return ListOffsetsResponse(topics=topics)
 
 
-class _OffsetLookup:
-    """Looks up the partitions one by one, and lets other requests pass after some work."""
-
-    def __init__(self, request: ServerRequest[ListOffsetsRequest]) -> None:
-        self._request = request
-        self._topics = [
-            ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name)
-            for each in request.body.topics
-        ]
-        self._steps = self._list_partitions()
-
-    def resume(self) -> None:
-        """Does a part of the work; responds when all is done."""
-        left = MAX_WORK_PER_EVENT
-        for work in self._steps:
-            left -= work
-            if left <= 0:
-                self._request.client.on_disconnect = self._stop
-                return self._request.resume_later(self.resume, long=True)
-        self._stop()
-        return self._request.respond(ListOffsetsResponse(topics=self._topics))
-
-    def _stop(self) -> None:
-        self._request.client.on_disconnect = None
-        self._request.context.ready_queue.pop(self._request, None)
-
-    def _list_partitions(self) -> Iterator[int]:
-        """Yields the amount of work after each partition."""
-        topics = self._request.body.topics
-        counts = Counter(
-            (topic.name, partition.partition_index)
-            for topic in topics
-            for partition in topic.partitions
-        )
-        for topic, listed in zip(topics, self._topics, strict=True):
-            for each in topic.partitions:
-                if counts[topic.name, each.partition_index] > 1:
-                    listed.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
-                    continue
-                found, work = _list_partition(self._request, topic.name, each)
-                listed.partitions.append(found)
-                yield work
+def _list_partitions(
+    request: ServerRequest[ListOffsetsRequest],
+    results: list[ListOffsetsResponse.ListOffsetsTopicResponse],
+) -> Iterator[int]:
+    """Adds the result of each partition, and yields the amount of work for it."""
+    topics = request.body.topics
+    counts = Counter(
+        (topic.name, each.partition_index) for topic in topics for each in topic.partitions
+    )
+    for topic, result in zip(topics, results, strict=True):
+        for each in topic.partitions:
+            if counts[topic.name, each.partition_index] > 1:
+                result.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
+                continue
+            found, work = _list_partition(request, topic.name, each)
+            result.partitions.append(found)
+            yield work
 
 
 def _list_partition(
@@ -112,7 +103,8 @@ def _list_partition(
     requested: ListOffsetsRequest.ListOffsetsPartition,
 ) -> tuple[ListOffsetsResponse.ListOffsetsPartitionResponse, int]:
     """Returns the result, and the amount of work in bytes."""
-    context = request.context
+    context, body = request.context, request.body
+    committed = body.replica_id == CONSUMER_REPLICA_ID and body.isolation_level == READ_COMMITTED
     where = f"{name}-{requested.partition_index}"
     timestamp = requested.timestamp
     work = 0
@@ -122,7 +114,7 @@ def _list_partition(
         check_leader_epoch(log, requested.current_leader_epoch)
         budget = log.decode_budget()
         try:
-            end = _visible_end(request.body, log)
+            end = log.last_stable_offset if committed else log.log_end_offset
             offset, found_timestamp, epoch = _find_offset(log, end, timestamp, budget)
         finally:
             work = budget.used + (0 if timestamp in TIMESTAMPS_WITHOUT_LOOKUP else LOOKUP_WORK)
@@ -143,12 +135,6 @@ def _check_timestamp(version: int, timestamp: int) -> None:
     if timestamp < 0 and version < SPECIAL_TIMESTAMP_VERSIONS.get(timestamp, NO_VERSION):
         text = f"version {version} has no meaning for the time {timestamp}"
         raise Refused(Code.UNSUPPORTED_VERSION, text)
-
-
-def _visible_end(body: ListOffsetsRequest, log: Log) -> int:
-    """Returns the end of the log for this client."""
-    committed = body.replica_id == CONSUMER_REPLICA_ID and body.isolation_level == READ_COMMITTED
-    return log.last_stable_offset if committed else log.log_end_offset
 
 
 def _find_offset(log: Log, end: int, timestamp: int, budget: DecodeBudget) -> tuple[int, int, int]:

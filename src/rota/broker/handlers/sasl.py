@@ -8,7 +8,6 @@ with the same mechanism. Sessions do not expire.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from rota.broker.dispatch import (
@@ -17,6 +16,7 @@ from rota.broker.dispatch import (
     ClientSession,
     Handler,
     HandlerContext,
+    SaslLogin,
     ServerRequest,
 )
 from rota.errors import Code, Refused
@@ -26,24 +26,10 @@ from rota.protocol.messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from rota.protocol.sasl import SaslReply, SaslServer, create_sasl_server
+from rota.protocol.sasl import SaslReply, create_sasl_server
 
 #: The version of the handshake after which SASL tokens come as raw frames.
 RAW_FRAMES_VERSION = 0
-
-
-@dataclass(slots=True)
-class SaslLogin:
-    """A login that is under way or complete."""
-
-    mechanism: str
-    #: None once the login is complete.
-    exchange: SaslServer | None
-
-
-def _current_login(client: ClientSession) -> SaslLogin | None:
-    assert client.login is None or isinstance(client.login, SaslLogin)
-    return client.login
 
 
 def _handle_handshake(request: ServerRequest[SaslHandshakeRequest]) -> None:
@@ -74,7 +60,7 @@ def _begin_login(context: HandlerContext, client: ClientSession, mechanism: str)
     if mechanism not in context.mechanisms:
         text = f"login failed: no SASL mechanism {mechanism!r}; there are {offered}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
-    before = _current_login(client)
+    before = client.login
     if client.user is not None and before is not None and before.mechanism != mechanism:
         text = f"login failed: {client.user} logged in by {before.mechanism}, not by {mechanism}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
@@ -128,7 +114,7 @@ def _handle_raw_frame(context: HandlerContext, client: ClientSession, data: byte
 
 
 def _advance_login(context: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
-    login = _current_login(client)
+    login = client.login
     if login is None or login.exchange is None:
         known = "has logged in already" if client.user is not None else "has sent no SaslHandshake"
         raise Refused(Code.ILLEGAL_SASL_STATE, f"a SASL token came from a client that {known}")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from rota.broker.config import topic_config_entries
 from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
+from rota.broker.handlers.configs import config_values
 from rota.broker.topics import (
     MAX_TOPIC_PARTITIONS,
     MAX_TOPICS_PER_REQUEST,
@@ -85,19 +86,11 @@ def _check_new_topic(
 ) -> NewTopic | Refused:
     try:
         context.topics.check_name(requested.name)
-        overrides = _requested_configs(requested)
+        overrides = config_values(requested.configs, Code.INVALID_CONFIG)
         context.topics.check_settings(overrides)
         return NewTopic(requested.name, _check_requested_count(context, requested), overrides)
     except Refused as error:
         return error
-
-
-def _requested_configs(requested: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
-    configs = {each.name: each.value for each in requested.configs if each.value is not None}
-    empty = [each.name for each in requested.configs if each.value is None]
-    if empty:
-        raise Refused(Code.INVALID_CONFIG, f"{', '.join(empty)}: no value")
-    return configs
 
 
 def _requested_count(context: HandlerContext, requested: CreateTopicsRequest.CreatableTopic) -> int:
