@@ -12,8 +12,8 @@ partitions, their generation, the rack.
 
 It has one gap: it does not call the strategy when a member is removed from its group and loses its
 partitions. Such a member still claims them when it joins again, with an old generation, so newer
-claims win. A partition that nobody else was assigned in between may stay unread until the next
-rebalance if it moves.
+claims win. If no other member owned a partition in between and the partition moves, it may stay
+unread until the next rebalance.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """One client's connection: bytes in, frames to the node; responses out, as fast as the client
 reads.
 
-At most one request of a connection is in flight at the node. Later requests wait, and the socket is
-not read meanwhile: so a connection occupies one request, one response and the bytes of one read. An
-idle connection has no buffer, task or timer.
+At most one request of a connection is in flight at the node. Until it is answered, the socket is
+not read: so a connection occupies one request, one response and the bytes of one read. An idle
+connection has no buffer, task or timer.
 
-:class:`RequestMemoryPool` limits the memory of unfinished requests over all connections. Whole
-requests are always served. When unfinished requests have used up the limit, only one of them is
-read at a time, so that one always completes; a request that does not progress is closed.
+:class:`RequestMemoryPool` limits the memory of unfinished requests over all connections. When they
+have used up the limit, only one of them is read at a time, so that one always completes; the
+connection of a request that does not progress is closed.
 
 :class:`TlsSession` is TLS without IO. asyncio's own TLS keeps 256 KiB for each connection and does
 not say why a handshake failed.
@@ -199,7 +199,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Continues in the loop's next round: the loop is in the middle of writing, and would
-        report the connection's end twice if the client is gone by now. Until then writing stays
+        report the connection's end twice if the client has closed it. Until then writing stays
         paused: the next response must not come before the rest of this one.
         """
         self._server.loop.call_soon(self._resume_write)
@@ -534,7 +534,7 @@ class TlsSession:
 def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.SSLContext:
     """Makes the TLS context of a broker.
 
-    :param certificate: PEM file with the certificate and those that sign it, and maybe the key
+    :param certificate: PEM file with the certificate chain, and maybe the key
     :raises Unreachable: a file cannot be read
     :raises InputError: the certificate or the key is missing, or they do not belong together
     """

@@ -3,8 +3,8 @@ then sends their responses.
 
 The journal is the topic ``__consumer_offsets``. Each of its partitions has a coordinator of its
 own, a *shard*, for the groups whose names hash to that partition. An append is complete when it
-returns, so the coordinator learns of it at once. Its commands are executed in order, so no response
-leaves before its entries are in the journal.
+returns, and the coordinator gets the result at once. Its commands are executed in order, so no
+response leaves before its entries are in the journal.
 
 :func:`replay_journal` reads the entries of a partition back, when a shard is loaded.
 """
@@ -428,9 +428,8 @@ class ReplayResult:
 def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
     """Calls ``take`` with every entry of a journal partition, oldest first.
 
-    Two kinds are left out. Commits that are followed by another commit of the same partition change
-    nothing. Entries of a transaction that was aborted, or that has no end, do not count: nobody
-    will end it.
+    Leaves out commits that are followed by another commit of the same partition, and the entries of
+    transactions that were aborted or have no end: the broker has no transactions to end them.
 
     :raises Refused: a batch is damaged
     :raises DiskError: the log cannot be read
@@ -512,7 +511,7 @@ class _JournalReader:
 
 
 def _find_superseded_commits(entries: journal.EntryColumns) -> Int64Array:
-    """Rows of commits whose next entry for the same partition is a commit too."""
+    """Returns the rows of commits whose next entry for the same partition is a commit too."""
     commits = entries.commits
     order = np.lexsort((commits.row, commits.partition, commits.topic, commits.group))
     same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)

@@ -99,7 +99,7 @@ class LogManager:
         try:
             yield
         except DiskError as error:
-            self._report(f"{what} failed, and is retried later: {error}")
+            self._report(f"{what} failed and is retried later: {error}")
 
     # Retention and checkpoints
 

@@ -70,12 +70,11 @@ class BrokerNode:
     ) -> list[NodeCommand]:
         """Handles an event and returns the commands that follow from it.
 
-        Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived meanwhile are
+        Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived during it are
         handled first: members whose heartbeats wait in their sockets do not count as silent.
 
         :param room: bytes of responses that the server can take from resumed requests; the last
-            response may exceed it. A new request is always answered: the server decides
-            beforehand whether to pass it on.
+            response may exceed it. Before it passes on a new request, the server checks for room.
         """
         match event:
             case ConnectionOpened(connection, host):
@@ -182,7 +181,7 @@ class BrokerNode:
     def _handle_raw_frame(
         self, client: ClientSession, handle: Callable[[bytes], bytes], frame: Bytes, now: int
     ) -> None:
-        """Handles a frame of a login that has no header; neither has the response."""
+        """Handles a frame of a login; neither it nor the response has a header."""
         try:
             response = handle(bytes(frame))
         except Refused as error:

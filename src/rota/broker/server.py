@@ -290,7 +290,7 @@ class Server:
         self._idle_timer = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes idle connections, since a client's machine may be gone. Like Kafka, it does so
+        """Closes idle connections, since a client's machine may be down. Like Kafka, it does so
         even if a request waits for its response.
         """
         self._idle_timer = None

@@ -119,7 +119,7 @@ class Clock:
         self._base = (wall() - steady()) * 1_000
         #: The steady time since when the machine's clock is ahead, and by how much.
         self._suspected_drift: tuple[float, float] | None = None
-        #: Milliseconds that were advanced, less those that passed while frozen.
+        #: Milliseconds that were advanced, minus the time spent frozen.
         self._advanced = 0.0
         self._frozen_at: int | None = None
 

@@ -1,18 +1,16 @@
 """The topics of a broker: the catalogue, an open log for each partition, and the watchers that wait
 for new records.
 
-The catalogue says which topics exist; a folder alone is not a topic. Creating a topic means writing
-it to the catalogue. A partition gets its folder with its first record. Only the last partition has
-a folder from the start, so that the folders still show the topics if the catalogue is lost. A crash
-in between leaves an empty folder, which the next start removes.
+A topic exists if it is in the catalogue. A partition gets its folder with its first record. Only
+the last partition has a folder from the start, so that the folders still show the topics if the
+catalogue is lost. A crash during a creation leaves an empty folder, which the next start removes.
 
 Deleting a topic renames its folders to deleted names that contain the topic's id, then removes it
-from the catalogue. A start that finds such a folder for a topic that is still in the catalogue
-finishes the deletion. The files are removed bit by bit.
+from the catalogue. A start that finds such a folder for a topic in the catalogue finishes the
+deletion. The files are removed one at a time in the background.
 
 One request may change thousands of topics, and saving the catalogue takes several syncs during
-which nobody else is served. So each change is prepared by itself, and the catalogue is saved once
-for all of them.
+which no other client is served. So all changes are prepared first, and the catalogue is saved once.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ PARTITION_FILE = re.compile(
     r"|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?"
 )
 
-#: Limit of partitions of a topic, and of those that one request creates; each is a folder.
+#: Limit of partitions of a topic, and of partitions that one request creates; each is a folder.
 MAX_TOPIC_PARTITIONS = 10_000
 #: Limit of topics that one request creates: meanwhile no other request is served.
 MAX_TOPICS_PER_REQUEST = 2_000
@@ -496,7 +494,7 @@ class Topics:
                 if paths[log.folder]:
                     log.on_paths_synced(problems)
                 log.close()
-            except DiskError as error:  # the others are closed all the same
+            except DiskError as error:  # close the other logs too
                 problem = problem or error
         self.log_manager.save_checkpoints()
         if problem is not None:

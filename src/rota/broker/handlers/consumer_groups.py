@@ -120,7 +120,7 @@ def _find_coordinator(
         code = request.context.groups.find_coordinator(key, request.now)
         return code, "__consumer_offsets cannot be created" if code else None
     if key_type == TRANSACTION_KEY:
-        # clients give up at once with this code; with any other one, some retry for ever
+        # clients give up at once at this code; at any other one, some retry for ever
         text = f"this broker has no transactions: transactional id {key!r} is refused"
         request.context.log(WARNING, f"{request.client.host}: {text}")
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text

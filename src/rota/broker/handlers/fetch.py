@@ -212,8 +212,8 @@ class PendingFetch:
         if offset >= to:
             return data
         limit = max(min(requested.partition_max_bytes, reading.bytes_left), 0)
-        # KIP-74: the first batch of the first partition that has one comes whole, whatever the
-        # limits; else a client could wait for ever behind a batch larger than what it asks for
+        # KIP-74: the first batch of the response comes whole, whatever the limits; otherwise a
+        # client could wait for ever for a batch that is larger than its limits
         first = reading.size == 0
         if limit or first:
             records = data.records = log.read(offset, limit, at_least_one=first, to=to)

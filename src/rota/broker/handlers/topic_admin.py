@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-Each topic of a request succeeds or fails by itself. Where several errors apply, the one that
-Kafka's controller reports wins.
+Each topic of a request succeeds or fails separately. If several errors apply, the response has the
+one that Kafka's controller reports.
 """
 
 from __future__ import annotations
