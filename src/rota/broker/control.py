@@ -298,9 +298,8 @@ class BrokerControl:
             if len(found) != 1:
                 problem = "several members have it" if found else "no member has it"
                 known = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
-                raise InputError(
-                    f"member {member!r}: {problem}; members are: {', '.join(known) or 'none'}"
-                )
+                text = f"{problem}; members are: {', '.join(known) or 'none'}"
+                raise InputError(f"member {member!r}: {text}")
             [(name, each)] = found
             node.context.groups.expire_member(name, each.id, now)
 
@@ -449,10 +448,8 @@ def _choose_partition(topic: Topic, key: bytes | None) -> int:
 
 def _check_partition(topic: Topic, partition: int | None) -> None:
     if partition is not None and not 0 <= partition < topic.partition_count:
-        count = topic.partition_count
-        raise InputError(
-            f"partition {partition}: topic {topic.name!r} has {count}, numbered from 0"
-        )
+        text = f"topic {topic.name!r} has {topic.partition_count}, numbered from 0"
+        raise InputError(f"partition {partition}: {text}")
 
 
 def _split_into_batches(

@@ -325,9 +325,8 @@ class BrokerThread:
             self.temporary_folder, self._instance.persistent = None, True
         self._stop_thread()
         if self._thread.is_alive():
-            raise TimedOut(
-                f"the broker has not stopped in {STOP_TIMEOUT:g} s: it is busy and keeps its folder"
-            )
+            text = f"the broker has not stopped in {STOP_TIMEOUT:g} s"
+            raise TimedOut(f"{text}: it is busy and keeps its folder")
         _running_threads.discard(self)
         if self._error is not None:
             raise self._error
@@ -469,7 +468,6 @@ def _make_tls_context(tls: TlsArgument | None) -> ssl.SSLContext | None:
         return tls
     files = list(tls) if isinstance(tls, tuple | list) else [tls]
     if len(files) not in {1, 2} or not all(isinstance(each, str | Path) for each in files):
-        raise InputError(
-            f"tls: {tls!r} is neither a file with a certificate and its key, nor a pair of files"
-        )
+        text = "neither a file with a certificate and its key, nor a pair of files"
+        raise InputError(f"tls: {tls!r} is {text}")
     return make_server_context(files[0], files[1] if len(files) > 1 else None)

@@ -72,15 +72,15 @@ class FaultInjector:
         outcome = _take_first_match(self._outcomes, call)
         if delay is None and outcome is None:
             return False
-        if delay is None:
-            _apply_fault(outcome, handler, call, handle)
-            return True
-        self._count += 1
 
         def run(at: int) -> None:
             call.now = at
             _apply_fault(outcome, handler, call, handle)
 
+        if delay is None:
+            run(call.now)
+            return True
+        self._count += 1
         self._timers.start(("fault", self._count), call.now + delay.delay, run)
         return True
 

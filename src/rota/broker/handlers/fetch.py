@@ -204,10 +204,8 @@ class PendingFetch:
                 reading.respond_now = True
                 return data
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise Refused(
-                Code.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {log.log_start_offset} and {log.log_end_offset}",
-            )
+            text = f"offset {offset} is not within {log.log_start_offset} and {log.log_end_offset}"
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
         to = log.last_stable_offset if self._committed else log.log_end_offset
         if offset >= to:
             return data
@@ -232,15 +230,13 @@ def _find_diverging_epoch(
 
     :raises Refused: the client's epoch is unknown, or the offset is deleted
     """
-    found = log.end_offset_for_epoch(requested.last_fetched_epoch)
-    if found is None or requested.fetch_offset < log.log_start_offset:
-        raise Refused(
-            Code.OFFSET_OUT_OF_RANGE,
-            f"the log has no offset {requested.fetch_offset} after epoch "
-            f"{requested.last_fetched_epoch}",
-        )
+    offset, last_epoch = requested.fetch_offset, requested.last_fetched_epoch
+    found = log.end_offset_for_epoch(last_epoch)
+    if found is None or offset < log.log_start_offset:
+        text = f"the log has no offset {offset} after epoch {last_epoch}"
+        raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
     epoch, end = found
-    if epoch >= requested.last_fetched_epoch and end >= requested.fetch_offset:
+    if epoch >= last_epoch and end >= offset:
         return None
     return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
 

@@ -165,17 +165,14 @@ def _create_missing(context: HandlerContext, names: Iterable[str], now: int) -> 
 def _describe_by_name(
     context: HandlerContext, name: str, refusal: Refused | None
 ) -> MetadataResponse.MetadataResponseTopic:
-    topic = context.topics.get(name)
-    if topic is not None:
+    if (topic := context.topics.get(name)) is not None:
         return _topic_metadata(context, topic)
-    code = _missing_topic_code(name) if refusal is None else refusal.code
-    return _topic_metadata_error(code, name)
+    return _topic_metadata_error(refusal.code if refusal else _missing_topic_code(name), name)
 
 
 def _missing_topic_code(name: str) -> Code:
-    if find_topic_name_problem(name) is None:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    return Code.INVALID_TOPIC_EXCEPTION
+    valid = find_topic_name_problem(name) is None
+    return Code.UNKNOWN_TOPIC_OR_PARTITION if valid else Code.INVALID_TOPIC_EXCEPTION
 
 
 def _topic_metadata(

@@ -53,11 +53,9 @@ def _handle_create_topics(request: ServerRequest[CreateTopicsRequest]) -> None:
 def _check_request_size(topics: int, partitions: int) -> None:
     """No other request is served while the topics are created."""
     if topics > MAX_TOPICS_PER_REQUEST or partitions > MAX_TOPIC_PARTITIONS:
-        raise Refused(
-            Code.POLICY_VIOLATION,
-            f"{topics} topics with {partitions} partitions: one request creates at most "
-            f"{MAX_TOPICS_PER_REQUEST} topics and {MAX_TOPIC_PARTITIONS} partitions",
-        )
+        limits = f"{MAX_TOPICS_PER_REQUEST} topics and {MAX_TOPIC_PARTITIONS} partitions"
+        text = f"{topics} topics with {partitions} partitions: one request creates at most {limits}"
+        raise Refused(Code.POLICY_VIOLATION, text)
 
 
 def _create_topics(
