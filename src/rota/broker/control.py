@@ -90,7 +90,7 @@ class BrokerControl:
         raise NotImplementedError
 
     def _poll(self, look: Callable[[BrokerNode, int], tuple[T, str]], timeout: float) -> T:
-        """Calls ``look`` until it has no problem, and returns its result.
+        """Calls ``look`` until it reports no problem, and returns its result.
 
         :raises TimedOut: the problem remains when the time is over
         """

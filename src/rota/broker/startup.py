@@ -116,7 +116,7 @@ def open_broker(  # noqa: PLR0913, arguments of a broker
     :param address: the advertised host and port
     :param log: receives a level of :mod:`logging` and a text
     :param passwords: by user; without any, clients do not log in
-    :param adopt: take over a folder without a catalogue: Kafka's, or a copy of partitions
+    :param adopt: also open a folder without a catalogue: Kafka's, or a copy of partitions
     :raises Unreachable: another process has the folder, or it cannot be read or written
     :raises InputError: the folder does not belong to Rota
     """

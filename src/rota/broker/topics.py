@@ -305,7 +305,7 @@ class Topics:
     def create_partitions(self, name: str, count: int, now: int) -> Topic:
         """Adds partitions to a topic, up to ``count``.
 
-        :raises Refused: there is no such topic, it has as many or more, or the disk fails
+        :raises Refused: the topic does not exist or has at least ``count``, or the disk fails
         """
         return single_outcome(self.create_partitions_all({name: count}, now))
 

@@ -14,6 +14,7 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import TypeVar
 
 from rota.broker.dispatch import WARNING, Handler, ServerRequest
+from rota.broker.handlers.metadata import OPERATIONS_NOT_REQUESTED
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
@@ -80,7 +81,6 @@ GROUP_NOT_FOUND_VERSION = 6
 CLASSIC = "classic"
 #: Authorized operations on a group: read, delete, describe, describe and alter its configs.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-OPERATIONS_NOT_REQUESTED = -(2**31)
 
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 

@@ -40,6 +40,7 @@ from rota.protocol.messages import (
     ProduceResponse,
 )
 
+#: Topics have ids in place of names from this version on.
 TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
 #: Position of the lower byte of a batch's attributes.
