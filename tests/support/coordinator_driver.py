@@ -69,6 +69,7 @@ def join(
     rebalance: int = 60_000,
     protocol_type: str = "consumer",
     client_id: str = "app",
+    reason: str | None = None,
     supports_member_id_required: bool = True,
     supports_skip_assignment: bool = True,
 ) -> JoinGroup:
@@ -82,6 +83,7 @@ def join(
         rebalance_timeout=rebalance,
         client_id=client_id,
         client_host="/10.0.0.1",
+        reason=reason,
         supports_member_id_required=supports_member_id_required,
         supports_skip_assignment=supports_skip_assignment,
     )

@@ -11,9 +11,15 @@ from rota.engine.coordinator.events import (
     JournalLoadStarted,
     JournalUnloaded,
 )
-from rota.engine.coordinator.kafka_log import format_refusal
-from rota.engine.coordinator.notes import AssignmentReceived, ProtocolMismatch
-from rota.engine.coordinator.state import select_protocol
+from rota.engine.coordinator.kafka_log import format_note, format_refusal
+from rota.engine.coordinator.notes import (
+    AssignmentReceived,
+    ProtocolMismatch,
+    RebalanceStarted,
+    StaticMemberReplaced,
+    describe_reason,
+)
+from rota.engine.coordinator.state import GroupState, select_protocol
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import (
     GroupMetadataEntry,
@@ -443,8 +449,18 @@ def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
     driver = CoordinatorDriver()
     both = ("range", "sticky")
     ids = driver.stable(join(group_instance_id="a", strategies=both), join(strategies=both[::-1]))
-    token = driver.send(join(group_instance_id="a", strategies=both[::-1]))
+    token = driver.send(join(group_instance_id="a", strategies=both[::-1], reason="deployed"))
     assert driver.state() == "PreparingRebalance"
+    replaced = StaticMemberReplaced(
+        "a", ids[0], "a-id3", keeps_assignment=False, client_reason="deployed"
+    )
+    assert driver.notes[-1].change == RebalanceStarted(replaced, GroupState.STABLE)
+    assert describe_reason(replaced) == "static member a is back as a-id3: deployed"
+    assert format_note(driver.notes[-1]) == (
+        "Preparing to rebalance group orders in state PreparingRebalance with old generation 1 "
+        "(reason: Group's selectedProtocol will change because static member a-id3 with instance "
+        "id a joined with change of protocol; client reason: deployed).",
+    )
     driver.send(join(ids[1], strategies=both[::-1]))
     assert driver.joined(token).protocol == "sticky"
 
@@ -465,9 +481,11 @@ def test_a_static_member_that_is_back_before_the_assignment() -> None:
     driver.wait(6_000)
     leader, follower = (driver.joined(token).member_id for token in tokens)
     waits = driver.send_sync(follower, 1, "b")
-    driver.send(join(group_instance_id="b"))
+    driver.send(join(group_instance_id="b", reason="deployed"))
     assert driver.synced(waits).code == Code.FENCED_INSTANCE_ID
     assert driver.state() == "PreparingRebalance"
+    (line,) = format_note(driver.notes[-1])
+    assert line.endswith(" with instance id b; client reason: deployed).")
     assert driver.synced(driver.sync(leader, 1)).code == Code.REBALANCE_IN_PROGRESS
 
 

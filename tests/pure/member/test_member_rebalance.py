@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rota.engine.formats import consumer_protocol
 from rota.engine.member.events import (
     CloseRequested,
+    CommandBuffer,
     FindCoordinator,
     FinishClose,
     ListenerMethod,
     MemberTimer,
+    RejoinRequested,
     SetAssignment,
+    Subscribed,
+    Unsubscribed,
 )
-from rota.engine.member.state import MemberState
-from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from rota.engine.member.state import MemberIdentity, MemberSession, MemberState
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, SyncGroup, truncate_reason
 from rota.engine.model.response import JoinGroupResult, LeaveGroupResult
 from rota.errors import Code
-from tests.support.member_driver import ME, OTHER, Driver, of, requests, told, tp
+from tests.support.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
 
 
 def test_nothing_happens_before_the_application_polls() -> None:
@@ -147,3 +154,109 @@ def test_heartbeats_carry_the_generation() -> None:
     member.settle("t0-0", generation=4)
     member.pass_time(3_000)
     assert (member.sent(Heartbeat).generation, member.sent(Heartbeat).member_id) == (4, ME)
+
+
+# The reasons of KIP-800, in Java's words
+
+
+def stable() -> Driver:
+    member = Driver()
+    member.settle("t0-0")
+    member.end_poll()
+    return member
+
+
+def test_a_new_member_sends_no_reason_and_then_names_its_id() -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    assert member.sent(JoinGroup).reason == ""
+    member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=ME))
+    assert member.sent(JoinGroup).reason == f"need to re-join with the given member-id: {ME}"
+
+
+@pytest.mark.parametrize(
+    ("code", "exception"),
+    [
+        (Code.UNKNOWN_MEMBER_ID, "UnknownMemberId"),
+        (Code.REBALANCE_IN_PROGRESS, "RebalanceInProgress"),
+        (Code.NOT_COORDINATOR, "NotCoordinator"),
+        (Code.GROUP_AUTHORIZATION_FAILED, "GroupAuthorization"),
+        (Code.GROUP_MAX_SIZE_REACHED, "GroupMaxSizeReached"),
+        (Code.INVALID_REQUEST, "Kafka"),
+        (Code.UNKNOWN, "Kafka"),
+    ],
+)
+def test_after_a_refused_join_the_reason_names_the_exception_of_java(
+    code: Code, exception: str
+) -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.refuse_join(code)
+    member.end_poll()
+    member.poll()
+    member.pass_time(1_000)
+    if FindCoordinator() in member.log[2:]:
+        member.found()
+    assert member.sent(JoinGroup).reason == f"rebalance failed due to {exception}Exception"
+
+
+def test_after_a_refused_heartbeat_or_commit_the_reason_names_the_response() -> None:
+    member = stable()
+    member.beat(Code.ILLEGAL_GENERATION)
+    member.poll()
+    assert member.sent(JoinGroup).reason == "encountered ILLEGAL_GENERATION from HEARTBEAT response"
+    member = stable()
+    member.commit(1, at(t0_0=1))
+    member.answer_commit(Code.UNKNOWN_MEMBER_ID)
+    member.poll()
+    reason = "encountered UNKNOWN_MEMBER_ID from OFFSET_COMMIT response"
+    assert member.sent(JoinGroup).reason == reason
+
+
+@pytest.mark.parametrize("group_instance_id", [None, "s"])
+def test_a_member_that_polled_too_late_joins_with_the_reason_of_a_leave(
+    group_instance_id: str | None,
+) -> None:
+    member = Driver(group_instance_id=group_instance_id)
+    member.settle("t0-0")
+    member.end_poll()
+    member.pass_time(member.config.max_poll_interval, alive=True)
+    if group_instance_id is None:
+        reason = member.sent(LeaveGroup).members[0].reason
+        assert reason == "consumer poll timeout has expired."
+    member.poll()
+    assert member.sent(JoinGroup).reason == "consumer pro-actively leaving the group"
+
+
+def test_a_member_that_unsubscribed_joins_with_the_reason_of_a_leave() -> None:
+    member = stable()
+    member.give(Unsubscribed())
+    reason = member.sent(LeaveGroup).members[0].reason
+    assert reason == "the consumer unsubscribed from all topics"
+    member.give(Subscribed(("t1",)))
+    member.poll()
+    assert member.sent(JoinGroup).reason == "consumer pro-actively leaving the group"
+
+
+def test_a_reason_is_cut_after_255_utf16_units() -> None:
+    member = stable()
+    member.give(RejoinRequested("x" * 254 + "\N{PARTY POPPER}y"))
+    member.poll()
+    assert member.sent(JoinGroup).reason == "x" * 254  # half a character is dropped
+    assert truncate_reason("x" * 253 + "\N{PARTY POPPER}y") == "x" * 253 + "\N{PARTY POPPER}"
+    assert truncate_reason("\u00e4" * 255) == "\u00e4" * 255
+
+
+def test_the_reason_of_a_leave_is_cut_too() -> None:
+    commands = CommandBuffer()
+    session = MemberSession(MemberConfig(group="g"), commands, list[Exception]().append)
+    session.find_coordinator()
+    session.set_coordinator_found()
+    session.transition_to(MemberState.JOINING)
+    session.enter_generation(MemberIdentity(1, ME, "range"))
+    session.leave_group("y" * 300)
+    (leave,) = requests(commands.take_commands())
+    assert isinstance(leave, LeaveGroup)
+    assert leave.members[0].reason == "y" * 255

@@ -477,7 +477,7 @@ def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed()
     found = rota.simulate(scenario("range", events), static=True)
     assert [rebalance_reason(rebalance) for rebalance in found.rebalances[1:]] == [
         "the session of m-1 expired: it has not polled in time",
-        "member m-1 joins: consumer poll timeout has expired.",
+        "member m-1 joins: consumer pro-actively leaving the group",
         "the session of m-2 expired",
     ]
 

@@ -195,7 +195,7 @@ def replace_static_member(
         group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
     )
     replaced = notes.StaticMemberReplaced(
-        group_instance_id, old.member_id, new_id, keeps_assignment
+        group_instance_id, old.member_id, new_id, keeps_assignment, request.reason
     )
     if keeps_assignment:
 

@@ -102,8 +102,8 @@ def _format_reason(started: notes.RebalanceStarted) -> str:  # noqa: PLR0911 (a 
             if is_leader and state is GroupState.STABLE:
                 return f"Leader {member} re-joining group during {state.value}; {client_reason}"
             return f"Updating metadata for member {member} during {state.value}; {client_reason}"
-        case notes.StaticMemberReplaced(static, _, member):
-            client_reason = _format_client_reason(None)
+        case notes.StaticMemberReplaced(static, _, member, _, reason):
+            client_reason = _format_client_reason(reason)
             if state is GroupState.STABLE:
                 return (
                     f"Group's selectedProtocol will change because static member {member} with "

@@ -50,6 +50,7 @@ class StaticMemberReplaced:
     member_id: str
     #: The group is stable and stays so: the new process has the assignment of the old one.
     keeps_assignment: bool
+    client_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,8 @@ def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case fo
             why = reason.client_reason
             return f"member {reason.member_id} {how}{f': {why}' if why else ''}"
         case StaticMemberReplaced():
-            return f"static member {reason.group_instance_id} is back as {reason.member_id}"
+            back = f"static member {reason.group_instance_id} is back as {reason.member_id}"
+            return f"{back}{f': {why}' if (why := reason.client_reason) else ''}"
         case MembersLeft((member,)):
             return f"member {member} leaves"
         case MembersLeft(members):

@@ -53,6 +53,7 @@ from rota.engine.model.request import (
     JoinGroup,
     JoinGroupProtocol,
     SyncGroup,
+    truncate_reason,
 )
 from rota.engine.model.response import (
     DescribedGroup,
@@ -149,7 +150,7 @@ class Joiner:
                 rebalance_timeout=config.max_poll_interval,
                 client_id=config.client_id,
                 client_host="",
-                reason=reason,
+                reason=truncate_reason(reason),
             )
         )
 
@@ -332,10 +333,10 @@ class Joiner:
         self._stop_assignment()
         time = format_seconds(session.commands.now - running.since)
         text = f"strategy {running.strategy!r} was at work for {time}, in vain"
-        against_will = session.loss is not None and not session.loss.left
-        session.commands.add(
-            MemberNote(f"{text}: {session.rejoin_reason}", is_warning=against_will)
-        )
+        loss = session.loss
+        why = session.rejoin_reason if loss is None else loss.reason
+        against_will = loss is not None and not loss.left
+        session.commands.add(MemberNote(f"{text}: {why}", is_warning=against_will))
 
     # Syncing
 

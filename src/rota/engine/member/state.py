@@ -48,6 +48,7 @@ from rota.engine.model.request import (
     LeavingMember,
     OffsetCommit,
     SyncGroup,
+    truncate_reason,
 )
 from rota.engine.model.text import format_seconds
 from rota.errors import (
@@ -235,8 +236,28 @@ def format_code(code: int) -> str:
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
 
 
+#: Java's reason for the next join after any LeaveGroup.
+JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
 #: Begin of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
+#: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
+JAVA_EXCEPTION_CODES = frozenset(
+    {
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.FENCED_INSTANCE_ID,
+        Code.GROUP_AUTHORIZATION_FAILED,
+        Code.GROUP_MAX_SIZE_REACHED,
+        Code.ILLEGAL_GENERATION,
+        Code.INCONSISTENT_GROUP_PROTOCOL,
+        Code.INVALID_GROUP_ID,
+        Code.INVALID_SESSION_TIMEOUT,
+        Code.NOT_COORDINATOR,
+        Code.REBALANCE_IN_PROGRESS,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.UNSUPPORTED_VERSION,
+    }
+)
 
 
 def describe_refusal(api: str, code: int) -> str:
@@ -247,7 +268,7 @@ def describe_refusal(api: str, code: int) -> str:
     """
     name = CODE_NAMES.get(code, str(code))
     if api in {"JOIN_GROUP", "SYNC_GROUP"}:
-        words = "GROUP_AUTHORIZATION" if code == Code.GROUP_AUTHORIZATION_FAILED else name
+        words = name.removesuffix("_FAILED") if code in JAVA_EXCEPTION_CODES else "KAFKA"
         return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
     return f"encountered {name} from {api} response"
 
@@ -460,7 +481,7 @@ class MemberSession:
         self.identity = (
             NO_IDENTITY._replace(member_id=self.identity.member_id) if keep_id else NO_IDENTITY
         )
-        self.request_rejoin(reason)
+        self.request_rejoin(JOIN_AFTER_LEAVE if left else reason)
         self.is_join_prepared = False
 
     def fence(self, what: str) -> None:
@@ -492,7 +513,7 @@ class MemberSession:
             leaver = LeavingMember(
                 member_id=self.identity.member_id,
                 group_instance_id=self.config.group_instance_id,
-                reason=reason,
+                reason=truncate_reason(reason),
             )
             number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
         if not self.identity.is_lost:

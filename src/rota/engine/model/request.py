@@ -19,6 +19,11 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_MEMBER_ID = ""
 
 
+def truncate_reason(reason: str) -> str:
+    """Cuts the reason of a JoinGroup or LeaveGroup after 255 UTF-16 units, as Java does."""
+    return reason.encode("utf-16-le", "surrogatepass")[: 2 * 255].decode("utf-16-le", "ignore")
+
+
 class JoinGroupProtocol(NamedTuple):
     """A strategy, with the metadata that the leader gets if this strategy is selected."""
 
