@@ -126,22 +126,23 @@ def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
     return case
 
 
-def make_single_member_case(state: GroupState) -> Case:
+def make_single_member_case(state: GroupState, group_instance_id: str | None = None) -> Case:
     """One member is left."""
     driver = CoordinatorDriver(CONFIG)
+    first = join(group_instance_id=group_instance_id)
     if state is COMPLETING:
-        leader, _ = driver.enter()
+        leader, _ = driver.enter(first)
         driver.wait(6_000)
         return Case(driver, leader, leader, leader)
     if state is not PREPARING:
-        (leader,) = driver.stable(join())
+        (leader,) = driver.stable(first)
         case = Case(driver, leader, leader, leader)
         if state is not STABLE:
             case.leave(leader)
         if state is DEAD:
             case.send(DeleteGroups(groups=(GROUP,)))
         return case
-    leader, last = driver.stable(join(), join())
+    leader, last = driver.stable(first, join())
     case = Case(driver, leader, leader, leader)
     case.leave(last)
     return case
@@ -287,9 +288,21 @@ SCENARIOS: dict[GroupTrigger, Scenario] = {
         make_single_member_case,
         lambda case: case.fire(GroupTimerKind.JOIN),
     ),
+    GroupTrigger.JOIN_TIMEOUT_STATIC: (
+        lambda state: make_single_member_case(state, "s"),
+        lambda case: case.fire(GroupTimerKind.JOIN),
+    ),
     GroupTrigger.SYNC_TIMEOUT: (make_unsynced_case, end_sync_phase),
     GroupTrigger.RETENTION: (make_case, expire_offsets),
     GroupTrigger.UNLOADED: (make_case, unload),
+}
+
+
+#: The members that remain after each effect that removes members.
+REMAINING: dict[str, Callable[[Case], list[str]]] = {
+    "removes all members": lambda case: [],
+    "removes no member, and the join phase goes on": lambda case: [case.static],
+    "removes dynamic members that did not join": lambda case: [case.leader, case.static],
 }
 
 
@@ -297,6 +310,7 @@ def test_no_cell_is_missing() -> None:
     cells = {(state, event) for state in GroupState for event in GroupTrigger}
     assert set(GROUP_OUTCOMES) == cells
     assert set(SCENARIOS) == set(GroupTrigger)
+    assert set(REMAINING) <= {outcome.effect for outcome in GROUP_OUTCOMES.values()}
 
 
 @pytest.mark.parametrize("state", GroupState)
@@ -308,6 +322,8 @@ def test_the_coordinator_does_what_the_table_says(state: GroupState, event: Grou
     outcome = GROUP_OUTCOMES[state, event]
     assert act(case) == outcome.code
     assert GroupState(case.driver.state()) is (outcome.next_state or state)
+    if outcome.effect in REMAINING:
+        assert case.driver.members() == REMAINING[outcome.effect](case)
 
 
 def test_the_table_has_every_legal_transition() -> None:

@@ -96,7 +96,8 @@ class GroupTrigger(enum.Enum):
     SESSION_TIMEOUT_ID = "the session of an id expires that no member joined with"
     INITIAL_DELAY = "the initial delay ends, and new members joined during it"
     JOIN_TIMEOUT = "the rebalance timeout ends the join phase"
-    JOIN_TIMEOUT_NOBODY = "the rebalance timeout ends the join phase, and no member joined"
+    JOIN_TIMEOUT_NOBODY = "the rebalance timeout is over, no member joined, and all are dynamic"
+    JOIN_TIMEOUT_STATIC = "the rebalance timeout is over, no member joined, and all are static"
     SYNC_TIMEOUT = "the rebalance timeout ends the sync phase"
     RETENTION = "the offsets expire"
     UNLOADED = "the journal moves to another coordinator"
@@ -145,9 +146,8 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
     extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
     ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
-    ends_empty = cell(
-        None, _EMPTY, "removes all members; a static member stays, and the phase goes on"
-    )
+    ends_empty = cell(None, _EMPTY, "removes all members")
+    extends_static = cell(None, effect="removes no member, and the join phase goes on")
     ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
     expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
     expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
@@ -183,6 +183,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
         on.INITIAL_DELAY: (ignored, extends, ignored, ignored, ignored),
         on.JOIN_TIMEOUT: (ignored, ends_join, ignored, ignored, ignored),
         on.JOIN_TIMEOUT_NOBODY: (ignored, ends_empty, ignored, ignored, ignored),
+        on.JOIN_TIMEOUT_STATIC: (ignored, extends_static, ignored, ignored, ignored),
         on.SYNC_TIMEOUT: (ignored, ignored, ends_sync, ends_sync, ignored),
         on.RETENTION: (expires, ignored, ignored, expires_some, ignored),
         on.UNLOADED: (moved, moved_waiting, moved_waiting, moved, ignored),
