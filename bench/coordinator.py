@@ -27,7 +27,8 @@ from rota.engine.coordinator.events import (
     SendResponse,
 )
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import assign_members
+from rota.engine.member.classic import compute_assignment, decode_subscriptions
+from rota.engine.member.events import ComputeAssignment
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.member import Subscription
 from rota.engine.model.request import (
@@ -110,7 +111,9 @@ def join_all(members: int) -> tuple[Node, list[str]]:
     replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinGroupResult)]
     leader = next(reply for reply in replies if reply.members)
     listed = [JoinedMember(m.member_id, m.group_instance_id, m.metadata) for m in leader.members]
-    parts = tuple(assign_members(RangeAssignor(), topics, listed).assignments.items())
+    group, _ = decode_subscriptions(listed)
+    outcome = compute_assignment(ComputeAssignment(1, RangeAssignor(), topics, group))
+    parts = tuple(outcome.assignments.items())
     ids = [reply.member_id for reply in replies]
     for member_id in sorted(ids, key=lambda each: each != leader.member_id):
         assignments = parts if member_id == leader.member_id else ()

@@ -14,7 +14,8 @@ from bench.run import BUDGET, OURS, Row, Run, rows
 from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.sticky import CooperativeStickyAssignor
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import EncodedAssignments, assign_members
+from rota.engine.member.classic import compute_assignment, decode_subscriptions
+from rota.engine.member.events import AssignmentComputed, ComputeAssignment
 from rota.engine.model.response import JoinedMember
 
 Members = list[JoinedMember]
@@ -25,8 +26,9 @@ def duty(work: Case) -> dict[str, Taken]:
     strategy = CooperativeStickyAssignor()
     topics = ours.cluster(work)
 
-    def led(members: Members) -> EncodedAssignments:
-        return assign_members(strategy, topics, members)
+    def led(members: Members) -> AssignmentComputed:
+        group, _ = decode_subscriptions(members)
+        return compute_assignment(ComputeAssignment(1, strategy, topics, group))
 
     owned: dict[str | None, ours.Owned] = {None: {}}
     taken: dict[str, Taken] = {}

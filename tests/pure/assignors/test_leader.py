@@ -11,7 +11,8 @@ from rota.engine.assignors.interface import Assignor, PartitionAssignor
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import EncodedAssignments, assign_members
+from rota.engine.member.classic import compute_assignment, decode_subscriptions
+from rota.engine.member.events import AssignmentComputed, ComputeAssignment
 from rota.engine.model.member import Subscription
 from rota.engine.model.response import JoinedMember
 from rota.engine.model.topic import Cluster, Partitions, TopicPartition
@@ -35,7 +36,17 @@ def members(
     ]
 
 
-def given(outcome: EncodedAssignments) -> Placed:
+def assign_members(
+    assignor: Assignor, cluster: Cluster, members: list[JoinedMember]
+) -> AssignmentComputed:
+    group, notes = decode_subscriptions(members)
+    outcome = compute_assignment(ComputeAssignment(1, assignor, cluster, group, tuple(notes)))
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def given(outcome: AssignmentComputed) -> Placed:
     return {
         member: consumer_protocol.decode_assignment(data).partitions.by_topic()
         for member, data in outcome.assignments.items()
@@ -180,7 +191,7 @@ def test_a_newer_version_of_user_data_keeps_its_claim() -> None:
         assert outcome.notes == ()
 
 
-def cooperative_v1(user_data: bytes | None) -> EncodedAssignments:
+def cooperative_v1(user_data: bytes | None) -> AssignmentComputed:
     """Of two members the second owns t1 and says so in a subscription without a generation."""
     mine = Subscription(
         topics=BOTH.topics, owned=Partitions.of({"t1": [0, 1, 2]}), user_data=user_data

@@ -59,7 +59,7 @@ def test_of_very_many_partitions_only_some_are_named() -> None:
     member = Driver(partitions={"t0": 1_000})
     names = [f"t0-{number}" for number in range(1_000)]
     assert said(member.settle(*names))[-1] == (
-        "assigned 1000 partitions: t0-0, t0-1, t0-2 and 997 more"
+        "assigned 1,000 partitions: t0-0, t0-1, t0-2 and 997 more"
     )
 
 

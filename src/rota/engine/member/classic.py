@@ -34,7 +34,7 @@ from rota.engine.member.state import (
     MemberIdentity,
     MemberSession,
     MemberState,
-    describe_refusal,
+    describe_failure,
     format_code,
     make_fatal_error,
 )
@@ -62,8 +62,8 @@ from rota.engine.model.response import (
     JoinGroupResult,
     SyncGroupResult,
 )
-from rota.engine.model.text import format_seconds, list_first_names
-from rota.engine.model.topic import Cluster, Partitions, TopicPartition
+from rota.engine.model.text import count_noun, format_seconds, list_first_names
+from rota.engine.model.topic import Partitions, TopicPartition
 from rota.errors import (
     Code,
     FormatError,
@@ -73,27 +73,19 @@ from rota.errors import (
     StrategyFailed,
 )
 
-#: Tells the application, from its poll.
-ErrorReporter = Callable[[Exception], None]
 
-
-@dataclass(frozen=True, slots=True)
-class PendingAssignment:
-    """The member leads, and waits for the metadata of the group's topics."""
+@dataclass(slots=True)
+class LeaderAssignment:
+    """The leader's assignment: it waits for metadata of the group's topics, or is computed."""
 
     assignor: Assignor
     group: GroupSubscription
     notes: tuple[str, ...]
     skips: bool
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunningAssignment:
-    number: int
-    strategy: str
     #: When the group began to wait for it.
     since: int
+    #: None while it waits for metadata.
+    assignment_id: int | None = None
 
 
 class Joiner:
@@ -104,27 +96,27 @@ class Joiner:
         session: MemberSession,
         subscription: SubscriptionTracker,
         assignors: Sequence[Assignor],
-        report: ErrorReporter,
     ) -> None:
         self.session = session
         self.subscription = subscription
         self.assignors = {assignor.name: assignor for assignor in assignors}
-        self.report_error = report
         #: The assignment that a poll will put into effect.
         self.received_assignment: bytes | None = None
         #: A fatal error: no retry before a poll has raised it.
         self.is_halted = False
-        self._pending_assignment: PendingAssignment | None = None
-        self._running_assignment: RunningAssignment | None = None
-        #: Asks what strategy the group has, if not one of this member's.
+        self._leader_assignment: LeaderAssignment | None = None
+        #: The request for the group's strategy, if this member does not support it.
         self._describe_request_id: int | None = None
 
     @property
     def is_pending(self) -> bool:
         """Whether JoinGroup or SyncGroup is in flight, or about to be sent."""
-        leads = self._pending_assignment is not None or self._running_assignment is not None
-        asks = self._describe_request_id is not None
-        return leads or asks or self.session.rebalance_request_id is not None
+        waits_for = (
+            self._leader_assignment,
+            self._describe_request_id,
+            self.session.rebalance_request_id,
+        )
+        return any(each is not None for each in waits_for)
 
     # Joining
 
@@ -157,20 +149,21 @@ class Joiner:
     def _protocols(self, owned: Sequence[TopicPartition]) -> tuple[JoinGroupProtocol, ...]:
         topics, generation = self.subscription.topics, self.session.identity.generation
         partitions = Partitions.of(owned)
-        found = []
+        protocols = []
         for name, assignor in self.assignors.items():
             try:
-                told = Subscription(
+                subscription = Subscription(
                     topics=topics,
                     user_data=assignor.subscription_user_data(topics),
                     owned=partitions,
                     generation=None if generation == NO_GENERATION else generation,
                     rack=self.session.config.rack,
                 )
-                found.append(JoinGroupProtocol(name, consumer_protocol.encode_subscription(told)))
+                metadata = consumer_protocol.encode_subscription(subscription)
+                protocols.append(JoinGroupProtocol(name, metadata))
             except Exception as error:
                 raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
-        return tuple(found)
+        return tuple(protocols)
 
     def handle_join_response(self, response: JoinGroupResult) -> None:
         session, code = self.session, response.code
@@ -181,36 +174,19 @@ class Joiner:
             case Code.MEMBER_ID_REQUIRED if response.member_id:
                 # KIP-394: the id comes first, so that a lost response leaves no dead member
                 session.identity = MemberIdentity(member_id=response.member_id)
-                session.request_rejoin(
-                    f"need to re-join with the given member-id: {response.member_id}"
-                )
-            case Code.UNKNOWN_MEMBER_ID:
-                session.reset_generation(describe_refusal("JOIN_GROUP", code))
-            case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin(describe_refusal("JOIN_GROUP", code))
-            case (
-                Code.COORDINATOR_LOAD_IN_PROGRESS
-                | Code.COORDINATOR_NOT_AVAILABLE
-                | Code.NOT_COORDINATOR
-            ):
-                self._try_later("JOIN_GROUP", code)
-            case Code.FENCED_INSTANCE_ID:
-                session.fence("join refused")
+                reason = f"need to re-join with the given member-id: {response.member_id}"
+                session.request_rejoin(reason)
             case Code.INCONSISTENT_GROUP_PROTOCOL:
                 self._request_description()
             case _:
-                self._stop_with_error(self._make_error("join", code))
+                self._handle_refusal("join", code)
 
     def _enter_generation(self, response: JoinGroupResult) -> None:
-        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
-            self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
-            )
+        if not self._check_protocol_type(response):
             return
         if response.generation < 0 or not response.member_id:
-            self._stop_with_error(
-                self._make_error("join without an id or generation", Code.UNKNOWN)
-            )
+            error = self._make_error("join without an id or generation", Code.UNKNOWN)
+            self._stop_with_error(error)
             return
         session = self.session
         session.reset_backoff()
@@ -236,48 +212,38 @@ class Joiner:
         except RotaError as error:
             self.leave_with_error(error, "the group could not be read")
             return
-        self.subscription.start_leading(
-            topic for member in group.values() for topic in member.topics
-        )
+        self.subscription.start_leading(topic for each in group.values() for topic in each.topics)
         now = self.session.commands.now
-        self._pending_assignment = PendingAssignment(
+        self._leader_assignment = LeaderAssignment(
             assignor, group, tuple(notes), response.skip_assignment, now
         )
         self.request_assignment_if_ready()
 
     def request_assignment_if_ready(self) -> None:
         """Starts the strategy for the whole group, once the metadata of its topics is known."""
-        pending = self._pending_assignment
-        if pending is None or not self.subscription.is_metadata_fresh:
+        task, commands = self._leader_assignment, self.session.commands
+        if (
+            task is None
+            or task.assignment_id is not None
+            or not self.subscription.is_metadata_fresh
+        ):
             return
-        self._pending_assignment = None
         # metadata that changes while the strategy runs causes the next rebalance
         self.subscription.record_assignment()
-        if pending.skips:
-            # KIP-814: a static leader is back; the assignment stays, the watch goes on
+        if task.skips:
+            # KIP-814: a static leader is back; the assignment stays, and it watches the metadata
+            self._leader_assignment = None
             self._send_sync(())
             return
-        assignor, commands = pending.assignor, self.session.commands
-        self._running_assignment = RunningAssignment(
-            commands.next_id(), assignor.name, pending.since
-        )
-        commands.start_timer(
-            MemberTimer.ASSIGN, pending.since + self.session.config.max_poll_interval
-        )
-        commands.add(
-            ComputeAssignment(
-                self._running_assignment.number,
-                assignor,
-                self.subscription.cluster,
-                pending.group,
-                pending.notes,
-            )
-        )
+        number = task.assignment_id = commands.next_id()
+        commands.start_timer(MemberTimer.ASSIGN, task.since + self.session.config.max_poll_interval)
+        cluster = self.subscription.cluster
+        commands.add(ComputeAssignment(number, task.assignor, cluster, task.group, task.notes))
 
     def handle_assignment_computed(self, event: AssignmentComputed) -> None:
         """Sends SyncGroup. An assignment for a generation that is over is dropped."""
-        running = self._running_assignment
-        if running is None or running.number != event.assignment_id:
+        task = self._leader_assignment
+        if task is None or task.assignment_id != event.assignment_id:
             return
         self._stop_assignment()
         if event.error is not None:
@@ -288,27 +254,25 @@ class Joiner:
 
     def handle_strategy_timeout(self) -> None:
         """Leaves the group: the coordinator removes a leader that takes longer."""
-        running = self._running_assignment
-        if running is None:
+        task = self._leader_assignment
+        if task is None:
             return
         self._stop_assignment()
         config = self.session.config
         error = StrategyFailed(
-            f"group {config.group!r}: strategy {running.strategy!r} has made no assignment for "
-            f"{format_seconds(self.session.commands.now - running.since)}, and the group waits "
-            "no longer "
-            f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
+            f"group {config.group!r}: strategy {task.assignor.name!r} has made no assignment for "
+            f"{format_seconds(self.session.commands.now - task.since)}, and the group waits no "
+            f"longer than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
             "faster, or max.poll.interval.ms higher"
         )
         self.leave_with_error(error, "the leader's strategy takes too long")
 
     def _stop_assignment(self) -> None:
-        self._running_assignment = None
+        self._leader_assignment = None
         self.session.commands.stop_timer(MemberTimer.ASSIGN)
 
     def leave_with_error(self, error: Exception, reason: str) -> None:
-        """Leaves the group and reports the error, so that the other members do not wait for this
-        one.
+        """Leaves the group, so that the others do not wait for this member, and reports the error.
 
         Java's leader only raises, and its group is stuck until the rebalance times out.
         """
@@ -319,7 +283,6 @@ class Joiner:
     def drop_outdated_work(self) -> None:
         """Drops work of a generation that is over."""
         if self.session.state is not MemberState.SYNCING:
-            self._pending_assignment = None
             self._abandon_assignment()
         if self.session.state is not MemberState.JOINING:
             self._describe_request_id = None
@@ -327,12 +290,12 @@ class Joiner:
             self.received_assignment = None
 
     def _abandon_assignment(self) -> None:
-        running, session = self._running_assignment, self.session
-        if running is None:
-            return
+        task, session = self._leader_assignment, self.session
         self._stop_assignment()
-        time = format_seconds(session.commands.now - running.since)
-        text = f"strategy {running.strategy!r} was at work for {time}, in vain"
+        if task is None or task.assignment_id is None:
+            return
+        time = format_seconds(session.commands.now - task.since)
+        text = f"strategy {task.assignor.name!r} was at work for {time}, in vain"
         loss = session.loss
         why = session.rejoin_reason if loss is None else loss.reason
         against_will = loss is not None and not loss.left
@@ -343,7 +306,7 @@ class Joiner:
     def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
         session = self.session
         if not session.coordinator_known:
-            self._try_later("SYNC_GROUP", Code.COORDINATOR_NOT_AVAILABLE)
+            self._try_later(Code.COORDINATOR_NOT_AVAILABLE)
             return
         generation, member_id, protocol = session.identity
         session.rebalance_request_id = session.send(
@@ -359,34 +322,17 @@ class Joiner:
         )
 
     def handle_sync_response(self, response: SyncGroupResult) -> None:
-        session, code = self.session, response.code
-        session.rebalance_request_id = None
-        match code:
-            case Code.NONE:
-                self._accept_assignment(response)
-            case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin(describe_refusal("SYNC_GROUP", code))
-            case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
-                keep = code == Code.ILLEGAL_GENERATION
-                session.reset_generation(describe_refusal("SYNC_GROUP", code), keep_id=keep)
-            case (
-                Code.COORDINATOR_LOAD_IN_PROGRESS
-                | Code.COORDINATOR_NOT_AVAILABLE
-                | Code.NOT_COORDINATOR
-            ):
-                self._try_later("SYNC_GROUP", code)
-            case Code.FENCED_INSTANCE_ID:
-                session.fence("sync refused")
-            case _:
-                self._stop_with_error(self._make_error("sync", code))
+        self.session.rebalance_request_id = None
+        if response.code:
+            self._handle_refusal("sync", response.code)
+        else:
+            self._accept_assignment(response)
 
     def _accept_assignment(self, response: SyncGroupResult) -> None:
         session = self.session
-        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
-            self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
-            )
-        elif response.protocol not in {None, session.identity.protocol}:
+        if not self._check_protocol_type(response):
+            return
+        if response.protocol not in {None, session.identity.protocol}:
             self._stop_with_error(self._make_protocol_error(f"it elected {response.protocol!r}"))
         else:
             session.reset_backoff()
@@ -398,9 +344,7 @@ class Joiner:
 
     def _request_description(self) -> None:
         """Asks for the group's strategy, which the error should name."""
-        self.session.request_rejoin(
-            describe_refusal("JOIN_GROUP", Code.INCONSISTENT_GROUP_PROTOCOL)
-        )
+        self.session.request_rejoin(describe_failure(Code.INCONSISTENT_GROUP_PROTOCOL))
         self._describe_request_id = self.session.send(
             DescribeGroups(groups=(self.session.config.group,))
         )
@@ -416,6 +360,23 @@ class Joiner:
 
     # Failing
 
+    def _handle_refusal(self, request: str, code: int) -> None:
+        """Handles an error code of a JoinGroup ("join") or SyncGroup ("sync") response."""
+        session = self.session
+        match code:
+            case Code.REBALANCE_IN_PROGRESS:
+                session.request_rejoin(describe_failure(code))
+            case Code.UNKNOWN_MEMBER_ID:
+                session.reset_generation(describe_failure(code))
+            case Code.ILLEGAL_GENERATION if request == "sync":
+                session.reset_generation(describe_failure(code), keep_id=True)
+            case _ if code in {Code.COORDINATOR_LOAD_IN_PROGRESS, *NO_COORDINATOR_CODES}:
+                self._try_later(code)
+            case Code.FENCED_INSTANCE_ID:
+                session.fence(f"{request} refused")
+            case _:
+                self._stop_with_error(self._make_error(request, code))
+
     def handle_request_refused(self, error: Exception) -> None:
         """JoinGroup or SyncGroup cannot be sent, now or later."""
         self.session.rebalance_request_id = None
@@ -427,8 +388,8 @@ class Joiner:
         self.session.request_rejoin(f"{REBALANCE_FAILED}DisconnectException")
         self.session.back_off()
 
-    def _try_later(self, api: str, code: int) -> None:
-        session, why = self.session, describe_refusal(api, code)
+    def _try_later(self, code: int) -> None:
+        session, why = self.session, describe_failure(code)
         if code in NO_COORDINATOR_CODES:
             session.lose_coordinator(why)
         session.request_rejoin(why)
@@ -438,11 +399,16 @@ class Joiner:
         """The next poll raises the error; the poll after it joins again."""
         self.is_halted = True
         code = getattr(error, "code", None)
-        reason = f"{REBALANCE_FAILED}{type(error).__name__}"
-        self.session.request_rejoin(
-            reason if code is None else describe_refusal("JOIN_GROUP", code)
-        )
-        self.report_error(error)
+        name = f"{REBALANCE_FAILED}{type(error).__name__}"
+        self.session.request_rejoin(name if code is None else describe_failure(code))
+        self.session.report_error(error)
+
+    def _check_protocol_type(self, response: JoinGroupResult | SyncGroupResult) -> bool:
+        fits = response.protocol_type in {None, CONSUMER_PROTOCOL_TYPE}
+        if not fits:
+            why = f"its protocol type is {response.protocol_type!r}"
+            self._stop_with_error(self._make_protocol_error(why))
+        return fits
 
     def _make_error(self, what: str, code: int) -> RotaError:
         if code == Code.INCONSISTENT_GROUP_PROTOCOL:
@@ -457,36 +423,27 @@ class Joiner:
         )
 
     def check_invariants(self) -> None:
-        """What must be true of every member after every event."""
-        state = self.session.state
-        assert self._pending_assignment is None or state is MemberState.SYNCING
+        session, task = self.session, self._leader_assignment
+        state, description = session.state, self._describe_request_id
+        assert task is None or state is MemberState.SYNCING
         assert self.received_assignment is None or state is MemberState.STABLE
-        assert self._pending_assignment is None or self.session.rebalance_request_id is None
-        assert self._running_assignment is None or (
-            self._pending_assignment is None and state is MemberState.SYNCING
-        )
-        assert self._running_assignment is None or self.session.rebalance_request_id is None
-        limited = MemberTimer.ASSIGN in self.session.commands.timers
-        assert limited == (self._running_assignment is not None), "a strategy at work has a limit"
-        assert (
-            self._describe_request_id is None or self._describe_request_id in self.session.in_flight
-        )
+        assert task is None or session.rebalance_request_id is None
+        runs = task is not None and task.assignment_id is not None
+        assert runs == (MemberTimer.ASSIGN in session.commands.timers), "a strategy has a limit"
+        assert description is None or description in session.in_flight
         done = state not in {MemberState.JOINING, MemberState.SYNCING} or self.is_pending
-        assert done or self.session.rejoin_reason is not None, "neither under way nor due"
+        assert done or session.rejoin_reason is not None, "neither under way nor due"
 
 
 def _describe_join(response: JoinGroupResult) -> str:
     joined = f"joined generation {response.generation} under {response.protocol!r}"
     text = f"{joined} as {response.member_id}"
-    if response.leader != response.member_id:
-        return text
-    return (
-        f"{text}, leading {len(response.members)} member{'s' if len(response.members) != 1 else ''}"
-    )
+    leads = response.leader == response.member_id
+    return f"{text}, leading {count_noun(len(response.members), 'member')}" if leads else text
 
 
 def _describe_group_strategy(group: DescribedGroup | None) -> str:
-    """A coordinator tells only the elected strategy, and only while the group is stable."""
+    """Names the elected strategy; a coordinator returns it only while the group is stable."""
     if group is None:
         return "; the broker did not say what the group's are"
     if group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
@@ -496,49 +453,25 @@ def _describe_group_strategy(group: DescribedGroup | None) -> str:
         return f"; the broker does not say what the group's are ({state})"
     clients = sorted({member.client_id for member in group.members})
     named = ", ".join(clients[:3]) + (", ..." if len(clients) > 3 else "")
-    count = f"{len(group.members)} member{'s' if len(group.members) != 1 else ''}"
+    count = count_noun(len(group.members), "member")
     return f"; the group's is {group.protocol}, of {count} ({named})"
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAssignments:
-    """The encoded assignments of all members, and notes for the log."""
-
-    assignments: dict[str, bytes]
-    notes: tuple[str, ...]
-
-
-def assign_members(
-    assignor: Assignor, cluster: Cluster, members: Iterable[JoinedMember]
-) -> EncodedAssignments:
-    """Decodes the subscriptions, runs the strategy, checks its result, and encodes it.
-
-    A member whose subscription cannot be decoded is assigned nothing and named in a note. The other
-    members need not wait, and guessing its topics could assign what it did not ask for.
-    """
-    group, notes = decode_subscriptions(members)
-    return assign_group(assignor, cluster, group, notes)
-
-
-def assign_group(
-    assignor: Assignor, cluster: Cluster, group: GroupSubscription, notes: Iterable[str] = ()
-) -> EncodedAssignments:
-    """The same for a group that has been read already; ``notes`` come from the reading."""
-    checked = assign_checked(assignor, cluster, group)
-    return EncodedAssignments(encode_assignments(checked.result), (*notes, *checked.notes))
-
-
 def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
-    """Runs the strategy. Its error is returned in the event, not raised."""
+    """Runs the strategy, and checks and encodes its result. The event has its error, if any."""
     try:
-        outcome = assign_group(command.assignor, command.cluster, command.group, command.notes)
+        checked = assign_checked(command.assignor, command.cluster, command.group)
+        assignments = encode_assignments(checked.result)
     except RotaError as error:
         return AssignmentComputed(command.assignment_id, error=error)
-    return AssignmentComputed(command.assignment_id, outcome.assignments, outcome.notes)
+    notes = (*command.notes, *checked.notes)
+    return AssignmentComputed(command.assignment_id, assignments, notes)
 
 
 def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscription, list[str]]:
-    """Returns the subscriptions; a member that cannot be decoded gets none, and a note."""
+    """Returns the subscriptions. A member that cannot be decoded gets none, and a note: the others
+    need not wait, and guessing its topics could assign what it did not subscribe to.
+    """
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
         [(member.metadata, member.group_instance_id) for member in listed]
@@ -572,11 +505,6 @@ WaitCondition = Callable[[], bool]
 
 Procedure = Generator[WaitCondition, None, None]
 
-_NOTE_VERBS: Mapping[ListenerMethod, str] = {
-    ListenerMethod.REVOKED: "revoked",
-    ListenerMethod.LOST: "lost",
-}
-
 
 class AssignmentManager:
     """Holds the assignment, and runs the procedures that change it."""
@@ -600,6 +528,7 @@ class AssignmentManager:
         #: The deadline of the current wait has passed.
         self.deadline_passed = False
         self._listener_call_id: int | None = None
+        #: The first error of a procedure, raised at its end.
         self._error: Exception | None = None
 
     @property
@@ -613,9 +542,8 @@ class AssignmentManager:
     def prepare_join(self) -> Procedure:
         """Commits, then revokes what the rebalance protocol does not allow to keep."""
         eager = self.protocol is RebalanceProtocol.EAGER
-        yield from self._commit_before_revocation(
-            self.owned if eager else (), self._commit_deadline()
-        )
+        going = self.owned if eager else ()
+        yield from self._commit_before_revocation(going, self._commit_deadline())
         yield self.may_call_listener
         if self.session.identity.is_lost:
             if self.owned:
@@ -623,10 +551,8 @@ class AssignmentManager:
         elif eager:
             # also with nothing to give up: Kafka's listeners hear of every rebalance
             yield from self._release_partitions(ListenerMethod.REVOKED, self.owned)
-        elif self.unsubscribed_partitions:
-            yield from self._release_partitions(
-                ListenerMethod.REVOKED, self.unsubscribed_partitions
-            )
+        elif gone := self.unsubscribed_partitions:
+            yield from self._release_partitions(ListenerMethod.REVOKED, gone)
 
     def complete_join(self, joiner: Joiner) -> Procedure:
         """Revokes removed partitions, then takes the new assignment and calls the listener."""
@@ -640,9 +566,8 @@ class AssignmentManager:
             return
         new = tuple(sorted(given.partitions))
         if not self.subscription.allows_assignment(new):
-            self.session.request_rejoin(
-                "received assignment does not match the current subscription"
-            )
+            reason = "received assignment does not match the current subscription"
+            self.session.request_rejoin(reason)
             return
         me = self.session.identity
         held = set(self.owned)
@@ -654,9 +579,8 @@ class AssignmentManager:
         self.subscription.add_assigned_topics(new)
         self._call_on_assignment(joiner.assignors, given, me)
         self.commits.restart_auto_commit()
-        self.commands.add(
-            MemberNote(f"assigned {_format_partitions(new)}{_format_added(new, added)}")
-        )
+        text = f"assigned {_format_partitions(new)}{_format_added(new, added)}"
+        self.commands.add(MemberNote(text))
         self._set_assignment(new)
         yield from self._call_listener(ListenerMethod.ASSIGNED, added)
 
@@ -683,9 +607,8 @@ class AssignmentManager:
         if self.owned:
             rebalancing = self.session.state in {MemberState.JOINING, MemberState.SYNCING}
             lost = self.session.identity.is_lost or rebalancing
-            yield from self._release_partitions(
-                ListenerMethod.LOST if lost else ListenerMethod.REVOKED, self.owned
-            )
+            method = ListenerMethod.LOST if lost else ListenerMethod.REVOKED
+            yield from self._release_partitions(method, self.owned)
 
     # Steps
 
@@ -699,9 +622,8 @@ class AssignmentManager:
             return
         if not session.coordinator_known and until is None:
             why = session.coordinator_problem or "the coordinator is not known just now"
-            self.commands.add(
-                MemberNote(f"no commit before the revocation: {why}", is_warning=True)
-            )
+            text = f"no commit before the revocation: {why}"
+            self.commands.add(MemberNote(text, is_warning=True))
             return
         if going:
             self.commands.add(MarkPendingRevocation(going))
@@ -714,15 +636,12 @@ class AssignmentManager:
             if not commit.is_retriable or until is None or self.deadline_passed:
                 break
             session.back_off()
-            yield self._may_retry
+            yield lambda: not session.is_backing_off or self.deadline_passed
         self.commits.time_out_commits(commit)  # else the revocation would make it fail
         self.commands.stop_timer(MemberTimer.DEADLINE)
 
     def _is_over(self, commit: PendingCommit) -> bool:
         return commit.is_done or self.deadline_passed
-
-    def _may_retry(self) -> bool:
-        return not self.session.is_backing_off or self.deadline_passed
 
     def _commit_deadline(self) -> int:
         """The coordinator removes a member that has not joined again by then."""
@@ -735,7 +654,8 @@ class AssignmentManager:
         yield from self._call_listener(call, partitions)
         gone = set(partitions)
         if gone:
-            self.commands.add(MemberNote(f"{_NOTE_VERBS[call]} {_format_partitions(partitions)}"))
+            text = f"{call.name.lower()} {_format_partitions(partitions)}"
+            self.commands.add(MemberNote(text))
             self._set_assignment(tuple(one for one in self.owned if one not in gone))
 
     def _call_listener(
@@ -748,10 +668,7 @@ class AssignmentManager:
             MemberTimer.POLL, self.commands.now + self.session.config.max_poll_interval
         )
         self.session.liveness.leave_poll(self.commands.now)
-        yield self._has_returned
-
-    def _has_returned(self) -> bool:
-        return self._listener_call_id is None
+        yield lambda: self._listener_call_id is None
 
     def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:
         self.owned = partitions
@@ -766,7 +683,7 @@ class AssignmentManager:
         except Exception as error:  # noqa: BLE001 (a custom strategy may raise anything)
             failed = StrategyFailed(f"strategy {assignor.name!r}: on_assignment raised {error!r}")
             failed.__cause__ = error
-            self._keep_first_error(failed)
+            self._error = self._error or failed
 
     # The listener
 
@@ -779,13 +696,8 @@ class AssignmentManager:
         if call_id != self._listener_call_id:
             return False
         self._listener_call_id = None
-        if error is not None:
-            self._keep_first_error(error)
-        return True
-
-    def _keep_first_error(self, error: Exception) -> None:
-        """The first error of a procedure is raised at its end."""
         self._error = self._error or error
+        return True
 
     def take_error(self) -> Exception | None:
         """Returns the error of the procedure that ended, if any."""
@@ -797,16 +709,13 @@ def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
     """``2 partitions: t-0, t-1``."""
     if not partitions:
         return "no partitions"
-    count = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
-    return f"{count}: {list_first_names([str(one) for one in partitions])}"
+    names = list_first_names(list(map(str, partitions)))
+    return f"{count_noun(len(partitions), 'partition')}: {names}"
 
 
 def _format_added(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
     """Names the new partitions if the member kept others."""
     if len(added) == len(given):
         return ""
-    return (
-        f" (new: {list_first_names([str(one) for one in added])})"
-        if added
-        else " (none of them new)"
-    )
+    names = list_first_names(list(map(str, added)))
+    return f" (new: {names})" if added else " (none of them new)"

@@ -74,7 +74,7 @@ class CommitKind(enum.Enum):
 class PendingCommit:
     """A commit, from the call to its result."""
 
-    #: Its place among those that were asked for.
+    #: Its place in the order of the calls.
     sequence_number: int
     kind: CommitKind
     offsets: PartitionOffsets
@@ -107,14 +107,14 @@ class CommitManager:
         self.get_consumed_offsets = consumed
         #: The interval is over; the next poll commits.
         self.is_auto_commit_due = False
-        #: Neither done nor given up, in the order they were asked for.
+        #: Commits that are not complete, in the order of the calls.
         self._active: list[PendingCommit] = []
-        #: Synchronous ones that are done, but not those before them.
+        #: Complete synchronous commits that wait for earlier asynchronous ones.
         self._waiting_for_earlier: list[PendingCommit] = []
-        #: Asynchronous ones whose callback has not run, in the order they were completed.
+        #: Complete asynchronous commits whose callback has not run, in the order of completion.
         self._pending_callbacks: list[PendingCommit] = []
 
-    # Asking
+    # Calls
 
     def start_requested_commit(self, asked: CommitRequested) -> None:
         self.run_callbacks()
@@ -124,10 +124,8 @@ class CommitManager:
 
     def commit_automatically(self) -> None:
         """Commits in a poll after ``auto.commit.interval.ms``."""
-        self.is_auto_commit_due = False
-        self._start_auto_commit_timer(self.session.config.auto_commit_interval)
-        offsets = self.get_consumed_offsets()
-        if offsets:
+        self.restart_auto_commit()
+        if offsets := self.get_consumed_offsets():
             self._start_commit(CommitKind.AUTOMATIC, offsets)
 
     def commit_before_revocation(self, offsets: PartitionOffsets) -> PendingCommit:
@@ -161,7 +159,7 @@ class CommitManager:
         self._pending_callbacks.clear()
 
     def _start_auto_commit_timer(self, delay: int) -> None:
-        # not at once where it is 0: a timer due again and again would never let the poll go on
+        # at least 1 ms, because a timer that is always due would never let the poll return
         self.commands.start_timer(MemberTimer.COMMIT, self.commands.now + max(delay, 1))
 
     # Sending
@@ -177,26 +175,22 @@ class CommitManager:
 
     def _try_to_send(self, commit: PendingCommit) -> None:
         commit.retry_at = None
-        refusal = self.session.find_commit_problem(self.subscription.is_subscribed)
-        if not commit.offsets:
-            self._finish_commit(commit, None)
-        elif refusal is not None:
-            self._finish_commit(commit, refusal)
-        elif self.session.coordinator_known:
-            commit.request_id = self.session.send(self._request(commit.offsets))
-
-    def _request(self, offsets: PartitionOffsets) -> OffsetCommit:
-        config = self.session.config
-        if not self.subscription.is_subscribed:
-            return OffsetCommit(group=config.group, offsets=offsets)
-        generation, member_id, _ = self.session.identity
-        return OffsetCommit(
-            group=config.group,
-            generation=generation,
-            member_id=member_id,
-            group_instance_id=config.group_instance_id,
-            offsets=offsets,
-        )
+        session, config = self.session, self.session.config
+        subscribed = self.subscription.is_subscribed
+        refusal = session.find_commit_problem(subscribed)
+        if refusal is not None or not commit.offsets:
+            self._finish_commit(commit, refusal if commit.offsets else None)
+        elif session.coordinator_known:
+            identity = session.identity if subscribed else NO_IDENTITY
+            commit.request_id = session.send(
+                OffsetCommit(
+                    group=config.group,
+                    generation=identity.generation,
+                    member_id=identity.member_id,
+                    group_instance_id=config.group_instance_id if subscribed else None,
+                    offsets=commit.offsets,
+                )
+            )
 
     def send_unsent_commits(self) -> None:
         """Sends commits that waited until the coordinator was found."""
@@ -206,10 +200,8 @@ class CommitManager:
         self._set_timer()
 
     def fail_unsent_commits(self, error: Exception | None = None) -> None:
-        """The coordinator was not found: only a synchronous commit is tried again.
-
-        If the others were, a later commit could be overtaken by an earlier one. With an error, it
-        will not be found, and none is tried again.
+        """The coordinator was not found: only a synchronous commit is tried again, for a retry of
+        another commit could overwrite a later one. With an error, none is tried again.
         """
         for commit in list(self._active):
             if commit.request_id is None and (commit.retry_at is None or error is not None):
@@ -220,7 +212,7 @@ class CommitManager:
                 self._finish_commit(commit, error or missing)
         self._set_timer()
 
-    # Answers
+    # Responses
 
     def handle_response(
         self, number: int, response: OffsetCommitResult, sender: MemberIdentity
@@ -229,19 +221,17 @@ class CommitManager:
         if commit is not None:
             codes = response.codes
             if commit.kind is CommitKind.REVOCATION:
-                codes = self._without_deleted(codes)
+                codes = self._ignore_deleted_topics(codes)
             self.end_request(number, self._find_error(codes, sender))
 
-    def _without_deleted(
-        self, codes: Mapping[TopicPartition, Code]
-    ) -> Mapping[TopicPartition, Code]:
-        """Ignores deleted topics. (Java retries until ``max.poll.interval.ms`` is over.)"""
-        gone = [at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
+    def _ignore_deleted_topics(self, codes: PartitionCodes) -> PartitionCodes:
+        """Java retries instead, until ``max.poll.interval.ms`` is over."""
+        gone = sorted(at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION)
         if gone:
-            names = list_first_names([str(at) for at in sorted(gone)])
+            names = list_first_names(list(map(str, gone)))
             text = f"no offset is committed for {names}: there is no such partition any more"
             self.commands.add(MemberNote(text, is_warning=True))
-        return {at: code for at, code in codes.items() if at not in set(gone)}
+        return {at: code for at, code in codes.items() if code != Code.UNKNOWN_TOPIC_OR_PARTITION}
 
     def handle_no_response(self, number: int) -> None:
         """The commit may be stored nevertheless."""
@@ -260,18 +250,17 @@ class CommitManager:
         return next((one for one in self._active if one.request_id == number), None)
 
     def _find_error(self, codes: PartitionCodes, sender: MemberIdentity) -> RotaError | None:
-        """The first partition that was refused decides, as in Kafka."""
-        refused = {at: code for at, code in sorted(codes.items()) if code != Code.NONE}
-        forbidden = sorted(
-            {at.topic for at, code in refused.items() if code == Code.TOPIC_AUTHORIZATION_FAILED}
-        )
-        for at, code in refused.items():
-            if code != Code.TOPIC_AUTHORIZATION_FAILED:
+        """Returns the error of the first refused partition, as in Kafka; permissions come last."""
+        forbidden: set[str] = set()
+        for at, code in sorted(codes.items()):
+            if code == Code.TOPIC_AUTHORIZATION_FAILED:
+                forbidden.add(at.topic)
+            elif code:
                 return self._make_error(at, code, sender)
         if forbidden:
+            text = f"no permission to commit for {', '.join(sorted(forbidden))}"
             return AuthorizationFailed(
-                Code.TOPIC_AUTHORIZATION_FAILED,
-                self._add_group_prefix(f"no permission to commit for {', '.join(forbidden)}"),
+                Code.TOPIC_AUTHORIZATION_FAILED, self._add_group_prefix(text)
             )
         self.session.reset_backoff()
         return None
@@ -292,9 +281,8 @@ class CommitManager:
                 return Fenced(str(session.fenced), code)
             case Code.REBALANCE_IN_PROGRESS:
                 if same and session.state is MemberState.STABLE:
-                    session.request_rejoin(
-                        "offset commit failed since group is already rebalancing"
-                    )
+                    reason = "offset commit failed since group is already rebalancing"
+                    session.request_rejoin(reason)
                 return RebalanceInProgress(f"{said}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 return self._make_outdated_error(why, code, sender)
@@ -302,10 +290,10 @@ class CommitManager:
                 return make_fatal_error(session.config, f"commit of {at}", code)
 
     def _make_outdated_error(self, why: str, code: int, sender: MemberIdentity) -> GroupError:
-        """The generation of the commit is over.
+        """Returns the error of a commit whose generation is over.
 
-        If the member is on its way into the next one, or there already, that one is not touched:
-        the answer was meant for who the member was. (Java gives the new one up, too.)
+        The member keeps a later generation: the response was for an earlier one. (Java gives up the
+        later one, too.)
         """
         session, said = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
@@ -330,8 +318,13 @@ class CommitManager:
     # Ends
 
     def _finish_commit(self, commit: PendingCommit, error: Exception | None) -> None:
-        if isinstance(error, RetriableCommitFailed) and self._may_retry(commit):
-            self._schedule_retry(commit, error)
+        may_retry = commit.kind is CommitKind.SYNC and self.commands.now < commit.deadline
+        if may_retry and isinstance(error, RetriableCommitFailed):
+            if commit.failures == 0:
+                self._note("commit is tried again until its time is over", error)
+            commit.retry_at = self.commands.now + self.session.retry_delay(commit.failures)
+            commit.failures += 1
+            commit.error = error
             return
         self._active.remove(commit)
         commit.is_done, commit.error = True, error
@@ -352,16 +345,6 @@ class CommitManager:
                 pass
             case _:
                 assert_never(commit.kind)
-
-    def _may_retry(self, commit: PendingCommit) -> bool:
-        return commit.kind is CommitKind.SYNC and self.commands.now < commit.deadline
-
-    def _schedule_retry(self, commit: PendingCommit, error: RetriableCommitFailed) -> None:
-        if commit.failures == 0:
-            self._note("commit is tried again until its time is over", error)
-        commit.retry_at = self.commands.now + self.session.retry_delay(commit.failures)
-        commit.failures += 1
-        commit.error = error
 
     def handle_sync_commit_timer(self) -> None:
         """Retries synchronous commits, or ends them at their deadline."""
@@ -392,30 +375,22 @@ class CommitManager:
         self.time_out_commits(*(one for one in self._active if one.request_id is None))
 
     def _make_timeout_error(self, commit: PendingCommit) -> TimedOut:
-        told = None if commit.error is None else self._remove_group_prefix(commit.error)
-        known = "; ".join(why for why in (told, self.session.coordinator_problem) if why)
-        return TimedOut(
-            self._add_group_prefix(
-                f"the commit could not be stored in time{known and f': {known}'}"
-            )
-        )
+        told = "" if commit.error is None else self._remove_group_prefix(commit.error)
+        known = "; ".join(filter(None, (told, self.session.coordinator_problem)))
+        text = f"the commit could not be stored in time{known and f': {known}'}"
+        return TimedOut(self._add_group_prefix(text))
 
     def _note(self, what: str, error: Exception) -> None:
-        self.commands.add(
-            MemberNote(f"{what}: {self._remove_group_prefix(error)}", is_warning=True)
-        )
-
-    @property
-    def _group_prefix(self) -> str:
-        return f"group {self.session.config.group!r}: "
+        text = f"{what}: {self._remove_group_prefix(error)}"
+        self.commands.add(MemberNote(text, is_warning=True))
 
     def _add_group_prefix(self, text: str) -> str:
         """An application may have several consumers."""
-        return self._group_prefix + text
+        return f"group {self.session.config.group!r}: {text}"
 
     def _remove_group_prefix(self, error: Exception) -> str:
         """For notes: the log names the group itself."""
-        return str(error).removeprefix(self._group_prefix)
+        return str(error).removeprefix(self._add_group_prefix(""))
 
     def finish_sync_commits(self) -> None:
         """Ends synchronous commits after all earlier asynchronous ones and their callbacks."""
@@ -433,8 +408,7 @@ class CommitManager:
                 self._set_timer()
 
     def _set_timer(self) -> None:
-        due = self._next_due()
-        if due is None:
+        if (due := self._next_due()) is None:
             self.commands.stop_timer(MemberTimer.SYNC_COMMIT)
         else:
             self.commands.start_timer(MemberTimer.SYNC_COMMIT, due)
@@ -447,10 +421,8 @@ class CommitManager:
         return min(times, default=None)
 
     def check_invariants(self) -> None:
-        timers = self.commands.timers
-        assert timers.get(MemberTimer.SYNC_COMMIT) == self._next_due(), (
-            "commits without their timer"
-        )
+        timers, due = self.commands.timers, self._next_due()
+        assert timers.get(MemberTimer.SYNC_COMMIT) == due, "commits without their timer"
         for commit in self._active:
             assert not commit.is_done
             assert commit.request_id is None or commit.request_id in self.session.in_flight

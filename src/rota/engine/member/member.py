@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
@@ -74,14 +75,11 @@ class MemberStateMachine:
             self._commands, config.rack, matches_internal=not config.exclude_internal
         )
         self._commits = CommitManager(self._session, self._subscription, consumed)
-        self._joiner = Joiner(self._session, self._subscription, assignors, self._report_error)
+        self._joiner = Joiner(self._session, self._subscription, assignors)
         self._response_router = ResponseRouter(self._session, self._joiner, self._commits)
+        protocol = common_protocol(assignors)
         self._assignment_manager = AssignmentManager(
-            self._session,
-            self._subscription,
-            self._commits,
-            common_protocol(assignors),
-            self._may_call_listener,
+            self._session, self._subscription, self._commits, protocol, self._may_call_listener
         )
         self._in_poll = False
         self._unsubscribing = False
@@ -123,16 +121,16 @@ class MemberStateMachine:
     @property
     def is_idle(self) -> bool:
         """Whether a poll now would change nothing but the deadline of the next poll."""
-        session, joiner, commits = self._session, self._joiner, self._commits
+        commits, subscription = self._commits, self._subscription
         if self._procedure is not None or self._unsubscribing or self._closing is not None:
             return False
         if commits.is_auto_commit_due or commits.has_callbacks or self._errors:
             return False
-        if not self._subscription.is_subscribed:
-            return True
-        settled = session.state is MemberState.STABLE and joiner.received_assignment is None
-        return (
-            settled and session.rejoin_reason is None and self._subscription.rejoin_reason is None
+        return not subscription.is_subscribed or (
+            self.state is MemberState.STABLE
+            and self._joiner.received_assignment is None
+            and self._session.rejoin_reason is None
+            and subscription.rejoin_reason is None
         )
 
     def handle(self, event: events.MemberEvent, now_ms: int) -> list[events.MemberCommand]:
@@ -166,7 +164,10 @@ class MemberStateMachine:
                 self._commits.send_unsent_commits()
             case events.CoordinatorNotFound(error, why):
                 self._session.coordinator_problem = why or self._session.coordinator_problem
-                self._handle_coordinator_not_found(error)
+                if self._session.set_coordinator_not_found():
+                    self._commits.fail_unsent_commits(error)
+                    if error is not None and self._subscription.is_subscribed:
+                        self._session.set_fatal_error(error)
             case events.MetadataUpdated(cluster):
                 self._subscription.update_metadata(cluster)
                 self._joiner.request_assignment_if_ready()
@@ -234,9 +235,8 @@ class MemberStateMachine:
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             self._session.liveness.polled_late = True
             self._session.leave_group("consumer poll timeout has expired.")
-            self._commands.add(
-                events.PollTimeoutNote(self._session.explain_loss(), is_warning=True)
-            )
+            note = events.PollTimeoutNote(self._session.explain_loss(), is_warning=True)
+            self._commands.add(note)
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
         if self._assignment_manager.handle_listener_returned(call_id, error):
@@ -245,13 +245,6 @@ class MemberStateMachine:
                 self._session.liveness.enter_poll(self._commands.now)
             else:
                 self._start_poll_timer()
-
-    def _handle_coordinator_not_found(self, error: Exception | None) -> None:
-        if not self._session.set_coordinator_not_found():
-            return
-        self._commits.fail_unsent_commits(error)
-        if error is not None and self._subscription.is_subscribed:
-            self._session.set_fatal_error(error)
 
     def _subscribe(self, event: events.Subscribed) -> None:
         if not event.topics and event.pattern is None:
@@ -329,18 +322,12 @@ class MemberStateMachine:
             return self._start_procedure(self._close_procedure(self._closing.deadline))
         if self._unsubscribing:
             return self._start_procedure(self._unsubscribe_procedure())
+        if not self._in_poll:
+            return False
         if self.state is MemberState.FENCED:
-            owned = bool(self._assignment_manager.owned)
-            return (
-                owned
-                and self._in_poll
-                and self._start_procedure(self._assignment_manager.lose_partitions())
-            )
-        return (
-            self._in_poll
-            and self._subscription.is_subscribed
-            and self._start_due_procedure_in_poll()
-        )
+            assignments = self._assignment_manager
+            return bool(assignments.owned) and self._start_procedure(assignments.lose_partitions())
+        return self._subscription.is_subscribed and self._start_due_procedure_in_poll()
 
     def _start_due_procedure_in_poll(self) -> bool:
         if self._joiner.received_assignment is not None:
@@ -363,7 +350,7 @@ class MemberStateMachine:
         if session.is_join_prepared and not self._assignment_manager.unsubscribed_partitions:
             joiner.send_join(self._assignment_manager.owned, reason)
             return True
-        # at once, for what a listener raised in it is not to be asked for again
+        # before it runs: if a listener raises an error, the procedure is not repeated
         session.is_join_prepared = True
         return self._start_procedure(self._assignment_manager.prepare_join())
 
@@ -380,13 +367,13 @@ class MemberStateMachine:
     def _close_procedure(self, until: int | None) -> Procedure:
         session, assignments = self._session, self._assignment_manager
         if until is not None and self._commits.wants_coordinator:
-            # before the member leaves: later, the coordinator refuses its commits
+            # before the member leaves: the coordinator refuses commits of a member that left
             assignments.deadline_passed = False
             self._commands.start_timer(events.MemberTimer.DEADLINE, until)
             yield lambda: assignments.deadline_passed or not self._commits.wants_coordinator
         yield from assignments.prepare_leave(until)
         if until is not None and until <= self._commands.now:
-            # the reason is the coordinator, not that the member leaves
+            # their error names the coordinator, not the leave
             self._commits.time_out_unsent_commits()
         number = session.leave_group("the consumer is being closed", target=MemberState.LEFT)
         if until is None:
@@ -404,9 +391,8 @@ class MemberStateMachine:
         for timer in list(self._commands.timers):
             self._commands.stop_timer(timer)
         self._raise_procedure_error()
-        self._commands.add(
-            *(events.MemberNote(f"not told before the close: {error}") for error in self._errors)
-        )
+        for error in self._errors:
+            self._commands.add(events.MemberNote(f"not told before the close: {error}"))
         self._commands.add(events.FinishClose())
         self._is_finished = True
 
@@ -431,21 +417,15 @@ class MemberStateMachine:
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the member's parts contradict each other."""
-        session, assignments, timers = (
-            self._session,
-            self._assignment_manager,
-            self._commands.timers,
-        )
-        session.check_invariants()
+        assignments, timers = self._assignment_manager, self._commands.timers
+        self._session.check_invariants()
         self._joiner.check_invariants()
         self._commits.check_invariants()
-        calm = self._in_poll and not assignments.is_calling
-        assert not (calm and events.MemberTimer.POLL in timers), (
-            "the poll deadline runs inside a poll"
-        )
+        polls = self._in_poll and not assignments.is_calling
+        assert not polls or events.MemberTimer.POLL not in timers, "the poll timer runs in a poll"
         assert not assignments.is_calling or self._procedure is not None
         assert events.MemberTimer.DEADLINE not in timers or self._procedure is not None
-        assert (self.state is MemberState.FENCED) <= (session.fenced is not None)
+        assert (self.state is MemberState.FENCED) <= (self._session.fenced is not None)
         assert self._is_finished <= (self.state is MemberState.LEFT and not timers)
         assert len(set(assignments.owned)) == len(assignments.owned)
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
@@ -454,6 +434,7 @@ class MemberStateMachine:
             assert not stray, f"owned, but not subscribed to: {stray}"
 
 
+@dataclass(frozen=True, slots=True)
 class ResponseRouter:
     """Passes responses and failures to the part that sent the request; others are dropped.
 
@@ -462,21 +443,20 @@ class ResponseRouter:
     for.
     """
 
-    def __init__(self, session: MemberSession, joiner: Joiner, commits: CommitManager) -> None:
-        self.session = session
-        self.joiner = joiner
-        self.commits = commits
+    session: MemberSession
+    joiner: Joiner
+    commits: CommitManager
 
     def route_response(self, number: int, response: GroupResponse) -> None:
-        found = self.session.in_flight.pop(number, None)
-        if found is None:
+        sent = self.session.in_flight.pop(number, None)
+        if sent is None:
             return
         counts = number == self.session.rebalance_request_id
-        match found.request, response:
+        match sent.request, response:
             case Heartbeat(), HeartbeatResult(code=code):
-                self.session.handle_heartbeat_response(code, found.sender)
+                self.session.handle_heartbeat_response(code, sent.sender)
             case OffsetCommit(), OffsetCommitResult():
-                self.commits.handle_response(number, response, found.sender)
+                self.commits.handle_response(number, response, sent.sender)
             case JoinGroup(), JoinGroupResult():
                 if counts:
                     self.joiner.handle_join_response(response)
@@ -488,29 +468,36 @@ class ResponseRouter:
             case DescribeGroups(), DescribeGroupsResult():
                 self.joiner.handle_describe_response(number, response)
             case _:
-                self._lose_coordinator(number, found, "an answer does not fit its request")
+                self._lose_coordinator(number, sent, "an answer does not fit its request")
 
     def route_failure(self, number: int, error: Exception | None) -> None:
         """No response will come. With an error, a retry would fail too."""
-        found = self.session.in_flight.pop(number, None)
-        if found is None:
+        sent = self.session.in_flight.pop(number, None)
+        if sent is None:
             return
         if error is None:
-            self._lose_coordinator(number, found, "a request failed")
-        else:
-            self._refuse_request(number, found, error)
+            self._lose_coordinator(number, sent, "a request failed")
+            return
+        match sent.request:
+            case JoinGroup() | SyncGroup() if number == self.session.rebalance_request_id:
+                self.joiner.handle_request_refused(error)
+            case OffsetCommit():
+                self.commits.end_request(number, error)
+            case _:
+                self.session.commands.add(events.MemberNote(str(error), is_warning=True))
+                self._fail_request(number, sent)
 
     def fail_abandoned_requests(self) -> None:
         """Fails the requests that were in flight to a lost coordinator."""
         while self.session.abandoned_requests:
             self._fail_request(*self.session.abandoned_requests.pop(0))
 
-    def _lose_coordinator(self, number: int, found: SentRequest, why: str) -> None:
+    def _lose_coordinator(self, number: int, sent: SentRequest, why: str) -> None:
         self.session.lose_coordinator(why)
-        self._fail_request(number, found)
+        self._fail_request(number, sent)
 
-    def _fail_request(self, number: int, found: SentRequest) -> None:
-        match found.request:
+    def _fail_request(self, number: int, sent: SentRequest) -> None:
+        match sent.request:
             case JoinGroup() | SyncGroup():
                 if number == self.session.rebalance_request_id:
                     self.joiner.handle_no_response()
@@ -523,17 +510,8 @@ class ResponseRouter:
             case _:
                 self.session.commands.add(events.MemberNote("leave not answered"))
 
-    def _refuse_request(self, number: int, found: SentRequest, error: Exception) -> None:
-        match found.request:
-            case JoinGroup() | SyncGroup() if number == self.session.rebalance_request_id:
-                self.joiner.handle_request_refused(error)
-            case OffsetCommit():
-                self.commits.end_request(number, error)
-            case _:
-                self.session.commands.add(events.MemberNote(str(error), is_warning=True))
-                self._fail_request(number, found)
-
     def _handle_leave_response(self, response: LeaveGroupResult) -> None:
-        codes = {response.code, *(member.code for member in response.members)} - {Code.NONE}
-        for code in sorted(codes):
-            self.session.commands.add(events.MemberNote(f"leave refused with {format_code(code)}"))
+        for code in sorted({response.code, *(member.code for member in response.members)}):
+            if code:
+                note = events.MemberNote(f"leave refused with {format_code(code)}")
+                self.session.commands.add(note)

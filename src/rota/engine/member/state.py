@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rota.engine.member.events import CommandBuffer, FindCoordinator, MemberNote, MemberTimer
@@ -224,7 +224,7 @@ def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
 MEMBER_OUTCOMES = _make_outcomes()
 #: The states in which the member belongs to a generation and sends heartbeats.
 GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
-#: The states in which nothing more is asked of the group.
+#: The states in which the member sends nothing more to the group.
 INACTIVE_STATES = frozenset({MemberState.FENCED, MemberState.LEFT})
 CODE_NAMES = {int(code): code.name for code in Code}
 #: The broker is not the coordinator, or no longer: find it again.
@@ -260,17 +260,19 @@ JAVA_EXCEPTION_CODES = frozenset(
 )
 
 
-def describe_refusal(api: str, code: int) -> str:
-    """Returns Java's reason for a rejoin after an error code, with Kafka's name of the API.
+def describe_failure(code: int) -> str:
+    """Returns Java's reason for a rejoin after an error code for a JoinGroup or SyncGroup.
 
-    In Java's ``joinGroupIfNeeded`` the exception of a failed JoinGroup or SyncGroup replaces the
-    reason that the response handler gave.
+    In Java's ``joinGroupIfNeeded`` the exception of the failed request replaces the reason that the
+    response handler gave.
     """
-    name = CODE_NAMES.get(code, str(code))
-    if api in {"JOIN_GROUP", "SYNC_GROUP"}:
-        words = name.removesuffix("_FAILED") if code in JAVA_EXCEPTION_CODES else "KAFKA"
-        return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
-    return f"encountered {name} from {api} response"
+    words = CODE_NAMES[code].removesuffix("_FAILED") if code in JAVA_EXCEPTION_CODES else "KAFKA"
+    return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
+
+
+def describe_refusal(api: str, code: int) -> str:
+    """Returns Java's reason for a rejoin after an error code for another request."""
+    return f"encountered {CODE_NAMES.get(code, str(code))} from {api} response"
 
 
 def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
@@ -278,8 +280,8 @@ def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
     text = f"group {config.group!r}: {what} refused with {format_code(code)}"
     match code:
         case Code.GROUP_AUTHORIZATION_FAILED:
-            advice = "this user has no permission to read as this group"
-            return AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, f"{text}: {advice}")
+            text += ": this user has no permission to read as this group"
+            return AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, text)
         case Code.INVALID_SESSION_TIMEOUT:
             text += (
                 f": session.timeout.ms = {config.session_timeout} is not between the broker's "
@@ -298,13 +300,13 @@ def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
 class Liveness:
     """When the application last polled, and when the coordinator last responded."""
 
-    #: None: it is inside one, or has not polled.
+    #: When the last poll ended. None: the application is in a poll, or has not polled.
     poll_ended_at: int | None = None
     last_response_at: int = 0
-    #: The application did not poll in time; forgotten with the next generation.
+    #: The application did not poll in time; reset by the next generation.
     polled_late: bool = False
-    #: How long the application had been away when it polled again, if it was late.
-    late_poll_gap: int = field(default=0, init=False)
+    #: The time between two polls, if the second one was late.
+    late_poll_gap: int = 0
 
     def enter_poll(self, now: int) -> None:
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
@@ -313,12 +315,6 @@ class Liveness:
 
     def leave_poll(self, now: int) -> None:
         self.poll_ended_at = now
-
-    def reset_for_generation(self, now: int) -> None:
-        """Forgets deadlines that were missed in earlier generations."""
-        self.last_response_at = now
-        self.polled_late = False
-        self.late_poll_gap = 0
 
     def time_since_poll(self, now: int) -> int:
         """How long the application has not polled, or had not polled when it was late."""
@@ -329,41 +325,10 @@ class Liveness:
 class GenerationLoss:
     reason: str
     generation: int
-    #: How long no heartbeat had been answered.
+    #: The time since the last response to a heartbeat.
     silent_for: int
-    #: By the member's own will; else the coordinator said so.
-    left: bool = False
-
-
-def explain_generation_loss(
-    loss: GenerationLoss | None, liveness: Liveness, config: MemberConfig, now: int
-) -> str:
-    """Explains which deadline the member missed, and which setting helps."""
-    if loss is None:
-        return "this member has not joined the group: poll first"
-    if liveness.polled_late:
-        allowed, absence = config.max_poll_interval, liveness.time_since_poll(now)
-        return (
-            f"the application has not polled for {format_seconds(absence)}, "
-            f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
-            f"{allowed} allows, so the member left the group. Set max.poll.interval.ms higher, or "
-            "max.poll.records lower for less work between two polls"
-        )
-    if loss.left:
-        return f"this member has left the group: {loss.reason}"
-    was = f"generation {loss.generation} of this member is over ({loss.reason})"
-    # the broker counts from when it received the heartbeat, a bit before the response arrived
-    if loss.silent_for + config.heartbeat_interval >= config.session_timeout:
-        return (
-            f"{was}: no heartbeat was answered for {format_seconds(loss.silent_for)}, and after "
-            f"session.timeout.ms = {config.session_timeout} the coordinator gives a member up. Did "
-            "the process or the network stand still for so long? Then set session.timeout.ms higher"
-        )
-    return (
-        f"{was}, though a heartbeat was answered {format_seconds(loss.silent_for)} before: neither "
-        "session.timeout.ms nor max.poll.interval.ms was missed. The member was removed by "
-        "an administrator, or the coordinator has lost its group"
-    )
+    #: The member left; otherwise the coordinator removed it.
+    left: bool
 
 
 class MemberIdentity(NamedTuple):
@@ -401,9 +366,9 @@ class MemberSession:
         spread: Callable[[int], int] = int,
     ) -> None:
         self.config = config
-        #: Gives a pause its jitter.
+        #: Adds jitter to a retry delay.
         self.add_jitter = spread
-        #: Tells the application, from its poll.
+        #: Makes a poll of the application raise the error.
         self.report_error = report
         self.commands = commands
         self.state = MemberState.UNJOINED
@@ -419,12 +384,12 @@ class MemberSession:
         #: carry the reasons that Java's consumer sends (KIP-800), so that a broker's log reads the
         #: same for both.
         self.rejoin_reason: str | None = ""
-        #: What has to be done once before a join is done.
+        #: The procedure that comes before the next JoinGroup has started.
         self.is_join_prepared = False
         self.fenced: Fenced | None = None
-        #: What is known of a coordinator that is not to be reached.
+        #: Why the coordinator cannot be reached, as far as it is known.
         self.coordinator_problem = ""
-        #: What the application has to hear of before the coordinator is looked for again.
+        #: An error that a poll must raise before the next coordinator lookup.
         self.fatal_error: Exception | None = None
         self.liveness = Liveness()
         #: How the last generation was lost.
@@ -440,12 +405,17 @@ class MemberSession:
         if target is self.state:
             return
         assert (self.state, target) in MEMBER_TRANSITIONS, f"no move from {self.state} to {target}"
-        beat = self.state in GENERATION_STATES
+        beat, beats = (state in GENERATION_STATES for state in (self.state, target))
         self.state = target
-        if beat and target not in GENERATION_STATES:
-            self._stop_heartbeats()
-        elif target in GENERATION_STATES and not beat:
-            self._start_heartbeats()
+        if beat and not beats:
+            self._heartbeat_due = False
+            self.commands.stop_timer(MemberTimer.HEARTBEAT)
+            self.commands.stop_timer(MemberTimer.SESSION)
+        elif beats and not beat:
+            now = self.commands.now
+            self._heartbeat_failures = 0
+            self.commands.start_timer(MemberTimer.HEARTBEAT, now + self.config.heartbeat_interval)
+            self._restart_session_timer()
 
     def request_rejoin(self, reason: str) -> None:
         self.rejoin_reason = reason
@@ -453,7 +423,8 @@ class MemberSession:
     def enter_generation(self, identity: MemberIdentity) -> None:
         self.identity = identity
         self.loss = None
-        self.liveness.reset_for_generation(self.commands.now)
+        # a deadline that was missed in an earlier generation no longer counts
+        self.liveness = Liveness(self.liveness.poll_ended_at, self.commands.now)
         self.transition_to(MemberState.SYNCING)
 
     def reset_generation(
@@ -471,27 +442,25 @@ class MemberSession:
         """
         self.rebalance_request_id = None
         if not self.identity.is_lost:
+            generation = self.identity.generation
             silence = self.commands.now - self.liveness.last_response_at
-            self.loss = GenerationLoss(reason, self.identity.generation, silence, left)
+            self.loss = GenerationLoss(reason, generation, silence, left)
             if not left:
-                self.commands.add(
-                    MemberNote(f"generation {self.identity.generation} given up: {reason}")
-                )
+                self.commands.add(MemberNote(f"generation {generation} given up: {reason}"))
         self.transition_to(target)
-        self.identity = (
-            NO_IDENTITY._replace(member_id=self.identity.member_id) if keep_id else NO_IDENTITY
-        )
+        member_id = self.identity.member_id if keep_id else NO_MEMBER_ID
+        self.identity = MemberIdentity(member_id=member_id)
         self.request_rejoin(JOIN_AFTER_LEAVE if left else reason)
         self.is_join_prepared = False
 
     def fence(self, what: str) -> None:
         """Stops all requests: another process uses the member's static id."""
-        self.fenced = Fenced(
+        text = (
             f"group {self.config.group!r}: {what}, for another process has joined with "
             f"group.instance.id = {self.config.group_instance_id!r}, "
-            "which must be unique for each process",
-            Code.FENCED_INSTANCE_ID,
+            "which must be unique for each process"
         )
+        self.fenced = Fenced(text, Code.FENCED_INSTANCE_ID)
         self.rebalance_request_id = None
         self.transition_to(MemberState.FENCED)
         self.identity = NO_IDENTITY
@@ -517,19 +486,15 @@ class MemberSession:
             )
             number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
         if not self.identity.is_lost:
-            self.commands.add(MemberNote(self._describe_leave(reason, sends, number)))
+            was, static = f"generation {self.identity.generation}", self.config.group_instance_id
+            if not sends:
+                text = f"gone from {was} for now, as {static!r} may be back"
+            else:
+                text = f"left {was}{', but could not tell the coordinator' * (number is None)}"
+            self.commands.add(MemberNote(f"{text}: {reason}"))
         if self.state not in INACTIVE_STATES or target is MemberState.LEFT:
             self.reset_generation(reason, left=True, target=target)
         return number
-
-    def _describe_leave(self, reason: str, sends: bool, number: int | None) -> str:
-        was = f"generation {self.identity.generation}"
-        if not sends:
-            static = self.config.group_instance_id
-            return f"gone from {was} for now, as {static!r} may be back: {reason}"
-        if number is None:
-            return f"left {was}, but could not tell the coordinator: {reason}"
-        return f"left {was}: {reason}"
 
     def find_commit_problem(self, subscribed: bool) -> Exception | None:
         """Returns the error for a commit that cannot be sent now, or None if it can."""
@@ -540,16 +505,41 @@ class MemberSession:
         if not subscribed or self.state is MemberState.STABLE:
             return None
         if self.state in {MemberState.JOINING, MemberState.SYNCING}:
-            return RebalanceInProgress(
-                "the group rebalances: poll until it is over, then commit again",
-                Code.REBALANCE_IN_PROGRESS,
-            )
-        return CommitFailed(
-            f"group {self.config.group!r}: {self.explain_loss()}", Code.UNKNOWN_MEMBER_ID
-        )
+            text = "the group rebalances: poll until it is over, then commit again"
+            return RebalanceInProgress(text, Code.REBALANCE_IN_PROGRESS)
+        text = f"group {self.config.group!r}: {self.explain_loss()}"
+        return CommitFailed(text, Code.UNKNOWN_MEMBER_ID)
 
     def explain_loss(self) -> str:
-        return explain_generation_loss(self.loss, self.liveness, self.config, self.commands.now)
+        """Explains which deadline the member missed, and which setting helps."""
+        loss, config = self.loss, self.config
+        if loss is None:
+            return "this member has not joined the group: poll first"
+        if self.liveness.polled_late:
+            allowed = config.max_poll_interval
+            absence = self.liveness.time_since_poll(self.commands.now)
+            return (
+                f"the application has not polled for {format_seconds(absence)}, "
+                f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
+                f"{allowed} allows, so the member left the group. Set max.poll.interval.ms "
+                "higher, or max.poll.records lower for less work between two polls"
+            )
+        if loss.left:
+            return f"this member has left the group: {loss.reason}"
+        was = f"generation {loss.generation} of this member is over ({loss.reason})"
+        silence = format_seconds(loss.silent_for)
+        # the broker counts from when it received the heartbeat, a bit before the response arrived
+        if loss.silent_for + config.heartbeat_interval >= config.session_timeout:
+            return (
+                f"{was}: no heartbeat was answered for {silence}, and after session.timeout.ms = "
+                f"{config.session_timeout} the coordinator gives a member up. Did the process or "
+                "the network stand still for so long? Then set session.timeout.ms higher"
+            )
+        return (
+            f"{was}, though a heartbeat was answered {silence} before: neither session.timeout.ms "
+            "nor max.poll.interval.ms was missed. The member was removed by an administrator, or "
+            "the coordinator has lost its group"
+        )
 
     # Requests
 
@@ -630,7 +620,7 @@ class MemberSession:
     # Heartbeats
 
     def send_heartbeat(self, due: int) -> None:
-        """Sends a heartbeat; the next one is due an interval after this one was."""
+        """Sends a heartbeat; the next one is due an interval after this one was due."""
         self._heartbeat_due = not self.coordinator_known
         if not self.coordinator_known:
             return
@@ -644,8 +634,8 @@ class MemberSession:
             )
         )
         now, interval = self.commands.now, self.config.heartbeat_interval
-        # counted from when it was due, or a driver that is late each time would drift; but after
-        # a long standstill not all that were missed are made up for
+        # counted from the due time, or late timers would add up; but after a long standstill the
+        # missed heartbeats are not sent
         next_due = due + interval if due + interval > now else now + interval
         self.commands.start_timer(MemberTimer.HEARTBEAT, next_due)
 
@@ -696,39 +686,22 @@ class MemberSession:
             self._restart_session_timer()
 
     def _restart_session_timer(self) -> None:
-        self.commands.start_timer(
-            MemberTimer.SESSION, self.commands.now + self.config.session_timeout
-        )
-
-    def _start_heartbeats(self) -> None:
-        self._heartbeat_due = False
-        self._heartbeat_failures = 0
-        self.commands.start_timer(
-            MemberTimer.HEARTBEAT, self.commands.now + self.config.heartbeat_interval
-        )
-        self._restart_session_timer()
-
-    def _stop_heartbeats(self) -> None:
-        self._heartbeat_due = False
-        self.commands.stop_timer(MemberTimer.HEARTBEAT)
-        self.commands.stop_timer(MemberTimer.SESSION)
+        now = self.commands.now
+        self.commands.start_timer(MemberTimer.SESSION, now + self.config.session_timeout)
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the session contradicts itself."""
-        timers, state = self.commands.timers, self.state
+        timers, state, request = self.commands.timers, self.state, self.rebalance_request_id
+        in_generation = state in GENERATION_STATES
         beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
-        assert beats == (state in GENERATION_STATES), "heartbeats do not fit the state"
-        assert MemberTimer.SESSION not in timers or state in GENERATION_STATES
-        assert state not in GENERATION_STATES or not self.identity.is_lost, (
-            "a generation needs an id"
-        )
-        assert state not in GENERATION_STATES or self.identity.protocol is not None
+        assert beats == in_generation, "heartbeats do not fit the state"
+        assert MemberTimer.SESSION not in timers or in_generation
+        assert not in_generation or not self.identity.is_lost, "a generation needs an id"
+        assert not in_generation or self.identity.protocol is not None
         assert not self._heartbeat_due or not self.coordinator_known
-        assert self.rebalance_request_id is None or self.rebalance_request_id in self.in_flight
+        assert request is None or request in self.in_flight
         waits = {MemberState.JOINING, MemberState.SYNCING}
-        assert self.rebalance_request_id is None or state in waits, (
-            "a join or sync of the past counts"
-        )
+        assert request is None or state in waits, "an old JoinGroup or SyncGroup counts"
         assert not (self.coordinator_known and self._finding)
-        assert self.coordinator_known or not self.in_flight, "requests are under way to nobody"
-        assert not self.abandoned_requests, "requests were given up, and their senders not told"
+        assert self.coordinator_known or not self.in_flight, "requests without a coordinator"
+        assert not self.abandoned_requests, "abandoned requests were not failed"
