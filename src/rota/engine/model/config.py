@@ -12,6 +12,7 @@ storage) or that Rota does not implement (recompression); those accept only valu
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,28 +99,27 @@ class ConfigKey:
     field: str | None = None
 
     def parse(self, value: object) -> Any:  # noqa: ANN401 (a value of the key's type)
-        """Returns the typed value; text is parsed as Kafka parses it, a list becomes a tuple.
+        """Returns the typed value; text is parsed as in Kafka, a list becomes a tuple.
 
         :raises InputError: the value is malformed or out of bounds; names the key, but shows no
             password
         """
         if isinstance(value, str):
             value = value.strip()
+        kind = type(value).__name__
         match self.type:
             case ConfigType.CLASS:
                 return value
+            case ConfigType.PASSWORD if not isinstance(value, str):
+                raise InputError(f"{self.name}: must be text, not {kind}")
             case ConfigType.PASSWORD:
-                if not isinstance(value, str):
-                    raise InputError(f"{self.name}: must be text, not {type(value).__name__}")
                 return value
             case ConfigType.LIST:
                 return self._parse_list(value)
+            case ConfigType.STRING if not isinstance(value, str):
+                raise InputError(f"{self.name}: {show_value(value)} is not text but {kind}")
             case ConfigType.STRING:
-                if not isinstance(value, str):
-                    raise InputError(
-                        f"{self.name}: {show_value(value)} is not text but {type(value).__name__}"
-                    )
-                return self._check_choice(value)
+                return self._check_choice(str(value))
             case ConfigType.BOOLEAN:
                 parsed: object = self._parse_boolean(value)
             case _:
@@ -163,13 +163,11 @@ class ConfigKey:
         number: object = value
         if isinstance(value, str):
             # Java reads digits of any script in whole numbers, but only ASCII digits in doubles
-            convert = int if self.type is not ConfigType.DOUBLE else float
-            try:
-                number = convert(value) if convert is int or value.isascii() else None
-            except ValueError:
-                number = None
-            if "_" in value:
-                number = None
+            is_double = self.type is ConfigType.DOUBLE
+            number = None
+            if "_" not in value and (value.isascii() or not is_double):
+                with contextlib.suppress(ValueError):
+                    number = float(value) if is_double else int(value)
         return self._check_number(number, value, 1)
 
     def _check_number(self, number: object, shown: object, unit: int) -> float:
@@ -187,10 +185,9 @@ class ConfigKey:
     def _check_choice(self, text: str) -> str:
         if not self.choices or text in self.choices:
             return text
-        if self.ignores_case:
-            for each in self.choices:
-                if text.lower() == each.lower():
-                    return each
+        same = {each.lower(): each for each in self.choices}.get(text.lower())
+        if self.ignores_case and same is not None:
+            return same
         known = ", ".join(map(repr, self.choices))
         known = f"one of {known}" if len(self.choices) > 1 else known
         if self.reason:
@@ -272,25 +269,24 @@ def check_config(config: DataclassInstance) -> None:
             each.metadata["key"].check(value)
 
 
+# each of these returns a dataclass field for a key of this type
+
+
 def int_field(name: str, default: int, *, minimum: int = 0, unit: int = 1) -> int:
-    """Returns a dataclass field for a key of Kafka's type INT."""
     key = ConfigKey(name, ConfigType.INT, default // unit, minimum=minimum, unit=unit)
     return field(default=default, metadata={"key": key})
 
 
 def long_field(name: str, default: int, *, minimum: int = 0) -> int:
-    """Returns a dataclass field for a key of Kafka's type LONG."""
     key = ConfigKey(name, ConfigType.LONG, default, minimum=minimum)
     return field(default=default, metadata={"key": key})
 
 
 def boolean_field(name: str, *, default: bool) -> bool:
-    """Returns a dataclass field for a key of Kafka's type BOOLEAN."""
     return field(default=default, metadata={"key": ConfigKey(name, ConfigType.BOOLEAN, default)})
 
 
 def choice_field(name: str, default: str, other: str, *, ignores_case: bool = False) -> str:
-    """Returns a dataclass field for a key with two values."""
     choices = (default, other)
     key = ConfigKey(name, ConfigType.STRING, default, choices=choices, ignores_case=ignores_case)
     return field(default=default, metadata={"key": key})
@@ -572,20 +568,13 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
 
 _DESCRIPTIONS: Mapping[str, str] = {
     "cleanup.policy": "Whether old segments are deleted, compacted by key, both, or kept (empty).",
-    "compression.gzip.level": "Of no effect while compression.type is producer.",
-    "compression.lz4.level": "Of no effect while compression.type is producer.",
     "compression.type": "The compression of batches in the log.",
-    "compression.zstd.level": "Of no effect while compression.type is producer.",
     "delete.retention.ms": "How long a compacted topic keeps tombstones.",
     "file.delete.delay.ms": "Of no effect: the files of a deleted segment are removed at once.",
     "flush.messages": "The number of records after which the log is flushed to disk.",
     "flush.ms": "How long a record may wait before the log is flushed to disk.",
-    "follower.replication.throttled.replicas": "Of no effect: one node replicates nothing.",
     "index.interval.bytes": "The bytes of a log between two entries of its offset index.",
     "internal.segment.bytes": "segment.bytes without its lower bound; for tests.",
-    "leader.replication.throttled.replicas": "Of no effect: one node replicates nothing.",
-    "local.retention.bytes": "Of no effect without remote storage.",
-    "local.retention.ms": "Of no effect without remote storage.",
     "max.compaction.lag.ms": "How long a record of a compacted topic may stay uncompacted.",
     "max.message.bytes": "The largest batch of records, compressed as the producer sends it.",
     "message.timestamp.after.max.ms": "How far a timestamp may be ahead of the broker's clock.",
@@ -595,8 +584,6 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "min.compaction.lag.ms": "How long a record of a compacted topic stays uncompacted at least.",
     "min.insync.replicas": "The replicas that must have a record before acks=all is acknowledged.",
     "preallocate": "Whether the file of a new segment has its full size at once.",
-    "remote.log.copy.disable": "Of no effect without remote storage.",
-    "remote.log.delete.on.disable": "Of no effect without remote storage.",
     "remote.storage.enable": "Whether old segments are moved to remote storage.",
     "retention.bytes": "The partition size above which old segments are deleted; -1: no limit.",
     "retention.ms": "The age at which a segment is deleted; -1: no limit.",
@@ -607,23 +594,8 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "unclean.leader.election.enable": "Of no effect: one node has one replica to elect.",
 }
 
-#: Broker settings that are the defaults of topic settings, if not ``log.`` and the same name.
+#: Broker settings that are the defaults of topic settings, if their names differ.
 _BROKER_KEYS: Mapping[str, tuple[str, ...]] = {
-    **{
-        name: (name,)
-        for name in (
-            *("compression.type", "compression.gzip.level", "compression.lz4.level"),
-            *("compression.zstd.level", "min.insync.replicas", "unclean.leader.election.enable"),
-        )
-    },
-    **dict.fromkeys(
-        (
-            *("follower.replication.throttled.replicas", "remote.log.copy.disable"),
-            *("leader.replication.throttled.replicas", "remote.log.delete.on.disable"),
-            *("internal.segment.bytes", "remote.storage.enable"),
-        ),
-        (),
-    ),
     "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
     "flush.messages": ("log.flush.interval.messages",),
@@ -647,20 +619,26 @@ def _topic_keys() -> Iterator[ConfigKey]:
     yield from field_keys(TopicConfig)
     yield ConfigKey("segment.bytes", int_, 1 << 30, minimum=1 << 20, field="segment_bytes")
     # the other keys have no effect
-    for codec, default, least, most in (("gzip", -1, -1, 9), ("lz4", 9, 1, 17)):
+    why = "Of no effect while compression.type is producer."
+    for codec, default, least, most in (
+        ("gzip", -1, -1, 9),
+        ("lz4", 9, 1, 17),
+        ("zstd", 3, -(2**17), 22),
+    ):
         name = f"compression.{codec}.level"
-        yield ConfigKey(name, int_, default, minimum=least, maximum=most)
-    yield ConfigKey("compression.zstd.level", int_, 3, minimum=-131_072, maximum=22)
+        yield ConfigKey(name, int_, default, why, minimum=least, maximum=most)
     yield ConfigKey("file.delete.delay.ms", long, 60_000, minimum=0)
-    yield ConfigKey("local.retention.bytes", long, -2, minimum=-2)
-    yield ConfigKey("local.retention.ms", long, -2, minimum=-2)
-    yield ConfigKey("remote.log.copy.disable", boolean, False)
-    yield ConfigKey("remote.log.delete.on.disable", boolean, False)
     yield ConfigKey("unclean.leader.election.enable", boolean, False)
-    replicas = (r"|\*|\d+:\d+(,\d+:\d+)*", "'*', or a list of partition:broker")
+    why = "Of no effect without remote storage."
+    for name in ("local.retention.bytes", "local.retention.ms"):
+        yield ConfigKey(name, long, -2, why, minimum=-2)
+    for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
+        yield ConfigKey(name, boolean, False, why)
+    why = "Of no effect: one node replicates nothing."
+    form = (r"|\*|\d+:\d+(,\d+:\d+)*", "'*', or a list of partition:broker")
     for side in ("follower", "leader"):
         name = f"{side}.replication.throttled.replicas"
-        yield ConfigKey(name, ConfigType.LIST, (), pattern=replicas, drops_duplicates=True)
+        yield ConfigKey(name, ConfigType.LIST, (), why, pattern=form, drops_duplicates=True)
     for name, type_, default, reason in (
         ("compression.type", ConfigType.STRING, "producer", "Rota does not recompress batches"),
         ("min.insync.replicas", int_, 1, ONE_NODE_REASON),
@@ -674,6 +652,10 @@ def _topic_keys() -> Iterator[ConfigKey]:
 
 def _with_broker_keys(key: ConfigKey) -> ConfigKey:
     names = _BROKER_KEYS.get(key.name, (f"log.{key.name}",))
+    if key.name.startswith(("compression.", "min.insync.", "unclean.")):
+        names = (key.name,)
+    elif key.name.startswith(("follower.", "internal.", "leader.", "remote.")):
+        names = ()
     return replace(key, broker_keys=names, hidden=key.name == "internal.segment.bytes")
 
 
