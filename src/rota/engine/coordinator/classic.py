@@ -59,16 +59,14 @@ def handle_join(
     if not _has_room(context.config, group, request.member_id):
         _refuse_full_group(context, group, token, request)
     elif not group.accepts(request.protocol_type, request.protocols):
-        context.add_note(
-            group,
-            notes.ProtocolMismatch(
-                member=request.member_id or request.client_id,
-                protocol_type=request.protocol_type,
-                protocols=tuple(name for name, _ in request.protocols),
-                group_protocol_type=group.protocol_type,
-                group_protocols=tuple(group.common_strategies),
-            ),
+        mismatch = notes.ProtocolMismatch(
+            member=request.member_id or request.client_id,
+            protocol_type=request.protocol_type,
+            protocols=tuple(name for name, _ in request.protocols),
+            group_protocol_type=group.protocol_type,
+            group_protocols=tuple(group.common_strategies),
         )
+        context.add_note(group, mismatch)
         context.respond(token, make_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL))
     elif request.member_id == NO_MEMBER_ID:
         _join_without_id(context, group, token, request, new_id)
@@ -89,7 +87,7 @@ def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
     member = group.members.get(member_id)
     match group.state:
         case GroupState.PREPARING:
-            # whoever rejoins last has to go where group.max.size was lowered
+            # if group.max.size was lowered, the members that join last are refused
             awaited = member is not None and member.join_token is not None
             return awaited or group.waiting_join_count < config.max_size
         case GroupState.COMPLETING | GroupState.STABLE:
@@ -140,7 +138,7 @@ def _add_member(
 ) -> None:
     if group.is_initial_rebalance:
         group.new_member_added = True
-    member = ClassicGroupMember(member_id, request)
+    member = ClassicGroupMember.from_request(member_id, request)
     group.add_member(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
     context.start_timer(GroupTimerKind.SESSION, group, context.config.new_member_timeout, member_id)
@@ -190,7 +188,9 @@ def replace_static_member(
     """
     group_instance_id = request.group_instance_id or ""
     old = group.members[group.group_instance_ids[group_instance_id]]
-    new = _make_replacement(old, new_id, request)
+    # as in Kafka, the journal keeps the client id and host of the first process
+    new = dataclasses.replace(old, member_id=new_id, is_new=False, join_token=None, sync_token=None)
+    new.update(request)
     keeps_assignment = (
         group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
     )
@@ -202,10 +202,8 @@ def replace_static_member(
         def stored(later: EventContext, code: Code) -> None:
             if code:
                 later.add_note(group, notes.GroupNotStored(code))
-                later.respond(
-                    token,
-                    JoinGroupResult(code=translate_append_error(code), generation=group.generation),
-                )
+                code = translate_append_error(code)
+                later.respond(token, JoinGroupResult(code=code, generation=group.generation))
             else:
                 _swap_static_member(later, group, old, new)
                 later.add_note(group, replaced)
@@ -220,32 +218,14 @@ def replace_static_member(
     start_or_complete_rebalance(context, group, replaced)
 
 
-def _make_replacement(
-    old: ClassicGroupMember, member_id: str, request: JoinGroup
-) -> ClassicGroupMember:
-    new = ClassicGroupMember(member_id, request)
-    new.client_id = old.client_id  # as Kafka: the journal shows the first process's
-    new.client_host = old.client_host
-    new.assignment = old.assignment
-    new.is_new = False
-    return new
-
-
 def _make_entry_with_replacement(
     group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
 ) -> GroupMetadataEntry:
-    saved = group.to_entry(
-        {member.member_id: member.assignment for member in group.members.values()}
-    )
+    members = (new if member is old else member for member in group.members.values())
     return dataclasses.replace(
-        saved,
-        leader=new.member_id if saved.leader == old.member_id else saved.leader,
-        members=tuple(
-            new.to_entry_member(group.protocol, new.assignment)
-            if m.member_id == old.member_id
-            else m
-            for m in saved.members
-        ),
+        group.to_entry(),
+        leader=new.member_id if group.leader == old.member_id else group.leader,
+        members=tuple(m.to_entry_member(group.protocol, m.assignment) for m in members),
     )
 
 
@@ -273,7 +253,7 @@ def _swap_static_member(
     context.restart_session_timer(group, new)
 
 
-#: How often, at most, absent members are looked for: a rebalance timeout may be nothing.
+#: The shortest wait for absent static members, whose rebalance timeout may be 0.
 MIN_STATIC_MEMBER_WAIT = 1_000
 
 
@@ -339,18 +319,16 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
     session ends (KIP-345).
     """
     context.stop_timer(GroupTimerKind.JOIN, group)
-    absent = [
-        m for m in group.members.values() if m.join_token is None and m.group_instance_id is None
-    ]
+    members = group.members.values()
+    absent = [m for m in members if m.join_token is None and m.group_instance_id is None]
     for member in absent:
         context.remove_member(group, member)
     if absent:
         context.add_note(group, notes.JoinTimedOut(tuple(member.member_id for member in absent)))
     if group.members and not group.elect_joined_leader():
         # only static members are left, and they may come back within their sessions
-        context.start_timer(
-            GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT)
-        )
+        delay = max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT)
+        context.start_timer(GroupTimerKind.JOIN, group, delay)
         return
     group.start_next_generation(context.now)
     if group.members:
@@ -363,7 +341,7 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
     else:
         context.add_note(group, notes.GroupEmptied())
         context.append_entries(
-            (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
+            (group.to_entry(),), lambda later, code: _note_if_not_stored(later, group, code)
         )
 
 
@@ -387,10 +365,8 @@ def _note_if_not_stored(context: EventContext, group: ClassicGroup, code: Code) 
 
 def handle_sync_timeout(context: EventContext, group: ClassicGroup) -> None:
     """Removes the members that have not sent SyncGroup in time, and starts a rebalance."""
-    if (
-        group.state not in (GroupState.COMPLETING, GroupState.STABLE)
-        or not group.pending_sync_members
-    ):
+    syncs = group.state in (GroupState.COMPLETING, GroupState.STABLE)
+    if not (syncs and group.pending_sync_members):
         return
     absent = [group.members[member_id] for member_id in group.pending_sync_members]
     for member in absent:
@@ -458,12 +434,10 @@ def _make_sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGr
 def _store_assignment(context: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
     assignments = dict(request.assignments)
     unassigned = tuple(member_id for member_id in group.members if member_id not in assignments)
-    context.add_note(
-        group,
-        notes.AssignmentReceived(
-            request.member_id, len(group.members), len(group.group_instance_ids), unassigned
-        ),
+    received = notes.AssignmentReceived(
+        request.member_id, len(group.members), len(group.group_instance_ids), unassigned
     )
+    context.add_note(group, received)
     context.append_entries(
         (group.to_entry(assignments),),
         lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
@@ -508,55 +482,43 @@ def handle_heartbeat(
         context.respond(token, HeartbeatResult(code=code))
         return
     context.restart_session_timer(group, group.members[request.member_id])
-    context.respond(
-        token,
-        _HEARTBEAT_REBALANCING if group.state is GroupState.PREPARING else _HEARTBEAT_SUCCEEDED,
-    )
+    rebalancing = group.state is GroupState.PREPARING
+    context.respond(token, _HEARTBEAT_REBALANCING if rebalancing else _HEARTBEAT_SUCCEEDED)
 
 
 def handle_session_timeout(context: EventContext, group: ClassicGroup, member_id: str) -> None:
     """Removes a silent member, or a member id that no member joined with."""
-    if group.remove_pending_join_member(member_id):
-        if group.state is GroupState.PREPARING and group.has_all_members_joined:
-            complete_join_phase(context, group)
-        return
-    member = group.members.get(member_id)
-    if member is None or member.is_waiting_for_response:
-        return
-    context.remove_member(group, member)
-    expired = notes.SessionExpired(member_id, member.session_timeout)
-    context.add_note(group, expired)
-    if group.state is GroupState.PREPARING:
-        if group.has_all_members_joined:
-            complete_join_phase(context, group)
-    else:
-        start_rebalance(context, group, expired)
+    if not group.remove_pending_join_member(member_id):
+        member = group.members.get(member_id)
+        if member is None or member.is_waiting_for_response:
+            return
+        context.remove_member(group, member)
+        expired = notes.SessionExpired(member_id, member.session_timeout)
+        context.add_note(group, expired)
+        if group.state is not GroupState.PREPARING:
+            start_rebalance(context, group, expired)
+            return
+    if group.state is GroupState.PREPARING and group.has_all_members_joined:
+        complete_join_phase(context, group)
 
 
 def handle_leave(
     context: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
 ) -> None:
     """Handles LeaveGroup, from the members themselves or from an admin."""
-    if group is None:
-        unknown = Code.UNKNOWN_MEMBER_ID
-        context.respond(
-            token,
-            LeaveGroupResult(
-                members=tuple(_make_leaving_member_result(m, unknown) for m in request.members)
-            ),
-        )
-        return
-    response = LeaveGroupResult(
-        members=tuple(
-            _make_leaving_member_result(m, _remove_leaving_member(context, group, m))
-            for m in request.members
-        )
-    )
-    gone = tuple(m.member_id or m.group_instance_id or "" for m in response.members if not m.code)
-    if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
-        start_rebalance(context, group, notes.MembersLeft(gone))
-    elif gone:
-        complete_join_phase_if_all_joined(context, group)
+    results = []
+    for leaver in request.members:
+        code = Code.UNKNOWN_MEMBER_ID
+        if group is not None:
+            code = _remove_leaving_member(context, group, leaver)
+        results.append(_make_leaving_member_result(leaver, code))
+    response = LeaveGroupResult(members=tuple(results))
+    gone = tuple(m.member_id or m.group_instance_id or "" for m in results if not m.code)
+    if gone and group is not None:
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING):
+            start_rebalance(context, group, notes.MembersLeft(gone))
+        else:
+            complete_join_phase_if_all_joined(context, group)
     context.respond_after_append(
         token,
         lambda code: LeaveGroupResult(code=translate_append_error(code)) if code else response,

@@ -153,13 +153,8 @@ def delete_group(
 #: Requests that may change a group, and so may have to wait.
 GroupChangeRequest: TypeAlias = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | OffsetDelete
 
-_WORK_KINDS: dict[type[GroupChangeRequest], WorkKind] = {
-    JoinGroup: WorkKind.CHANGE,
-    SyncGroup: WorkKind.CHANGE,
-    LeaveGroup: WorkKind.CHANGE,
-    OffsetCommit: WorkKind.COMMIT,
-    OffsetDelete: WorkKind.REMOVAL,
-}
+#: All other requests that change a group are a CHANGE.
+_WORK_KINDS = {OffsetCommit: WorkKind.COMMIT, OffsetDelete: WorkKind.REMOVAL}
 
 #: Kafka's default of ``offsets.topic.num.partitions``.
 DEFAULT_JOURNAL_PARTITIONS = 50
@@ -265,8 +260,7 @@ class Coordinator:
         for name in sorted(self._groups):
             group = self._groups[name]
             if group.state in (GroupState.STABLE, GroupState.EMPTY):
-                assigned = {key: member.assignment for key, member in group.members.items()}
-                yield group.to_entry(assigned)
+                yield group.to_entry()
             for partition in sorted(group.offsets):
                 yield group.offsets[partition]
 
@@ -350,15 +344,20 @@ class Coordinator:
                 offsets.handle_offset_fetch(
                     context, self._groups.get(request.group), token, request
                 )
-            case DescribeGroups():
-                self._describe(context, token, request)
+            case DescribeGroups(groups=names, supports_group_id_not_found=known):
+                groups = (
+                    describe_group(name, self._groups.get(name), knows_missing=known)
+                    for name in names
+                )
+                context.respond(token, DescribeGroupsResult(groups=tuple(groups)))
             case ListGroups():
                 context.respond(token, list_groups(self._groups.values(), request))
             case DeleteGroups():
                 self._delete_groups(context, token, request)
             case JoinGroup() | SyncGroup() | LeaveGroup() | OffsetCommit() | OffsetDelete():
                 run = partial(self._handle_change_request, token=token, request=request)
-                self._run_or_queue_work(context, request.group, _WORK_KINDS[type(request)], run)
+                work = _WORK_KINDS.get(type(request), WorkKind.CHANGE)
+                self._run_or_queue_work(context, request.group, work, run)
             case _:
                 assert_never(request)
 
@@ -366,14 +365,14 @@ class Coordinator:
         self, context: EventContext, token: int, request: GroupRequest
     ) -> None:
         loading = self._unavailable_code is Code.COORDINATOR_LOAD_IN_PROGRESS
-        # a heartbeat while loading is taken at its word: no session runs yet
+        # no session runs while the journal is loaded, so a heartbeat succeeds
         code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable_code
         context.respond(token, make_error_response(request, code))
 
     def _handle_change_request(
         self, context: EventContext, token: int, request: GroupChangeRequest
     ) -> None:
-        if self._unavailable_code:  # it has waited too long
+        if self._unavailable_code:  # since the request was queued
             self._respond_unavailable(context, token, request)
             return
         group = self._groups.get(request.group)
@@ -413,15 +412,7 @@ class Coordinator:
                 group = self._groups[request.group]
                 classic.handle_join(later, group, token, request, self._new_id)
 
-        context.append_entries((ClassicGroup(request.group, context.now).to_entry({}),), create)
-
-    def _describe(self, context: EventContext, token: int, request: DescribeGroups) -> None:
-        known = request.supports_group_id_not_found
-        groups = (
-            describe_group(name, self._groups.get(name), knows_missing=known)
-            for name in request.groups
-        )
-        context.respond(token, DescribeGroupsResult(groups=tuple(groups)))
+        context.append_entries((ClassicGroup(request.group, context.now).to_entry(),), create)
 
     def _delete_groups(self, context: EventContext, token: int, request: DeleteGroups) -> None:
         """Deletes each group on its own, and responds after the last."""
@@ -560,17 +551,13 @@ class Coordinator:
             assert group.name == name
             assert group.state is not GroupState.DEAD
             group.check_invariants()
-        commits = Counter(
-            one.group
-            for one in self._in_flight.values()
-            if isinstance(one.entries[0], OffsetCommitEntry)
-        )
-        changing = {one.group for one in self._in_flight.values()} - commits.keys()
+        appends = [(each.group, type(each.entries[0])) for each in self._in_flight.values()]
+        commits = Counter(group for group, entry in appends if entry is OffsetCommitEntry)
+        changing = {group for group, _ in appends} - commits.keys()
         for name, append_queue in self._append_queues.items():
             assert not append_queue.is_idle
             assert append_queue.commits_in_flight == commits[name]
             assert append_queue.change_in_flight or name not in changing
-            assert not append_queue.queue or not append_queue.may_run(append_queue.queue[0][0]), (
-                "nothing is waited for"
-            )
-        assert self._append_queues.keys() >= {one.group for one in self._in_flight.values()}
+            waiting = append_queue.queue
+            assert not waiting or not append_queue.may_run(waiting[0][0]), "work waits in vain"
+        assert self._append_queues.keys() >= {group for group, _ in appends}

@@ -141,10 +141,6 @@ CoordinatorCommand: TypeAlias = (
 AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
-def _ignore_append_result(context: EventContext, code: Code) -> None:
-    """Does nothing: the default callback of an append."""
-
-
 class EventContext:
     """Collects the commands that one event leads to."""
 
@@ -162,7 +158,7 @@ class EventContext:
         self.commands.append(SendResponse(token, response))
 
     def append_entries(
-        self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
+        self, entries: tuple[ClassicEntry, ...], then: AppendCallback = lambda _later, _code: None
     ) -> None:
         """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -214,58 +214,52 @@ def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
 MAX_GENERATION = 2**31 - 1
 
 
+@dataclass(slots=True, eq=False)
 class ClassicGroupMember:
     """A member of a classic group, as the coordinator knows it."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "join_token",
-        "member_id",
-        "protocols",
-        "rebalance_timeout",
-        "session_timeout",
-        "sync_token",
-    )
-
-    def __init__(self, member_id: str, request: JoinGroup) -> None:
-        self.member_id = member_id
-        self.group_instance_id = request.group_instance_id
-        self.client_id = request.client_id
-        self.client_host = request.client_host
-        self.session_timeout = request.session_timeout
-        self.rebalance_timeout = request.rebalance_timeout
-        self.protocols = request.protocols
-        self.assignment = b""
-        #: Its first join is not complete yet: it cannot have sent a heartbeat.
-        self.is_new = True
-        #: The join request that waits for the end of the join phase.
-        self.join_token: int | None = None
-        #: The sync request that waits for the leader's assignment.
-        self.sync_token: int | None = None
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout: int
+    rebalance_timeout: int
+    protocols: tuple[JoinGroupProtocol, ...]
+    assignment: bytes = b""
+    #: Its first join is not complete yet: it cannot have sent a heartbeat.
+    is_new: bool = True
+    #: The join request that waits for the end of the join phase.
+    join_token: int | None = None
+    #: The sync request that waits for the leader's assignment.
+    sync_token: int | None = None
 
     @classmethod
-    def from_entry_member(
-        cls, saved: GroupMetadataMember, entry: GroupMetadataEntry
-    ) -> ClassicGroupMember:
+    def from_request(cls, member_id: str, request: JoinGroup) -> ClassicGroupMember:
+        return cls(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout,
+            request.rebalance_timeout,
+            request.protocols,
+        )
+
+    @classmethod
+    def from_entry(cls, saved: GroupMetadataMember, protocol: str | None) -> ClassicGroupMember:
         """Restores a member. The journal has only the metadata of the selected strategy."""
         timeout = saved.rebalance_timeout
-        protocols = (JoinGroupProtocol(entry.protocol or "", saved.subscription),)
-        request = JoinGroup(
-            group=entry.group,
-            group_instance_id=saved.group_instance_id,
-            protocols=protocols,
-            session_timeout=saved.session_timeout,
-            rebalance_timeout=saved.session_timeout if timeout == -1 else timeout,
-            client_id=saved.client_id,
-            client_host=saved.client_host,
+        return cls(
+            saved.member_id,
+            saved.group_instance_id,
+            saved.client_id,
+            saved.client_host,
+            saved.session_timeout,
+            saved.session_timeout if timeout == -1 else timeout,
+            (JoinGroupProtocol(protocol or "", saved.subscription),),
+            saved.assignment,
+            is_new=False,
         )
-        member = cls(saved.member_id, request)
-        member.is_new = False
-        return member
 
     @property
     def is_waiting_for_response(self) -> bool:
@@ -401,10 +395,8 @@ class ClassicGroup:
         self.take_waiting_join(old)
         self._remove_supporter(old)
         self._supporters_by_protocol.update(new.strategies)
-        self.members = {
-            (new.member_id if key == old.member_id else key): (new if member is old else member)
-            for key, member in self.members.items()
-        }
+        members = (new if member is old else member for member in self.members.values())
+        self.members = {member.member_id: member for member in members}
         self.pending_sync_members.pop(old.member_id, None)
         if new.group_instance_id is not None:
             self.group_instance_ids[new.group_instance_id] = new.member_id
@@ -413,9 +405,7 @@ class ClassicGroup:
 
     def remove_pending_join_member(self, member_id: str) -> bool:
         """Removes an id that was given out but not used. Returns whether there was such an id."""
-        known = member_id in self.pending_join_members
-        self.pending_join_members.pop(member_id, None)
-        return known
+        return self.pending_join_members.pop(member_id, False) is None
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Code:
         """Returns NONE for a current member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
@@ -444,11 +434,8 @@ class ClassicGroup:
 
     @property
     def common_strategies(self) -> list[str]:
-        return sorted(
-            name
-            for name, count in self._supporters_by_protocol.items()
-            if count == len(self.members)
-        )
+        counts = self._supporters_by_protocol.items()
+        return sorted(name for name, count in counts if count == len(self.members))
 
     def accepts(self, protocol_type: str, protocols: tuple[JoinGroupProtocol, ...]) -> bool:
         """Whether all members support one of these strategies, and the protocol type fits."""
@@ -479,15 +466,14 @@ class ClassicGroup:
     def _find_subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        topics: set[str] = set()
+        decode = consumer_protocol.decode_subscribed_topics
         try:
-            for member in self.members.values():
-                topics.update(
-                    consumer_protocol.decode_subscribed_topics(member.metadata_for(self.protocol))
-                )
+            topics = [
+                decode(member.metadata_for(self.protocol)) for member in self.members.values()
+            ]
         except FormatError:
             return None
-        return frozenset(topics)
+        return frozenset().union(*topics)
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
         """Whether a member reads this topic; True if a subscription cannot be decoded."""
@@ -497,8 +483,11 @@ class ClassicGroup:
 
     # the journal
 
-    def to_entry(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
-        """Returns the generation as a journal entry, with these assignments."""
+    def to_entry(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataEntry:
+        """Returns the generation as a journal entry, with other assignments if given."""
+        members = self.members.values()
+        if assignments is None:
+            assignments = {member.member_id: member.assignment for member in members}
         return GroupMetadataEntry(
             group=self.name,
             protocol_type=self.protocol_type or "",
@@ -508,7 +497,7 @@ class ClassicGroup:
             state_timestamp=self.state_timestamp,
             members=tuple(
                 member.to_entry_member(self.protocol, assignments.get(member.member_id, b""))
-                for member in self.members.values()
+                for member in members
             ),
         )
 
@@ -529,55 +518,42 @@ class ClassicGroup:
         group.offsets = offsets
         listed = {saved.group_instance_id or saved.member_id: saved for saved in entry.members}
         for saved in listed.values() if entry.protocol is not None else ():
-            member = ClassicGroupMember.from_entry_member(saved, entry)
-            member.assignment = saved.assignment
+            member = ClassicGroupMember.from_entry(saved, entry.protocol)
             group.members[member.member_id] = member
             if member.group_instance_id is not None:
                 group.group_instance_ids[member.group_instance_id] = member.member_id
             group._supporters_by_protocol.update(member.strategies)
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-        group.leader = (
-            entry.leader if entry.leader in group.members else next(iter(group.members), None)
-        )
+        first = next(iter(group.members), None)
+        group.leader = entry.leader if entry.leader in group.members else first
         group.subscribed_topics = group._find_subscribed_topics()
         return group
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(
-            JoinedMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                metadata=member.metadata_for(self.protocol),
-            )
-            for member in self.members.values()
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata_for(self.protocol))
+            for m in self.members.values()
         )
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
         assert self.waiting_join_count == sum(member.join_token is not None for member in members)
-        assert self._supporters_by_protocol == Counter(
-            name for m in members for name in m.strategies
-        )
-        assert self.group_instance_ids == {
+        supported = Counter(name for member in members for name in member.strategies)
+        assert self._supporters_by_protocol == supported
+        static = {
             m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
         }
+        assert self.group_instance_ids == static
         assert self.pending_sync_members.keys() <= self.members.keys()
         assert self.pending_join_members.keys().isdisjoint(self.members)
         assert (self.leader in self.members) if self.members else self.leader is None
         assert 0 <= self.generation <= MAX_GENERATION
-        parked_syncs = [member for member in members if member.sync_token is not None]
-        match self.state:
-            case GroupState.EMPTY | GroupState.DEAD:
-                assert not self.members
-            case GroupState.PREPARING:
-                assert not parked_syncs
-            case GroupState.COMPLETING:
-                assert self.members
-                assert self.waiting_join_count == 0
-                assert self.protocol in self.common_strategies
-            case GroupState.STABLE:
-                assert self.members
-                assert self.waiting_join_count == 0
-                assert not parked_syncs
-                assert self.protocol in self.common_strategies
+        syncs_wait = any(member.sync_token is not None for member in members)
+        assert self.state is GroupState.COMPLETING or not syncs_wait
+        if self.state in (GroupState.EMPTY, GroupState.DEAD):
+            assert not self.members
+        elif self.state is not GroupState.PREPARING:
+            assert self.members
+            assert self.waiting_join_count == 0
+            assert self.protocol in self.common_strategies
