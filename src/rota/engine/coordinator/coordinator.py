@@ -236,8 +236,7 @@ class Coordinator:
                     group = self._groups[entry.group] = ClassicGroup(entry.group)
                 group.offsets[TopicPartition(entry.topic, entry.partition)] = entry
             case OffsetCommitTombstone():
-                group = self._groups.get(entry.group)
-                if group is not None:
+                if group := self._groups.get(entry.group):
                     group.offsets.pop(TopicPartition(entry.topic, entry.partition), None)
             case GroupMetadataEntry():
                 known = self._groups.get(entry.group)
@@ -266,7 +265,7 @@ class Coordinator:
 
     def _start_appends(self, context: EventContext) -> None:
         """Starts the appends that the last piece of work asked for."""
-        for entries, then in context.appends:
+        for entries, callback in context.appends:
             group = entries[0].group
             append_queue = self._append_queues.setdefault(group, AppendQueue())
             if isinstance(entries[0], OffsetCommitEntry):
@@ -275,7 +274,7 @@ class Coordinator:
                 assert not append_queue.change_in_flight, f"two changes at once for group {group!r}"
                 append_queue.change_in_flight = True
             self._last_append_id += 1
-            self._in_flight[self._last_append_id] = _InFlightAppend(group, entries, then)
+            self._in_flight[self._last_append_id] = _InFlightAppend(group, entries, callback)
             context.commands.append(events.AppendEntries(self._last_append_id, entries))
         context.appends.clear()
 
@@ -316,15 +315,12 @@ class Coordinator:
     def _apply_appended_entry(self, context: EventContext, entry: ClassicEntry) -> None:
         """Applies an entry that this coordinator appended to a group that runs."""
         group = self._groups.get(entry.group)
-        match entry:
-            case GroupMetadataEntry() if group is not None:
-                return  # what follows from it is in the append's continuation
-            case GroupMetadataTombstone() if group is not None:
-                for member_id in group.pending_join_members:
-                    context.stop_timer(events.GroupTimerKind.SESSION, group, member_id)
-                group.transition_to(GroupState.DEAD, context.now)
-            case _:
-                pass
+        if group is not None and isinstance(entry, GroupMetadataEntry):
+            return  # the callback of the append changes the group
+        if group is not None and isinstance(entry, GroupMetadataTombstone):
+            for member_id in group.pending_join_members:
+                context.stop_timer(events.GroupTimerKind.SESSION, group, member_id)
+            group.transition_to(GroupState.DEAD, context.now)
         self._replay_entry(entry)
 
     # events
@@ -341,9 +337,8 @@ class Coordinator:
             case Heartbeat():
                 classic.handle_heartbeat(context, self._groups.get(request.group), token, request)
             case OffsetFetch():
-                offsets.handle_offset_fetch(
-                    context, self._groups.get(request.group), token, request
-                )
+                group = self._groups.get(request.group)
+                offsets.handle_offset_fetch(context, group, token, request)
             case DescribeGroups(groups=names, supports_group_id_not_found=known):
                 groups = (
                     describe_group(name, self._groups.get(name), knows_missing=known)
@@ -444,9 +439,8 @@ class Coordinator:
         def forget(later: EventContext, name: str) -> None:
             group = self._groups.get(name)
             if group is not None:
-                offsets.append_tombstones(
-                    later, group, offsets.find_offsets_of_deleted_topics(group, event.topics)
-                )
+                gone = offsets.find_offsets_of_deleted_topics(group, event.topics)
+                offsets.append_tombstones(later, group, gone)
 
         # a commit in flight may create a group
         for name in dict.fromkeys((*self._groups, *self._append_queues)):
@@ -456,15 +450,13 @@ class Coordinator:
         if key.kind is events.GroupTimerKind.RETENTION:
             self._start_retention_timer(context)
             for name in list(self._groups):
-                self._run_or_queue_work(
-                    context, name, WorkKind.REMOVAL, partial(self._expire_offsets, name=name)
-                )
+                expire = partial(self._expire_offsets, name=name)
+                self._run_or_queue_work(context, name, WorkKind.REMOVAL, expire)
             return
         # earlier work in the queue may start or stop this timer, and so cancel it
         self._expired_timers.add(key)
-        self._run_or_queue_work(
-            context, key.group, WorkKind.CHANGE, partial(self._handle_group_timer, key=key)
-        )
+        run = partial(self._handle_group_timer, key=key)
+        self._run_or_queue_work(context, key.group, WorkKind.CHANGE, run)
 
     def _handle_group_timer(self, context: EventContext, key: events.GroupTimerKey) -> None:
         if key not in self._expired_timers:
@@ -504,7 +496,7 @@ class Coordinator:
             events.StartGroupTimer(events.GroupTimerKey(events.GroupTimerKind.RETENTION), at)
         )
 
-    # whose groups they are
+    # loading and unloading
 
     def _start_serving(self, context: EventContext) -> None:
         """All sessions restart: no heartbeat could arrive while the journal was loaded."""
@@ -529,9 +521,8 @@ class Coordinator:
             appended.callback(context, code)
         for group in self._groups.values():
             for member in group.members.values():
-                context.respond_to_join(
-                    group, member, JoinGroupResult(code=code, member_id=member.member_id)
-                )
+                refused = JoinGroupResult(code=code, member_id=member.member_id)
+                context.respond_to_join(group, member, refused)
                 context.respond_to_sync(member, SyncGroupResult(code=code))
             context.stop_group_timers(group)
             group.transition_to(GroupState.DEAD, context.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rota.engine.coordinator.events import EventContext, translate_append_error
 from rota.engine.coordinator.state import ClassicGroup, GroupState
@@ -38,37 +38,25 @@ def handle_offset_commit(
         else:
             codes[partition] = Code.NONE
             entries.append(_make_offset_entry(context.now, request, partition, given))
-    if not entries:
-        context.respond(token, OffsetCommitResult(codes=codes))
-        return
-    context.append_entries(
-        tuple(entries),
-        lambda later, failed: later.respond(
-            token, OffsetCommitResult(codes=_add_append_error(codes, failed))
-        ),
-    )
 
+    def respond(later: EventContext, failed: Code) -> None:
+        error = translate_append_error(failed)
+        shown = {tp: code or error for tp, code in codes.items()} if error else codes
+        later.respond(token, OffsetCommitResult(codes=shown))
 
-def _add_append_error(
-    codes: dict[TopicPartition, Code], failed: Code
-) -> dict[TopicPartition, Code]:
-    return (
-        {tp: code or translate_append_error(failed) for tp, code in codes.items()}
-        if failed
-        else codes
-    )
+    if entries:
+        context.append_entries(tuple(entries), respond)
+    else:
+        respond(context, Code.NONE)
 
 
 def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> Code:
     anonymous = request.generation < 0
     if group is None:
-        if anonymous:  # an admin, or a consumer that only assigns: the group begins with this
+        if anonymous:  # an admin, or a consumer that only assigns: this creates the group
             return Code.NONE
-        return (
-            Code.GROUP_ID_NOT_FOUND
-            if request.supports_group_id_not_found
-            else Code.ILLEGAL_GENERATION
-        )
+        known = request.supports_group_id_not_found
+        return Code.GROUP_ID_NOT_FOUND if known else Code.ILLEGAL_GENERATION
     if anonymous and group.state is GroupState.EMPTY:
         return Code.NONE
     code = group.check_member(request.member_id, request.group_instance_id)
@@ -76,7 +64,7 @@ def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> 
         return code
     if request.generation != group.generation:
         return Code.ILLEGAL_GENERATION
-    # it holds the generation of a join whose sync is not done: its positions are not settled
+    # the member has joined this generation, but does not know its assignment yet
     return Code.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else Code.NONE
 
 
@@ -137,21 +125,16 @@ def handle_offset_delete(
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         context.respond(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
         return
-    taken = Code.GROUP_SUBSCRIBED_TO_TOPIC
-    codes = {
-        tp: taken if group.is_subscribed_to_topic(tp.topic) else Code.NONE
-        for tp in request.partitions
-    }
+    taken, subscribed = Code.GROUP_SUBSCRIBED_TO_TOPIC, group.is_subscribed_to_topic
+    codes = {tp: taken if subscribed(tp.topic) else Code.NONE for tp in request.partitions}
     gone = [tp for tp, code in codes.items() if not code and tp in group.offsets]
     append_tombstones(context, group, gone)
-    context.respond_after_append(
-        token,
-        lambda code: (
-            OffsetDeleteResult(code=translate_append_error(code))
-            if code
-            else OffsetDeleteResult(codes=codes)
-        ),
-    )
+
+    def make_response(failed: Code) -> OffsetDeleteResult:
+        code = translate_append_error(failed)
+        return OffsetDeleteResult(code=code) if code else OffsetDeleteResult(codes=codes)
+
+    context.respond_after_append(token, make_response)
 
 
 def append_tombstones(
@@ -196,28 +179,20 @@ def find_expired_offsets(group: ClassicGroup, now: int, retention: int) -> list[
     group has no protocol type, or if a stable group no longer reads the topic. During a rebalance
     nothing expires, because the group's topics may change.
     """
-    since: Callable[[OffsetCommitEntry], int]
+    since = NO_TIMESTAMP
     settled = group.state is GroupState.STABLE and group.subscribed_topics is not None
-    if group.protocol_type is None or settled:
-        since = _commit_timestamp
-    elif group.state is GroupState.EMPTY:
-        emptied = group.state_timestamp
-        since = _commit_timestamp if emptied == NO_TIMESTAMP else (lambda _: emptied)
-    else:
-        return []
+    if group.protocol_type is not None and not settled:
+        if group.state is not GroupState.EMPTY:
+            return []
+        since = group.state_timestamp
+
+    def is_expired(kept: OffsetCommitEntry) -> bool:
+        if kept.expire_timestamp != NO_TIMESTAMP:
+            return now >= kept.expire_timestamp
+        return now - (kept.commit_timestamp if since == NO_TIMESTAMP else since) >= retention
+
     return [
         tp
         for tp, kept in group.offsets.items()
-        if not group.is_subscribed_to_topic(tp.topic)
-        and _is_expired(kept, since(kept), now, retention)
+        if not group.is_subscribed_to_topic(tp.topic) and is_expired(kept)
     ]
-
-
-def _commit_timestamp(kept: OffsetCommitEntry) -> int:
-    return kept.commit_timestamp
-
-
-def _is_expired(kept: OffsetCommitEntry, since: int, now: int, retention: int) -> bool:
-    if kept.expire_timestamp != NO_TIMESTAMP:
-        return now >= kept.expire_timestamp
-    return now - since >= retention

@@ -20,21 +20,21 @@ from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 class MemberTimer(enum.Enum):
     """A member's timers. Starting a timer that runs moves it."""
 
-    #: Time for the next heartbeat.
+    #: The next heartbeat is due.
     HEARTBEAT = "heartbeat"
     #: No heartbeat has been answered for a session: the coordinator may be gone.
     SESSION = "session"
     #: The application has not polled for ``max.poll.interval.ms``.
     POLL = "poll"
-    #: Time to try again what failed.
+    #: A failed request may be retried.
     RETRY = "retry"
-    #: Time for the next automatic commit.
+    #: The next automatic commit is due.
     COMMIT = "commit"
-    #: Time to try a synchronous commit again, or to give it up.
+    #: The next retry or the deadline of a synchronous commit.
     SYNC_COMMIT = "sync commit"
-    #: Time to go on without the commit before a revocation, or to close without more ado.
+    #: The deadline of the commit before a revocation, or of a close.
     DEADLINE = "deadline"
-    #: The strategy has had all the time that the group gives it.
+    #: The leader's strategy has taken ``max.poll.interval.ms``.
     ASSIGN = "assign"
 
     __hash__ = object.__hash__  # each poll looks up timers, and Enum's own is slow
@@ -77,7 +77,7 @@ class CoordinatorFound:
 class CoordinatorNotFound:
     """The coordinator could not be found this time."""
 
-    #: Why it will not be found the next time either: credentials, permissions. None: it may be.
+    #: A permanent problem, such as wrong credentials; None: a retry may succeed.
     error: Exception | None = None
     #: A temporary problem, such as an address that does not respond.
     why: str = ""
@@ -96,9 +96,9 @@ class RequestFailed:
     """No response will come: the connection broke, or the request timed out."""
 
     request_id: int
-    #: Why it would fail again, too: the broker does not know such requests. None: it may not.
+    #: A permanent problem, such as an API that the broker lacks; None: a retry may succeed.
     error: Exception | None = None
-    #: What is known of a trouble that may pass.
+    #: A temporary problem.
     why: str = ""
 
 
@@ -178,10 +178,9 @@ MemberEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Find the group's coordinator, then say :class:`CoordinatorFound` or ``Missing``.
+    """Find the group's coordinator, then send :class:`CoordinatorFound` or ``CoordinatorNotFound``.
 
-    Whatever was sent to the one before and is not answered has been given up: its connection may be
-    closed, and an answer or a failure that still comes is ignored.
+    The member ignores responses of an earlier coordinator, so its connection may be closed.
     """
 
 
@@ -189,8 +188,8 @@ class FindCoordinator:
 class SendRequest:
     """Send this request to the coordinator, then report the response or :class:`RequestFailed`.
 
-    A join is answered when the group's join phase ends, so it may take as long as its rebalance
-    timeout; every other request is given up after ``request.timeout.ms``.
+    The response to JoinGroup comes when the join phase ends, so it may take the rebalance timeout;
+    every other request fails after ``request.timeout.ms``.
     """
 
     request_id: int
@@ -220,7 +219,7 @@ class ListenerMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallListener:
-    """Call the application's rebalance listener, then say :class:`ListenerReturned`."""
+    """Call the application's rebalance listener, then send :class:`ListenerReturned`."""
 
     call_id: int
     method: ListenerMethod
@@ -286,10 +285,10 @@ class CallInterceptors:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetadata:
-    """Fetch the metadata of these topics, or of all, then say :class:`MetadataUpdated`.
+    """Fetch the metadata of these topics, or of all, then send :class:`MetadataUpdated`.
 
-    However long it takes: a pattern is not joined for, and a leader does not assign, before. Later
-    updates should cover the same topics.
+    Until then a pattern is not joined for, and a leader does not assign. Later updates should cover
+    the same topics.
     """
 
     topics: tuple[str, ...] | None = None
@@ -297,10 +296,9 @@ class RequestMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RaiseError:
-    """Raise this error from the application's ``poll``, or from the close or unsubscribe call in
-    progress.
+    """Raise this error from the application's poll, close or unsubscribe call in progress.
 
-    At most one in each poll, which it ends. What was refused is tried again in the next poll.
+    A poll gets at most one error, which ends it. The next poll retries the refused request.
     """
 
     error: Exception
@@ -309,7 +307,6 @@ class RaiseError:
 @dataclass(frozen=True, slots=True)
 class MemberNote:
     text: str
-    #: Somebody should look at it.
     is_warning: bool = False
 
 
@@ -352,9 +349,6 @@ class CommandBuffer:
         self._commands: list[MemberCommand] = []
         self._last_number = 0
 
-    def start_event(self, now_ms: int) -> None:
-        self.now = now_ms
-
     def take_commands(self) -> list[MemberCommand]:
         """Returns the commands, also those of an earlier event that Ctrl-C interrupted."""
         commands, self._commands = self._commands, []
@@ -367,11 +361,6 @@ class CommandBuffer:
         self._last_number += 1
         return self._last_number
 
-    def send_request(self, request: GroupRequest) -> int:
-        number = self.next_id()
-        self.add(SendRequest(number, request))
-        return number
-
     def start_timer(self, timer: MemberTimer, at: int) -> None:
         if self.timers.get(timer) != at:
             self.timers[timer] = at
@@ -380,7 +369,3 @@ class CommandBuffer:
     def stop_timer(self, timer: MemberTimer) -> None:
         if self.timers.pop(timer, None) is not None:
             self.add(StopMemberTimer(timer))
-
-    def take_fired_timer(self, timer: MemberTimer) -> int | None:
-        """Removes a timer that fired. Returns when it was due, or None if it was stopped."""
-        return self.timers.pop(timer, None)

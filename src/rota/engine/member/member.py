@@ -134,7 +134,7 @@ class MemberStateMachine:
         )
 
     def handle(self, event: events.MemberEvent, now_ms: int) -> list[events.MemberCommand]:
-        self._commands.start_event(now_ms)
+        self._commands.now = now_ms
         if not self._is_finished:
             self._handle_event(event)
             self._run_pending_work()
@@ -186,8 +186,8 @@ class MemberStateMachine:
                 raise InputError(f"not an event of a member: {event!r}")
 
     def _handle_timer(self, timer: events.MemberTimer) -> None:
-        due = self._commands.take_fired_timer(timer)
-        if due is None:
+        due = self._commands.timers.pop(timer, None)
+        if due is None:  # it was stopped
             return
         match timer:
             case events.MemberTimer.HEARTBEAT:

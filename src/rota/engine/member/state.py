@@ -35,7 +35,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rota.engine.member.events import CommandBuffer, FindCoordinator, MemberNote, MemberTimer
+from rota.engine.member.events import (
+    CommandBuffer,
+    FindCoordinator,
+    MemberNote,
+    MemberTimer,
+    SendRequest,
+)
 from rota.engine.model.config import MemberConfig
 from rota.engine.model.member import NO_GENERATION
 from rota.engine.model.request import (
@@ -546,7 +552,8 @@ class MemberSession:
     def send(self, request: GroupRequest) -> int:
         """Sends to the coordinator, which must be known."""
         assert self.coordinator_known
-        number = self.commands.send_request(request)
+        number = self.commands.next_id()
+        self.commands.add(SendRequest(number, request))
         self.in_flight[number] = SentRequest(request, self.identity)
         return number
 

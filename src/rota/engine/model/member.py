@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -93,19 +93,15 @@ class Member:
             raise InputError(f"member {id!r}: generation {generation!r} is not a 32-bit number")
         if not isinstance(user_data, bytes | None):
             raise InputError(f"member {id!r}: user_data must be bytes, not {user_data!r}")
-        object.__setattr__(self, "id", id)
-        object.__setattr__(self, "topics", tuple(topics))
         try:
             held = owned if isinstance(owned, Partitions) else Partitions.of(owned)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"member {id!r}: owned must be {{topic: [partition, ...]}}: {error}"
             ) from None
-        object.__setattr__(self, "owned", held)
-        object.__setattr__(self, "generation", generation)
-        object.__setattr__(self, "group_instance_id", group_instance_id)
-        object.__setattr__(self, "rack", rack)
-        object.__setattr__(self, "user_data", user_data)
+        values = (id, tuple(topics), held, generation, group_instance_id, rack, user_data)
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)
 
     @property
     def subscription(self) -> Subscription:
@@ -224,7 +220,6 @@ class GroupAssignment(Mapping[str, Assignment]):
         self.notes = tuple(notes or ())
         self.placement: Placement | None = None
         self._written: dict[str, Assignment] = {}
-        self.members: tuple[str, ...]
         if isinstance(assignments, Placement):
             self.placement = assignments
             self.members = assignments.members
