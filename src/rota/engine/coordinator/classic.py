@@ -19,7 +19,6 @@ from rota.engine.coordinator.events import (
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
 from rota.engine.model.config import GroupConfig
-from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.model.request import (
     NO_MEMBER_ID,
     Heartbeat,
@@ -191,9 +190,9 @@ def replace_static_member(
     # as in Kafka, the journal keeps the client id and host of the first process
     new = dataclasses.replace(old, member_id=new_id, is_new=False, join_token=None, sync_token=None)
     new.update(request)
-    keeps_assignment = (
-        group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
-    )
+    members = [new if member is old else member for member in group.members.values()]
+    stable = group.state is GroupState.STABLE
+    keeps_assignment = stable and group.select_strategy(members) == group.protocol
     replaced = notes.StaticMemberReplaced(
         group_instance_id, old.member_id, new_id, keeps_assignment, request.reason
     )
@@ -209,24 +208,18 @@ def replace_static_member(
                 later.add_note(group, replaced)
                 later.respond(token, _make_replacement_result(group, old, new, request))
 
-        context.append_entries((_make_entry_with_replacement(group, old, new),), stored)
+        entry = dataclasses.replace(
+            group.to_entry(),
+            leader=new_id if group.leader == old.member_id else group.leader,
+            members=tuple(m.to_entry_member(group.protocol, m.assignment) for m in members),
+        )
+        context.append_entries((entry,), stored)
         return
     _swap_static_member(context, group, old, new)
     context.add_note(group, replaced)
     group.set_waiting_join(new, token)
     # while completing, the leader may already assign to the old id, so the round starts again
     start_or_complete_rebalance(context, group, replaced)
-
-
-def _make_entry_with_replacement(
-    group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
-) -> GroupMetadataEntry:
-    members = (new if member is old else member for member in group.members.values())
-    return dataclasses.replace(
-        group.to_entry(),
-        leader=new.member_id if group.leader == old.member_id else group.leader,
-        members=tuple(m.to_entry_member(group.protocol, m.assignment) for m in members),
-    )
 
 
 def _make_replacement_result(

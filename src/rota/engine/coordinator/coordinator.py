@@ -294,13 +294,10 @@ class Coordinator:
         appended.callback(context, code)
         self._start_appends(context)
         while append_queue.queue and append_queue.may_run(append_queue.queue[0][0]):
-            self._run_work(context, append_queue.queue.popleft()[1])
+            append_queue.queue.popleft()[1](context)
+            self._start_appends(context)
         if append_queue.is_idle:
             del self._append_queues[appended.group]
-
-    def _run_work(self, context: EventContext, run: WorkFunction) -> None:
-        run(context)
-        self._start_appends(context)
 
     def _run_or_queue_work(
         self, context: EventContext, group: str, work: WorkKind, run: WorkFunction
@@ -308,7 +305,8 @@ class Coordinator:
         """Runs work on a group now, or queues it behind the appends in flight."""
         append_queue = self._append_queues.get(group)
         if append_queue is None or (not append_queue.queue and append_queue.may_run(work)):
-            self._run_work(context, run)
+            run(context)
+            self._start_appends(context)
         else:
             append_queue.queue.append((work, run))
 

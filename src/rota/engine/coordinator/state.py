@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -446,19 +446,15 @@ class ClassicGroup:
             self._supporters_by_protocol[name] == everybody for name, _ in protocols
         )
 
-    def select_strategy(
-        self, instead: tuple[ClassicGroupMember, ClassicGroupMember] | None = None
-    ) -> str:
-        """Selects the next strategy; ``instead`` is an old member and the one that replaces it."""
-        old, new = instead or (None, None)
-        members = [new if new and m is old else m for m in self.members.values()]
+    def select_strategy(self, members: Iterable[ClassicGroupMember]) -> str:
+        """Selects the next strategy of these members, which are in the group's order."""
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
     def start_next_generation(self, now: int) -> None:
         """Starts the next generation, or empties a group without members."""
         self.generation = 0 if self.generation == MAX_GENERATION else self.generation + 1
-        self.protocol = self.select_strategy() if self.members else None
+        self.protocol = self.select_strategy(self.members.values()) if self.members else None
         self.subscribed_topics = self._find_subscribed_topics()
         self.pending_sync_members = dict.fromkeys(self.members)
         self.transition_to(GroupState.COMPLETING if self.members else GroupState.EMPTY, now)

@@ -17,17 +17,8 @@ from functools import partial
 
 from rota.engine.assignors.interface import Assignor, assign_checked
 from rota.engine.formats import consumer_protocol
+from rota.engine.member import events
 from rota.engine.member.commits import CommitManager, PendingCommit
-from rota.engine.member.events import (
-    AssignmentComputed,
-    CallListener,
-    ComputeAssignment,
-    ListenerMethod,
-    MarkPendingRevocation,
-    MemberNote,
-    MemberTimer,
-    SetAssignment,
-)
 from rota.engine.member.state import (
     NO_COORDINATOR_CODES,
     REBALANCE_FAILED,
@@ -111,12 +102,8 @@ class Joiner:
     @property
     def is_pending(self) -> bool:
         """Whether JoinGroup or SyncGroup is in flight, or about to be sent."""
-        waits_for = (
-            self._leader_assignment,
-            self._describe_request_id,
-            self.session.rebalance_request_id,
-        )
-        return any(each is not None for each in waits_for)
+        requests = (self._describe_request_id, self.session.rebalance_request_id)
+        return self._leader_assignment is not None or requests != (None, None)
 
     # Joining
 
@@ -194,7 +181,7 @@ class Joiner:
             MemberIdentity(response.generation, response.member_id, response.protocol or "")
         )
         why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
-        session.commands.add(MemberNote(f"{_describe_join(response)}{why}"))
+        session.commands.add(events.MemberNote(f"{_describe_join(response)}{why}"))
         assignor = self.assignors.get(response.protocol or "")
         if assignor is None:
             error = self._make_protocol_error(f"it elected {response.protocol!r}")
@@ -236,11 +223,15 @@ class Joiner:
             self._send_sync(())
             return
         number = task.assignment_id = commands.next_id()
-        commands.start_timer(MemberTimer.ASSIGN, task.since + self.session.config.max_poll_interval)
+        commands.start_timer(
+            events.MemberTimer.ASSIGN, task.since + self.session.config.max_poll_interval
+        )
         cluster = self.subscription.cluster
-        commands.add(ComputeAssignment(number, task.assignor, cluster, task.group, task.notes))
+        commands.add(
+            events.ComputeAssignment(number, task.assignor, cluster, task.group, task.notes)
+        )
 
-    def handle_assignment_computed(self, event: AssignmentComputed) -> None:
+    def handle_assignment_computed(self, event: events.AssignmentComputed) -> None:
         """Sends SyncGroup. An assignment for a generation that is over is dropped."""
         task = self._leader_assignment
         if task is None or task.assignment_id != event.assignment_id:
@@ -249,7 +240,7 @@ class Joiner:
         if event.error is not None:
             self.leave_with_error(event.error, "the leader's strategy failed")
             return
-        self.session.commands.add(*map(MemberNote, event.notes))
+        self.session.commands.add(*map(events.MemberNote, event.notes))
         self._send_sync(tuple(sorted(event.assignments.items())))
 
     def handle_strategy_timeout(self) -> None:
@@ -269,7 +260,7 @@ class Joiner:
 
     def _stop_assignment(self) -> None:
         self._leader_assignment = None
-        self.session.commands.stop_timer(MemberTimer.ASSIGN)
+        self.session.commands.stop_timer(events.MemberTimer.ASSIGN)
 
     def leave_with_error(self, error: Exception, reason: str) -> None:
         """Leaves the group, so that the others do not wait for this member, and reports the error.
@@ -299,7 +290,7 @@ class Joiner:
         loss = session.loss
         why = session.rejoin_reason if loss is None else loss.reason
         against_will = loss is not None and not loss.left
-        session.commands.add(MemberNote(f"{text}: {why}", is_warning=against_will))
+        session.commands.add(events.MemberNote(f"{text}: {why}", is_warning=against_will))
 
     # Syncing
 
@@ -429,7 +420,9 @@ class Joiner:
         assert self.received_assignment is None or state is MemberState.STABLE
         assert task is None or session.rebalance_request_id is None
         runs = task is not None and task.assignment_id is not None
-        assert runs == (MemberTimer.ASSIGN in session.commands.timers), "a strategy has a limit"
+        assert runs == (events.MemberTimer.ASSIGN in session.commands.timers), (
+            "a strategy has a limit"
+        )
         assert description is None or description in session.in_flight
         done = state not in {MemberState.JOINING, MemberState.SYNCING} or self.is_pending
         assert done or session.rejoin_reason is not None, "neither under way nor due"
@@ -457,15 +450,15 @@ def _describe_group_strategy(group: DescribedGroup | None) -> str:
     return f"; the group's is {group.protocol}, of {count} ({named})"
 
 
-def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
+def compute_assignment(command: events.ComputeAssignment) -> events.AssignmentComputed:
     """Runs the strategy, and checks and encodes its result. The event has its error, if any."""
     try:
         checked = assign_checked(command.assignor, command.cluster, command.group)
         assignments = encode_assignments(checked.result)
     except RotaError as error:
-        return AssignmentComputed(command.assignment_id, error=error)
+        return events.AssignmentComputed(command.assignment_id, error=error)
     notes = (*command.notes, *checked.notes)
-    return AssignmentComputed(command.assignment_id, assignments, notes)
+    return events.AssignmentComputed(command.assignment_id, assignments, notes)
 
 
 def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscription, list[str]]:
@@ -547,12 +540,12 @@ class AssignmentManager:
         yield self.may_call_listener
         if self.session.identity.is_lost:
             if self.owned:
-                yield from self._release_partitions(ListenerMethod.LOST, self.owned)
+                yield from self._release_partitions(events.ListenerMethod.LOST, self.owned)
         elif eager:
             # also with nothing to give up: Kafka's listeners hear of every rebalance
-            yield from self._release_partitions(ListenerMethod.REVOKED, self.owned)
+            yield from self._release_partitions(events.ListenerMethod.REVOKED, self.owned)
         elif gone := self.unsubscribed_partitions:
-            yield from self._release_partitions(ListenerMethod.REVOKED, gone)
+            yield from self._release_partitions(events.ListenerMethod.REVOKED, gone)
 
     def complete_join(self, joiner: Joiner) -> Procedure:
         """Revokes removed partitions, then takes the new assignment and calls the listener."""
@@ -580,9 +573,9 @@ class AssignmentManager:
         self._call_on_assignment(joiner.assignors, given, me)
         self.commits.restart_auto_commit()
         text = f"assigned {_format_partitions(new)}{_format_added(new, added)}"
-        self.commands.add(MemberNote(text))
+        self.commands.add(events.MemberNote(text))
         self._set_assignment(new)
-        yield from self._call_listener(ListenerMethod.ASSIGNED, added)
+        yield from self._call_listener(events.ListenerMethod.ASSIGNED, added)
 
     def _revoke_removed_partitions(self, new: Iterable[TopicPartition]) -> Procedure:
         kept = set(new)
@@ -594,11 +587,11 @@ class AssignmentManager:
         yield from self._commit_before_revocation(taken, self._commit_deadline())
         yield self.may_call_listener
         if self.session.identity == me:
-            yield from self._release_partitions(ListenerMethod.REVOKED, taken)
+            yield from self._release_partitions(events.ListenerMethod.REVOKED, taken)
 
     def lose_partitions(self) -> Procedure:
         yield self.may_call_listener
-        yield from self._release_partitions(ListenerMethod.LOST, self.owned)
+        yield from self._release_partitions(events.ListenerMethod.LOST, self.owned)
 
     def prepare_leave(self, until: int | None) -> Procedure:
         """Before the member leaves: commits and gives up all partitions."""
@@ -607,7 +600,7 @@ class AssignmentManager:
         if self.owned:
             rebalancing = self.session.state in {MemberState.JOINING, MemberState.SYNCING}
             lost = self.session.identity.is_lost or rebalancing
-            method = ListenerMethod.LOST if lost else ListenerMethod.REVOKED
+            method = events.ListenerMethod.LOST if lost else events.ListenerMethod.REVOKED
             yield from self._release_partitions(method, self.owned)
 
     # Steps
@@ -623,13 +616,13 @@ class AssignmentManager:
         if not session.coordinator_known and until is None:
             why = session.coordinator_problem or "the coordinator is not known just now"
             text = f"no commit before the revocation: {why}"
-            self.commands.add(MemberNote(text, is_warning=True))
+            self.commands.add(events.MemberNote(text, is_warning=True))
             return
         if going:
-            self.commands.add(MarkPendingRevocation(going))
+            self.commands.add(events.MarkPendingRevocation(going))
         self.deadline_passed = False
         if until is not None:
-            self.commands.start_timer(MemberTimer.DEADLINE, until)
+            self.commands.start_timer(events.MemberTimer.DEADLINE, until)
         while True:
             commit = self.commits.commit_before_revocation(offsets)
             yield partial(self._is_over, commit)
@@ -638,7 +631,7 @@ class AssignmentManager:
             session.back_off()
             yield lambda: not session.is_backing_off or self.deadline_passed
         self.commits.time_out_commits(commit)  # else the revocation would make it fail
-        self.commands.stop_timer(MemberTimer.DEADLINE)
+        self.commands.stop_timer(events.MemberTimer.DEADLINE)
 
     def _is_over(self, commit: PendingCommit) -> bool:
         return commit.is_done or self.deadline_passed
@@ -648,31 +641,31 @@ class AssignmentManager:
         return self.commands.now + self.session.config.max_poll_interval
 
     def _release_partitions(
-        self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+        self, call: events.ListenerMethod, partitions: tuple[TopicPartition, ...]
     ) -> Procedure:
         """Calls the listener while the member still owns the partitions."""
         yield from self._call_listener(call, partitions)
         gone = set(partitions)
         if gone:
             text = f"{call.name.lower()} {_format_partitions(partitions)}"
-            self.commands.add(MemberNote(text))
+            self.commands.add(events.MemberNote(text))
             self._set_assignment(tuple(one for one in self.owned if one not in gone))
 
     def _call_listener(
-        self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+        self, call: events.ListenerMethod, partitions: tuple[TopicPartition, ...]
     ) -> Procedure:
         self._listener_call_id = self.commands.next_id()
-        self.commands.add(CallListener(self._listener_call_id, call, partitions))
+        self.commands.add(events.CallListener(self._listener_call_id, call, partitions))
         # a listener that takes longer than a poll may is as dead as an application that does
         self.commands.start_timer(
-            MemberTimer.POLL, self.commands.now + self.session.config.max_poll_interval
+            events.MemberTimer.POLL, self.commands.now + self.session.config.max_poll_interval
         )
         self.session.liveness.leave_poll(self.commands.now)
         yield lambda: self._listener_call_id is None
 
     def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:
         self.owned = partitions
-        self.commands.add(SetAssignment(partitions, self.session.identity.generation))
+        self.commands.add(events.SetAssignment(partitions, self.session.identity.generation))
 
     def _call_on_assignment(
         self, assignors: Mapping[str, Assignor], given: Assignment, me: MemberIdentity

@@ -14,14 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from rota.engine.member.events import (
-    CallInterceptors,
-    CommitRequested,
-    FinishSyncCommit,
-    MemberNote,
-    MemberTimer,
-    RunCommitCallback,
-)
+from rota.engine.member import events
 from rota.engine.member.state import (
     NO_IDENTITY,
     MemberIdentity,
@@ -116,7 +109,7 @@ class CommitManager:
 
     # Calls
 
-    def start_requested_commit(self, asked: CommitRequested) -> None:
+    def start_requested_commit(self, asked: events.CommitRequested) -> None:
         self.run_callbacks()
         offsets = self.get_consumed_offsets() if asked.offsets is None else asked.offsets
         kind = CommitKind.ASYNC if asked.deadline is None else CommitKind.SYNC
@@ -155,12 +148,12 @@ class CommitManager:
     def run_callbacks(self) -> None:
         """Runs the callbacks of completed commits, inside a call of the application."""
         for done in self._pending_callbacks:
-            self.commands.add(RunCommitCallback(done.commit_id, done.offsets, done.error))
+            self.commands.add(events.RunCommitCallback(done.commit_id, done.offsets, done.error))
         self._pending_callbacks.clear()
 
     def _start_auto_commit_timer(self, delay: int) -> None:
         # at least 1 ms, because a timer that is always due would never let the poll return
-        self.commands.start_timer(MemberTimer.COMMIT, self.commands.now + max(delay, 1))
+        self.commands.start_timer(events.MemberTimer.COMMIT, self.commands.now + max(delay, 1))
 
     # Sending
 
@@ -230,7 +223,7 @@ class CommitManager:
         if gone:
             names = list_first_names(list(map(str, gone)))
             text = f"no offset is committed for {names}: there is no such partition any more"
-            self.commands.add(MemberNote(text, is_warning=True))
+            self.commands.add(events.MemberNote(text, is_warning=True))
         return {at: code for at, code in codes.items() if code != Code.UNKNOWN_TOPIC_OR_PARTITION}
 
     def handle_no_response(self, number: int) -> None:
@@ -329,7 +322,7 @@ class CommitManager:
         self._active.remove(commit)
         commit.is_done, commit.error = True, error
         if error is None and (commit.offsets or commit.kind is CommitKind.ASYNC):
-            self.commands.add(CallInterceptors(commit.offsets))
+            self.commands.add(events.CallInterceptors(commit.offsets))
         match commit.kind:
             case CommitKind.SYNC:
                 self._waiting_for_earlier.append(commit)
@@ -382,7 +375,7 @@ class CommitManager:
 
     def _note(self, what: str, error: Exception) -> None:
         text = f"{what}: {self._remove_group_prefix(error)}"
-        self.commands.add(MemberNote(text, is_warning=True))
+        self.commands.add(events.MemberNote(text, is_warning=True))
 
     def _add_group_prefix(self, text: str) -> str:
         """An application may have several consumers."""
@@ -404,14 +397,14 @@ class CommitManager:
             if not earlier or commit.deadline <= self.commands.now:
                 self._waiting_for_earlier.remove(commit)
                 self.run_callbacks()
-                self.commands.add(FinishSyncCommit(commit.commit_id, commit.error))
+                self.commands.add(events.FinishSyncCommit(commit.commit_id, commit.error))
                 self._set_timer()
 
     def _set_timer(self) -> None:
         if (due := self._next_due()) is None:
-            self.commands.stop_timer(MemberTimer.SYNC_COMMIT)
+            self.commands.stop_timer(events.MemberTimer.SYNC_COMMIT)
         else:
-            self.commands.start_timer(MemberTimer.SYNC_COMMIT, due)
+            self.commands.start_timer(events.MemberTimer.SYNC_COMMIT, due)
 
     def _next_due(self) -> int | None:
         """The first retry or deadline of all synchronous commits."""
@@ -422,9 +415,9 @@ class CommitManager:
 
     def check_invariants(self) -> None:
         timers, due = self.commands.timers, self._next_due()
-        assert timers.get(MemberTimer.SYNC_COMMIT) == due, "commits without their timer"
+        assert timers.get(events.MemberTimer.SYNC_COMMIT) == due, "commits without their timer"
         for commit in self._active:
             assert not commit.is_done
             assert commit.request_id is None or commit.request_id in self.session.in_flight
             assert commit.request_id is None or commit.retry_at is None
-        assert MemberTimer.COMMIT not in timers or self.session.config.auto_commit
+        assert events.MemberTimer.COMMIT not in timers or self.session.config.auto_commit

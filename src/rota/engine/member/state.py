@@ -35,13 +35,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rota.engine.member.events import (
-    CommandBuffer,
-    FindCoordinator,
-    MemberNote,
-    MemberTimer,
-    SendRequest,
-)
+from rota.engine.member import events
 from rota.engine.model.config import MemberConfig
 from rota.engine.model.member import NO_GENERATION
 from rota.engine.model.request import (
@@ -367,7 +361,7 @@ class MemberSession:
     def __init__(
         self,
         config: MemberConfig,
-        commands: CommandBuffer,
+        commands: events.CommandBuffer,
         report: Callable[[Exception], None],
         spread: Callable[[int], int] = int,
     ) -> None:
@@ -415,12 +409,14 @@ class MemberSession:
         self.state = target
         if beat and not beats:
             self._heartbeat_due = False
-            self.commands.stop_timer(MemberTimer.HEARTBEAT)
-            self.commands.stop_timer(MemberTimer.SESSION)
+            self.commands.stop_timer(events.MemberTimer.HEARTBEAT)
+            self.commands.stop_timer(events.MemberTimer.SESSION)
         elif beats and not beat:
             now = self.commands.now
             self._heartbeat_failures = 0
-            self.commands.start_timer(MemberTimer.HEARTBEAT, now + self.config.heartbeat_interval)
+            self.commands.start_timer(
+                events.MemberTimer.HEARTBEAT, now + self.config.heartbeat_interval
+            )
             self._restart_session_timer()
 
     def request_rejoin(self, reason: str) -> None:
@@ -452,7 +448,7 @@ class MemberSession:
             silence = self.commands.now - self.liveness.last_response_at
             self.loss = GenerationLoss(reason, generation, silence, left)
             if not left:
-                self.commands.add(MemberNote(f"generation {generation} given up: {reason}"))
+                self.commands.add(events.MemberNote(f"generation {generation} given up: {reason}"))
         self.transition_to(target)
         member_id = self.identity.member_id if keep_id else NO_MEMBER_ID
         self.identity = MemberIdentity(member_id=member_id)
@@ -470,7 +466,7 @@ class MemberSession:
         self.rebalance_request_id = None
         self.transition_to(MemberState.FENCED)
         self.identity = NO_IDENTITY
-        for timer in (MemberTimer.RETRY, MemberTimer.POLL, MemberTimer.COMMIT):
+        for timer in (events.MemberTimer.RETRY, events.MemberTimer.POLL, events.MemberTimer.COMMIT):
             self.commands.stop_timer(timer)
 
     def leave_group(
@@ -497,7 +493,7 @@ class MemberSession:
                 text = f"gone from {was} for now, as {static!r} may be back"
             else:
                 text = f"left {was}{', but could not tell the coordinator' * (number is None)}"
-            self.commands.add(MemberNote(f"{text}: {reason}"))
+            self.commands.add(events.MemberNote(f"{text}: {reason}"))
         if self.state not in INACTIVE_STATES or target is MemberState.LEFT:
             self.reset_generation(reason, left=True, target=target)
         return number
@@ -553,7 +549,7 @@ class MemberSession:
         """Sends to the coordinator, which must be known."""
         assert self.coordinator_known
         number = self.commands.next_id()
-        self.commands.add(SendRequest(number, request))
+        self.commands.add(events.SendRequest(number, request))
         self.in_flight[number] = SentRequest(request, self.identity)
         return number
 
@@ -563,7 +559,7 @@ class MemberSession:
             return
         delay = self.retry_delay(self._failures)
         self._failures += 1
-        self.commands.start_timer(MemberTimer.RETRY, self.commands.now + delay)
+        self.commands.start_timer(events.MemberTimer.RETRY, self.commands.now + delay)
 
     def retry_delay(self, failures: int) -> int:
         longest = self.config.retry_backoff_max
@@ -573,7 +569,7 @@ class MemberSession:
     @property
     def is_backing_off(self) -> bool:
         """Whether a retry waits for the retry timer."""
-        return MemberTimer.RETRY in self.commands.timers
+        return events.MemberTimer.RETRY in self.commands.timers
 
     def reset_backoff(self) -> None:
         self._failures = 0
@@ -585,7 +581,7 @@ class MemberSession:
         waits = self.is_backing_off or self.fatal_error is not None
         if not (self.coordinator_known or self._finding or waits):
             self._finding = True
-            self.commands.add(FindCoordinator())
+            self.commands.add(events.FindCoordinator())
 
     def set_coordinator_found(self) -> None:
         """Sends a heartbeat at once if one could not be sent."""
@@ -620,7 +616,7 @@ class MemberSession:
         """
         if self.coordinator_known:
             self.coordinator_known = False
-            self.commands.add(MemberNote(f"coordinator lost: {why}"))
+            self.commands.add(events.MemberNote(f"coordinator lost: {why}"))
             self.abandoned_requests += self.in_flight.items()
             self.in_flight.clear()
 
@@ -644,7 +640,7 @@ class MemberSession:
         # counted from the due time, or late timers would add up; but after a long standstill the
         # missed heartbeats are not sent
         next_due = due + interval if due + interval > now else now + interval
-        self.commands.start_timer(MemberTimer.HEARTBEAT, next_due)
+        self.commands.start_timer(events.MemberTimer.HEARTBEAT, next_due)
 
     def handle_heartbeat_response(self, code: int, sender: MemberIdentity) -> None:
         same = sender == self.identity and self.state not in INACTIVE_STATES
@@ -672,7 +668,7 @@ class MemberSession:
                 elif code == Code.GROUP_AUTHORIZATION_FAILED:
                     self.set_fatal_error(make_fatal_error(self.config, "heartbeat", code))
                 else:
-                    self.commands.add(MemberNote(f"{why}; tried again"))
+                    self.commands.add(events.MemberNote(f"{why}; tried again"))
                 self.retry_heartbeat()
 
     def retry_heartbeat(self) -> None:
@@ -680,7 +676,7 @@ class MemberSession:
         if self.state in GENERATION_STATES and not self._heartbeat_due:
             delay = self.retry_delay(self._heartbeat_failures)
             self._heartbeat_failures += 1
-            self.commands.start_timer(MemberTimer.HEARTBEAT, self.commands.now + delay)
+            self.commands.start_timer(events.MemberTimer.HEARTBEAT, self.commands.now + delay)
 
     def handle_session_timeout(self) -> None:
         self.lose_coordinator("no heartbeat was answered for a session")
@@ -694,15 +690,15 @@ class MemberSession:
 
     def _restart_session_timer(self) -> None:
         now = self.commands.now
-        self.commands.start_timer(MemberTimer.SESSION, now + self.config.session_timeout)
+        self.commands.start_timer(events.MemberTimer.SESSION, now + self.config.session_timeout)
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the session contradicts itself."""
         timers, state, request = self.commands.timers, self.state, self.rebalance_request_id
         in_generation = state in GENERATION_STATES
-        beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
+        beats = events.MemberTimer.HEARTBEAT in timers or self._heartbeat_due
         assert beats == in_generation, "heartbeats do not fit the state"
-        assert MemberTimer.SESSION not in timers or in_generation
+        assert events.MemberTimer.SESSION not in timers or in_generation
         assert not in_generation or not self.identity.is_lost, "a generation needs an id"
         assert not in_generation or self.identity.protocol is not None
         assert not self._heartbeat_due or not self.coordinator_known

@@ -18,7 +18,7 @@ from rota.engine.model.text import (
 from rota.engine.model.topic import Cluster, TopicPartition
 from rota.errors import InputError
 
-#: For each topic that there is: its partition count, and its racks where they matter.
+#: For each topic in the metadata: its partition count, and its racks if they matter.
 MetadataSnapshot: TypeAlias = Mapping[str, tuple[int, tuple[frozenset[str], ...]]]
 
 
@@ -41,7 +41,7 @@ class SubscriptionTracker:
         #: The topics that the last join named.
         self.joined_topics: tuple[str, ...] | None = None
         self.is_subscribed = False
-        #: No metadata is waited for.
+        #: The requested metadata has arrived.
         self.is_metadata_fresh = True
         self._pattern: re.Pattern[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
@@ -60,7 +60,10 @@ class SubscriptionTracker:
             self.topics = self._find_matching_topics()
         else:
             wanted = tuple(sorted(set(topics)))
-            _check_topic_names(wanted)
+            for topic in wanted:
+                # here, because a JoinGroup would be too late
+                if problem := find_string_problem(topic):
+                    raise InputError(f"topic {quote_shortened(topic)} {problem}")
             self._pattern = None
             self.topics = wanted
         self.is_subscribed = True
@@ -90,8 +93,8 @@ class SubscriptionTracker:
     def is_ready_to_join(self) -> bool:
         """The topics to join with are known.
 
-        A pattern is matched anew before each join: a new topic would otherwise set off one
-        rebalance for each member that hears of it.
+        A pattern is matched again before each join: a new topic would otherwise start one rebalance
+        for each member that discovers it.
         """
         if self.has_pattern and not self._is_refreshed:
             self._is_refreshed = True
@@ -182,11 +185,3 @@ class SubscriptionTracker:
             for topic in watched
             if topic in counts
         }
-
-
-def _check_topic_names(topics: Iterable[str]) -> None:
-    """Raises in the call of subscribe: a JoinGroup would be too late."""
-    for topic in topics:
-        problem = find_string_problem(topic)
-        if problem is not None:
-            raise InputError(f"topic {quote_shortened(topic)} {problem}")
