@@ -29,6 +29,7 @@ from rota.engine.model.request import (
 )
 from rota.engine.model.response import (
     HeartbeatResult,
+    JoinedMember,
     JoinGroupResult,
     LeaveGroupResult,
     LeavingMemberResult,
@@ -36,15 +37,6 @@ from rota.engine.model.response import (
     make_error_response,
 )
 from rota.errors import Code
-
-
-def check_join_request(config: GroupConfig, request: JoinGroup) -> Code:
-    """Checks what can be checked without the group: group id and session timeout."""
-    if not request.group:
-        return Code.INVALID_GROUP_ID
-    if not config.min_session_timeout <= request.session_timeout <= config.max_session_timeout:
-        return Code.INVALID_SESSION_TIMEOUT
-    return Code.NONE
 
 
 def handle_join(
@@ -115,14 +107,11 @@ def _join_without_id(
     request: JoinGroup,
     new_id: Callable[[], str],
 ) -> None:
-    name = request.client_id if request.group_instance_id is None else request.group_instance_id
-    member_id = f"{name}-{new_id()}"
-    if request.group_instance_id is not None:
-        if request.group_instance_id in group.group_instance_ids:
-            replace_static_member(context, group, token, request, member_id)
-        else:
-            _add_member(context, group, token, request, member_id)
-    elif request.supports_member_id_required:
+    static = request.group_instance_id
+    member_id = f"{request.client_id if static is None else static}-{new_id()}"
+    if static in group.group_instance_ids:
+        replace_static_member(context, group, token, request, member_id)
+    elif static is None and request.supports_member_id_required:
         # an id first (KIP-394): a client that gives up and tries again leaves no dead members
         group.pending_join_members[member_id] = None
         context.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
@@ -284,11 +273,8 @@ def start_rebalance(
 
 def complete_join_phase_if_all_joined(context: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase early if all have joined. The initial delay is never cut short."""
-    if (
-        group.state is GroupState.PREPARING
-        and not group.is_initial_rebalance
-        and group.has_all_members_joined
-    ):
+    may_end = group.state is GroupState.PREPARING and not group.is_initial_rebalance
+    if may_end and group.has_all_members_joined:
         complete_join_phase(context, group)
 
 
@@ -332,28 +318,29 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
             member.is_new = False
         context.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
     else:
+
+        def stored(later: EventContext, code: Code) -> None:
+            # a restart would restore the last generation, until the sessions of its members end
+            if code:
+                later.add_note(group, notes.GroupNotStored(code))
+
         context.add_note(group, notes.GroupEmptied())
-        context.append_entries(
-            (group.to_entry(),), lambda later, code: _note_if_not_stored(later, group, code)
-        )
+        context.append_entries((group.to_entry(),), stored)
 
 
 def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:
-    leads = group.leader == member.member_id
+    listed = group.members.values() if group.leader == member.member_id else ()
     return JoinGroupResult(
         member_id=member.member_id,
         generation=group.generation,
         protocol_type=group.protocol_type,
         protocol=group.protocol,
         leader=group.leader,
-        members=group.joined_members() if leads else (),
+        members=tuple(
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata_for(group.protocol))
+            for m in listed
+        ),
     )
-
-
-def _note_if_not_stored(context: EventContext, group: ClassicGroup, code: Code) -> None:
-    # a restart would bring the last generation back, whose members' sessions would then end
-    if code:
-        context.add_note(group, notes.GroupNotStored(code))
 
 
 def handle_sync_timeout(context: EventContext, group: ClassicGroup) -> None:
@@ -410,7 +397,7 @@ def _check_sync_request(group: ClassicGroup, request: SyncGroup) -> Code:
         return Code.ILLEGAL_GENERATION
     if request.protocol_type not in (None, group.protocol_type):
         return Code.INCONSISTENT_GROUP_PROTOCOL
-    # before its first generation a group has no strategy that could be another
+    # before its first generation a group has no strategy
     if group.protocol is not None and request.protocol not in (None, group.protocol):
         return Code.INCONSISTENT_GROUP_PROTOCOL
     if group.state is GroupState.PREPARING:
@@ -427,10 +414,8 @@ def _make_sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGr
 def _store_assignment(context: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
     assignments = dict(request.assignments)
     unassigned = tuple(member_id for member_id in group.members if member_id not in assignments)
-    received = notes.AssignmentReceived(
-        request.member_id, len(group.members), len(group.group_instance_ids), unassigned
-    )
-    context.add_note(group, received)
+    counts = len(group.members), len(group.group_instance_ids)
+    context.add_note(group, notes.AssignmentReceived(request.member_id, *counts, unassigned))
     context.append_entries(
         (group.to_entry(assignments),),
         lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),

@@ -89,23 +89,18 @@ class AppendQueue:
 
     def may_run(self, work: WorkKind) -> bool:
         """Whether work of this kind may run now, if nothing is queued before it."""
-        return not self.change_in_flight and not (
-            work is WorkKind.REMOVAL and self.commits_in_flight
-        )
+        return not (self.change_in_flight or (work is WorkKind.REMOVAL and self.commits_in_flight))
 
 
 def list_groups(groups: Iterable[ClassicGroup], request: ListGroups) -> ListGroupsResult:
     """Returns all groups, or those in some states. State names are compared without case."""
     wanted = {state.casefold() for state in request.states}
-    return ListGroupsResult(
-        groups=tuple(
-            ListedGroup(
-                group=group.name, protocol_type=group.protocol_type or "", state=group.state.value
-            )
-            for group in sorted(groups, key=lambda group: group.name)
-            if not wanted or group.state.value.casefold() in wanted
-        )
+    listed = (
+        ListedGroup(group=each.name, protocol_type=each.protocol_type or "", state=each.state.value)
+        for each in sorted(groups, key=lambda group: group.name)
+        if not wanted or each.state.value.casefold() in wanted
     )
+    return ListGroupsResult(groups=tuple(listed))
 
 
 def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool) -> DescribedGroup:
@@ -155,6 +150,8 @@ GroupChangeRequest: TypeAlias = JoinGroup | SyncGroup | LeaveGroup | OffsetCommi
 
 #: All other requests that change a group are a CHANGE.
 _WORK_KINDS = {OffsetCommit: WorkKind.COMMIT, OffsetDelete: WorkKind.REMOVAL}
+
+_RETENTION_TIMER = events.GroupTimerKey(events.GroupTimerKind.RETENTION)
 
 #: Kafka's default of ``offsets.topic.num.partitions``.
 DEFAULT_JOURNAL_PARTITIONS = 50
@@ -221,9 +218,7 @@ class Coordinator:
     def replay(self, entry: JournalEntry) -> None:
         """Applies a journal entry while loading. Of KIP-848 groups only the offsets are kept."""
         if self._unavailable_code is not Code.COORDINATOR_LOAD_IN_PROGRESS:
-            raise InputError(
-                "replay: call it between the events JournalLoadStarted and JournalLoaded"
-            )
+            raise InputError("replay: call between the events JournalLoadStarted and JournalLoaded")
         if isinstance(entry, ClassicEntry):
             self._replay_entry(entry)
 
@@ -384,12 +379,12 @@ class Coordinator:
                 assert_never(request)
 
     def _handle_join(self, context: EventContext, token: int, request: JoinGroup) -> None:
-        group = self._groups.get(request.group)
-        code = classic.check_join_request(context.config, request)
-        if not code and group is None and request.member_id != NO_MEMBER_ID:
-            code = Code.UNKNOWN_MEMBER_ID
-        if code:
+        group, config = self._groups.get(request.group), context.config
+        if not config.min_session_timeout <= request.session_timeout <= config.max_session_timeout:
+            code = Code.INVALID_SESSION_TIMEOUT
             context.respond(token, make_error_response(request, code))
+        elif group is None and request.member_id != NO_MEMBER_ID:
+            context.respond(token, make_error_response(request, Code.UNKNOWN_MEMBER_ID))
         elif group is not None:
             classic.handle_join(context, group, token, request, self._new_id)
         else:
@@ -457,23 +452,18 @@ class Coordinator:
         self._run_or_queue_work(context, key.group, WorkKind.CHANGE, run)
 
     def _handle_group_timer(self, context: EventContext, key: events.GroupTimerKey) -> None:
+        group = self._groups.get(key.group)
         if key not in self._expired_timers:
             return
         self._expired_timers.discard(key)
-        group = self._groups.get(key.group)
         if group is None:
             return
-        match key.kind:
-            case events.GroupTimerKind.SESSION:
-                classic.handle_session_timeout(context, group, key.member_id)
-            case events.GroupTimerKind.JOIN:
-                classic.handle_join_timeout(context, group)
-            case events.GroupTimerKind.SYNC:
-                classic.handle_sync_timeout(context, group)
-            case events.GroupTimerKind.RETENTION:
-                pass
-            case _:
-                assert_never(key.kind)
+        if key.kind is events.GroupTimerKind.SESSION:
+            classic.handle_session_timeout(context, group, key.member_id)
+        elif key.kind is events.GroupTimerKind.JOIN:
+            classic.handle_join_timeout(context, group)
+        elif key.kind is events.GroupTimerKind.SYNC:
+            classic.handle_sync_timeout(context, group)
 
     def _expire_offsets(self, context: EventContext, name: str) -> None:
         """Deletes expired offsets, and an empty group that has no offsets left."""
@@ -490,9 +480,7 @@ class Coordinator:
 
     def _start_retention_timer(self, context: EventContext) -> None:
         at = context.now + context.config.retention_check_interval
-        context.commands.append(
-            events.StartGroupTimer(events.GroupTimerKey(events.GroupTimerKind.RETENTION), at)
-        )
+        context.commands.append(events.StartGroupTimer(_RETENTION_TIMER, at))
 
     # loading and unloading
 
@@ -522,7 +510,10 @@ class Coordinator:
                 refused = JoinGroupResult(code=code, member_id=member.member_id)
                 context.respond_to_join(group, member, refused)
                 context.respond_to_sync(member, SyncGroupResult(code=code))
-            context.stop_group_timers(group)
+            for member_id in (*group.members, *group.pending_join_members):
+                context.stop_timer(events.GroupTimerKind.SESSION, group, member_id)
+            context.stop_timer(events.GroupTimerKind.JOIN, group)
+            context.stop_timer(events.GroupTimerKind.SYNC, group)
             group.transition_to(GroupState.DEAD, context.now)
         self._groups.clear()
         for append_queue in append_queues.values():
@@ -530,9 +521,7 @@ class Coordinator:
                 run(context)
         context.appends.clear()
         self._expired_timers.clear()
-        context.commands.append(
-            events.StopGroupTimer(events.GroupTimerKey(events.GroupTimerKind.RETENTION))
-        )
+        context.commands.append(events.StopGroupTimer(_RETENTION_TIMER))
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself."""

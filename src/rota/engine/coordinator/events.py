@@ -20,13 +20,13 @@ from rota.errors import Code
 
 
 class GroupTimerKind(enum.Enum):
-    #: A member, or an id that was given out, has been silent.
+    #: The session of a member, or of an id that no member joined with, is over.
     SESSION = "session"
-    #: The join phase has lasted long enough.
+    #: The join phase is over.
     JOIN = "join"
-    #: The sync phase has lasted long enough.
+    #: The sync phase is over.
     SYNC = "sync"
-    #: Time to look for offsets that have expired.
+    #: The next check for expired offsets is due.
     RETENTION = "retention"
 
 
@@ -137,7 +137,7 @@ CoordinatorCommand: TypeAlias = (
     SendResponse | StartGroupTimer | StopGroupTimer | AppendEntries | GroupNote
 )
 
-#: What is done once an append has succeeded (code 0) or failed.
+#: Called once an append has succeeded (code 0) or failed.
 AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
@@ -149,7 +149,7 @@ class EventContext:
     def __init__(self, config: GroupConfig, now: int, expired_timers: set[GroupTimerKey]) -> None:
         self.config = config
         self.now = now
-        #: Timers that have fired, but whose time is up only if nothing starts or stops them.
+        #: Timers that have fired, but whose work still waits in a queue.
         self.expired_timers = expired_timers
         self.commands: list[CoordinatorCommand] = []
         self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
@@ -187,12 +187,6 @@ class EventContext:
         key = GroupTimerKey(kind, group.name, member_id)
         self.expired_timers.discard(key)
         self.commands.append(StopGroupTimer(key))
-
-    def stop_group_timers(self, group: ClassicGroup) -> None:
-        for member_id in (*group.members, *group.pending_join_members):
-            self.stop_timer(GroupTimerKind.SESSION, group, member_id)
-        self.stop_timer(GroupTimerKind.JOIN, group)
-        self.stop_timer(GroupTimerKind.SYNC, group)
 
     def add_note(self, group: ClassicGroup, change: GroupChange) -> None:
         self.commands.append(GroupNote(group.name, group.generation, group.state, change))

@@ -90,39 +90,35 @@ def format_note(note: notes.GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR091
             assert_never(note.change)
 
 
-def _format_reason(started: notes.RebalanceStarted) -> str:  # noqa: PLR0911 (a case for each)
+def _format_reason(started: notes.RebalanceStarted) -> str:
     state = started.previous_state
+    stable = state is GroupState.STABLE
     match started.reason:
         case notes.MemberAdded(member, static, _, reason):
-            client_reason = _format_client_reason(reason)
             instance = "null" if static is None else static
-            return f"Adding new member {member} with group instance id {instance}; {client_reason}"
+            text = f"Adding new member {member} with group instance id {instance}"
         case notes.MemberRejoined(member, is_leader, _, reason):
-            client_reason = _format_client_reason(reason)
-            if is_leader and state is GroupState.STABLE:
-                return f"Leader {member} re-joining group during {state.value}; {client_reason}"
-            return f"Updating metadata for member {member} during {state.value}; {client_reason}"
+            text = f"Updating metadata for member {member} during {state.value}"
+            if is_leader and stable:
+                text = f"Leader {member} re-joining group during {state.value}"
         case notes.StaticMemberReplaced(static, _, member, _, reason):
-            client_reason = _format_client_reason(reason)
-            if state is GroupState.STABLE:
-                return (
+            text = f"Updating metadata for static member {member} with instance id {static}"
+            if stable:
+                text = (
                     f"Group's selectedProtocol will change because static member {member} with "
-                    f"instance id {static} joined with change of protocol; {client_reason}"
+                    f"instance id {static} joined with change of protocol"
                 )
-            return (
-                f"Updating metadata for static member {member} with instance id {static}; "
-                f"{client_reason}"
-            )
         case notes.SessionExpired(member):
             return f"removing member {member} on heartbeat expiration."
         case notes.MembersLeft(members):
             return f"explicit `LeaveGroup` request for ({', '.join(members)}) members."
         case notes.SyncTimedOut(members):
             return f"Removing [{', '.join(members)}] on pending sync request expiration"
-        case notes.AssignmentNotStored() | notes.LoadedAboveMaxSize() as reason:
-            return notes.describe_reason(reason)
+        case notes.AssignmentNotStored() | notes.LoadedAboveMaxSize() as failure:
+            return notes.describe_reason(failure)
         case _:
             assert_never(started.reason)
+    return f"{text}; {_format_client_reason(reason)}"
 
 
 def _format_client_reason(reason: str | None) -> str:

@@ -222,23 +222,17 @@ def rename_members(reason: RebalanceReason, names: Mapping[str, str]) -> Rebalan
 
 
 def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case for each)
-    """Returns the reason in a few words, with the client's own reason where it tells more."""
+    """Returns the reason in a few words, with the client's own reason if it says more."""
     match reason:
         case MemberAdded():
             # the reason of a member that had an id only says that it got this id
             why = None if reason.had_id else reason.client_reason
-            return f"member {reason.member_id} joins{f': {why}' if why else ''}"
-        case MemberRejoined():
-            how = (
-                "changed its subscription or strategies"
-                if reason.metadata_changed
-                else "leads and joins again"
-            )
-            why = reason.client_reason
-            return f"member {reason.member_id} {how}{f': {why}' if why else ''}"
-        case StaticMemberReplaced():
-            back = f"static member {reason.group_instance_id} is back as {reason.member_id}"
-            return f"{back}{f': {why}' if (why := reason.client_reason) else ''}"
+            text = f"member {reason.member_id} joins"
+        case MemberRejoined(member, _, metadata_changed, why):
+            changed = "changed its subscription or strategies"
+            text = f"member {member} {changed if metadata_changed else 'leads and joins again'}"
+        case StaticMemberReplaced(static, _, member, _, why):
+            text = f"static member {static} is back as {member}"
         case MembersLeft((member,)):
             return f"member {member} leaves"
         case MembersLeft(members):
@@ -253,3 +247,4 @@ def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case fo
             return f"loaded with more than {reason.max_size} members"
         case _:
             assert_never(reason)
+    return f"{text}: {why}" if why else text

@@ -34,7 +34,6 @@ from rota.engine.model.journal_entry import (
     OffsetCommitEntry,
 )
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE, JoinGroup, JoinGroupProtocol
-from rota.engine.model.response import JoinedMember
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, FormatError
 
@@ -525,22 +524,14 @@ class ClassicGroup:
         group.subscribed_topics = group._find_subscribed_topics()
         return group
 
-    def joined_members(self) -> tuple[JoinedMember, ...]:
-        return tuple(
-            JoinedMember(m.member_id, m.group_instance_id, m.metadata_for(self.protocol))
-            for m in self.members.values()
-        )
-
     def check_invariants(self) -> None:
         """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
         assert self.waiting_join_count == sum(member.join_token is not None for member in members)
         supported = Counter(name for member in members for name in member.strategies)
         assert self._supporters_by_protocol == supported
-        static = {
-            m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
-        }
-        assert self.group_instance_ids == static
+        static = [m for m in members if m.group_instance_id is not None]
+        assert self.group_instance_ids == {m.group_instance_id: m.member_id for m in static}
         assert self.pending_sync_members.keys() <= self.members.keys()
         assert self.pending_join_members.keys().isdisjoint(self.members)
         assert (self.leader in self.members) if self.members else self.leader is None

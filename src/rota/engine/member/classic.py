@@ -1,5 +1,4 @@
-"""JoinGroup and SyncGroup of a member: joining, the leader's assignment, and taking and giving up
-partitions.
+"""JoinGroup and SyncGroup of a member, the leader's assignment, and changes of its partitions.
 
 :class:`Joiner` sends the requests and handles their responses. If the member leads,
 :func:`compute_assignment` turns the subscriptions of all members into assignments.
@@ -18,7 +17,7 @@ from functools import partial
 from rota.engine.assignors.interface import Assignor, assign_checked
 from rota.engine.formats import consumer_protocol
 from rota.engine.member import events
-from rota.engine.member.commits import CommitManager, PendingCommit
+from rota.engine.member.commits import CommitKind, CommitManager, PendingCommit
 from rota.engine.member.state import (
     NO_COORDINATOR_CODES,
     REBALANCE_FAILED,
@@ -60,6 +59,7 @@ from rota.errors import (
     FormatError,
     InconsistentProtocol,
     InputError,
+    RetriableCommitFailed,
     RotaError,
     StrategyFailed,
 )
@@ -177,12 +177,11 @@ class Joiner:
             return
         session = self.session
         session.reset_backoff()
-        session.enter_generation(
-            MemberIdentity(response.generation, response.member_id, response.protocol or "")
-        )
+        protocol = response.protocol or ""
+        session.enter_generation(MemberIdentity(response.generation, response.member_id, protocol))
         why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
         session.commands.add(events.MemberNote(f"{_describe_join(response)}{why}"))
-        assignor = self.assignors.get(response.protocol or "")
+        assignor = self.assignors.get(protocol)
         if assignor is None:
             error = self._make_protocol_error(f"it elected {response.protocol!r}")
             self.leave_with_error(error, "an unknown strategy was elected")
@@ -223,9 +222,8 @@ class Joiner:
             self._send_sync(())
             return
         number = task.assignment_id = commands.next_id()
-        commands.start_timer(
-            events.MemberTimer.ASSIGN, task.since + self.session.config.max_poll_interval
-        )
+        due = task.since + self.session.config.max_poll_interval
+        commands.start_timer(events.MemberTimer.ASSIGN, due)
         cluster = self.subscription.cluster
         commands.add(
             events.ComputeAssignment(number, task.assignor, cluster, task.group, task.notes)
@@ -244,7 +242,7 @@ class Joiner:
         self._send_sync(tuple(sorted(event.assignments.items())))
 
     def handle_strategy_timeout(self) -> None:
-        """Leaves the group: the coordinator removes a leader that takes longer."""
+        """Leaves the group, for the coordinator removes a leader that takes longer."""
         task = self._leader_assignment
         if task is None:
             return
@@ -313,17 +311,13 @@ class Joiner:
         )
 
     def handle_sync_response(self, response: SyncGroupResult) -> None:
-        self.session.rebalance_request_id = None
+        session = self.session
+        session.rebalance_request_id = None
         if response.code:
             self._handle_refusal("sync", response.code)
-        else:
-            self._accept_assignment(response)
-
-    def _accept_assignment(self, response: SyncGroupResult) -> None:
-        session = self.session
-        if not self._check_protocol_type(response):
+        elif not self._check_protocol_type(response):
             return
-        if response.protocol not in {None, session.identity.protocol}:
+        elif response.protocol not in {None, session.identity.protocol}:
             self._stop_with_error(self._make_protocol_error(f"it elected {response.protocol!r}"))
         else:
             session.reset_backoff()
@@ -336,9 +330,8 @@ class Joiner:
     def _request_description(self) -> None:
         """Asks for the group's strategy, which the error should name."""
         self.session.request_rejoin(describe_failure(Code.INCONSISTENT_GROUP_PROTOCOL))
-        self._describe_request_id = self.session.send(
-            DescribeGroups(groups=(self.session.config.group,))
-        )
+        request = DescribeGroups(groups=(self.session.config.group,))
+        self._describe_request_id = self.session.send(request)
 
     def handle_describe_response(self, number: int, response: DescribeGroupsResult | None) -> None:
         """``response`` is None if the broker did not respond."""
@@ -420,9 +413,8 @@ class Joiner:
         assert self.received_assignment is None or state is MemberState.STABLE
         assert task is None or session.rebalance_request_id is None
         runs = task is not None and task.assignment_id is not None
-        assert runs == (events.MemberTimer.ASSIGN in session.commands.timers), (
-            "a strategy has a limit"
-        )
+        limited = events.MemberTimer.ASSIGN in session.commands.timers
+        assert runs == limited, "a strategy has a limit"
         assert description is None or description in session.in_flight
         done = state not in {MemberState.JOINING, MemberState.SYNCING} or self.is_pending
         assert done or session.rejoin_reason is not None, "neither under way nor due"
@@ -469,29 +461,25 @@ def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscrip
     decoded = consumer_protocol.decode_subscriptions(
         [(member.metadata, member.group_instance_id) for member in listed]
     )
-    found: dict[str, Subscription] = {}
+    group: dict[str, Subscription] = {}
     notes: list[str] = []
     for member, read in zip(listed, decoded, strict=True):
-        if member.member_id in found:
-            raise InputError(f"member {member.member_id!r} is listed twice")
+        name = member.member_id
+        if name in group:
+            raise InputError(f"member {name!r} is listed twice")
         if isinstance(read, FormatError):
-            notes.append(
-                f"member {member.member_id!r}: unreadable, so subscribed to nothing: {read}"
-            )
-            found[member.member_id] = Subscription(
-                topics=(), group_instance_id=member.group_instance_id
-            )
+            notes.append(f"member {name!r}: unreadable, so subscribed to nothing: {read}")
+            group[name] = Subscription(topics=(), group_instance_id=member.group_instance_id)
         else:
-            found[member.member_id] = read
-    return GroupSubscription(found), sorted(notes)
+            group[name] = read
+    return GroupSubscription(group), sorted(notes)
 
 
 def encode_assignments(assigned: GroupAssignment) -> dict[str, bytes]:
     if assigned.placement is not None:
         return consumer_protocol.encode_assignments(assigned.placement)
-    return {
-        member: consumer_protocol.encode_assignment(given) for member, given in assigned.items()
-    }
+    encode = consumer_protocol.encode_assignment
+    return {member: encode(assignment) for member, assignment in assigned.items()}
 
 
 WaitCondition = Callable[[], bool]
@@ -515,7 +503,7 @@ class AssignmentManager:
         self.subscription = subscription
         self.commits = commits
         self.protocol = protocol
-        #: Listeners run only while the application is inside poll, or says good-bye.
+        #: Listeners run only while the application polls, unsubscribes or closes.
         self.may_call_listener = may_call
         self.owned: tuple[TopicPartition, ...] = ()
         #: The deadline of the current wait has passed.
@@ -624,9 +612,10 @@ class AssignmentManager:
         if until is not None:
             self.commands.start_timer(events.MemberTimer.DEADLINE, until)
         while True:
-            commit = self.commits.commit_before_revocation(offsets)
+            commit = self.commits.start_commit(CommitKind.REVOCATION, offsets)
             yield partial(self._is_over, commit)
-            if not commit.is_retriable or until is None or self.deadline_passed:
+            may_pass = isinstance(commit.error, RetriableCommitFailed)
+            if not may_pass or until is None or self.deadline_passed:
                 break
             session.back_off()
             yield lambda: not session.is_backing_off or self.deadline_passed
@@ -656,11 +645,10 @@ class AssignmentManager:
     ) -> Procedure:
         self._listener_call_id = self.commands.next_id()
         self.commands.add(events.CallListener(self._listener_call_id, call, partitions))
-        # a listener that takes longer than a poll may is as dead as an application that does
-        self.commands.start_timer(
-            events.MemberTimer.POLL, self.commands.now + self.session.config.max_poll_interval
-        )
-        self.session.liveness.leave_poll(self.commands.now)
+        # a listener may take as long as the application between two polls
+        due = self.commands.now + self.session.config.max_poll_interval
+        self.commands.start_timer(events.MemberTimer.POLL, due)
+        self.session.liveness.poll_ended_at = self.commands.now
         yield lambda: self._listener_call_id is None
 
     def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:

@@ -2,9 +2,8 @@
 
 An asynchronous commit is sent once. Its callback waits for the application's next poll, commit or
 close; callbacks run in the order in which the commits completed. A synchronous commit is retried
-until its deadline, and returns only after all earlier asynchronous commits are complete and their
-callbacks have run. Automatic commits, and those before a revocation, have no callback; their
-failures are logged.
+until its deadline, and returns after all earlier asynchronous commits and their callbacks. Other
+commits have no callback; their failures are logged.
 """
 
 from __future__ import annotations
@@ -45,17 +44,9 @@ PartitionOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 PartitionCodes = Mapping[TopicPartition, Code]
 
-#: May pass by itself.
-RETRIABLE_CODES = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNKNOWN_TOPIC_OR_PARTITION})
-
-#: May pass once the coordinator is found again.
-COORDINATOR_LOST_CODES = frozenset(
-    {Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT}
-)
-
 
 class CommitKind(enum.Enum):
-    """The type of a commit; it decides who gets the result."""
+    """The type of a commit: how its result is reported, and whether it is retried."""
 
     SYNC = "synchronous"
     ASYNC = "asynchronous"
@@ -79,10 +70,6 @@ class PendingCommit:
     failures: int = 0
     is_done: bool = False
     error: Exception | None = None
-
-    @property
-    def is_retriable(self) -> bool:
-        return isinstance(self.error, RetriableCommitFailed)
 
 
 class CommitManager:
@@ -113,17 +100,13 @@ class CommitManager:
         self.run_callbacks()
         offsets = self.get_consumed_offsets() if asked.offsets is None else asked.offsets
         kind = CommitKind.ASYNC if asked.deadline is None else CommitKind.SYNC
-        self._start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
+        self.start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
         """Commits in a poll after ``auto.commit.interval.ms``."""
         self.restart_auto_commit()
         if offsets := self.get_consumed_offsets():
-            self._start_commit(CommitKind.AUTOMATIC, offsets)
-
-    def commit_before_revocation(self, offsets: PartitionOffsets) -> PendingCommit:
-        """Commits before a revocation; the caller checks the result."""
-        return self._start_commit(CommitKind.REVOCATION, offsets)
+            self.start_commit(CommitKind.AUTOMATIC, offsets)
 
     def restart_auto_commit(self) -> None:
         """The next automatic commit comes an interval from now."""
@@ -157,7 +140,7 @@ class CommitManager:
 
     # Sending
 
-    def _start_commit(
+    def start_commit(
         self, kind: CommitKind, offsets: PartitionOffsets, commit_id: int = 0, waits_until: int = 0
     ) -> PendingCommit:
         commit = PendingCommit(self.commands.next_id(), kind, dict(offsets), commit_id, waits_until)
@@ -252,9 +235,8 @@ class CommitManager:
                 return self._make_error(at, code, sender)
         if forbidden:
             text = f"no permission to commit for {', '.join(sorted(forbidden))}"
-            return AuthorizationFailed(
-                Code.TOPIC_AUTHORIZATION_FAILED, self._add_group_prefix(text)
-            )
+            text = self._add_group_prefix(text)
+            return AuthorizationFailed(Code.TOPIC_AUTHORIZATION_FAILED, text)
         self.session.reset_backoff()
         return None
 
@@ -264,9 +246,9 @@ class CommitManager:
         said = self._add_group_prefix(why)
         same = sender == session.identity and sender != NO_IDENTITY
         match code:
-            case _ if code in RETRIABLE_CODES:
+            case Code.COORDINATOR_LOAD_IN_PROGRESS | Code.UNKNOWN_TOPIC_OR_PARTITION:
                 return RetriableCommitFailed(said, code)
-            case _ if code in COORDINATOR_LOST_CODES:
+            case Code.COORDINATOR_NOT_AVAILABLE | Code.NOT_COORDINATOR | Code.REQUEST_TIMED_OUT:
                 session.lose_coordinator(why)
                 return RetriableCommitFailed(said, code)
             case Code.FENCED_INSTANCE_ID if same:
@@ -303,9 +285,8 @@ class CommitManager:
                 code,
             )
         if session.loss is None:  # sent without a member id, to a group with members
-            return CommitFailed(
-                f"{said}: the group has members, and this consumer is not one of them", code
-            )
+            text = f"{said}: the group has members, and this consumer is not one of them"
+            return CommitFailed(text, code)
         return CommitFailed(f"{said}: {session.explain_loss()}", code)
 
     # Ends

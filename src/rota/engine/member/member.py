@@ -65,9 +65,8 @@ class MemberStateMachine:
             raise InputError("partition.assignment.strategy: a member needs at least one")
         for assignor in assignors:
             if not isinstance(assignor, Assignor):
-                raise InputError(
-                    f"{assignor!r} is no rota.Assignor: see rota.engine.assignors.registry"
-                )
+                where = "rota.engine.assignors.registry"
+                raise InputError(f"{assignor!r} is no rota.Assignor: see {where}")
         check_unique_names(assignors)
         self._commands = events.CommandBuffer()
         self._session = MemberSession(config, self._commands, self._report_error, spread)
@@ -219,7 +218,7 @@ class MemberStateMachine:
 
     def _end_poll(self) -> None:
         self._in_poll = False
-        self._session.liveness.leave_poll(self._commands.now)
+        self._session.liveness.poll_ended_at = self._commands.now
         self._start_poll_timer()
         self._joiner.is_halted = False
         if not self._errors:  # the poll has raised it

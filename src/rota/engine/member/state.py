@@ -9,9 +9,8 @@ for its strategy, which may take long. The response carries the member's own ass
 whatever the application and the strategy do.
 
 When a heartbeat reports a rebalance, or the member itself finds a reason to rejoin, the next poll
-takes it from **stable** to **joining**. A JoinGroup or SyncGroup that fails for a while (no
-coordinator, another rebalance began) is retried: until then the member stays **joining** or
-**syncing**.
+takes it from **stable** to **joining**. A JoinGroup or SyncGroup that fails temporarily is retried;
+meanwhile the member stays **joining** or **syncing**.
 
 When the coordinator no longer knows the member or its generation, or the application has not polled
 for too long, the member is **unjoined** again: its partitions are lost, its listener is called in
@@ -241,23 +240,19 @@ JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
 #: Begin of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
 #: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
-JAVA_EXCEPTION_CODES = frozenset(
-    {
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-        Code.COORDINATOR_NOT_AVAILABLE,
-        Code.FENCED_INSTANCE_ID,
-        Code.GROUP_AUTHORIZATION_FAILED,
-        Code.GROUP_MAX_SIZE_REACHED,
-        Code.ILLEGAL_GENERATION,
-        Code.INCONSISTENT_GROUP_PROTOCOL,
-        Code.INVALID_GROUP_ID,
-        Code.INVALID_SESSION_TIMEOUT,
-        Code.NOT_COORDINATOR,
-        Code.REBALANCE_IN_PROGRESS,
-        Code.UNKNOWN_MEMBER_ID,
-        Code.UNSUPPORTED_VERSION,
-    }
-)
+JAVA_EXCEPTION_CODES = NO_COORDINATOR_CODES | {
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.FENCED_INSTANCE_ID,
+    Code.GROUP_AUTHORIZATION_FAILED,
+    Code.GROUP_MAX_SIZE_REACHED,
+    Code.ILLEGAL_GENERATION,
+    Code.INCONSISTENT_GROUP_PROTOCOL,
+    Code.INVALID_GROUP_ID,
+    Code.INVALID_SESSION_TIMEOUT,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.UNSUPPORTED_VERSION,
+}
 
 
 def describe_failure(code: int) -> str:
@@ -312,9 +307,6 @@ class Liveness:
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
             self.late_poll_gap = now - self.poll_ended_at
         self.poll_ended_at = None
-
-    def leave_poll(self, now: int) -> None:
-        self.poll_ended_at = now
 
     def time_since_poll(self, now: int) -> int:
         """How long the application has not polled, or had not polled when it was late."""

@@ -89,16 +89,16 @@ class Member:
                 raise InputError(f"member {id!r}: {name} must be text, not {text!r}")
         if isinstance(topics, str) or not isinstance(topics, Iterable):
             raise InputError(f"member {id!r}: topics must be a list of names, not {topics!r}")
-        if generation is not None and not _is_int32(generation):
+        is_int32 = isinstance(generation, int) and -(2**31) <= generation < 2**31
+        if generation is not None and not is_int32:
             raise InputError(f"member {id!r}: generation {generation!r} is not a 32-bit number")
         if not isinstance(user_data, bytes | None):
             raise InputError(f"member {id!r}: user_data must be bytes, not {user_data!r}")
         try:
             held = owned if isinstance(owned, Partitions) else Partitions.of(owned)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"member {id!r}: owned must be {{topic: [partition, ...]}}: {error}"
-            ) from None
+            problem = f"owned must be {{topic: [partition, ...]}}: {error}"
+            raise InputError(f"member {id!r}: {problem}") from None
         values = (id, tuple(topics), held, generation, group_instance_id, rack, user_data)
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
@@ -114,10 +114,6 @@ class Member:
             rack=self.rack,
             group_instance_id=self.group_instance_id,
         )
-
-
-def _is_int32(number: object) -> bool:
-    return isinstance(number, int) and -(2**31) <= number < 2**31
 
 
 class GroupSubscription(Mapping[str, Subscription]):
