@@ -179,13 +179,19 @@ class Joiner:
         session.reset_backoff()
         protocol = response.protocol or ""
         session.enter_generation(MemberIdentity(response.generation, response.member_id, protocol))
-        why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
-        session.commands.add(events.MemberNote(f"{_describe_join(response)}{why}"))
+        leads = response.leader == response.member_id
+        text = (
+            f"joined generation {response.generation} under {response.protocol!r} as "
+            f"{response.member_id}"
+        )
+        text += f", leading {count_noun(len(response.members), 'member')}" if leads else ""
+        text += f" ({session.rejoin_reason})" if session.rejoin_reason else ""
+        session.commands.add(events.MemberNote(text))
         assignor = self.assignors.get(protocol)
         if assignor is None:
             error = self._make_protocol_error(f"it elected {response.protocol!r}")
             self.leave_with_error(error, "an unknown strategy was elected")
-        elif response.leader == response.member_id:
+        elif leads:
             self._start_leading(assignor, response)
         else:
             self._send_sync(())
@@ -420,13 +426,6 @@ class Joiner:
         assert done or session.rejoin_reason is not None, "neither under way nor due"
 
 
-def _describe_join(response: JoinGroupResult) -> str:
-    joined = f"joined generation {response.generation} under {response.protocol!r}"
-    text = f"{joined} as {response.member_id}"
-    leads = response.leader == response.member_id
-    return f"{text}, leading {count_noun(len(response.members), 'member')}" if leads else text
-
-
 def _describe_group_strategy(group: DescribedGroup | None) -> str:
     """Names the elected strategy; a coordinator returns it only while the group is stable."""
     if group is None:
@@ -560,7 +559,10 @@ class AssignmentManager:
         self.subscription.add_assigned_topics(new)
         self._call_on_assignment(joiner.assignors, given, me)
         self.commits.restart_auto_commit()
-        text = f"assigned {_format_partitions(new)}{_format_added(new, added)}"
+        text = f"assigned {_format_partitions(new)}"
+        if len(added) < len(new):  # the member kept others
+            names = list_first_names(list(map(str, added)))
+            text += f" (new: {names})" if added else " (none of them new)"
         self.commands.add(events.MemberNote(text))
         self._set_assignment(new)
         yield from self._call_listener(events.ListenerMethod.ASSIGNED, added)
@@ -692,11 +694,3 @@ def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
         return "no partitions"
     names = list_first_names(list(map(str, partitions)))
     return f"{count_noun(len(partitions), 'partition')}: {names}"
-
-
-def _format_added(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
-    """Names the new partitions if the member kept others."""
-    if len(added) == len(given):
-        return ""
-    names = list_first_names(list(map(str, added)))
-    return f" (new: {names})" if added else " (none of them new)"

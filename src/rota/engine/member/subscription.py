@@ -131,9 +131,8 @@ class SubscriptionTracker:
         """Requests the metadata of all topics of the subscription and of the group."""
         self.is_metadata_fresh = False
         self._requested_topics = self._group_topics.union(self.topics)
-        self.commands.add(
-            RequestMetadata(None if self.has_pattern else tuple(sorted(self._requested_topics)))
-        )
+        topics = None if self.has_pattern else tuple(sorted(self._requested_topics))
+        self.commands.add(RequestMetadata(topics))
 
     def update_metadata(self, cluster: Cluster) -> None:
         self.cluster = cluster

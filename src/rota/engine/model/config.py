@@ -147,10 +147,8 @@ class ConfigKey:
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest number."""
         least, most = _TYPE_RANGES[self.type]
-        return (
-            least if self.minimum is None else self.minimum,
-            most if self.maximum is None else self.maximum,
-        )
+        least = least if self.minimum is None else self.minimum
+        return least, most if self.maximum is None else self.maximum
 
     def _parse_boolean(self, value: object) -> bool:
         if isinstance(value, bool):
@@ -495,17 +493,12 @@ class FetchConfig:
         return self.isolation == "read_committed"
 
 
+_POLICIES = ("compact", "delete")
 _CLEANUP_POLICY = ConfigKey(
-    "cleanup.policy",
-    ConfigType.LIST,
-    ("delete",),
-    choices=("compact", "delete"),
-    drops_duplicates=True,
+    "cleanup.policy", ConfigType.LIST, ("delete",), choices=_POLICIES, drops_duplicates=True
 )
-
-_CLEANABLE_RATIO = ConfigKey(
-    "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, minimum=0, maximum=1
-)
+_RATIO = "min.cleanable.dirty.ratio"
+_CLEANABLE_RATIO = ConfigKey(_RATIO, ConfigType.DOUBLE, 0.5, minimum=0, maximum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
