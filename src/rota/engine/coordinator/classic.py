@@ -174,18 +174,16 @@ def replace_static_member(
     In a stable group whose strategy stays the same, the new process gets the assignment of the old
     one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
     """
-    group_instance_id = request.group_instance_id or ""
-    old = group.members[group.group_instance_ids[group_instance_id]]
+    static = request.group_instance_id or ""
+    old = group.members[group.group_instance_ids[static]]
     # as in Kafka, the journal keeps the client id and host of the first process
     new = dataclasses.replace(old, member_id=new_id, is_new=False, join_token=None, sync_token=None)
     new.update(request)
     members = [new if member is old else member for member in group.members.values()]
     stable = group.state is GroupState.STABLE
-    keeps_assignment = stable and group.select_strategy(members) == group.protocol
-    replaced = notes.StaticMemberReplaced(
-        group_instance_id, old.member_id, new_id, keeps_assignment, request.reason
-    )
-    if keeps_assignment:
+    keeps = stable and group.select_strategy(members) == group.protocol
+    replaced = notes.StaticMemberReplaced(static, old.member_id, new_id, keeps, request.reason)
+    if keeps:
 
         def stored(later: EventContext, code: Code) -> None:
             if code:

@@ -206,9 +206,8 @@ class Joiner:
             return
         self.subscription.start_leading(topic for each in group.values() for topic in each.topics)
         now = self.session.commands.now
-        self._leader_assignment = LeaderAssignment(
-            assignor, group, tuple(notes), response.skip_assignment, now
-        )
+        skips = response.skip_assignment
+        self._leader_assignment = LeaderAssignment(assignor, group, tuple(notes), skips, now)
         self.request_assignment_if_ready()
 
     def request_assignment_if_ready(self) -> None:
