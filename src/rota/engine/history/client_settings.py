@@ -236,6 +236,10 @@ class ConsumerProtocolSettings:
         " which are then the broker's"
     )
 
+    def settings_for(self, strategy: str) -> str:
+        needed = self.asks_always or strategy != "uniform"
+        return self.join_setting + (f" and {self.assignor[strategy]}" if needed else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
@@ -285,11 +289,7 @@ class ClientLibrary:
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
         settings = self.consumer_protocol
-        if settings is None:
-            return None
-        needed = settings.asks_always or strategy != "uniform"
-        assignor = f" and {settings.assignor[strategy]}" if needed else ""
-        return settings.join_setting + assignor + settings.without
+        return None if settings is None else settings.settings_for(strategy) + settings.without
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """Returns the settings that take a member back to the classic protocol."""
