@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rota.pipeline import arrow, rebalances
-from rota.pipeline.tables import ENDS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
+from rota.pipeline.tables import ENDS, GENERATIONS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
 from tests.support.gold_history import HOUR, MINUTE, SECOND, History
 from tests.support.gold_large import large
 from tests.support.gold_layout import MORNING, Run, Tables
@@ -61,7 +61,7 @@ def tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tabl
 
 
 def _add(made: Tables, history: History, *, lagging: bool) -> None:
-    generations = arrow.generations_to_batch(history.generations)
+    generations = arrow.facts_to_batch(GENERATIONS, history.generations)
     lines = [
         {name: getattr(line, name, None) for name in arrow.arrow_schema(SERVERLOG).names}
         | {"file": "server.log", "line": number}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,10 @@ from rota.engine.history.facts import (
     GroupType,
     PartitionsByTopic,
 )
-from rota.pipeline.tables import GENERATIONS, Column, Table
+from rota.engine.history.samples import GroupSample
+from rota.pipeline.tables import MEMBER, Column, Table
 
+T = TypeVar("T")
 #: Values by column; times are milliseconds.
 TableRow: TypeAlias = Mapping[str, Any]
 TIME_TYPE = pa.timestamp("us", tz="UTC")
@@ -93,29 +96,38 @@ def _split_fields(text: str) -> list[str]:
     return [*parts, text[begin:]]
 
 
+def with_problem(table: Table, *columns: Column) -> Table:
+    """Returns a table's columns, and ``problem`` and more columns; all of them may be null."""
+    problem = Column("problem", "string", "why the row could not be read")
+    every = (*table.columns, problem, *columns)
+    return replace(table, columns=tuple(replace(column, required=False) for column in every))
+
+
 def rows_to_batch(table: Table, rows: Iterable[TableRow]) -> pa.RecordBatch:
-    """Rows as Arrow's columns. Values may be objects or mappings; times are milliseconds."""
+    """Returns rows of a table; a column that may be null may be missing in a row."""
     listed = list(rows)
+    values = (
+        [row[column.name] if column.required else row.get(column.name) for row in listed]
+        for column in table.columns
+    )
     return pa.record_batch(
-        [column_array(column, [row[column.name] for row in listed]) for column in table.columns],
-        schema=arrow_schema(table),
+        list(map(_column_array, table.columns, values)), schema=arrow_schema(table)
     )
 
 
 def facts_to_batch(table: Table, facts: Sequence[object]) -> pa.RecordBatch:
-    """Facts whose fields are a table's columns, as rows of it."""
+    """Returns rows of a table, whose columns are fields of the facts."""
+    values = (list(map(attrgetter(column.name), facts)) for column in table.columns)
     return pa.record_batch(
-        [
-            column_array(column, list(map(attrgetter(column.name), facts)))
-            for column in table.columns
-        ],
-        schema=arrow_schema(table),
+        list(map(_column_array, table.columns, values)), schema=arrow_schema(table)
     )
 
 
-def column_array(column: Column, values: list[Any]) -> pa.Array:
-    """A column; times are milliseconds."""
+def _column_array(column: Column, values: list[Any]) -> pa.Array:
+    """Returns a column; times are given in milliseconds."""
     kind = arrow_type(column.type)
+    if kind == _MEMBERS_TYPE:
+        return _members_array(values)
     if kind == TIME_TYPE:
         values = [None if value is None else value * _MICROS_PER_MILLI for value in values]
         return pa.array(values, pa.int64()).cast(kind)
@@ -123,7 +135,7 @@ def column_array(column: Column, values: list[Any]) -> pa.Array:
 
 
 def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python's values; times are milliseconds."""
+    """Returns rows as Python values; times are in milliseconds."""
     for time in (_MILLISECOND_TYPE, pa.int64()):
         fields = [(each.name, _with_times(each.type, time)) for each in table.schema]
         table = table.cast(pa.schema(fields), safe=False)
@@ -132,7 +144,7 @@ def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
-    """A type with another one for the times in it."""
+    """Returns a type in which all times have another type."""
     if pa.types.is_timestamp(kind):
         return time
     if pa.types.is_list(kind):
@@ -143,21 +155,25 @@ def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
 
 
 def as_struct_column(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Puts rows into one of several struct columns, the others null: for a pass that makes
-    several tables.
-    """
+    """Puts rows into one of several struct columns, for a pass that makes several tables."""
+    return null_filled_batch(kinds, rows.num_rows, {name: rows.to_struct_array()})
+
+
+def null_filled_batch(
+    kinds: Mapping[str, str], rows: int, known: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Returns a batch with columns of these types; all columns but the known ones are null."""
+    types = {name: arrow_type(kind) for name, kind in kinds.items()}
     return pa.record_batch(
         {
-            each: rows.to_struct_array()
-            if each == name
-            else pa.nulls(rows.num_rows, arrow_type(kind))
-            for each, kind in kinds.items()
+            name: pa.array(known[name], kind) if name in known else pa.nulls(rows, kind)
+            for name, kind in types.items()
         }
     )
 
 
 def to_milliseconds(column: pa.Array) -> pa.Array:
-    """Times as numbers: milliseconds since 1970."""
+    """Converts times to milliseconds since 1970."""
     return column.cast(_MILLISECOND_TYPE, safe=False).cast(pa.int64())
 
 
@@ -172,12 +188,6 @@ def time_array(milliseconds: Int64Array, null: BoolArray | None = None) -> pa.Ar
     return pa.array(np.clip(milliseconds, EARLIEST_TIME, LATEST_TIME) * 1000, mask=null).cast(
         TIME_TYPE
     )
-
-
-def number_array(
-    values: npt.NDArray[Any], kind: pa.DataType, null: BoolArray | None = None
-) -> pa.Array:
-    return pa.array(values, mask=null).cast(kind)
 
 
 def name_array(codes: npt.NDArray[np.int32], known: Sequence[str]) -> pa.Array:
@@ -238,48 +248,31 @@ def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
     return ByteBuffer(pieces), slices
 
 
-_GENERATION_SCHEMA = arrow_schema(GENERATIONS)
-_MEMBER_TYPE: pa.StructType = _GENERATION_SCHEMA.field("members").type.value_type
+_MEMBERS_TYPE: pa.ListType = arrow_type(f"array<{MEMBER}>")
+_MEMBER_TYPE: pa.StructType = _MEMBERS_TYPE.value_type
 _PARTITIONS_TYPE: pa.MapType = _MEMBER_TYPE.field("assigned").type
 _TOPICS_TYPE: pa.ListType = _MEMBER_TYPE.field("topics").type
+_ENUM_COLUMNS = {"kind": GroupType, "mark": GenerationMark}
 
 
-def generations_to_batch(generations: Sequence[Generation]) -> pa.RecordBatch:
-    """Returns rows of silver/generations."""
-    columns = [
-        members_array([each.members for each in generations])
-        if column.name == "members"
-        else column_array(column, list(map(attrgetter(column.name), generations)))
-        for column in GENERATIONS.columns
-    ]
-    return pa.record_batch(columns, schema=_GENERATION_SCHEMA)
-
-
-def members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:
+def _members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:
     distinct, places = _distinct_objects([member for members in listed for member in members])
     columns = [
-        _member_field_array(field, list(map(attrgetter(field.name), distinct)))
+        _member_field_array(field.type, list(map(attrgetter(field.name), distinct)))
         for field in _MEMBER_TYPE
     ]
     found = pa.StructArray.from_arrays(columns, fields=list(_MEMBER_TYPE))
     if len(distinct) < len(places):
         found = found.take(places)
-    return pa.ListArray.from_arrays(
-        _list_offsets(listed), found, type=_GENERATION_SCHEMA.field("members").type
-    )
+    return pa.ListArray.from_arrays(_list_offsets(listed), found, type=_MEMBERS_TYPE)
 
 
-def _member_field_array(field: pa.Field, values: list[Any]) -> pa.Array:
-    if field.type == _PARTITIONS_TYPE:
-        return _shared_array(values, _partition_maps)
-    if field.type == _TOPICS_TYPE:
-        return _shared_array(values, lambda distinct: pa.array(distinct, _TOPICS_TYPE))
-    return pa.array(values, field.type)
-
-
-def _shared_array(values: list[Any], make: Callable[[list[Any]], pa.Array]) -> pa.Array:
+def _member_field_array(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    if kind not in {_PARTITIONS_TYPE, _TOPICS_TYPE}:
+        return pa.array(values, kind)
     distinct, places = _distinct_objects(values)
-    return make(distinct).take(places)
+    maps = kind == _PARTITIONS_TYPE
+    return (_partition_maps(distinct) if maps else pa.array(distinct, kind)).take(places)
 
 
 def _distinct_objects(values: list[Any]) -> tuple[list[Any], pa.Array]:
@@ -309,7 +302,7 @@ def _list_offsets(listed: Sequence[Any]) -> pa.Array:
 
 
 class GenerationReader:
-    """Reads generations of one group from rows of silver/generations."""
+    """Reads the generations or the samples of one group from rows of a table."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -318,20 +311,25 @@ class GenerationReader:
         self._members: dict[tuple[Any, ...], GenerationMember] = {}
 
     def read(self, batch: pa.RecordBatch) -> list[Generation]:
-        columns = {
-            name: column_values(batch.column(name))
-            for name in batch.schema.names
-            if name != "members"
-        }
-        columns["kind"] = list(map(GroupType, columns["kind"]))
-        columns["mark"] = list(map(GenerationMark, columns["mark"]))
-        columns["members"] = self.members(batch.column("members"))
+        """Reads rows of silver/generations."""
+        return self._read_rows(batch, Generation)
+
+    def read_samples(self, batch: pa.RecordBatch) -> list[GroupSample]:
+        """Reads rows of bronze/samples."""
+        return self._read_rows(batch, GroupSample)
+
+    def _read_rows(self, batch: pa.RecordBatch, make: Callable[..., T]) -> list[T]:
+        columns = {name: self._read_column(name, batch.column(name)) for name in batch.schema.names}
         return [
-            Generation(**dict(zip(columns, row, strict=True)))
+            make(**dict(zip(columns, row, strict=True)))
             for row in zip(*columns.values(), strict=True)
         ]
 
-    def members(self, column: pa.ListArray) -> list[tuple[GenerationMember, ...]]:
+    def _read_column(self, name: str, column: pa.Array) -> list[Any]:
+        if name in _ENUM_COLUMNS:
+            return list(map(_ENUM_COLUMNS[name], column.to_pylist()))
+        if name != "members":
+            return _column_values(column)
         listed = self._read_members(column.flatten())
         ends = column.offsets.to_numpy() - column.offsets[0].as_py()
         return [tuple(listed[a:b]) for a, b in pairwise(ends.tolist())]
@@ -365,7 +363,7 @@ class GenerationReader:
             found = (tuple(texts[a:b]) for a, b in pairwise(ends.tolist()))
             return [self._topics.setdefault(topics, topics) for topics in found]
         if column.type != pa.string():
-            return column_values(column)
+            return _column_values(column)
         coded = column.dictionary_encode()
         names = [self._texts.setdefault(text, text) for text in coded.dictionary.to_pylist()]
         places = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False).tolist()
@@ -394,9 +392,8 @@ class GenerationReader:
         return found
 
 
-def column_values(column: pa.Array) -> list[Any]:
+def _column_values(column: pa.Array) -> list[Any]:
     """Returns the values of a column; times are in milliseconds."""
-    listed: list[Any] = (
-        to_milliseconds(column) if column.type == TIME_TYPE else column
-    ).to_pylist()
+    times = column.type == TIME_TYPE
+    listed: list[Any] = (to_milliseconds(column) if times else column).to_pylist()
     return listed

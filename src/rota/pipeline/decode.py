@@ -6,7 +6,7 @@ Records that cannot be decoded are counted by type, with examples (:class:`Unrea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,8 +18,8 @@ from pyspark.sql import functions as fn
 
 from rota.engine.formats import journal
 from rota.engine.formats.journal import EntryColumns, Slices
-from rota.engine.history import generations
 from rota.engine.history.facts import Generation, JournalRecord, PartitionOwnership
+from rota.engine.history.generations import HistoryReader
 from rota.engine.model.journal_entry import (
     NO_TIMESTAMP,
     OffsetCommitEntry,
@@ -31,7 +31,7 @@ from rota.errors import FormatError
 from rota.pipeline import arrow
 from rota.pipeline.group_by import repartition_by_key, split_by_key
 from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
-from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP
+from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP, Table
 
 #: Maximum number of examples of each type.
 MAX_EXAMPLES = 20
@@ -58,7 +58,7 @@ class Unread:
 
 
 def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
-    """Returns counts of record types that Rota knows but does not decode."""
+    """Returns the numbers of records of types that Rota knows but does not decode."""
     return [
         Unread(what=f"records of a type that Rota does not decode ({name})", count=count)
         for name, count in sorted(counts.items())
@@ -143,9 +143,8 @@ def decode_commits(journal: DataFrame) -> DataFrame:
 
     A row with ``problem`` has only its position besides.
     """
-    return journal.where(IS_OFFSET_SQL).mapInArrow(
-        decode_commit_batches, f"{arrow.spark_ddl(COMMITS)}, problem string"
-    )
+    ddl = arrow.spark_ddl(COMMITS_WITH_PROBLEM)
+    return journal.where(IS_OFFSET_SQL).mapInArrow(decode_commit_batches, ddl)
 
 
 def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,6 +163,8 @@ def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
     found, buffer = read.commits, read.buffer
     rows = pa.array(found.row)
     deleted = found.tombstone
+    no_epoch = deleted | (found.leader_epoch == NO_LEADER_EPOCH)
+    no_expiry = deleted | (found.expire_timestamp == NO_TIMESTAMP)
     size = np.where(deleted, -1, found.metadata_size)
     (metadata,) = arrow.slice_arrays(buffer.data, [Slices(found.metadata_start, size)], pa.string())
     return pa.record_batch(
@@ -173,42 +174,35 @@ def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
             batch.column("at").take(rows),
             arrow.name_array(found.group, read.groups),
             arrow.name_array(found.topic, read.topics),
-            arrow.number_array(found.partition, pa.int32()),
-            arrow.number_array(found.offset, pa.int64(), deleted),
-            arrow.number_array(
-                found.leader_epoch, pa.int32(), deleted | (found.leader_epoch == NO_LEADER_EPOCH)
-            ),
+            pa.array(found.partition).cast(pa.int32()),
+            pa.array(found.offset, mask=deleted),
+            pa.array(found.leader_epoch, mask=no_epoch).cast(pa.int32()),
             metadata,
             arrow.time_array(found.commit_timestamp, deleted),
-            arrow.time_array(
-                found.expire_timestamp, deleted | (found.expire_timestamp == NO_TIMESTAMP)
-            ),
+            arrow.time_array(found.expire_timestamp, no_expiry),
             arrow.uuid_array(buffer, found.topic_id_start),
             batch.column("transactional").take(rows),
             pa.nulls(len(found), arrow.TIME_TYPE),
             pa.nulls(len(found), pa.string()),
         ],
-        schema=COMMITS_WITH_PROBLEM,
+        schema=arrow.arrow_schema(COMMITS_WITH_PROBLEM),
     )
 
 
-COMMITS_WITH_PROBLEM = pa.schema([*arrow.arrow_schema(COMMITS), ("problem", pa.string())])
+COMMITS_WITH_PROBLEM = arrow.with_problem(COMMITS)
 
 
 def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Decodes the records that the columnar decoder leaves out."""
     rows = []
     for row in batch.set_column(2, "at", arrow.to_milliseconds(batch.column("at"))).to_pylist():
-        found: dict[str, Any] = dict.fromkeys(COMMITS_WITH_PROBLEM.names)
-        found |= {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+        found = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
         try:
             found |= _commit_row(row) | {"transactional": row["transactional"]}
         except FormatError as error:
             found["problem"] = str(error)
         rows.append(found)
-    known = arrow.rows_to_batch(COMMITS, rows)
-    problem = pa.array([row["problem"] for row in rows], pa.string())
-    return pa.record_batch([*known.columns, problem], schema=COMMITS_WITH_PROBLEM)
+    return arrow.rows_to_batch(COMMITS_WITH_PROBLEM, rows)
 
 
 def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,18 +213,15 @@ def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
     if isinstance(entry, OffsetCommitTombstone):
         return found
+    epoch, expires_at = entry.leader_epoch, entry.expire_timestamp
     return found | {
         "offset": entry.offset,
-        "leader_epoch": None if entry.leader_epoch == NO_LEADER_EPOCH else entry.leader_epoch,
+        "leader_epoch": None if epoch == NO_LEADER_EPOCH else epoch,
         "metadata": entry.metadata,
         "committed_at": entry.commit_timestamp,
-        "expires_at": _time_or_none(entry.expire_timestamp),
+        "expires_at": None if expires_at == NO_TIMESTAMP else expires_at,
         "topic_id": entry.topic_id,
     }
-
-
-def _time_or_none(at: int) -> int | None:
-    return None if at == NO_TIMESTAMP else at
 
 
 def collect_topic_names(commits: DataFrame) -> dict[bytes, str]:
@@ -283,17 +274,12 @@ def decode_group_timeline(
         if getattr(one.entry, "group", None) is not None:
             break
     if first and (group := getattr(first[-1].entry, "group", None)) is not None:
-        yield from _timeline_batches(
-            generations.HistoryReader(group, names), group, chain(first, written)
-        )
-    if records.foreign:
-        counted = {
-            "foreign": list(records.foreign),
-            "records": list(records.foreign.values()),
-        }
-        yield _timeline_batch(len(records.foreign), counted)
-    if records.problems:
-        yield _timeline_batch(len(records.problems), _transpose_rows(records.problems))
+        yield from _history_batches(HistoryReader(group, names), group, chain(first, written))
+    if types := records.foreign:
+        yield _timeline_batch(len(types), {"foreign": list(types), "records": list(types.values())})
+    if problems := records.problems:
+        columns = {name: [row[name] for row in problems] for name in problems[0]}
+        yield _timeline_batch(len(problems), columns)
 
 
 def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
@@ -302,13 +288,9 @@ def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
     for _ in records:
         pass
     found = unread_foreign(records.foreign)
-    if records.problems:
-        examples = [
-            format_example(*problem.values()) for problem in records.problems[:MAX_EXAMPLES]
-        ]
-        found.append(
-            Unread(what=UNREAD_GROUPS, count=len(records.problems), examples=tuple(examples))
-        )
+    if problems := records.problems:
+        examples = tuple(format_example(*row.values()) for row in problems[:MAX_EXAMPLES])
+        found.append(Unread(what=UNREAD_GROUPS, count=len(problems), examples=examples))
     return found
 
 
@@ -338,52 +320,50 @@ class _GroupRecords:
                 yield JournalRecord(offset, at, entry)
 
 
-def _timeline_batches(
-    reader: generations.HistoryReader, group: str, records: Iterable[JournalRecord]
+def _history_batches(
+    reader: HistoryReader, group: str, records: Iterable[JournalRecord]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches, because all generations of a large group do not fit into memory."""
-    made: list[Generation] = []
-    members = 0
-    for one in reader.generations(records):
-        made.append(one)
-        members += 1 + len(one.members)
-        if members >= MEMBERS_PER_BATCH:
-            yield generations_as_timeline(made)
-            made, members = [], 0
-        if reader.count_ended() >= MEMBERS_PER_BATCH:
-            yield ownership_as_timeline(reader.take_ended())
-    if made:
-        yield generations_as_timeline(made)
-    if rest := reader.take_remaining():
-        yield ownership_as_timeline(rest)
+    def take_many_ended() -> list[PartitionOwnership]:
+        return reader.take_ended() if reader.count_ended() >= MEMBERS_PER_BATCH else []
+
+    yield from timeline_batches(reader.generations(records), reader.take_remaining, take_many_ended)
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reader.window.whole]}
         yield _timeline_batch(1, window)
 
 
-def generations_as_timeline(made: list[Generation]) -> pa.RecordBatch:
-    rows = arrow.generations_to_batch(made).to_struct_array()
-    return _timeline_batch(len(rows), {"generation": rows})
+def timeline_batches(
+    generations: Iterable[Generation],
+    take_remaining: Callable[[], list[PartitionOwnership]],
+    take_ended: Callable[[], list[PartitionOwnership]] = list,
+) -> Iterator[pa.RecordBatch]:
+    """Yields the generations and the ownership of a group, with columns :data:`TIMELINE_DDL`.
+
+    Makes several batches, because all generations of a large group do not fit into memory.
+
+    :param take_remaining: called at the end
+    :param take_ended: called after each generation
+    """
+    made: list[Generation] = []
+    members = 0
+    for one in generations:
+        made.append(one)
+        members += 1 + len(one.members)
+        if members >= MEMBERS_PER_BATCH:
+            yield _facts_as_timeline("generation", GENERATIONS, made)
+            made, members = [], 0
+        if ended := take_ended():
+            yield _facts_as_timeline("owner", OWNERSHIP, ended)
+    if made:
+        yield _facts_as_timeline("generation", GENERATIONS, made)
+    if rest := take_remaining():
+        yield _facts_as_timeline("owner", OWNERSHIP, rest)
 
 
-def ownership_as_timeline(owners: list[PartitionOwnership]) -> pa.RecordBatch:
-    rows = arrow.facts_to_batch(OWNERSHIP, owners).to_struct_array()
-    return _timeline_batch(len(rows), {"owner": rows})
-
-
-def _transpose_rows(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+def _facts_as_timeline(name: str, table: Table, facts: Sequence[object]) -> pa.RecordBatch:
+    return arrow.as_struct_column(_TIMELINE_COLUMNS, name, arrow.facts_to_batch(table, facts))
 
 
 def _timeline_batch(rows: int, known: Mapping[str, Any]) -> pa.RecordBatch:
-    """Returns a batch in which all other columns are null."""
-    columns = {}
-    for name, kind in _TIMELINE_COLUMNS.items():
-        wanted = arrow.arrow_type(kind)
-        given = known.get(name)
-        if given is None:
-            columns[name] = pa.nulls(rows, wanted)
-        else:
-            columns[name] = given if isinstance(given, pa.Array) else pa.array(given, wanted)
-    return pa.record_batch(columns)
+    return arrow.null_filled_batch(_TIMELINE_COLUMNS, rows, known)

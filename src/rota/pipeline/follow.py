@@ -133,7 +133,7 @@ class EndSampler:
 MAX_SMALL_RECORDS = 500_000
 MAX_SMALL_GROUPS = 500
 FOLLOW_FILE = "follow.json"
-_NEW_RECORDS_DDL = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string, wanted boolean"
+_NEW_RECORDS_DDL = f"{ingest.JOURNAL_WITH_PROBLEM_DDL}, wanted boolean"
 _GROUP_COLUMN_SQL = f"coalesce(make_valid_utf8(cast({GROUP_SQL} as string)), '') `group`"
 
 #: Columns of gold/evidence that count the rows of a table.

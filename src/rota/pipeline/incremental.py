@@ -218,7 +218,7 @@ def _is_offset_record(rows: pa.Table) -> pa.ChunkedArray:
 
 def _decode_commit_table(rows: pa.Table) -> pa.Table:
     wide = decode.decode_commit_batches(rows.combine_chunks().to_batches())
-    return pa.Table.from_batches(wide, schema=decode.COMMITS_WITH_PROBLEM)
+    return pa.Table.from_batches(wide, schema=arrow.arrow_schema(decode.COMMITS_WITH_PROBLEM))
 
 
 def split_pending_records(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, pa.Table]:

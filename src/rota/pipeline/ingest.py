@@ -15,18 +15,19 @@ import json
 import mmap
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from rota.engine.formats import journal
@@ -39,7 +40,7 @@ from rota.engine.history.facts import LogLine
 from rota.errors import FormatError, InputError, Unreachable
 from rota.pipeline import arrow
 from rota.pipeline.redaction import Redaction
-from rota.pipeline.tables import ENDS, JOURNAL, SERVERLOG, Table
+from rota.pipeline.tables import ENDS, JOURNAL, SERVERLOG, Column, Table
 
 if TYPE_CHECKING:
     from rota.pipeline.cluster import LiveJournal
@@ -260,12 +261,20 @@ def _spans_overlap(spans: Iterable[_OffsetSpan]) -> bool:
 
 
 LINES_PER_BATCH = 20_000
+#: Gets the file's name, the line number and the line; returns a row, or a text with a line that
+#: is not valid, or None to skip the line.
+LineParser: TypeAlias = Callable[[str, int, str], dict[str, Any] | str | None]
 
 # a key starts with the record type (2 bytes), the length of the group (2 bytes) and the group
 #: SQL: the record is a committed offset.
 IS_OFFSET_SQL = "substring(key, 1, 2) in (X'0000', X'0001')"
 #: SQL: the bytes of the group's name.
 GROUP_SQL = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
+
+
+_FILE_COLUMN = Column("file", "string", "path of the segment file")
+_JOURNAL_WITH_PROBLEM = arrow.with_problem(JOURNAL, _FILE_COLUMN)
+JOURNAL_WITH_PROBLEM_DDL = arrow.spark_ddl(_JOURNAL_WITH_PROBLEM)
 
 
 def read_segment_journal(
@@ -281,12 +290,11 @@ def read_segment_journal(
             for row in batch.to_pylist():
                 yield from _read_piece(redaction, **row)
 
-    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     apart: dict[bool, list[SegmentPiece]] = {False: [], True: []}
     for piece in segments.pieces:
         apart[piece.partition in segments.overlapping].append(piece)
     once, twice = (
-        _pieces_frame(spark, apart[several]).mapInArrow(read_pieces, wide)
+        _pieces_frame(spark, apart[several]).mapInArrow(read_pieces, JOURNAL_WITH_PROBLEM_DDL)
         for several in (False, True)
     )
     return once.unionByName(_drop_duplicate_records(twice)) if apart[True] else once
@@ -296,9 +304,8 @@ def read_live_journal(
     spark: SparkSession, live: LiveJournal, redaction: Redaction | None = None
 ) -> DataFrame:
     """Reads a live cluster's journal, with the columns of :func:`read_segment_journal`."""
-    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     if not live.records:
-        return spark.createDataFrame([], wide)
+        return spark.createDataFrame([], JOURNAL_WITH_PROBLEM_DDL)
     from rota.spark import register  # noqa: PLC0415 (tasks that read files need no client)
 
     register(spark)
@@ -310,21 +317,16 @@ def to_journal_columns(
     read: DataFrame, live: LiveJournal, redaction: Redaction | None = None
 ) -> DataFrame:
     """Gives rows of ``format("rota")`` the columns of :func:`read_segment_journal`."""
-    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
-    columns: list[Column | str] = [
-        read["partition"].alias("journal_partition"),
-        read["offset"].alias("journal_offset"),
-        read["timestamp"].alias("at"),
-        "key",
-        "value",
-        "control",
-        "transactional",
-        read["producerId"].alias("producer_id"),
-        read["producerEpoch"].alias("producer_epoch"),
-        fn.lit(None).cast("string").alias("file"),
-        fn.lit(None).cast("string").alias("problem"),
-    ]
-    rows = read.select(*columns)
+    rows = read.selectExpr(
+        "partition journal_partition",
+        "offset journal_offset",
+        "timestamp at",
+        *("key", "value", "control", "transactional"),
+        "producerId producer_id",
+        "producerEpoch producer_epoch",
+        "cast(null as string) problem",
+        "cast(null as string) file",
+    )
     if redaction is None:
         return rows
     servers = live.cluster.servers
@@ -333,7 +335,7 @@ def to_journal_columns(
         for batch in batches:
             yield _redact_batch(batch, redaction, servers)
 
-    return rows.mapInArrow(redact, wide)
+    return rows.mapInArrow(redact, JOURNAL_WITH_PROBLEM_DDL)
 
 
 def merge_journals(one: DataFrame, other: DataFrame) -> DataFrame:
@@ -377,18 +379,13 @@ def _drop_duplicate_records(rows: DataFrame) -> DataFrame:
     return kept.select(*same, "kept.*").select(*rows.columns)
 
 
-def filter_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
-    """Returns the records that ``--until`` and ``--group`` select."""
-    return rows.where(is_wanted(rows, until=until, groups=groups))
-
-
-def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Column:
+def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> SparkColumn:
     """Returns whether ``--until`` and ``--group`` select a record.
 
     Transaction markers are kept, because they name no group. ``--since`` does not apply here,
     because later events depend on earlier ones.
     """
-    keep: Column = fn.lit(True)
+    keep: SparkColumn = fn.lit(True)
     if until is not None:
         keep &= fn.unix_millis("at") <= until
     if groups:
@@ -396,7 +393,7 @@ def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> C
     return fn.coalesce(keep, fn.lit(True))
 
 
-def matches_globs(name: Column, globs: Sequence[str]) -> Column:
+def matches_globs(name: SparkColumn, globs: Sequence[str]) -> SparkColumn:
     return reduce(or_, (name.rlike(_glob_to_java_regex(glob)) for glob in globs))
 
 
@@ -424,16 +421,9 @@ def _read_piece(
         batch = _journal_batch(columns, partition)
         yield batch if redaction is None else _redact_batch(batch, redaction, path)
     if columns.problems:
-        yield _problem_batch(
-            {"journal_partition": partition, "file": path, "problem": str(problem)}
-            for problem in columns.problems
-        )
-
-
-def _problem_batch(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    empty: dict[str, Any] = dict.fromkeys(_journal_schema().names)
-    listed = [{**empty, **row} for row in rows]
-    return pa.RecordBatch.from_pylist(listed, schema=_journal_schema())
+        place = {"journal_partition": partition, "file": path}
+        rows = (place | {"problem": str(problem)} for problem in columns.problems)
+        yield arrow.rows_to_batch(_JOURNAL_WITH_PROBLEM, rows)
 
 
 def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
@@ -444,37 +434,23 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
     control = batch.column("control").to_numpy(zero_copy_only=False)
     keep = control.copy()
     keep[plain] = True
-    kept = [batch.filter(pa.array(keep))]
     rest = batch.filter(pa.array(~keep))
     rows: list[dict[str, Any]] = []
-    omitted: list[dict[str, Any]] = []
-
-    def omit(row: Mapping[str, Any], why: str) -> None:
-        # its position shows that the record was not removed by compaction
-        known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
-        omitted.append({**known, "file": path, "problem": f"left out, {why}"})
-
-    for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
+    for row in rest.set_column(2, "at", arrow.to_milliseconds(rest.column("at"))).to_pylist():
         try:
             entry = redaction.entry(journal.decode_record(row["key"] or b"", row["value"]))
+            problem = f"unknown record type: offset {row['journal_offset']}"
         except FormatError as error:
-            omit(row, f"it cannot be decoded: {error}")
-            continue
+            entry, problem = None, f"it cannot be decoded: {error}"
         if entry is None:
-            omit(row, f"unknown record type: offset {row['journal_offset']}")
-            continue
-        key, value = journal.encode_entry(entry)
-        rows.append(row | {"key": key, "value": value})
-    kept.append(pa.RecordBatch.from_pylist(rows, schema=_journal_schema()))
-    kept.append(_problem_batch(omitted))
-    whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
-    return whole[0] if whole else _problem_batch(())
-
-
-def _journal_schema() -> pa.Schema:
-    return pa.schema(
-        [*arrow.arrow_schema(JOURNAL), ("file", pa.string()), ("problem", pa.string())]
-    )
+            # its position shows that the record was not removed by compaction
+            known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+            rows.append({**known, "file": path, "problem": f"left out, {problem}"})
+        else:
+            key, value = journal.encode_entry(entry)
+            rows.append(row | {"key": key, "value": value})
+    redacted = arrow.rows_to_batch(_JOURNAL_WITH_PROBLEM, rows)
+    return pa.concat_batches([batch.filter(pa.array(keep)), redacted])
 
 
 def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
@@ -500,26 +476,27 @@ def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
             none,
             none,
         ],
-        schema=_journal_schema(),
+        schema=arrow.arrow_schema(_JOURNAL_WITH_PROBLEM),
     )
 
 
 def read_server_logs(
     spark: SparkSession, files: Sequence[str], zone: int = 0, redaction: Redaction | None = None
 ) -> DataFrame:
-    """Reads lines about groups, with the columns of bronze/serverlog, ``problem`` and ``times``.
+    """Reads lines about groups, with the columns of bronze/serverlog, ``problem`` and ``times``."""
 
-    A file with unknown lines has one more row: ``problem`` is the first, ``times`` their number.
-    """
+    def parse(name: str, number: int, line: str) -> dict[str, Any] | str | None:
+        found = server_log.parse_line(line, zone)
+        if isinstance(found, LogLine) and _fits_table(found):
+            found = found if redaction is None else redaction.line(found)
+            values = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
+            return {"file": name, "line": number} | values
+        if found is server_log.SkippedLine.UNRELATED:
+            return None
+        shown = "" if redaction is not None else f": {line.strip()}"
+        return f"{name} line {number}{shown}"
 
-    def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from _read_log_file(row["path"], row["name"], zone, redaction)
-
-    return _files_frame(spark, _unique_files(files, "--server-log")).mapInArrow(
-        parse, _ddl_with_problem(SERVERLOG)
-    )
+    return _parse_files(spark, _unique_files(files, "--server-log"), SERVERLOG, parse)
 
 
 def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
@@ -529,39 +506,13 @@ def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
     return kept.select("at", "text", "kept.*")
 
 
-def _read_log_file(
-    path: str, name: str, zone: int, redaction: Redaction | None
-) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
-    strange, example = 0, ""
-    for number, line in enumerate(_read_text_lines(path), 1):
-        found = server_log.parse_line(line, zone)
-        if isinstance(found, LogLine) and not _fits_table(found):
-            found = server_log.SkippedLine.STRANGE
-        if isinstance(found, LogLine):
-            found = found if redaction is None else redaction.line(found)
-            values = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
-            rows.append({"file": name, "line": number} | values)
-        elif found is server_log.SkippedLine.STRANGE:
-            strange += 1
-            shown = "" if redaction is not None else f": {line.strip()}"
-            example = example or f"{name} line {number}{shown}"
-        if len(rows) == LINES_PER_BATCH:
-            yield _batch_with_problem(SERVERLOG, rows)
-            rows = []
-    yield _batch_with_problem(SERVERLOG, rows, example, strange)
-
-
 def _fits_table(line: LogLine) -> bool:
     """Returns whether the table can hold the line: a log may contain any text."""
-    number = line.generation or 0
+    texts = (line.text, line.group, line.member_id, line.reason, line.client_reason)
     return (
-        -(1 << 31) <= number < 1 << 31
+        -(1 << 31) <= (line.generation or 0) < 1 << 31
         and arrow.EARLIEST_TIME <= line.at <= arrow.LATEST_TIME
-        and all(
-            text is None or text.isascii() or _is_encodable(text)
-            for text in (line.text, line.group, line.member_id, line.reason, line.client_reason)
-        )
+        and all(text is None or text.isascii() or _is_encodable(text) for text in texts)
     )
 
 
@@ -575,28 +526,15 @@ def _is_encodable(text: str) -> bool:
 
 
 def read_end_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """Reads samples of log ends from JSON lines, with the columns of bronze/ends.
-
-    A file with bad lines has one more row: ``problem`` is the first, ``times`` their number.
+    """Reads samples of log ends from JSON lines, with the columns of bronze/ends, ``problem`` and
+    ``times``.
     """
-    return _files_frame(spark, _unique_files(files, "--ends")).mapInArrow(
-        _read_end_files, _ddl_with_problem(ENDS)
-    )
 
+    def parse(name: str, number: int, line: str) -> dict[str, Any] | str | None:
+        bad = f"{name} line {number}: {line.strip()}" if line.strip() else None
+        return _parse_end_sample(line) or bad
 
-def _read_end_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for file in batch.to_pylist():
-            rows: list[dict[str, Any]] = []
-            bad, example = 0, ""
-            for number, line in enumerate(_read_text_lines(file["path"]), 1):
-                sample = _parse_end_sample(line)
-                if sample is not None:
-                    rows.append(sample)
-                elif line.strip():
-                    bad += 1
-                    example = example or f"{file['name']} line {number}: {line.strip()}"
-            yield _batch_with_problem(ENDS, rows, example, bad)
+    return _parse_files(spark, _unique_files(files, "--ends"), ENDS, parse)
 
 
 def _parse_end_sample(line: str) -> dict[str, Any] | None:
@@ -614,35 +552,48 @@ def _parse_end_sample(line: str) -> dict[str, Any] | None:
         }
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
-    return sample if _is_valid_sample(sample) and _is_encodable(sample["topic"]) else None
-
-
-def _is_valid_sample(sample: Mapping[str, Any]) -> bool:
-    beginning = sample["beginning"] or 0
-    return (
+    is_valid = (
         0 <= sample["partition"] < 1 << 31
-        and 0 <= beginning < 1 << 63
+        and 0 <= (sample["beginning"] or 0) < 1 << 63
         and 0 <= sample["end"] < 1 << 63
         and arrow.EARLIEST_TIME <= sample["at"] <= arrow.LATEST_TIME
+        and _is_encodable(sample["topic"])
     )
+    return sample if is_valid else None
 
 
-def _ddl_with_problem(table: Table) -> str:
-    return f"{arrow.spark_ddl(table)}, problem string, times bigint"
+def _parse_files(
+    spark: SparkSession, files: Sequence[tuple[str, str]], table: Table, parse: LineParser
+) -> DataFrame:
+    """Parses the lines of text files.
 
+    Adds a row for each file with bad lines: ``problem`` is the first, ``times`` their number.
+    """
+    wide = arrow.with_problem(table, Column("times", "bigint", "number of bad lines"))
 
-def _batch_with_problem(
-    table: Table, rows: list[dict[str, Any]], problem: str = "", times: int = 0
-) -> pa.RecordBatch:
-    if times:
-        rows = [*rows, dict.fromkeys(arrow.arrow_schema(table).names)]
-    known = arrow.rows_to_batch(table, rows)
-    before = len(rows) - bool(times)
-    problems = pa.array([None] * before + ([problem] if times else []), pa.string())
-    counts = pa.array([None] * before + ([times] if times else []), pa.int64())
-    return pa.record_batch(
-        [*known.columns, problems, counts], names=[*known.schema.names, "problem", "times"]
-    )
+    def read(path: str, name: str) -> Iterator[pa.RecordBatch]:
+        rows: list[dict[str, Any]] = []
+        bad, first = 0, ""
+        for number, line in enumerate(_read_text_lines(path), 1):
+            found = parse(name, number, line)
+            if isinstance(found, str):
+                bad, first = bad + 1, first or found
+            elif found is not None:
+                rows.append(found)
+            if len(rows) == LINES_PER_BATCH:
+                yield arrow.rows_to_batch(wide, rows)
+                rows = []
+        if bad:
+            rows.append({"problem": first, "times": bad})
+        yield arrow.rows_to_batch(wide, rows)
+
+    def read_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.to_pylist():
+                yield from read(**file)
+
+    frame = spark.createDataFrame(list(files), "path string, name string")
+    return frame.repartition(max(len(files), 1)).mapInArrow(read_files, arrow.spark_ddl(wide))
 
 
 def check_files_exist(server_logs: Sequence[str], ends: Sequence[str]) -> None:
@@ -662,11 +613,6 @@ def _unique_files(files: Sequence[str], option: str) -> list[tuple[str, str]]:
             raise Unreachable(f"{option} {path}: the file does not exist")
     names = [path.name for path in paths]
     return [(str(path), path.name if names.count(path.name) == 1 else str(path)) for path in paths]
-
-
-def _files_frame(spark: SparkSession, named: Sequence[tuple[str, str]]) -> DataFrame:
-    rows = spark.createDataFrame(list(named), "path string, name string")
-    return rows.repartition(max(len(named), 1))
 
 
 def _read_text_lines(path: str) -> Iterator[str]:

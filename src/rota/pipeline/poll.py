@@ -45,7 +45,7 @@ from rota.client.group_requests import (
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_all
 from rota.engine.history.client_settings import LibrarySigns, detect_library
-from rota.engine.history.facts import Generation, GenerationMember, GroupType
+from rota.engine.history.facts import GenerationMember, GroupType
 from rota.engine.history.generations import group_by_topic
 from rota.engine.history.samples import (
     DEAD_STATE,
@@ -433,15 +433,14 @@ class PollLog:
         samples = list(changes.samples)
         if self._redaction is not None:
             samples = list(map(self._redaction.sample, samples))
-        self._buffer_rows(SAMPLES, samples_to_batch(samples))
+        self._buffer_rows(SAMPLES, arrow.facts_to_batch(SAMPLES, samples))
         commits = [self._commit_row(commit, snapshot.topic_ids) for commit in changes.commits]
         self._buffer_rows(COMMITS, arrow.rows_to_batch(COMMITS, commits))
         self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, _end_rows(snapshot)))
 
     def _commit_row(self, commit: SampledCommit, ids: Mapping[str, bytes]) -> dict[str, Any]:
         self._commits += 1
-        row: dict[str, Any] = dict.fromkeys(column.name for column in COMMITS.columns)
-        row |= {
+        row = {
             "journal_partition": NO_JOURNAL_PARTITION,
             "journal_offset": self._commits,
             "at": commit.at,
@@ -478,17 +477,6 @@ class PollLog:
 def poll_log_path(folder: Path, table: Table) -> str:
     """Returns the path of a table's file."""
     return str(folder / f"{table.name.replace('/', '-')}.parquet")
-
-
-def samples_to_batch(samples: list[GroupSample]) -> pa.RecordBatch:
-    """Returns rows of bronze/samples."""
-    columns = [
-        arrow.members_array([sample.members for sample in samples])
-        if column.name == "members"
-        else arrow.column_array(column, [getattr(sample, column.name) for sample in samples])
-        for column in SAMPLES.columns
-    ]
-    return pa.record_batch(columns, schema=arrow.arrow_schema(SAMPLES))
 
 
 def _end_rows(snapshot: ClusterSnapshot) -> Iterable[dict[str, Any]]:
@@ -763,30 +751,12 @@ def _without_journal_groups(rows: DataFrame, journal: DataFrame | None) -> DataF
 def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for group, group_batches in split_by_key(batches, "group"):
         reader = SampleReader(str(group))
-        generations: list[Generation] = []
-        members = 0
-        for generation in reader.generations(read_samples(group_batches)):
-            generations.append(generation)
-            members += 1 + len(generation.members)
-            if members >= decode.MEMBERS_PER_BATCH:
-                yield decode.generations_as_timeline(generations)
-                generations, members = [], 0
-        if generations:
-            yield decode.generations_as_timeline(generations)
-        if ownership := reader.take_ownership():
-            yield decode.ownership_as_timeline(ownership)
+        generations = reader.generations(read_samples(group_batches))
+        yield from decode.timeline_batches(generations, reader.take_ownership)
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:
     """Reads rows of bronze/samples."""
     reader = arrow.GenerationReader()
     for batch in batches:
-        columns = {
-            name: arrow.column_values(batch.column(name))
-            for name in batch.schema.names
-            if name != "members"
-        }
-        columns["kind"] = list(map(GroupType, columns["kind"]))
-        columns["members"] = reader.members(batch.column("members"))
-        for row in zip(*columns.values(), strict=True):
-            yield GroupSample(**dict(zip(columns, row, strict=True)))
+        yield from reader.read_samples(batch)

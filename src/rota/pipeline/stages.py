@@ -266,14 +266,10 @@ class PipelineStages:
     def _journal(self) -> None:
         with report_stage(self._progress, PipelineStage.JOURNAL) as note:
             every = self._read_whole_journal()
-            wanted = ingest.filter_wanted(
-                every,
-                until=self._until,
-                groups=self._options.groups,
-            )
+            wanted = ingest.is_wanted(every, until=self._until, groups=self._options.groups)
             counts = self._tables.write(
                 JOURNAL,
-                wanted,
+                every.where(wanted),
                 first=fn.min(fn.unix_millis("at")),
                 last=fn.max(fn.unix_millis("at")),
                 **decode.unread_aggregates("file"),

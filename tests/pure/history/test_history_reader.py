@@ -8,6 +8,7 @@ import pytest
 
 from rota.engine.history.generations import HistoryReader
 from rota.pipeline import arrow
+from rota.pipeline.tables import GENERATIONS
 from tests.pure.history import capture
 
 GROUPS = sorted(capture.written())
@@ -31,7 +32,7 @@ def test_what_is_told_on_the_way_and_at_the_end_is_all(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_rows_are_read_as_what_was_written(group: str) -> None:
     made = capture.timelines()[group].generations
-    rows = arrow.generations_to_batch(made)
+    rows = arrow.facts_to_batch(GENERATIONS, made)
     assert arrow.GenerationReader().read(rows) == made
     reader = arrow.GenerationReader()  # a piece may be a part of a larger one
     pieces = [reader.read(rows.slice(first, 2)) for first in range(0, len(made), 2)]
