@@ -149,9 +149,8 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
     async def run() -> T:
         client = ClusterClient(config, quiet=True)
         try:
-            await client.refresh(
-                (), deadline=client.deadline_after(min(cluster.timeout, CONNECT_TIMEOUT))
-            )
+            deadline = client.deadline_after(min(cluster.timeout, CONNECT_TIMEOUT))
+            await client.refresh((), deadline=deadline)
             return await ask(client)
         finally:
             await client.close()
@@ -164,12 +163,8 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
 
     :raises Unreachable: the cluster does not respond, or the user may not read the journal
     """
-
-    async def ask(client: ClusterClient) -> LiveJournal:
-        return await _find_journal(client, cluster)
-
     try:
-        return ask_cluster(cluster, ask)
+        return ask_cluster(cluster, lambda client: _find_journal(client, cluster))
     except AuthorizationFailed as error:
         raise Unreachable(
             f"{cluster.servers}: {error}. To read the journal a user needs {JOURNAL_ACLS[0]}. "
@@ -179,9 +174,8 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
 
 
 async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJournal:
-    metadata = await client.refresh(
-        (JOURNAL_TOPIC,), deadline=client.deadline_after(cluster.timeout)
-    )
+    deadline = client.deadline_after(cluster.timeout)
+    metadata = await client.refresh((JOURNAL_TOPIC,), deadline=deadline)
     topic = metadata.topics.get(JOURNAL_TOPIC)
     partitions = _journal_partitions(topic)
     begins, ends = await run_all(
@@ -320,12 +314,12 @@ class LookupResult:
     #: Partitions that were not looked up because of the limit.
     left_out: list[TopicPartition] = field(default_factory=list)
     #: Topics and partitions that could not be looked up, by reason.
-    skipped: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, set[str]] = field(default_factory=dict)
     #: Number of lookups of times before the log start.
     deleted: int = 0
 
     def skip(self, why: str, name: str) -> None:
-        self.skipped.setdefault(why, []).append(name)
+        self.skipped.setdefault(why, set()).add(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,15 +380,7 @@ def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
     """Returns rows of bronze/ends."""
     columns = "topic string, partition int, at bigint, beginning bigint, end bigint"
     rows = spark.createDataFrame([tuple(each) for each in result.samples], columns)
-    return rows.select(
-        "topic",
-        "partition",
-        fn.timestamp_millis("at").alias("at"),
-        "beginning",
-        "end",
-        fn.lit(None).cast("string").alias("problem"),
-        fn.lit(None).cast("bigint").alias("times"),
-    )
+    return rows.withColumn("at", fn.timestamp_millis("at"))
 
 
 def look_up_ends(cluster: LiveCluster, wanted: LookupPlan) -> LookupResult:
@@ -402,13 +388,11 @@ def look_up_ends(cluster: LiveCluster, wanted: LookupPlan) -> LookupResult:
 
     :raises Unreachable: no broker responds
     """
-
-    async def ask(client: ClusterClient) -> LookupResult:
-        return await _EndLookup(client, cluster.timeout).look_up_all(wanted)
-
     if not wanted.times:
         return LookupResult(left_out=list(wanted.left_out))
-    return ask_cluster(cluster, ask)
+    return ask_cluster(
+        cluster, lambda client: _EndLookup(client, cluster.timeout).look_up_all(wanted)
+    )
 
 
 class _EndLookup:
@@ -454,23 +438,19 @@ class _EndLookup:
         wanted = sorted(partitions)
         deadline = self._client.deadline_after(self._timeout)
         metadata = await self._client.refresh({each.topic for each in wanted}, deadline=deadline)
-        there, bad = [], set[str]()
+        existing = []
         for tp in wanted:
             topic = metadata.topics.get(tp.topic)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if code:
-                if tp.topic not in bad:
-                    self._result.skip(_explain_error(code), tp.topic)
-                bad.add(tp.topic)
+                self._result.skip(_explain_error(code), tp.topic)
+            elif metadata.partition(tp) is None:
+                self._result.skip(_explain_error(Code.UNKNOWN_TOPIC_OR_PARTITION), str(tp))
             elif metadata.leader(tp) is None:
-                gone = metadata.partition(tp) is None
-                self._result.skip(
-                    _explain_error(Code.UNKNOWN_TOPIC_OR_PARTITION) if gone else "without a leader",
-                    str(tp),
-                )
+                self._result.skip("without a leader", str(tp))
             else:
-                there.append(tp)
-        return there
+                existing.append(tp)
+        return existing
 
     async def _list_all(
         self, rounds: Sequence[Mapping[TopicPartition, int]]
@@ -499,24 +479,17 @@ class _EndLookup:
             self._result.lookups += len(targets)
             try:
                 return await list_offsets(self._client, targets, deadline=deadline)
-            except Refused as error:
-                problem: RotaError = error
-                apart = sorted({tp.topic for tp in targets})
             except RotaError as error:
-                problem, apart = error, []
-        if len(apart) <= 1:
-            for name in sorted({tp.topic for tp in targets}):
-                self._note(str(problem), name)
+                problem = error
+        topics = sorted({tp.topic for tp in targets})
+        if len(topics) <= 1 or not isinstance(problem, Refused):
+            for topic in topics:
+                self._result.skip(str(problem), topic)
             return {}
         found: dict[TopicPartition, ListedOffset | None] = {}
-        for topic in apart:
-            own = {tp: at for tp, at in targets.items() if tp.topic == topic}
-            found |= await self._ask(own)
+        for topic in topics:
+            found |= await self._ask({tp: at for tp, at in targets.items() if tp.topic == topic})
         return found
-
-    def _note(self, why: str, name: str) -> None:
-        if name not in self._result.skipped.get(why, ()):
-            self._result.skip(why, name)
 
 
 def _explain_error(code: int) -> str:

@@ -87,6 +87,12 @@ def unread_from_aggregates(what: str, counts: Mapping[str, Any]) -> list[Unread]
     return [Unread(what=what, count=counts["bad"], examples=examples)]
 
 
+def unread_batches(counts: Mapping[str, Any], *, redacted: bool) -> list[Unread]:
+    """Reads the result of :func:`unread_aggregates` over the rows of a journal."""
+    what = DAMAGED_OR_UNREDACTED if redacted else DAMAGED_BATCHES
+    return unread_from_aggregates(what, counts)
+
+
 def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
     """Adds up the counts of each type."""
     found: dict[str, Unread] = {}

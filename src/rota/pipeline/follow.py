@@ -83,10 +83,8 @@ from rota.pipeline.tables import (
     COMMITS,
     ENDS,
     EVIDENCE,
-    GENERATIONS,
     JOURNAL,
     LAG,
-    REBALANCES,
     SERVERLOG,
     TABLES,
 )
@@ -135,15 +133,6 @@ MAX_SMALL_GROUPS = 500
 FOLLOW_FILE = "follow.json"
 _NEW_RECORDS_DDL = f"{ingest.JOURNAL_WITH_PROBLEM_DDL}, wanted boolean"
 _GROUP_COLUMN_SQL = f"coalesce(make_valid_utf8(cast({GROUP_SQL} as string)), '') `group`"
-
-#: Columns of gold/evidence that count the rows of a table.
-COUNTED_TABLES = {
-    "records": JOURNAL,
-    "commits": COMMITS,
-    "generations": GENERATIONS,
-    "rebalances": REBALANCES,
-    "samples": ENDS,
-}
 
 TABLES_CHECKSUM = zlib.crc32(" ".join(arrow.spark_ddl(table) for table in TABLES).encode())
 
@@ -251,7 +240,8 @@ class MicroBatchRunner:
             if new is None:
                 done, state = self._compute_all(tables, state)
             else:
-                done, state = self._compute_incrementally(tables, state, new, self._unread(counts))
+                damaged = decode.unread_batches(counts, redacted=self._options.redact)
+                done, state = self._compute_incrementally(tables, state, new, damaged)
             state.write(tables.path)
             tables.publish()
         self._state = state
@@ -275,10 +265,6 @@ class MicroBatchRunner:
         )
         rows.write.parquet(str(_new_records_path(tables)))
         return dict(counts.get)
-
-    def _unread(self, counts: Mapping[str, Any]) -> list[Unread]:
-        what = decode.DAMAGED_BATCHES if self._redaction is None else decode.DAMAGED_OR_UNREDACTED
-        return decode.unread_from_aggregates(what, counts)
 
     def _decode_if_small(self, tables: TableStore, counts: Mapping[str, Any]) -> _SmallBatch | None:
         if self._state.batch < 0 or counts["every"] > MAX_SMALL_RECORDS:
@@ -337,7 +323,8 @@ class MicroBatchRunner:
         growth = EvidenceGrowth(
             times=tuple(pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py().values()),
             counts={
-                name: tables.bucket_files(table).count() for name, table in COUNTED_TABLES.items()
+                name: tables.bucket_files(table).count()
+                for name, table in stages.COUNTED_TABLES.items()
             },
             windows=changes.windows,
             edges=first_positions,

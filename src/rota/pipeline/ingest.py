@@ -450,7 +450,8 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
             key, value = journal.encode_entry(entry)
             rows.append(row | {"key": key, "value": value})
     redacted = arrow.rows_to_batch(_JOURNAL_WITH_PROBLEM, rows)
-    return pa.concat_batches([batch.filter(pa.array(keep)), redacted])
+    whole = pa.Table.from_batches([batch.filter(pa.array(keep)), redacted])
+    return next(iter(whole.combine_chunks().to_batches()), redacted)
 
 
 def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
@@ -491,7 +492,7 @@ def read_server_logs(
             found = found if redaction is None else redaction.line(found)
             values = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
             return {"file": name, "line": number} | values
-        if found is server_log.SkippedLine.UNRELATED:
+        if found is server_log.SkippedLine.OTHER:
             return None
         shown = "" if redaction is not None else f": {line.strip()}"
         return f"{name} line {number}{shown}"

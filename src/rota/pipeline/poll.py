@@ -558,18 +558,12 @@ class PollResult:
 
     def missing(self) -> Iterator[tuple[str, int, Sequence[str]]]:
         """Yields what polling could not sample: a description, a number, and the names."""
-        if self.denied:
-            shown = [f"{name}: {why}" for name, why in sorted(self.denied.items())]
-            yield "groups and topics without permission", len(shown), shown
-        if self.unsupported_groups:
-            yield (
-                "share groups and streams groups",
-                len(self.unsupported_groups),
-                sorted(self.unsupported_groups),
-            )
-        if self.failures:
-            shown = [f"{number:,} times: {why}" for why, number in self.failures.items()]
-            yield "failed requests", sum(self.failures.values()), shown
+        if denied := [f"{name}: {why}" for name, why in sorted(self.denied.items())]:
+            yield "groups and topics without permission", len(denied), denied
+        if groups := sorted(self.unsupported_groups):
+            yield "share groups and streams groups", len(groups), groups
+        if failures := [f"{number:,} times: {why}" for why, number in self.failures.items()]:
+            yield "failed requests", sum(self.failures.values()), failures
 
 
 class PollListener(Protocol):
@@ -717,11 +711,7 @@ class PollTables:
         return self._rows(SAMPLES)
 
     def ends(self) -> DataFrame:
-        """Returns bronze/ends with the columns that reading a file of samples adds."""
-        null = fn.lit(None)
-        return self._rows(ENDS).withColumns(
-            {"problem": null.cast("string"), "times": null.cast("bigint")}
-        )
+        return self._rows(ENDS)
 
     def commits(self, journal: DataFrame | None) -> DataFrame:
         """Returns silver/commits of the groups that are not in the journal."""

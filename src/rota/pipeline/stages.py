@@ -7,9 +7,12 @@ their order. The last stage writes gold/evidence, which describes the run.
 from __future__ import annotations
 
 import enum
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial, reduce
+from operator import itemgetter
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +54,7 @@ from rota.pipeline.tables import (
     SAMPLES,
     SERVERLOG,
     STATUS,
+    Table,
 )
 
 
@@ -89,6 +93,15 @@ def report_stage(progress: StageListener, stage: PipelineStage) -> Iterator[list
     progress.ended(stage, "; ".join(note))
 
 
+#: Columns of gold/evidence that count the rows of a table.
+COUNTED_TABLES = {
+    "records": JOURNAL,
+    "commits": COMMITS,
+    "generations": GENERATIONS,
+    "rebalances": REBALANCES,
+    "samples": ENDS,
+}
+
 #: Size of the journal from which on Java's optimizing compiler pays off.
 LARGE_RUN_BYTES = 256 << 20
 
@@ -121,7 +134,9 @@ def run_pipeline(
                 spark = stack.enter_context(open_session(options.master, large=large))
         stages = PipelineStages(spark, tables, options, progress, found)
         with store.translate_spark_errors(tables.out):
-            stages.run_all(evidence)
+            stages.compute_tables(evidence)
+            with report_stage(progress, PipelineStage.PUBLISH):
+                tables.publish()
         return stages.summary
 
 
@@ -140,30 +155,27 @@ class PipelineStages:
         self._tables = tables
         self._options = options
         self._progress = progress
-        self._found = found.segments
-        self._live = found.live
-        self.summary = RunSummary(out=str(tables.out), live=found.live, polled=found.polled)
-        self.summary.complete = found.segments.complete
-        self.summary.unread += _unread_damaged_bytes(found.segments)
+        self._segments, self._live, self._given = found.segments, found.live, found.given
         self._begin, self._until = time_window(options, found.last)
-        self._strategies = options.strategies
-        self.summary.since, self.summary.until = self._begin, self._until
-        self._redaction = Redaction(options.key) if options.redact else None
-        self._sampled = (
-            None if found.polled is None else PollTables(spark, found.polled, self._until)
+        self.summary = RunSummary(
+            out=str(tables.out),
+            since=self._begin,
+            until=self._until,
+            live=found.live,
+            polled=found.polled,
+            complete=found.segments.complete,
+            unread=list(_unread_damaged_bytes(found.segments)),
         )
-        for what, count, examples in () if found.polled is None else found.polled.missing():
-            self._unread(what, count, examples[:MAX_EXAMPLES])
-        self._given = found.given
+        self._redaction = Redaction(options.key) if options.redact else None
+        self._sampled: PollTables | None = None
+        if found.polled is not None:
+            self._sampled = PollTables(spark, found.polled, self._until)
+            for unread in found.polled.missing():
+                self._unread(*unread)
         #: Topic names by topic id.
         self.names = dict(found.given.names) if found.given is not None else {}
         #: All records of a cluster's journal, if bronze/journal has only some of them.
         self._whole: DataFrame | None = None
-
-    def run_all(self, evidence: EvidenceSources) -> None:
-        self.compute_tables(evidence)
-        with report_stage(self._progress, PipelineStage.PUBLISH):
-            self._tables.publish()
 
     def compute_tables(self, evidence: EvidenceSources) -> None:
         """Runs all stages without publishing the tables."""
@@ -173,23 +185,17 @@ class PipelineStages:
         self._commits(committed)
         self._ends(evidence)
         self._groups(committed)
-        if self._options.groups and self._is_empty():
-            raise InputError(
-                f"--group {' '.join(self._options.groups)}: the input has no such group"
-            )
+        found = self.summary.commits or self.summary.windows or self.summary.generations
+        if self._options.groups and not found and self._given is None:
+            names = " ".join(self._options.groups)
+            raise InputError(f"--group {names}: the input has no such group")
         self._rebalances()
         self._lag()
         self._whatif()
         self._tables.write_row(EVIDENCE, evidence_row(self.summary, evidence))
 
-    def _is_empty(self) -> bool:
-        summary = self.summary
-        found = summary.commits or summary.windows or summary.generations
-        return not found and self._given is None
-
     def _evidence(self, evidence: EvidenceSources) -> None:
         spark, summary = self._spark, self.summary
-        counts = {"times": fn.sum("times"), "first": fn.min("problem")}
         with report_stage(self._progress, PipelineStage.EVIDENCE) as note:
             if self._given is not None and self._given.lines is not None:
                 summary.lines = self._tables.write(SERVERLOG, self._given.lines)["rows"]
@@ -198,9 +204,8 @@ class PipelineStages:
                     spark, evidence.server_logs, evidence.zone, self._redaction
                 )
                 lines = self._within(ingest.drop_duplicate_lines(lines))
-                counted = self._tables.write(SERVERLOG, lines, **counts)
-                summary.lines, summary.logs = counted["rows"], len(evidence.server_logs)
-                self._add_unparsed(decode.UNREAD_LOG_LINES, counted)
+                summary.lines = self._write_parsed(SERVERLOG, lines, decode.UNREAD_LOG_LINES)
+                summary.logs = len(evidence.server_logs)
             else:
                 self._tables.write_empty(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
@@ -213,45 +218,44 @@ class PipelineStages:
         """Writes samples of log ends from files, from polling and from lookups in the cluster."""
         tables, spark, summary = self._tables, self._spark, self.summary
         with report_stage(self._progress, PipelineStage.ENDS) as note:
-            samples = (
-                ingest.read_end_samples(spark, evidence.ends).distinct() if evidence.ends else None
-            )
+            sources = []
+            if evidence.ends:
+                sources.append(ingest.read_end_samples(spark, evidence.ends).distinct())
             if self._sampled is not None:
-                asked = self._sampled.ends()
-                samples = asked if samples is None else samples.unionByName(asked)
+                sources.append(self._sampled.ends())
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.lookups = self._look_up(evidence.cluster)
                 note.append(f"{summary.lookups.lookups:,} lookups")
-                asked = cluster.end_samples_frame(spark, summary.lookups)
-                samples = asked if samples is None else samples.unionByName(asked, True)
-            if self._given is not None and self._given.samples is not None:
-                wide = self._given.samples.selectExpr(
-                    "*", "cast(null as string) problem", "cast(null as bigint) times"
-                )
-                samples = wide if samples is None else samples.unionByName(wide).distinct()
-            if samples is None:
+                sources.append(cluster.end_samples_frame(spark, summary.lookups))
+            earlier = None if self._given is None else self._given.samples
+            if earlier is not None:
+                sources.append(earlier)
+            if not sources:
                 tables.write_empty(ENDS)
                 return
-            counts = {"times": fn.sum("times"), "first": fn.min("problem")}
-            counted = tables.write(ENDS, samples, **counts)
-            summary.samples = counted["rows"]
-            self._add_unparsed(decode.UNREAD_END_SAMPLES, counted)
+            samples = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), sources)
+            if earlier is not None and len(sources) > 1:
+                samples = samples.distinct()
+            if evidence.ends:
+                summary.samples = self._write_parsed(ENDS, samples, decode.UNREAD_END_SAMPLES)
+            else:
+                summary.samples = tables.write(ENDS, samples)["rows"]
             note.append(f"{summary.samples:,} samples")
 
     def _look_up(self, live: LiveCluster) -> LookupResult:
         commits = self._tables.read(self._spark, COMMITS)
-        lookups = cluster.look_up_ends(
-            live, cluster.plan_lookups(commits, live.lookups, self._begin)
-        )
+        plan = cluster.plan_lookups(commits, live.lookups, self._begin)
+        lookups = cluster.look_up_ends(live, plan)
         for why, names in sorted(lookups.skipped.items()):
-            self._unread(
-                f"ends of topics or partitions {why}", len(names), sorted(names)[:MAX_EXAMPLES]
-            )
+            self._unread(f"ends of topics or partitions {why}", len(names), sorted(names))
         return lookups
 
-    def _add_unparsed(self, what: str, counted: Mapping[str, Any]) -> None:
-        if counted["times"]:
-            self._unread(what, counted["times"], [counted["first"]])
+    def _write_parsed(self, table: Table, rows: DataFrame, what: str) -> int:
+        """Writes rows that were read from text files, and counts the lines that are not valid."""
+        counts = self._tables.write(table, rows, times=fn.sum("times"), first=fn.min("problem"))
+        if counts["times"]:
+            self._unread(what, counts["times"], [counts["first"]])
+        return int(counts["rows"])
 
     def _within(self, lines: DataFrame) -> DataFrame:
         """Applies ``--group`` and ``--until``; unknown lines have no group and are kept."""
@@ -281,10 +285,7 @@ class PipelineStages:
                 times += [summary.polled.first, summary.polled.last]
             known = [at for at in times if at is not None]
             summary.first, summary.last = min(known, default=None), max(known, default=None)
-            what = (
-                decode.DAMAGED_BATCHES if self._redaction is None else decode.DAMAGED_OR_UNREDACTED
-            )
-            self.summary.unread += decode.unread_from_aggregates(what, counts)
+            summary.unread += decode.unread_batches(counts, redacted=self._redaction is not None)
             self._complete()
             note.append(f"{summary.records:,} records")
 
@@ -294,10 +295,10 @@ class PipelineStages:
             self._whole = self._given.journal
             return self._given.journal
         if self._live is None:
-            return ingest.read_segment_journal(self._spark, self._found, self._redaction)
+            return ingest.read_segment_journal(self._spark, self._segments, self._redaction)
         every = ingest.read_live_journal(self._spark, self._live, self._redaction)
-        if self._found.pieces:
-            own = ingest.read_segment_journal(self._spark, self._found, self._redaction)
+        if self._segments.pieces:
+            own = ingest.read_segment_journal(self._spark, self._segments, self._redaction)
             every = ingest.merge_journals(every, own)
         if self._options.groups or self._until is not None or self._redaction is not None:
             # bronze/journal will have only some records; read the cluster only once
@@ -311,9 +312,8 @@ class PipelineStages:
         """
         if self._live is None:
             return
-        rows = self._whole
-        if rows is None:
-            rows = self._tables.read(self._spark, JOURNAL)
+        whole = self._whole
+        rows = self._tables.read(self._spark, JOURNAL) if whole is None else whole
         # records that the caller has read reach as far as the caller says
         ends = self._live.log_ends if self._given is None else {}
         self.summary.complete = ingest.find_complete_positions(rows, ends)
@@ -355,7 +355,7 @@ class PipelineStages:
 
     def _besides(self, committed: DataFrame) -> DataFrame | None:
         """Returns the journal if there is one; its groups are not taken from samples."""
-        return committed if self._found.pieces or self._live is not None else None
+        return committed if self._segments.pieces or self._live is not None else None
 
     def _commits_with_topic_ids(self) -> DataFrame:
         """Returns commits of all groups, which have topic ids and topic names."""
@@ -363,7 +363,7 @@ class PipelineStages:
             return self._tables.read(self._spark, COMMITS)
         every = self._whole
         if every is None:
-            every = ingest.read_segment_journal(self._spark, self._found)
+            every = ingest.read_segment_journal(self._spark, self._segments)
         return decode.decode_commits(every.where("not control")).where("problem is null")
 
     def _read_other_timeline_rows(self, found: DataFrame) -> None:
@@ -375,10 +375,10 @@ class PipelineStages:
             self._unread(decode.UNREAD_GROUPS, number, _first_examples(bad))
         good = rest.where("problem is null")
         rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
-        foreign: dict[str, int] = {}
+        foreign: Counter[str] = Counter()
         for row in rows:
             if row.foreign is not None:
-                foreign[row.foreign] = foreign.get(row.foreign, 0) + row.records
+                foreign[row.foreign] += row.records
         self.summary.unread += decode.unread_foreign(foreign)
         windows = [row for row in rows if row.whole is not None]
         self.summary.windows = sorted((row.group, row.complete_from, row.whole) for row in windows)
@@ -438,7 +438,7 @@ class PipelineStages:
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,
                 topic_ids=ids,
                 since=self._begin,
-                strategies=self._strategies,
+                strategies=self._options.strategies,
             )
             found = tables.materialize(spark, "whatif", found)
             made = (
@@ -456,13 +456,14 @@ class PipelineStages:
         return rows.where(~fn.coalesce(over, fn.lit(False)))
 
     def _unread(self, what: str, count: int, examples: Sequence[str]) -> None:
-        self.summary.unread.append(Unread(what=what, count=count, examples=tuple(examples)))
+        shown = tuple(examples[:MAX_EXAMPLES])
+        self.summary.unread.append(Unread(what=what, count=count, examples=shown))
 
 
 def _unread_damaged_bytes(found: Segments) -> Iterator[Unread]:
-    kinds: dict[str, list[str]] = {}
+    kinds = defaultdict(list)
     for damaged in found.damaged:
-        kinds.setdefault(damaged.problem.kind, []).append(f"{damaged.path} {damaged.problem}")
+        kinds[damaged.problem.kind].append(f"{damaged.path} {damaged.problem}")
     for kind, places in sorted(kinds.items()):
         what = f"byte ranges that are not a valid batch ({kind})"
         yield Unread(what=what, count=len(places), examples=tuple(places[:MAX_EXAMPLES]))
@@ -476,24 +477,14 @@ def _first_examples(bad: DataFrame) -> list[str]:
 
 def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]:
     """Returns the row of gold/evidence; times are in milliseconds."""
-    return {
+    same = ("first", "last", "since", "until", *COUNTED_TABLES, "logs", "lines")
+    return {name: getattr(found, name) for name in same} | {
         "demo": evidence.demo,
-        "first": found.first,
-        "last": found.last,
-        "since": found.since,
-        "until": found.until,
-        "records": found.records,
-        "commits": found.commits,
-        "generations": found.generations,
-        "rebalances": found.rebalances,
-        "logs": found.logs,
-        "lines": found.lines,
-        "samples": found.samples,
         "cluster": None if found.live is None else _cluster_value(found.live),
         "lookups": _lookups_value(found.live, found.lookups),
         "polled": None if found.polled is None else _polled_value(found.polled),
-        "windows": [_window_value(*window) for window in found.windows],
-        "complete": _complete_value(found.complete),
+        "windows": _window_values(found.windows),
+        "complete": _complete_values(found.complete),
         "unread": [asdict(one) for one in found.unread],
     }
 
@@ -518,26 +509,23 @@ def _lookups_value(live: LiveJournal | None, looked: LookupResult | None) -> dic
         "partitions": looked.partitions,
         "skipped_partitions": [str(tp) for tp in looked.left_out],
         "before_log_start": looked.deleted,
-        "failed": looked.skipped,
+        "failed": {why: sorted(names) for why, names in looked.skipped.items()},
     }
 
 
 def _polled_value(polled: PollResult) -> dict[str, Any]:
-    return {
-        "first": polled.first,
-        "last": polled.last,
-        "every": polled.every,
-        "rounds": polled.rounds,
+    same = ("first", "last", "every", "rounds")
+    return {name: getattr(polled, name) for name in same} | {
         "groups": sorted(polled.groups),
-        "gaps": [{"begin": gap.begin, "end": gap.end, "why": gap.why} for gap in polled.gaps],
+        "gaps": [asdict(gap) for gap in polled.gaps],
     }
 
 
-def _window_value(group: str, at: int, whole: bool) -> dict[str, Any]:
-    return {"group": group, "at": at, "whole": whole}
+def _window_values(windows: Iterable[tuple[str, int, bool]]) -> list[TableRow]:
+    return [{"group": group, "at": at, "whole": whole} for group, at, whole in windows]
 
 
-def _complete_value(complete: Mapping[int, JournalPosition]) -> list[dict[str, Any]]:
+def _complete_values(complete: Mapping[int, JournalPosition]) -> list[dict[str, Any]]:
     return [
         {"journal_partition": partition, "offset": edge.offset, "at": edge.at}
         for partition, edge in sorted(complete.items())
@@ -545,24 +533,19 @@ def _complete_value(complete: Mapping[int, JournalPosition]) -> list[dict[str, A
 
 
 def unread_from_row(row: TableRow) -> list[Unread]:
-    return [
-        Unread(what=one["what"], count=one["count"], examples=tuple(one["examples"]))
-        for one in row["unread"]
-    ]
+    return [Unread(**one | {"examples": tuple(one["examples"])}) for one in row["unread"]]
 
 
 def continue_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
     """Returns the row of gold/evidence after a micro-batch that computed all tables on Spark, but
     did not read the input of earlier micro-batches again.
     """
-    known = {edge["journal_partition"] for edge in before["complete"]}
-    edges = [edge for edge in now["complete"] if edge["journal_partition"] not in known]
     once = [one for one in unread_from_row(before) if one.what in COUNTED_ONCE]
     return {
         **now,
         "logs": before["logs"],
         "lookups": _sum_lookups(before["lookups"], now["lookups"]),
-        "complete": _merge_sorted(("journal_partition",), before["complete"], edges),
+        "complete": _merge_complete(before["complete"], now["complete"]),
         "unread": [asdict(one) for one in merge_unread(once, unread_from_row(now))],
     }
 
@@ -593,25 +576,22 @@ class EvidenceGrowth:
 
 def extend_evidence_row(before: TableRow, by: EvidenceGrowth) -> dict[str, Any]:
     """Returns the row of gold/evidence after a small micro-batch of ``--follow``."""
-    fresh = [_window_value(*window) for window in by.windows]
+    fresh = _window_values(by.windows)
     named = {window["group"] for window in fresh}
     kept = [window for window in before["windows"] if window["group"] not in named]
-    known = {edge["journal_partition"] for edge in before["complete"]}
-    edges = {place: edge for place, edge in by.edges.items() if place not in known}
     bounds = [at for at in (before["first"], before["last"], *by.times) if at is not None]
     return {
         **before,
         **by.counts,
         "first": min(bounds, default=None),
         "last": max(bounds, default=None),
-        "windows": _merge_sorted(("group", "at"), kept, fresh),
-        "complete": _merge_sorted(
-            ("journal_partition",), before["complete"], _complete_value(edges)
-        ),
+        "windows": sorted([*kept, *fresh], key=itemgetter("group", "at")),
+        "complete": _merge_complete(before["complete"], _complete_values(by.edges)),
         "unread": [asdict(one) for one in merge_unread(unread_from_row(before), by.unread)],
     }
 
 
-def _merge_sorted(names: Sequence[str], *several: Iterable[TableRow]) -> list[TableRow]:
-    rows = (row for each in several for row in each)
-    return sorted(rows, key=lambda row: [row[name] for name in names])
+def _merge_complete(before: Iterable[TableRow], now: Iterable[TableRow]) -> list[TableRow]:
+    """Keeps the position that each partition of the journal already had."""
+    by_partition = {edge["journal_partition"]: edge for edge in (*now, *before)}
+    return [edge for _, edge in sorted(by_partition.items())]
