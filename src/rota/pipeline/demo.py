@@ -37,9 +37,8 @@ from rota.engine.simulator.day import (
 )
 from rota.engine.simulator.seeded_random import mix_numbers
 from rota.engine.simulator.trace import SimulatedLogLine
-from rota.pipeline.cluster import LiveCluster
+from rota.pipeline.cluster import JOURNAL_TOPIC, LiveCluster
 
-JOURNAL_TOPIC = "__consumer_offsets"
 #: Monday, 2026-01-05, 00:00 UTC: the demo is always the same.
 START_MS = 1_767_571_200_000
 SEGMENT_BYTES = 512 * 1024
@@ -176,9 +175,8 @@ class _JournalWriter:
         disk = RealDisk(folder)
         for partition in range(DEFAULT_JOURNAL_PARTITIONS):
             name = f"{JOURNAL_TOPIC}-{partition}"
-            with Log.create(
-                disk, name, topic_id, JOURNAL_CONFIG, segment_bytes=SEGMENT_BYTES
-            ) as log:
+            log = Log.create(disk, name, topic_id, JOURNAL_CONFIG, segment_bytes=SEGMENT_BYTES)
+            with log:
                 for at, pairs in sorted(self._batches.get(partition, ()), key=itemgetter(0)):
                     log.append_records(pairs, at)
                 count += log.log_end_offset
@@ -197,12 +195,6 @@ def _format_log_line(line: SimulatedLogLine, partition: int) -> str:
 
 def _write_ends(path: Path, samples: Iterable[OffsetSample]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for at, topic, partition, beginning, end in samples:
-            row = {
-                "t": at,
-                "topic": topic,
-                "partition": partition,
-                "beginning": beginning,
-                "end": end,
-            }
-            file.write(json.dumps(row) + "\n")
+        for sample in samples:
+            row = zip(("t", "topic", "partition", "beginning", "end"), sample, strict=True)
+            file.write(json.dumps(dict(row)) + "\n")

@@ -172,11 +172,11 @@ class FollowState:
 class MicroBatchResult:
     """Counts of one micro-batch, for the terminal."""
 
-    seconds: float
-    records: int
-    #: Groups with new records.
+    seconds: float = 0.0
+    records: int = 0
+    #: Number of groups with new records.
     groups: int
-    #: New rebalances.
+    #: Number of new rebalances.
     rebalances: int
     #: Group and cause of each new rebalance; empty for a micro-batch computed on Spark.
     happened: tuple[tuple[str, str], ...] = ()
@@ -184,8 +184,11 @@ class MicroBatchResult:
     unread: int = 0
 
 
-class MicroBatchListener(StageListener, Protocol):
+class FollowListener(StageListener, Protocol):
     """Receives progress."""
+
+    def waiting(self, why: str) -> None:
+        """Called while the cluster has no journal yet."""
 
     def round(self, done: MicroBatchResult) -> None:
         """Called when the tables of a micro-batch are published."""
@@ -208,7 +211,7 @@ class MicroBatchRunner:
         output: OutputFolder,
         request: tuple[EvidenceSources, RunOptions, LiveJournal],
         state: FollowState,
-        listener: MicroBatchListener,
+        listener: FollowListener,
     ) -> None:
         self._spark = spark
         self._output = output
@@ -333,8 +336,6 @@ class MicroBatchRunner:
         tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), growth))
         groups = decoded.groups | set(pc.unique(decoded.commits.column("group")).to_pylist())
         done = MicroBatchResult(
-            seconds=0.0,
-            records=journal.num_rows,
             groups=len(groups),
             rebalances=len(changes.new_rebalances),
             happened=changes.new_rebalances,
@@ -372,8 +373,6 @@ class MicroBatchRunner:
         self._memory = None
         summary = stages.summary
         done = MicroBatchResult(
-            seconds=0.0,
-            records=0,
             groups=len({group for group, _, _ in summary.windows}),
             rebalances=max(summary.rebalances - state.rebalances, 0),
             unread=unread,
@@ -453,13 +452,6 @@ class FollowStopped(Exception):
     """Raised in a micro-batch that starts after the user stopped the run."""
 
 
-class FollowListener(MicroBatchListener, Protocol):
-    """Receives progress."""
-
-    def waiting(self, why: str) -> None:
-        """Called while the cluster has no journal yet."""
-
-
 def follow_cluster(  # noqa: PLR0913 (the arguments of a run, and a stop event)
     evidence: EvidenceSources,
     out: str,
@@ -503,21 +495,19 @@ def check_followable(evidence: EvidenceSources, options: RunOptions) -> LiveClus
     """
     if evidence.cluster is None:
         raise InputError("--follow needs --bootstrap-servers: it reads a live cluster")
-    if evidence.segments:
-        raise InputError("--follow reads a live cluster: leave out --segments")
-    if options.strategies:
-        raise InputError("--follow cannot be combined with --strategy")
-    if options.until is not None:
-        raise InputError("--follow runs until you stop it: leave out --until")
-    if isinstance(options.since, BeforeEnd):
-        raise InputError(
-            "--follow needs a point in time after --since, for example 2026-11-15T06:00Z"
-        )
-    if options.master.startswith(CONNECT_SCHEME):
-        raise InputError(
-            f"--follow does not work with Spark Connect ({options.master}): it writes its tables "
-            "to a local folder; give a Spark master"
-        )
+    refused = {
+        "reads a live cluster: leave out --segments": evidence.segments,
+        "cannot be combined with --strategy": options.strategies,
+        "runs until you stop it: leave out --until": options.until is not None,
+        "needs a point in time after --since, for example 2026-11-15T06:00Z": isinstance(
+            options.since, BeforeEnd
+        ),
+        f"does not work with Spark Connect ({options.master}): it writes its tables to a local "
+        "folder; give a Spark master": options.master.startswith(CONNECT_SCHEME),
+    }
+    for why, applies in refused.items():
+        if applies:
+            raise InputError(f"--follow {why}")
     return evidence.cluster
 
 

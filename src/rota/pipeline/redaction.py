@@ -3,10 +3,9 @@
 Within a run the same name has the same hash, so that a member can still be followed. The key is
 stored nowhere, so that nobody can find a name by trying.
 
-Groups and topics keep their names. Member data in a format that is not
-Kafka's own (the user data of Kafka Streams, all data of Kafka Connect) may contain hosts and is
-left out, as are records that cannot be decoded. The metadata of a commit is hashed
-as well.
+Groups and topics keep their names. Member data in a format that is not Kafka's own (the user data
+of Kafka Streams, all data of Kafka Connect) may contain hosts and is left out, like records that
+cannot be decoded. The metadata of a commit is hashed as well.
 """
 
 from __future__ import annotations
@@ -14,40 +13,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
-from rota.engine.formats import consumer_protocol
-from rota.engine.formats.consumer_protocol import HIGHEST_VERSION
-from rota.engine.history.facts import LogLine
+from rota.engine.formats.consumer_protocol import (
+    HIGHEST_VERSION,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from rota.engine.history.facts import GenerationMember, LogLine
 from rota.engine.history.samples import GroupSample
-from rota.engine.model.consumer_group_entry import (
-    ClassicMemberMetadata,
-    ConsumerGroupMetadataEntry,
-    ConsumerGroupMetadataTombstone,
-    CurrentMemberAssignmentEntry,
-    CurrentMemberAssignmentTombstone,
-    MemberMetadataEntry,
-    MemberMetadataTombstone,
-    PartitionMetadataEntry,
-    PartitionMetadataTombstone,
-    RegularExpressionEntry,
-    RegularExpressionTombstone,
-    TargetAssignmentMemberEntry,
-    TargetAssignmentMemberTombstone,
-    TargetAssignmentMetadataEntry,
-    TargetAssignmentMetadataTombstone,
-)
-from rota.engine.model.journal_entry import (
-    GroupMetadataEntry,
-    GroupMetadataMember,
-    GroupMetadataTombstone,
-    JournalEntry,
-    OffsetCommitEntry,
-    OffsetCommitTombstone,
-    UnparsedEntry,
-)
+from rota.engine.model import consumer_group_entry as consumer
+from rota.engine.model import journal_entry as classic
+from rota.engine.model.journal_entry import GroupMetadataMember, JournalEntry
 from rota.engine.model.request import JoinGroupProtocol
 from rota.errors import FormatError
 
@@ -62,6 +42,9 @@ _MEMBER_IDS = re.compile(rf"[^\s:,;()\[\]]*{_UUID}|(?<![\w-])[\w-]{{22}}(?![\w-]
 _OTHER_NAMES = re.compile(
     r"((?:instance|client) ?(?:id|host)s?[ =:]+(?:Some\()?)([^\s,;()]+)", re.IGNORECASE
 )
+
+
+MemberT = TypeVar("MemberT", GroupMetadataMember, consumer.MemberMetadataEntry, GenerationMember)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,85 +68,62 @@ class Redaction:
     def entry(self, entry: JournalEntry) -> JournalEntry | None:
         """Returns the redacted entry; None if it may contain names in an unknown format."""
         match entry:
-            case OffsetCommitEntry():
+            case classic.OffsetCommitEntry():
                 return replace(entry, metadata=self.metadata(entry.metadata))
-            case GroupMetadataEntry():
+            case classic.GroupMetadataEntry():
                 return self._group(entry)
-            case MemberMetadataEntry():
-                return self._membership(entry)
+            case consumer.MemberMetadataEntry():
+                member, kept = self._member(entry), entry.classic
+                return member if kept is None else replace(member, classic=_redact_classic(kept))
             case (
-                MemberMetadataTombstone()
-                | TargetAssignmentMemberEntry()
-                | TargetAssignmentMemberTombstone()
-                | CurrentMemberAssignmentEntry()
-                | CurrentMemberAssignmentTombstone()
+                consumer.MemberMetadataTombstone()
+                | consumer.TargetAssignmentMemberEntry()
+                | consumer.TargetAssignmentMemberTombstone()
+                | consumer.CurrentMemberAssignmentEntry()
+                | consumer.CurrentMemberAssignmentTombstone()
             ):
                 return replace(entry, member_id=self.member(entry.member_id))
             case (
-                OffsetCommitTombstone()
-                | GroupMetadataTombstone()
-                | ConsumerGroupMetadataEntry()
-                | ConsumerGroupMetadataTombstone()
-                | PartitionMetadataEntry()
-                | PartitionMetadataTombstone()
-                | TargetAssignmentMetadataEntry()
-                | TargetAssignmentMetadataTombstone()
-                | RegularExpressionEntry()
-                | RegularExpressionTombstone()
+                classic.OffsetCommitTombstone()
+                | classic.GroupMetadataTombstone()
+                | consumer.ConsumerGroupMetadataEntry()
+                | consumer.ConsumerGroupMetadataTombstone()
+                | consumer.PartitionMetadataEntry()
+                | consumer.PartitionMetadataTombstone()
+                | consumer.TargetAssignmentMetadataEntry()
+                | consumer.TargetAssignmentMetadataTombstone()
+                | consumer.RegularExpressionEntry()
+                | consumer.RegularExpressionTombstone()
             ):
                 return entry
-            case UnparsedEntry():
+            case classic.UnparsedEntry():
                 return None
             case _:
                 assert_never(entry)
 
-    def _group(self, entry: GroupMetadataEntry) -> GroupMetadataEntry:
-        known = entry.protocol_type == CONSUMER_PROTOCOL_TYPE
-        return replace(
-            entry,
-            leader=self._maybe("member", entry.leader),
-            members=tuple(
-                self._member(member, entry.protocol or "", known=known) for member in entry.members
-            ),
+    def _group(self, entry: classic.GroupMetadataEntry) -> classic.GroupMetadataEntry:
+        known, strategy = entry.protocol_type == CONSUMER_PROTOCOL_TYPE, entry.protocol or ""
+        members = (
+            replace(
+                self._member(member),
+                subscription=_redact_subscription(member.subscription, strategy) if known else b"",
+                assignment=_redact_assignment(member.assignment) if known else b"",
+            )
+            for member in entry.members
         )
+        return replace(entry, leader=self._maybe("member", entry.leader), members=tuple(members))
 
-    def _member(
-        self, member: GroupMetadataMember, strategy: str, *, known: bool
-    ) -> GroupMetadataMember:
+    def _member(self, member: MemberT) -> MemberT:
         return replace(
             member,
             member_id=self.member(member.member_id),
             group_instance_id=self._maybe("static", member.group_instance_id),
             client_id=self._hash("client", member.client_id),
             client_host=self._hash("host", member.client_host),
-            subscription=_redact_subscription(member.subscription, strategy) if known else b"",
-            assignment=_redact_assignment(member.assignment) if known else b"",
-        )
-
-    def _membership(self, entry: MemberMetadataEntry) -> MemberMetadataEntry:
-        return replace(
-            entry,
-            member_id=self.member(entry.member_id),
-            group_instance_id=self._maybe("static", entry.group_instance_id),
-            client_id=self._hash("client", entry.client_id),
-            client_host=self._hash("host", entry.client_host),
-            classic=None if entry.classic is None else _redact_classic_membership(entry.classic),
         )
 
     def sample(self, sample: GroupSample) -> GroupSample:
-        return replace(
-            sample,
-            members=tuple(
-                replace(
-                    each,
-                    member_id=self.member(each.member_id),
-                    group_instance_id=self._maybe("static", each.group_instance_id),
-                    client_id=self._hash("client", each.client_id),
-                    client_host=self._hash("host", each.client_host),
-                )
-                for each in sample.members
-            ),
-        )
+        return replace(sample, members=tuple(map(self._member, sample.members)))
 
     def metadata(self, metadata: str) -> str:
         return self._hash("metadata", metadata)
@@ -193,8 +153,8 @@ class Redaction:
         return found[1] + self._hash(kind, found[2])
 
 
-def _redact_classic_membership(decoded: ClassicMemberMetadata) -> ClassicMemberMetadata:
-    kept: Iterable[JoinGroupProtocol] = (
+def _redact_classic(decoded: consumer.ClassicMemberMetadata) -> consumer.ClassicMemberMetadata:
+    kept = (
         JoinGroupProtocol(each.name, _redact_subscription(each.metadata, each.name))
         for each in decoded.protocols
     )
@@ -202,30 +162,24 @@ def _redact_classic_membership(decoded: ClassicMemberMetadata) -> ClassicMemberM
 
 
 def _redact_subscription(data: bytes, strategy: str) -> bytes:
-    def encoded(version: int) -> bytes:
-        decoded = consumer_protocol.decode_subscription(data)
-        keep = strategy in KNOWN_USER_DATA
-        return consumer_protocol.encode_subscription(
-            decoded if keep else replace(decoded, user_data=None), version
-        )
-
-    return _reencode(data, encoded)
+    """Drops unknown user data; returns no bytes if these cannot be decoded."""
+    try:
+        decoded = decode_subscription(data)
+        if strategy not in KNOWN_USER_DATA:
+            decoded = replace(decoded, user_data=None)
+        return encode_subscription(decoded, _version(data))
+    except FormatError:
+        return b""
 
 
 def _redact_assignment(data: bytes) -> bytes:
-    def encoded(version: int) -> bytes:
-        return consumer_protocol.encode_assignment(
-            replace(consumer_protocol.decode_assignment(data), user_data=None), version
-        )
-
-    return _reencode(data, encoded) if data else data
-
-
-def _reencode(data: bytes, encoded: Callable[[int], bytes]) -> bytes:
-    """Encodes the bytes again in the same version; returns nothing if they cannot be
-    decoded.
-    """
+    """Drops the user data; returns no bytes if these cannot be decoded."""
     try:
-        return encoded(min(int.from_bytes(data[:2], signed=True), HIGHEST_VERSION))
+        decoded = replace(decode_assignment(data), user_data=None)
+        return encode_assignment(decoded, _version(data))
     except FormatError:
         return b""
+
+
+def _version(data: bytes) -> int:
+    return min(int.from_bytes(data[:2], signed=True), HIGHEST_VERSION)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.errors import InputError, Unreachable
+from rota.pipeline.arrow import to_milliseconds
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
@@ -135,11 +136,6 @@ def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Tab
         return last_commits_before_lag(run / COMMITS.name, ends, since)
     except (KeyError, pa.ArrowException) as error:
         raise _UnreadableTable(COMMITS, str(error)) from None
-
-
-def to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Converts timestamps to milliseconds since 1970."""
-    return times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
 
 
 PARTITION_KEY = ["group", "topic", "partition"]

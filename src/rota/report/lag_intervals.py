@@ -40,7 +40,7 @@ from rota.engine.history.lag import (
     compute_lags,
     running_maximum,
 )
-from rota.report.gold_tables import to_milliseconds
+from rota.pipeline.arrow import to_milliseconds
 
 FOREVER = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min

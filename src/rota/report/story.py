@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,9 +21,10 @@ from rota.engine.history.advice import CHANGE
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.policies import LABEL_SEPARATOR
 from rota.errors import InputError
+from rota.pipeline.arrow import table_to_rows, to_milliseconds
 from rota.pipeline.tables import EVIDENCE
 from rota.report import lag_intervals
-from rota.report.gold_tables import GoldTables, to_milliseconds
+from rota.report.gold_tables import GoldTables
 from rota.report.lag_intervals import WorstLag
 
 #: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
@@ -93,9 +96,9 @@ class GroupStory:
     @property
     def known_causes(self) -> dict[EvidenceMark, int]:
         """Number of rebalances by how their cause is known."""
-        found: dict[EvidenceMark, int] = {}
+        found: Counter[EvidenceMark] = Counter()
         for _, how, number in self.causes:
-            found[how] = found.get(how, 0) + number
+            found[how] += number
         return found
 
     @property
@@ -117,9 +120,8 @@ class GroupStory:
     @property
     def first_line(self) -> str:
         """What happened, what was unnecessary, its cost, the recommendation and its clients."""
-        return " ".join(
-            filter(None, (self.headline, self._lag_sentence(), self._clients_sentence()))
-        )
+        sentences = (self.headline, self._lag_sentence(), self._clients_sentence())
+        return " ".join(filter(None, sentences))
 
     def _lag_sentence(self) -> str:
         """Returns a sentence about the worst lag, or nothing if it is small."""
@@ -257,44 +259,40 @@ class _StoryBuilder:
         complete_from, whole = self._windows.get(name, (None, False))
         advice = {column: value for column, value in row.items() if column != "group"}
         return GroupStory(
-            **advice
-            | {
-                "name": name,
-                "libraries": tuple(row["libraries"]),
-                "steps": tuple(row["steps"]),
-                "mark": EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
-                "causes": causes,
-                "lag": self._lag.get(name),
-                "status": self._status.get(name),
-                "complete_from": complete_from,
-                "whole": whole,
-            }
+            **advice | {"libraries": tuple(row["libraries"]), "steps": tuple(row["steps"])},
+            name=name,
+            mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
+            causes=causes,
+            lag=self._lag.get(name),
+            status=self._status.get(name),
+            complete_from=complete_from,
+            whole=whole,
         )
 
     def count_causes(self, is_wanted: Callable[[str], bool]) -> CauseCounts:
         """Counts the causes of all wanted groups together."""
-        total: dict[tuple[str, EvidenceMark], int] = {}
+        total: Counter[tuple[str, EvidenceMark]] = Counter()
         for group, causes in self._causes.items():
             for cause, how, number in causes if is_wanted(group) else ():
-                total[cause, how] = total.get((cause, how), 0) + number
+                total[cause, how] += number
         return _rank_causes((cause, how, number) for (cause, how), number in total.items())
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
     counted = rebalances.group_by(["group", "cause", "evidence"]).aggregate([([], "count_all")])
-    found: dict[str, list[tuple[str, EvidenceMark, int]]] = {}
+    found = defaultdict(list)
     for row in counted.to_pylist():
         cause = (row["cause"], EvidenceMark(row["evidence"]), row["count_all"])
-        found.setdefault(row["group"], []).append(cause)
+        found[row["group"]].append(cause)
     return {group: _rank_causes(causes) for group, causes in found.items()}
 
 
 def _rebalance_times(rebalances: pa.Table) -> dict[str, list[int]]:
     """Returns the times of each group's rebalances, in ascending order."""
     times = to_milliseconds(rebalances["at"]).to_pylist()
-    found: dict[str, list[int]] = {}
+    found = defaultdict(list)
     for at, group in sorted(zip(times, rebalances["group"].to_pylist(), strict=True)):
-        found.setdefault(group, []).append(at)
+        found[group].append(at)
     return found
 
 
@@ -359,41 +357,11 @@ def read_evidence_summary(table: pa.Table) -> EvidenceSummary:
     """
     if table.num_rows != 1:
         raise InputError(f"{EVIDENCE.name} has {table.num_rows} rows instead of one")
-    (row,) = _times_to_milliseconds(table).to_pylist()
-    lookups = row["lookups"]
-    if lookups is not None:
-        lookups["failed"] = dict(lookups["failed"])
-    return EvidenceSummary(
-        **{
-            **row,
-            "windows": tuple((one["group"], one["at"], one["whole"]) for one in row["windows"]),
-            "complete": tuple(
-                (one["journal_partition"], one["offset"], one["at"]) for one in row["complete"]
-            ),
-            "unread": tuple(
-                (one["what"], one["count"], tuple(one["examples"])) for one in row["unread"]
-            ),
-        }
-    )
-
-
-def _times_to_milliseconds(table: pa.Table) -> pa.Table:
-    """Converts all times to milliseconds, also those inside nested columns."""
-    for unit in (pa.timestamp("ms", tz="UTC"), pa.int64()):
-        fields = [(field.name, _replace_time_type(field.type, unit)) for field in table.schema]
-        table = table.cast(pa.schema(fields), safe=False)
-    return table
-
-
-def _replace_time_type(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return time
-    if pa.types.is_list(kind):
-        return pa.list_(_replace_time_type(kind.value_type, time))
-    if pa.types.is_struct(kind):
-        fields = (kind.field(number) for number in range(kind.num_fields))
-        return pa.struct([(field.name, _replace_time_type(field.type, time)) for field in fields])
-    return kind
+    (row,) = table_to_rows(table)
+    row["windows"] = tuple(map(itemgetter("group", "at", "whole"), row["windows"]))
+    row["complete"] = tuple(map(itemgetter("journal_partition", "offset", "at"), row["complete"]))
+    unread = ((one["what"], one["count"], tuple(one["examples"])) for one in row["unread"])
+    return EvidenceSummary(**row | {"unread": tuple(unread)})
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

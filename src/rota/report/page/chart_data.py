@@ -24,7 +24,8 @@ from pyarrow import compute
 from rota.engine.history.advice import CHANGE
 from rota.engine.history.facts import RebalanceCause
 from rota.engine.history.lag import BoolArray, Float64Array, Int64Array
-from rota.report.gold_tables import GoldTables, to_milliseconds
+from rota.pipeline.arrow import to_milliseconds
+from rota.report.gold_tables import GoldTables
 from rota.report.story import EvidenceSummary, GroupStory, Story
 
 #: Stands for the end of a band that goes on to the end of the evidence, and for no name.
