@@ -225,7 +225,7 @@ def amounts(lag: dict[str, Any]) -> list[float | None]:
     rise = lag["step"] / 1000 if lag["in_seconds"] else 0
     return [
         None if last is None else max(last - left * rise, 0)
-        for length, last in zip(lag["lengths"], lag["lasts"], strict=True)
+        for length, last in zip(lag["run_lengths"], lag["run_ends"], strict=True)
         for left in reversed(range(length))
     ]
 
@@ -250,7 +250,7 @@ def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
             assert (ours is None) == (theirs is None)
             assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
         assert (one["end"] - begin) // step < LAG_BUCKETS
-        assert len(lag["lengths"]) < 60, "a partition that stands still is one run"
+        assert len(lag["run_lengths"]) < 60, "a partition that stands still is one run"
 
 
 def test_the_worst_lag_is_in_the_picture(small: Made) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -51,31 +52,31 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     names = [group.name for group in story.groups]
     order = ("topic", "partition", "since")
     ownership = split_by_group(_with_milliseconds(gold.ownership, "since", "until"), names, order)
-    advised = split_by_group(
-        _with_milliseconds(_with_group_instance_id(gold.advised), "since", "until"), names, order
-    )
+    no_ids = pa.nulls(gold.advised.num_rows, pa.string())
+    advised = gold.advised.append_column("group_instance_id", no_ids)
+    advised_by_group = split_by_group(_with_milliseconds(advised, "since", "until"), names, order)
+    order = ("at", *REBALANCE_KEY)
     rebalances = split_by_group(
-        _with_milliseconds(gold.rebalances, "at", "started_at"), names, ("at", *REBALANCE_KEY)
+        _with_milliseconds(gold.rebalances, "at", "started_at"), names, order
     )
-    replayed = split_by_group(
-        _with_milliseconds(rebalances_under_advice(gold.whatif, story.groups), "at"),
-        names,
-        ("at", *REBALANCE_KEY),
-    )
+    replayed = rebalances_under_advice(gold.whatif, story.groups)
+    replayed_by_group = split_by_group(_with_milliseconds(replayed, "at"), names, order)
     spans = [
-        _chart_window(story.evidence, ownership[place], rebalances[place])
-        for place in range(len(names))
+        _chart_window(story.evidence, *pair) for pair in zip(ownership, rebalances, strict=True)
     ]
     policies = policy_totals(gold.whatif, names)
-    courses = lag_series(story.lag, names, spans)
+    lags = lag_series(story.lag, names, spans)
     for place, group in enumerate(story.groups):
         yield _ChartBuilder(spans[place]).build(
             group,
             was=ownership[place],
-            would=advised[place] if group.verdict == CHANGE else None,
+            would=advised_by_group[place] if group.verdict == CHANGE else None,
             rebalances=rebalances[place],
-            replayed=replayed[place],
-        ) | {"lag": _lag_columns(courses.get(place)), "policies": policies.get(place, [])}
+            replayed=replayed_by_group[place],
+        ) | {
+            "lag": asdict(lags[place]) if place in lags else None,
+            "policies": policies.get(place, []),
+        }
 
 
 def pack_chart(data: Mapping[str, Any]) -> str:
@@ -92,20 +93,11 @@ def to_deltas(numbers: Iterable[int]) -> list[int]:
     return [after - before for before, after in pairwise(listed)]
 
 
-class _NameTable:
-    """A list of names without duplicates; columns hold positions in it."""
-
-    def __init__(self) -> None:
-        self.names: list[Hashable] = []
-        self._places: dict[Hashable, int] = {}
+class _NameTable(dict[Hashable, int]):
+    """Names without duplicates, each with its position; columns hold positions."""
 
     def position_of(self, name: Hashable) -> int:
-        if name is None:
-            return NO_POSITION
-        if name not in self._places:
-            self._places[name] = len(self.names)
-            self.names.append(name)
-        return self._places[name]
+        return NO_POSITION if name is None else self.setdefault(name, len(self))
 
 
 class _ChartBuilder:
@@ -127,13 +119,13 @@ class _ChartBuilder:
         rebalances: pa.Table,
         replayed: pa.Table,
     ) -> dict[str, Any]:
-        """Everything but lag and policies."""
+        """Returns the chart data without lag and policies."""
         tables = [was] if would is None else [was, would]
         self._times = _time_positions(
             [table[name].to_pylist() for table in tables for name in ("since", "until")]
             + [table["at"].to_pylist() for table in (rebalances, replayed)]
         )
-        rows = sorted({row for table in tables for row in _row_partitions(table)})
+        rows = sorted({row for table in tables for row in _rows(table, "topic", "partition")})
         return {
             "group": _group_fields(group),
             "begin": self._span.begin,
@@ -143,11 +135,11 @@ class _ChartBuilder:
             "rebalances": self._rebalances(rebalances),
             "replayed": None if would is None else self._replayed(replayed, rebalances),
             "times": to_deltas(self._times),
-            "members": self._members.names,
+            "members": list(self._members),
             "row_topics": [self._topics.position_of(topic) for topic, _ in rows],
             "row_partitions": to_deltas(partition for _, partition in rows),
-            "topics": self._topics.names,
-            "words": self._words.names,
+            "topics": list(self._topics),
+            "words": list(self._words),
         }
 
     def _bands(self, table: pa.Table, rows: Sequence[tuple[str, int]]) -> Columns:
@@ -157,10 +149,10 @@ class _ChartBuilder:
         """
         counts = dict.fromkeys(rows, 0)
         columns: Columns = {"member": [], "gap": [], "length": []}
-        members = zip(*(table[name].to_pylist() for name in MEMBER_COLUMNS), strict=True)
-        times = zip(*(table[name].to_pylist() for name in ("since", "until")), strict=True)
+        partitions, members = _rows(table, "topic", "partition"), _rows(table, *MEMBER_COLUMNS)
+        times = _rows(table, "since", "until")
         before, end = None, 0
-        for row, member, (since, until) in zip(_row_partitions(table), members, times, strict=True):
+        for row, member, (since, until) in zip(partitions, members, times, strict=True):
             if row != before:
                 before, end = row, 0
             counts[row] += 1
@@ -184,15 +176,15 @@ class _ChartBuilder:
         }
 
     def _replayed(self, table: pa.Table, rebalances: pa.Table) -> Columns:
-        """The rebalances that the advised policy leaves, with the causes that they had."""
+        """Returns the rebalances that happen under the advised policy, with their causes."""
         causes = dict(
-            zip(_rebalance_keys(rebalances), rebalances["cause"].to_pylist(), strict=True)
+            zip(_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True)
         )
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
                 self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
-                for key in _rebalance_keys(table)
+                for key in _rows(table, *REBALANCE_KEY)
             ],
             "moved": table["moved"].to_pylist(),
             "needed": table["moved_min"].to_pylist(),
@@ -201,7 +193,7 @@ class _ChartBuilder:
 
 
 def _group_fields(group: GroupStory) -> dict[str, Any]:
-    """What is said of a group in words and totals."""
+    """Returns the texts and totals of a group."""
     lag = group.lag
     return {
         "name": group.name,
@@ -226,72 +218,47 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
 
 
 def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
-    """With milliseconds for times."""
     for name in columns:
         place = table.column_names.index(name)
         table = table.set_column(place, name, to_milliseconds(table[name]))
     return table
 
 
-def _with_group_instance_id(table: pa.Table) -> pa.Table:
-    """With an empty column of static ids."""
-    return table.append_column("group_instance_id", pa.nulls(table.num_rows, pa.string()))
-
-
 def _chart_window(
     evidence: EvidenceSummary, ownership: pa.Table, rebalances: pa.Table
 ) -> ChartWindow:
-    """The time that the charts show: from the first known time of the group, or ``--since``,
-    to the end of the evidence or ``--until``.
+    """Returns the time that the charts show: from the first known time of the group, or
+    ``--since``, to the end of the evidence, or ``--until``.
     """
     since, until, at = (
         compute.min_max(column).as_py()
         for column in (ownership["since"], ownership["until"], rebalances["at"])
     )
     firsts = [one["min"] for one in (since, at) if one["min"] is not None]
-    lasts = [one["max"] for one in (since, until, at) if one["max"] is not None]
+    lasts = (since["max"], until["max"], at["max"], evidence.last)
     begin = evidence.since if evidence.since is not None else min(firsts, default=0)
-    end = max([*lasts, *(time for time in (evidence.last,) if time is not None)], default=begin)
+    end = max((last for last in lasts if last is not None), default=begin)
     if evidence.until is not None:
         end = min(end, evidence.until)
     return ChartWindow(begin, max(end, begin + 1_000))
 
 
 def _time_positions(columns: Iterable[Iterable[int | None]]) -> dict[int, int]:
-    """Every time once, rising, with its place."""
+    """Returns each time once, in ascending order, with its position."""
     times = sorted({time for column in columns for time in column if time is not None})
     return {time: place for place, time in enumerate(times)}
 
 
-def _row_partitions(table: pa.Table) -> Iterator[tuple[str, int]]:
-    return zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)
+def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
-def _rebalance_keys(table: pa.Table) -> Iterator[tuple[int, int]]:
-    return zip(*(table[name].to_pylist() for name in REBALANCE_KEY), strict=True)
-
-
-def _lag_columns(course: LagSeries | None) -> dict[str, Any] | None:
-    if course is None:
-        return None
-    return {
-        "step": course.step,
-        "in_seconds": course.in_seconds,
-        "lengths": course.run_lengths,
-        "lasts": course.run_ends,
-        "at_least": [int(one) for one in course.at_least],
-    }
-
-
-#: Lag is drawn as the most of each of so many buckets of time.
+#: Number of time buckets in a chart; each shows the largest lag in its time.
 LAG_BUCKETS = 240
-#: Stretches in buckets that are gone through at a time.
+#: Number of pairs of an interval and a bucket that are computed at a time.
 BUCKETS_PER_PASS = 1 << 22
-
-#: To which lag is rounded: that of one bucket, and that from which others are reckoned.
+#: Digits of a run's lag: in a run of one bucket, and in a longer run.
 FIGURES, FIGURES_OF_MANY = 3, 5
-
-#: Seconds.
 TOLERANCE_SECONDS = 0.001
 
 POLICY_TOTALS = (
@@ -320,22 +287,21 @@ class ChartWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSeries:
-    """The most lag of a group's partitions in each bucket of time, as runs of buckets.
+    """The largest lag of a group's partitions in each bucket of time, as runs of buckets.
 
-    In a run lag rises as time passes, up to its last bucket: by the width of a bucket, from 0 on.
-    That is what a partition does that stands still, and what no lag is. Lag in records is the same
-    in all of a run, and known where a stretch ends.
+    In a run, lag in seconds rises by the width of a bucket from one bucket to the next, as it does
+    while a group reads nothing. Lag in records is the same in all buckets of a run.
     """
 
     #: The width of a bucket, in milliseconds.
     step: int
     #: False: records, because no ages are known.
     in_seconds: bool
-    #: How many buckets each run has.
+    #: Number of buckets in each run.
     run_lengths: list[int]
-    #: The lag in the last of them; None: it is not known in any.
+    #: Lag in the last bucket of each run; None: unknown.
     run_ends: list[float | None]
-    #: Of each run: lag is at least so much, as the record was there before the first sample.
+    #: The lag of a run may be larger: the record was there before the first sample.
     at_least: list[bool]
 
 
@@ -350,9 +316,8 @@ def rebalances_under_advice(whatif: pa.Table, groups: Sequence[GroupStory]) -> p
 
 
 def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list[Any]]]:
-    """Returns what each policy costs each group, by the group's position: the policy in use
-    first, then by damage. A row is the policy, whether it is in use, and the sums of
-    :data:`POLICY_TOTALS`, computed like the totals of the advice.
+    """Returns the costs of the policies by the group's position: the policy in use first, then
+    by damage. A row is the policy, whether it is in use, and the sums of :data:`POLICY_TOTALS`.
     """
     rows = add_group_positions(whatif, names)
     happens = compute.cast(rows["happens"], pa.int64())
@@ -365,13 +330,11 @@ def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list
     keys = {name: rows[name] for name in (POSITION, "policy", "actual")}
     sums = pa.table(keys | numbers).group_by(list(keys))
     found = sums.aggregate([(name, "sum") for name in POLICY_TOTALS])
-    columns = [found[name] for name in (*keys, *(f"{name}_sum" for name in POLICY_TOTALS))]
-    told: dict[int, list[list[Any]]] = {}
-    for place, *row in sorted(
-        zip(*(one.to_pylist() for one in columns), strict=True), key=_policy_rank
-    ):
-        told.setdefault(place, []).append(row)
-    return told
+    columns = (*keys, *(f"{name}_sum" for name in POLICY_TOTALS))
+    totals = defaultdict(list)
+    for place, *row in sorted(_rows(found, *columns), key=_policy_rank):
+        totals[place].append(row)
+    return totals
 
 
 def _policy_rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -382,13 +345,13 @@ def _policy_rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
 def lag_series(
     stretches: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
 ) -> dict[int, LagSeries]:
-    """The lag of each group that has any in its time, by the group's place.
+    """Returns the lag of each group whose lag is known in its time, by the group's position.
 
     :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
     """
     rows = add_group_positions(stretches, names)
     seconds, records, floor = _largest_lags(rows, spans)
-    told: dict[int, LagSeries] = {}
+    series: dict[int, LagSeries] = {}
     known = ((seconds >= 0) | (records >= 0)).any(axis=1)
     for place in np.flatnonzero(known).tolist():
         step, in_seconds = spans[place].step, bool((seconds[place] >= 0).any())
@@ -397,24 +360,24 @@ def lag_series(
         ends = _run_ends(amounts, is_floor, step / 1000 if in_seconds else 0)
         lengths = np.diff(ends, prepend=-1).tolist()
         lasts = [_round_lag(*pair) for pair in zip(amounts[ends].tolist(), lengths, strict=True)]
-        told[place] = LagSeries(
+        series[place] = LagSeries(
             step=step,
             in_seconds=in_seconds,
             run_lengths=lengths,
             run_ends=lasts,
             at_least=is_floor[ends].tolist(),
         )
-    return told
+    return series
 
 
 def _largest_lags(
     rows: pa.Table, spans: Sequence[ChartWindow]
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
-    """The most seconds and records of each group in each of its buckets, -1 where there are none;
-    and where the seconds are only known to be at least so many.
+    """Returns the most seconds and records of each group in each of its buckets, -1 where there is
+    no lag interval; and whether the seconds are only a lower bound.
 
-    Lag in seconds is largest where a bucket ends, or the stretch in it. Lag in records is known
-    where a stretch ends.
+    Lag in seconds is largest at the end of a bucket, or at the end of the interval in it. Lag in
+    records is known at the end of an interval.
     """
     place, since, until, lag, lag_seconds, at_least = (
         as_one_array(rows[name]).to_numpy(zero_copy_only=False)
@@ -450,7 +413,7 @@ def _largest_lags(
 
 
 def _run_ends(amounts: Float64Array, is_floor: BoolArray, rise: float) -> Int64Array:
-    """The last bucket of each run in which lag rises evenly: see :class:`LagSeries`."""
+    """Returns the last bucket of each run: see :class:`LagSeries`."""
     expected = np.where(amounts[1:] < 0, -1, np.maximum(amounts[1:] - rise, 0))
     is_last = np.abs(expected - amounts[:-1]) > TOLERANCE_SECONDS
     is_last |= is_floor[1:] != is_floor[:-1]
@@ -465,7 +428,7 @@ def _round_lag(amount: float, many: int) -> float | None:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-#: The column that says which of the groups asked for a row is of.
+#: Column with the position of a row's group in a list of groups.
 POSITION = "place"
 
 
@@ -479,14 +442,9 @@ def split_by_group(table: pa.Table, names: Sequence[str], order: Sequence[str]) 
     """Splits a table into one table for each of these groups, each sorted by some columns."""
     by = [(column, "ascending") for column in (POSITION, *order)]
     ordered = add_group_positions(table, names).sort_by(by)
-    counted = ordered.group_by(POSITION).aggregate([([], "count_all")])
-    many = dict(zip(counted[POSITION].to_pylist(), counted["count_all"].to_pylist(), strict=True))
-    slices, begin = [], 0
-    for place in range(len(names)):
-        number = many.get(place, 0)
-        slices.append(ordered.slice(begin, number))
-        begin += number
-    return slices
+    places = ordered[POSITION].to_numpy()
+    edges = np.searchsorted(places, np.arange(len(names) + 1)).tolist()
+    return [ordered.slice(begin, end - begin) for begin, end in pairwise(edges)]
 
 
 def as_one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -83,7 +83,7 @@ function rebalancesOf(columns, times, words) {
 
 // In a run of buckets lag in seconds rises as time passes, up to the last; null: it is not known.
 // A run's amounts are all "at least", or none is.
-function lagOf({ step, in_seconds: inSeconds, lengths, lasts, at_least: floors }, begin) {
+function lagOf({ step, in_seconds: inSeconds, run_lengths: lengths, run_ends: lasts, at_least: floors }, begin) {
   const times = [];
   const amounts = [];
   const atLeast = [];
