@@ -18,13 +18,14 @@ import asyncio
 import fnmatch
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from signal import SIGINT
-from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -89,37 +90,34 @@ POLL_ACLS = (
     "Describe on the topics that groups have committed",
 )
 
-S = TypeVar("S")
-T = TypeVar("T")
+
+#: Broker, group type and groups of a request.
+RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ClusterSnapshot:
     """The state of all groups of a cluster at one time."""
 
-    poll: GroupPoll
-    #: Log start offset and log end offset of partitions.
-    ends: Mapping[TopicPartition, tuple[int | None, int]]
-    topic_ids: Mapping[str, bytes]
-    #: Groups that the user may not describe, with the broker's error.
-    denied: Mapping[str, str]
-    denied_topics: frozenset[str]
-    #: Other errors.
-    failures: tuple[str, ...]
-    #: Share groups and streams groups.
-    unsupported_groups: frozenset[str]
-
-
-@dataclass(slots=True)
-class _SnapshotBuilder:
-    """Collects the responses of one snapshot."""
-
+    started_at: int
+    #: Time of the last response.
+    at: int = 0
+    #: Every broker has listed its groups.
+    complete: bool
     groups: dict[str, GroupSample] = field(default_factory=dict)
     offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    #: Groups that exist, or may exist, but could not be described.
     unanswered: set[str] = field(default_factory=set)
+    #: Log start offset and log end offset of partitions.
+    ends: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+    #: Groups that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
     denied_topics: set[str] = field(default_factory=set)
+    #: Other errors.
     failures: list[str] = field(default_factory=list)
+    #: Share groups and streams groups.
+    unsupported_groups: set[str] = field(default_factory=set)
 
     def add_error(self, group: str, code: int) -> None:
         if code == Code.GROUP_AUTHORIZATION_FAILED:
@@ -150,43 +148,27 @@ class SnapshotReader:
             raise Unreachable(f"{error}. A user needs {'; '.join(POLL_ACLS)}") from error
         except GroupError as error:  # the broker is starting
             raise Unreachable(str(error)) from error
-        builder = _SnapshotBuilder(failures=list(listing.unanswered))
-        batches, unsupported = self._plan_requests(listing)
-        await self._run_all(lambda batch: self._describe(builder, *batch), batches)
-        described = [
-            (node, [name for name in names if name in builder.groups]) for node, _, names in batches
-        ]
-        await self._run_all(
-            lambda batch: self._fetch_offsets(builder, *batch),
-            [batch for batch in described if batch[1]],
+        snapshot = ClusterSnapshot(
+            started_at=begun, complete=not listing.unanswered, failures=[*listing.unanswered]
         )
-        ends, ids = await self._fetch_ends(builder)
+        batches = self._plan_requests(snapshot, listing)
+        await self._run_all(partial(self._describe, snapshot), batches)
+        await self._run_all(partial(self._fetch_offsets, snapshot), batches)
+        await self._fetch_ends(snapshot)
         self._described = {
-            name: entry for name, entry in self._described.items() if name in builder.groups
+            name: entry for name, entry in self._described.items() if name in snapshot.groups
         }
-        return ClusterSnapshot(
-            poll=GroupPoll(
-                started_at=begun,
-                at=_now_ms(),
-                groups=builder.groups,
-                offsets=builder.offsets,
-                unanswered=builder.unanswered | builder.denied.keys(),
-                complete=not listing.unanswered,
-            ),
-            ends=ends,
-            topic_ids=ids,
-            denied=builder.denied,
-            denied_topics=frozenset(builder.denied_topics),
-            failures=tuple(dict.fromkeys(builder.failures)),
-            unsupported_groups=frozenset(unsupported),
-        )
+        snapshot.unanswered |= snapshot.denied.keys()
+        snapshot.failures = list(dict.fromkeys(snapshot.failures))
+        snapshot.at = _now_ms()
+        return snapshot
 
     async def check_permissions(self, snapshot: ClusterSnapshot) -> None:
         """Checks, after an empty snapshot, whether the user may see any group.
 
         :raises Unreachable: the user may not; the message names the ACLs that are missing
         """
-        if snapshot.poll.groups or snapshot.poll.unanswered - snapshot.denied.keys():
+        if snapshot.groups or snapshot.unanswered - snapshot.denied.keys():
             return
         needed = f"To describe groups a user needs {'; '.join(POLL_ACLS)}"
         denied = dict(snapshot.denied)
@@ -219,120 +201,115 @@ class SnapshotReader:
         allowed: int = response.cluster_authorized_operations
         return allowed < 0 or bool(allowed & DESCRIBE_OPERATION)
 
-    def _plan_requests(
-        self, listing: GroupList
-    ) -> tuple[list[tuple[BrokerMetadata, str, tuple[str, ...]]], list[str]]:
-        """Returns broker, group type and groups of each request, and the unsupported groups."""
-        by_node: dict[tuple[BrokerMetadata, str], list[str]] = {}
-        unsupported = []
+    def _plan_requests(self, snapshot: ClusterSnapshot, listing: GroupList) -> list[RequestBatch]:
+        by_node = defaultdict(list)
         for name, (listed, node) in listing.groups.items():
             if self._globs and not any(fnmatch.fnmatchcase(name, glob) for glob in self._globs):
                 continue
             kind = listed.group_type or CLASSIC
             if kind in {CLASSIC, CONSUMER_GROUP_TYPE}:
-                by_node.setdefault((node, kind), []).append(name)
+                by_node[node, kind].append(name)
             else:
-                unsupported.append(name)
-        batches = [
-            (node, kind, tuple(names[start : start + GROUPS_PER_REQUEST]))
-            for (node, kind), names in by_node.items()
-            for start in range(0, len(names), GROUPS_PER_REQUEST)
+                snapshot.unsupported_groups.add(name)
+        return [
+            (node, kind, listed[start : start + GROUPS_PER_REQUEST])
+            for (node, kind), listed in by_node.items()
+            for start in range(0, len(listed), GROUPS_PER_REQUEST)
         ]
-        return batches, unsupported
 
     async def _describe(
-        self, builder: _SnapshotBuilder, node: BrokerMetadata, kind: str, names: Sequence[str]
+        self, snapshot: ClusterSnapshot, node: BrokerMetadata, kind: str, names: Sequence[str]
     ) -> None:
-        builder.unanswered.update(names)
+        snapshot.unanswered.update(names)
         try:
             if kind == CLASSIC:
-                await self._describe_classic(builder, node, names)
+                await self._describe_classic(snapshot, node, names)
             else:
-                await self._describe_consumer(builder, node, names)
+                await self._describe_consumer(snapshot, node, names)
         except (Unreachable, Refused) as error:
-            builder.failures.append(str(error))
-        builder.unanswered -= builder.groups.keys() | builder.denied.keys()
+            snapshot.failures.append(str(error))
+        snapshot.unanswered -= snapshot.groups.keys() | snapshot.denied.keys()
 
     async def _describe_classic(
-        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
+        self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         request = DescribeGroups(groups=tuple(names))
-        api, message = encode_group_request(request)
-        response = cast(
-            DescribeGroupsResult,
-            decode_group_response(request, await self._send(node, api, message)),
-        )
-        for group in response.groups:
+        response = await self._send(node, *encode_group_request(request))
+        result = cast(DescribeGroupsResult, decode_group_response(request, response))
+        for group in result.groups:
             if group.code:
-                builder.add_error(group.group, group.code)
+                snapshot.add_error(group.group, group.code)
             elif group.state != DEAD_STATE:  # a dead group was deleted, or has the other type now
                 known = self._described.get(group.group)
                 if known is None or known[0] != group:
                     known = self._described[group.group] = group, sample_classic_group(group)
-                builder.groups[group.group] = known[1]
+                snapshot.groups[group.group] = known[1]
 
     async def _describe_consumer(
-        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
+        self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         message = ConsumerGroupDescribeRequest(group_ids=list(names))
         response = await self._send(node, Api.CONSUMER_GROUP_DESCRIBE, message)
         for group in response.groups:
             if group.error_code:
-                builder.add_error(group.group_id, group.error_code)
+                snapshot.add_error(group.group_id, group.error_code)
             else:
-                builder.groups[group.group_id] = sample_consumer_group(group)
+                snapshot.groups[group.group_id] = sample_consumer_group(group)
 
     async def _fetch_offsets(
-        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
+        self, snapshot: ClusterSnapshot, node: BrokerMetadata, _: str, listed: Sequence[str]
     ) -> None:
+        names = [name for name in listed if name in snapshot.groups]
+        if not names:
+            return
         deadline = self._client.deadline_after(self._timeout)
         try:
             connection = await self._client.connect(node.id, deadline=deadline)
             offered = connection.versions.get(Api.OFFSET_FETCH)
             many = offered is not None and offered.high >= MULTI_GROUP_VERSION
             for batch in [names] if many else [[name] for name in names]:
-                await self._fetch_offsets_in_one_request(builder, node, batch)
+                await self._fetch_offsets_in_one_request(snapshot, node, batch)
         except (Unreachable, Refused) as error:
-            builder.failures.append(str(error))
+            snapshot.failures.append(str(error))
 
     async def _fetch_offsets_in_one_request(
-        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
+        self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         requests = [OffsetFetch(group=name) for name in names]
         response = await self._send(node, Api.OFFSET_FETCH, encode_offset_fetch(*requests))
         for request in requests:
             result = decode_offset_fetch(response, request.group)
             if result.code:
-                builder.add_error(request.group, result.code)
+                snapshot.add_error(request.group, result.code)
             elif not result.codes:  # with an error of a partition the offsets are incomplete
-                builder.offsets[request.group] = {
+                snapshot.offsets[request.group] = {
                     tp: offset for tp, offset in result.offsets.items() if offset is not None
                 }
 
-    async def _fetch_ends(
-        self, builder: _SnapshotBuilder
-    ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[str, bytes]]:
-        """Returns log start and end of the partitions of all groups, and the topic ids."""
+    async def _fetch_ends(self, snapshot: ClusterSnapshot) -> None:
+        """Fetches log start and end of the partitions of all groups, and the topic ids."""
         partitions: set[TopicPartition] = set()
-        partitions.update(*builder.offsets.values())
-        for sample in builder.groups.values():
+        partitions.update(*snapshot.offsets.values())
+        for sample in snapshot.groups.values():
             for member in sample.members:
                 for topic, numbers in (*member.assigned.items(), *member.owned.items()):
                     partitions.update(TopicPartition(topic, number) for number in numbers)
         if not partitions:
-            return {}, {}
+            return
         try:
             starts, ends = await self._admin.fetch_bounds(partitions)
         except (Unreachable, Refused) as error:
-            builder.failures.append(str(error))
-            return {}, {}
+            snapshot.failures.append(str(error))
+            return
         topics = self._client.metadata.topics
         for topic in sorted({tp.topic for tp in partitions}):
             code = topics[topic].error if topic in topics else Code.NONE
             if code == Code.TOPIC_AUTHORIZATION_FAILED:
-                builder.denied_topics.add(topic)
-        ids = {name: topic.id for name, topic in topics.items() if topic.id != ZERO_UUID}
-        return {tp: (starts.get(tp), end) for tp, end in ends.items()}, ids
+                snapshot.denied_topics.add(topic)
+        snapshot.topic_ids = {
+            name: topic.id for name, topic in topics.items() if topic.id != ZERO_UUID
+        }
+        snapshot.ends = {tp: (starts.get(tp), end) for tp, end in ends.items()}
 
     async def _send(self, node: BrokerMetadata, api: Api, message: Request[ResponseT]) -> ResponseT:
         deadline = self._client.deadline_after(self._timeout)
@@ -340,12 +317,14 @@ class SnapshotReader:
             api, message, node=node.id, deadline=deadline, most=MAX_VERSIONS.get(api)
         )
 
-    async def _run_all(self, send: Callable[[S], Awaitable[None]], batches: Iterable[S]) -> None:
-        async def send_limited(batch: S) -> None:
+    async def _run_all(
+        self, send: Callable[..., Awaitable[None]], batches: Sequence[RequestBatch]
+    ) -> None:
+        async def send_limited(batch: RequestBatch) -> None:
             async with self._in_flight:
-                await send(batch)
+                await send(*batch)
 
-        await run_all(send_limited(batch) for batch in batches)
+        await run_all(map(send_limited, batches))
 
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
@@ -419,12 +398,7 @@ class PollLog:
     def __enter__(self) -> PollLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for table, writer in self._writers.items():
             self._flush(table)
             writer.close()
@@ -440,7 +414,7 @@ class PollLog:
 
     def _commit_row(self, commit: SampledCommit, ids: Mapping[str, bytes]) -> dict[str, Any]:
         self._commits += 1
-        row = {
+        row: dict[str, Any] = {
             "journal_partition": NO_JOURNAL_PARTITION,
             "journal_offset": self._commits,
             "at": commit.at,
@@ -484,7 +458,7 @@ def _end_rows(snapshot: ClusterSnapshot) -> Iterable[dict[str, Any]]:
         yield {
             "topic": tp.topic,
             "partition": tp.partition,
-            "at": snapshot.poll.at,
+            "at": snapshot.at,
             "beginning": beginning,
             "end": end,
         }
@@ -544,9 +518,9 @@ class PollResult:
 
     def add_round(self, snapshot: ClusterSnapshot, changes: SampleChanges) -> None:
         self.rounds += 1
-        self.first = snapshot.poll.at if self.first is None else self.first
-        self.last = snapshot.poll.at
-        self.groups |= snapshot.poll.groups.keys()
+        self.first = snapshot.at if self.first is None else self.first
+        self.last = snapshot.at
+        self.groups |= snapshot.groups.keys()
         self.changes += len(changes.samples)
         self.commits += len(changes.commits)
         self.denied |= {f"group {name}": why for name, why in snapshot.denied.items()}
@@ -604,7 +578,7 @@ async def poll_groups(
 @dataclass(slots=True)
 class _PollLoop:
     client: ClusterClient
-    poll: PollSettings
+    settings: PollSettings
     log: PollLog
     listener: PollListener
     polled: PollResult
@@ -615,22 +589,21 @@ class _PollLoop:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        reader = SnapshotReader(self.client, self.poll.groups, self.poll.timeout)
-        end = loop.time() + self._length()
+        settings = self.settings
+        reader = SnapshotReader(self.client, settings.groups, settings.timeout)
+        length = settings.length
+        if settings.until is not None:
+            length = min(length, settings.until / 1000 - time.time())
+        end = loop.time() + length
         while not self.stop.is_set():
             begun = loop.time()
             await self._round(reader)
-            next_round = max(begun + self.poll.every, loop.time())
+            next_round = max(begun + settings.every, loop.time())
             if next_round > end:
                 break
             await self._run_until_stopped(asyncio.sleep(next_round - loop.time()))
         if self.lost is not None:
             self.polled.gaps.append(PollGap(self.lost[0], None, self.lost[1]))
-
-    def _length(self) -> float:
-        if self.poll.until is None:
-            return self.poll.length
-        return min(self.poll.length, self.poll.until / 1000 - time.time())
 
     async def _round(self, reader: SnapshotReader) -> None:
         begun = _now_ms()
@@ -648,11 +621,19 @@ class _PollLoop:
         if snapshot is None:
             return
         if self.lost is not None:
-            gap = PollGap(self.lost[0], snapshot.poll.started_at, self.lost[1])
+            gap = PollGap(self.lost[0], snapshot.started_at, self.lost[1])
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        changes = self.tracker.compare(snapshot.poll)
+        poll = GroupPoll(
+            started_at=snapshot.started_at,
+            at=snapshot.at,
+            groups=snapshot.groups,
+            offsets=snapshot.offsets,
+            unanswered=snapshot.unanswered,
+            complete=snapshot.complete,
+        )
+        changes = self.tracker.compare(poll)
         self.log.add_round(snapshot, changes)
         self.polled.add_round(snapshot, changes)
         self.listener.round(self.polled)
