@@ -23,7 +23,7 @@ from tests.support.missing_tool import Unavailable
 from bench.limit import LIMITS, Limit, shown
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.report import gold_tables, story
+from rota.report import story
 from rota.report.page import document
 
 Interaction: TypeAlias = Callable[[Page], Sequence[float]]
@@ -122,7 +122,7 @@ def _limit(what: str) -> Limit:
 def _written(folder: Path) -> tuple[float, int]:
     """Seconds that it takes to write the page, and its bytes."""
     begun = time.monotonic()
-    read = gold_tables.read_gold_tables(str(folder))
+    read = story.read_gold_tables(str(folder))
     document.write_page(story.build_story(read), read, folder / "report.html")
     return time.monotonic() - begun, (folder / "report.html").stat().st_size
 

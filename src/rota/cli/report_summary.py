@@ -31,17 +31,18 @@ from rota.cli.render import (
 from rota.engine.history.advice import CHANGE, KEEP
 from rota.engine.model.text import count_noun
 from rota.pipeline.tables import ADVICE
-from rota.report import evidence_text, gold_tables
-from rota.report.gold_tables import GoldTables
+from rota.report import evidence_text
 from rota.report.lag_intervals import WorstLag
 from rota.report.page import document
 from rota.report.page.document import DEMO_BANNER_TEXT, NO_REBALANCES
 from rota.report.story import (
     EvidenceMark,
+    GoldTables,
     GroupStory,
     Story,
     build_story,
     format_seconds,
+    read_gold_tables,
 )
 
 #: File names of the page with all groups, and of a page with some groups.
@@ -61,7 +62,7 @@ def read_story(
 ) -> tuple[GoldTables, Story]:
     """Reads a folder's tables, and builds the story of the wanted groups."""
     begin(f"reading the tables of {out}")
-    read = gold_tables.read_gold_tables(out)
+    read = read_gold_tables(out)
     begin("summarizing the tables")
     return read, build_story(read, wanted)
 

@@ -429,7 +429,6 @@ def test_what_takes_long_is_said_beside_the_output(
 ) -> None:
     """From the slow part on; each part is made to wait until it has been told of."""
     from rota.cli import render, report_summary
-    from rota.report import gold_tables
     from rota.report.page import document
 
     said = threading.Event()
@@ -449,7 +448,7 @@ def test_what_takes_long_is_said_beside_the_output(
     monkeypatch.setattr(render, "print_notice", heard)
     monkeypatch.setattr(render, "NOTICE_AFTER", 60.0 if slow is None else 0.2)
     parts = (
-        (gold_tables, "read_gold_tables"),
+        (report_summary, "read_gold_tables"),
         (report_summary, "build_story"),
         (document, "write_page"),
     )

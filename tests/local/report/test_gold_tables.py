@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from rota.report import gold_tables
-from rota.report.gold_tables import GoldTables
+from rota.report.story import GoldTables, read_gold_tables
 from tests.support.gold_tables import HOSTILE, Run, hostile, large, nothing, small
 
 Make = Callable[[Path], Path]
@@ -21,7 +20,7 @@ MADE: dict[str, Make] = {"small": small, "hostile": hostile, "large": FEW}
 
 def made(make: Make, folder: Path) -> GoldTables:
     folder.mkdir()
-    return gold_tables.read_gold_tables(str(make(folder)))
+    return read_gold_tables(str(make(folder)))
 
 
 def total(table: Any, group: str, column: str, **wanted: object) -> int:

@@ -24,12 +24,12 @@ from pyarrow import compute
 
 from rota.engine.history.advice import sum_by_policy
 from rota.engine.history.facts import WhatIf
+from rota.pipeline.arrow import to_milliseconds
 from rota.report import story
-from rota.report.gold_tables import GoldTables, read_gold_tables, to_milliseconds
 from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
 from rota.report.page import document
 from rota.report.page.chart_data import LAG_BUCKETS, ChartWindow, LagSeries, lag_series
-from rota.report.story import Story
+from rota.report.story import GoldTables, Story, read_gold_tables
 from tests.support import gold_tables
 from tests.support.gold_layout import Run
 
@@ -385,7 +385,7 @@ def test_every_file_of_the_script_is_enclosed() -> None:
     for file in folder.glob("*.js"):
         assert file.read_text("utf-8") in document.read_script()
     assert "</script" not in document.read_script().lower()
-    assert "</style" not in document.read_style().lower()
+    assert "</style" not in document.read_asset("page.css").lower()
 
 
 def test_the_page_refers_to_nothing_outside(small: Made) -> None:
@@ -458,7 +458,7 @@ def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> Non
     shown = Reader(small[2]).text
     assert shown.count("DEMO: simulated data, not a real cluster") == 1
     assert shown.count("DEMO: Rota report") == 1
-    assert f'content: "{document.DEMO_BANNER_TEXT}"' in document.read_style()
+    assert f'content: "{document.DEMO_BANNER_TEXT}"' in document.read_asset("page.css")
     assert "DEMO" not in Reader(hostile[2]).text
 
 

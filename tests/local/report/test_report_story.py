@@ -14,19 +14,23 @@ from pyarrow import parquet
 
 from rota.errors import InputError, Unreachable
 from rota.pipeline import arrow
+from rota.pipeline.arrow import to_milliseconds
 from rota.pipeline.tables import ADVICE, COMMITS, ENDS, EVIDENCE, STATUS, Table
-from rota.report import evidence_text, gold_tables, lag_intervals
-from rota.report.gold_tables import GoldTables
+from rota.report import evidence_text, lag_intervals
 from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
 from rota.report.story import (
+    ROWS_PER_PASS,
     EvidenceMark,
     EvidenceSummary,
+    GoldTables,
     GroupStory,
     Story,
     build_story,
     format_seconds,
     format_time,
+    last_commits_before_lag,
     read_evidence_summary,
+    read_gold_tables,
 )
 from tests.support.gold_history import History
 from tests.support.gold_tables import MORNING, Run, nothing, small, tables
@@ -46,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def read(folder: Path) -> GoldTables:
-    return gold_tables.read_gold_tables(str(folder))
+    return read_gold_tables(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -622,12 +626,12 @@ def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) ->
     histories = [History(group=name, topics={"t": 2}) for name in ("jobs[1]", "jobs2")]
     for history in histories:
         history.join(["one"], MORNING)
-    read = gold_tables.read_gold_tables(str(tables(histories).write(tmp_path)))
+    read = read_gold_tables(str(tables(histories).write(tmp_path)))
     assert [group.name for group in build_story(read, ["jobs[1]"]).groups] == ["jobs[1]"]
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
-    told = build_story(gold_tables.read_gold_tables(str(nothing(tmp_path))))
+    told = build_story(read_gold_tables(str(nothing(tmp_path))))
     assert (told.groups, told.causes) == ((), ())
     assert evidence_text.evidence_lines(told) == ["input: the journal is empty"]
 
@@ -635,7 +639,7 @@ def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
 def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(Unreachable) as said:
-        gold_tables.read_gold_tables(str(out))
+        read_gold_tables(str(out))
     assert str(said.value) == f"{out} has no tables; rota run --out {out} writes them"
 
 
@@ -645,7 +649,7 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     old = parquet.read_table(file).drop_columns(["demo"])
     parquet.write_table(old, file)
     with pytest.raises(InputError) as said:
-        gold_tables.read_gold_tables(str(out))
+        read_gold_tables(str(out))
     assert str(said.value) == (
         f"{out}: another version of Rota wrote gold/evidence (it has no column demo); "
         f"rota run --out {out} writes it again"
@@ -653,7 +657,7 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     file.unlink()
     file.parent.rmdir()
     with pytest.raises(InputError) as said:
-        gold_tables.read_gold_tables(str(out))
+        read_gold_tables(str(out))
     assert str(said.value) == (
         f"{out}: another version of Rota wrote gold/evidence (it does not exist); "
         f"rota run --out {out} writes it again"
@@ -664,7 +668,7 @@ def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
     out = nothing(tmp_path)
     (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
     with pytest.raises(InputError, match=r"another version of Rota wrote gold/lag"):
-        gold_tables.read_gold_tables(str(out))
+        read_gold_tables(str(out))
 
 
 def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> None:
@@ -675,7 +679,7 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
         for offset in (5, None)
     ]
     made.add(COMMITS, table(COMMITS, rows).to_batches()[0])
-    found = gold_tables.read_gold_tables(str(made.write(tmp_path))).deletions
+    found = read_gold_tables(str(made.write(tmp_path))).deletions
     assert found.num_rows == 1
     assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
 
@@ -703,18 +707,18 @@ def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int
     for number, part in enumerate((rows[6:], rows[:6])):
         parquet.write_table(table(COMMITS, part), folder / f"{number}.parquet", row_group_size=2)
     begin = None if since is None else MORNING + since
-    found = gold_tables.last_commits_before_lag(folder, table(ENDS, samples), begin)
-    times = [at - MORNING for at in gold_tables.to_milliseconds(found["at"]).to_pylist()]
+    found = last_commits_before_lag(folder, table(ENDS, samples), begin)
+    times = [at - MORNING for at in to_milliseconds(found["at"]).to_pylist()]
     columns = (found[name].to_pylist() for name in ("group", "partition", "offset"))
     groups, partitions, offsets = columns
     return sorted(zip(groups, partitions, times, offsets, strict=True))
 
 
-@pytest.mark.parametrize("piece", [1, 3, gold_tables.ROWS_PER_PASS])
+@pytest.mark.parametrize("piece", [1, 3, ROWS_PER_PASS])
 def test_the_last_commits_before_lag_is_told_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr(gold_tables, "ROWS_PER_PASS", piece)
+    monkeypatch.setattr("rota.report.story.ROWS_PER_PASS", piece)
     first = [("g", 0, 90, 2), ("g", 1, 400, 6), ("h", 1, 899, 9)]
     assert earlier_commits(tmp_path / "all", None) == first
     asked = [("g", 0, 100, 5), ("g", 1, 400, 6), ("h", 1, 899, 9)]
@@ -735,6 +739,6 @@ def test_a_partition_that_stood_still_all_the_time_is_told(tmp_path: Path) -> No
         for at in range(10_000, 3_600_001, 10_000)
     ]
     made.add(ENDS, table(ENDS, samples).to_batches()[0])
-    (found,) = build_story(gold_tables.read_gold_tables(str(made.write(tmp_path)))).groups
+    (found,) = build_story(read_gold_tables(str(made.write(tmp_path)))).groups
     assert found.lag is not None
     assert (found.lag.most_seconds, found.lag.at_least, found.lag.most) == (3590, True, 3650)

@@ -10,9 +10,8 @@ from typing import Protocol
 import pytest
 from playwright.sync_api import Browser
 
-from rota.report.gold_tables import GoldTables, read_gold_tables
 from rota.report.page.document import write_page
-from rota.report.story import build_story
+from rota.report.story import GoldTables, build_story, read_gold_tables
 from tests.support import gold_tables
 from tests.support.chromium import chromium, present
 from tests.support.gold_history import HOUR, History

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rota.report.gold_tables import GoldTables
+from rota.report.story import GoldTables
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import Colour, Opened, Point, owner_told
 

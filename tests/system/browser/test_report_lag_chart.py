@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rota.report.gold_tables import GoldTables
+from rota.report.story import GoldTables
 from tests.support.gold_tables import LAGS
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import Opened

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rota.report import story
-from rota.report.gold_tables import GoldTables
-from rota.report.story import format_seconds
+from rota.report.story import GoldTables, format_seconds
 from tests.support.gold_tables import SCRIPT
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import PHONE, WIDE, Opened

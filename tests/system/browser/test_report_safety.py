@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rota.report.gold_tables import GoldTables
+from rota.report.story import GoldTables
 from tests.support.gold_tables import HOSTILE, SCRIPT
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import owner_told

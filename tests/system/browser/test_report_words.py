@@ -163,7 +163,7 @@ def test_days_of_several_years_have_their_year(
     begin: str, end: str, texts: str, report: Opener
 ) -> None:
     files = resources.files("rota.report").joinpath("page")
-    code = "\n".join(files.joinpath(name).read_text("utf-8") for name in ("words.js", "view.js"))
+    code = "\n".join(files.joinpath(name).read_text("utf-8") for name in ("format.js", "plot.js"))
     found = report().page.evaluate(
         f"""([begin, end]) => {{ {code}
           const view = new View(Date.parse(begin), Date.parse(end) - 1, () => {{}});

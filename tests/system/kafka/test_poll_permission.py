@@ -86,9 +86,7 @@ def test_what_is_not_allowed_is_named(
     assert "no permission to describe group 'billing'" in refused("--group", "billing")
     allow(ResourceType.GROUP, "billing")
     until("it is allowed", lambda: set(surveyed(own).groups) == {"billing"})
-    assert surveyed(own).offsets == {
-        "billing": {}
-    }  # the broker leaves out what is not allowed
+    assert surveyed(own).offsets == {"billing": {}}  # the broker leaves out what is not allowed
     allow(ResourceType.TOPIC, "orders")
     until("it is allowed", lambda: bool(surveyed(own).offsets["billing"]))
     assert list(surveyed(own).ends.values()) == [(0, 0)]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from docs.make_screenshots import OUT, README, demo, with_demo
 
-from rota.report import gold_tables
-from rota.report.story import Story, build_story
+from rota.report.story import Story, build_story, read_gold_tables
 from tests.support.spark_start import spark_variables
 
 
@@ -25,7 +24,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def story(ran: tuple[Path, str]) -> Story:
-    return build_story(gold_tables.read_gold_tables(str(ran[0])))
+    return build_story(read_gold_tables(str(ran[0])))
 
 
 def test_it_prints_what_the_readme_shows(ran: tuple[Path, str]) -> None:
@@ -44,4 +43,4 @@ def test_its_page_tells_of_every_group_and_says_that_it_is_a_demo(
 def test_each_advised_policy_has_owners_of_its_own(ran: tuple[Path, str], story: Story) -> None:
     changed = {group.name for group in story.groups if group.verdict == "change"}
     assert len(changed) > 10
-    assert set(gold_tables.read_gold_tables(str(ran[0])).advised["group"].to_pylist()) == changed
+    assert set(read_gold_tables(str(ran[0])).advised["group"].to_pylist()) == changed

@@ -27,8 +27,7 @@ from rota.engine.model.journal_entry import (
 from rota.errors import Unreachable
 from rota.pipeline.evidence import EvidenceSources, RunSummary
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
-from rota.report import gold_tables
-from rota.report.story import build_story
+from rota.report.story import build_story, read_gold_tables
 from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write
 from tests.system.spark.played import ran
 
@@ -294,7 +293,7 @@ def test_a_mad_clock_does_not_hide_the_verdicts(done: RunSummary) -> None:
 def test_what_was_found_can_be_printed(
     done: RunSummary, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story, page = build_story(gold_tables.read_gold_tables(done.out)), Path(done.out, "report.html")
+    story, page = build_story(read_gold_tables(done.out)), Path(done.out, "report.html")
     print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"

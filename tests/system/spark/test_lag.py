@@ -11,7 +11,7 @@ import pytest
 
 from rota.engine.history.lag import compute_lags
 from rota.engine.history.verdicts import DELETED_OFFSET
-from rota.report import gold_tables, story
+from rota.report import story
 from tests.support.captured_lag import commits, ends, partitions, timeline
 from tests.system.spark.played import Ran
 
@@ -114,7 +114,7 @@ def test_the_report_tells_how_long_a_partition_stood_still(
     """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
     found = rows(logged, "gold/lag", group)
     assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
-    (told,) = story.build_story(gold_tables.read_gold_tables(str(logged.out)), [group]).groups
+    (told,) = story.build_story(story.read_gold_tables(str(logged.out)), [group]).groups
     assert told.lag is not None
     assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
     assert not told.lag.at_least
@@ -131,7 +131,7 @@ def test_the_report_tells_how_long_a_partition_stood_still(
 
 def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged: Ran) -> None:
     """Deleted at second 64.8, and there again at 155.5."""
-    (told,) = story.build_story(gold_tables.read_gold_tables(str(logged.out)), ["a-deleted"]).groups
+    (told,) = story.build_story(story.read_gold_tables(str(logged.out)), ["a-deleted"]).groups
     assert told.lag is not None
     assert told.lag.most_seconds is not None
     assert told.lag.most_seconds < 10

@@ -24,8 +24,7 @@ from rota.pipeline.demo import DemoDay, serve_day, write_day
 from rota.pipeline.evidence import EvidenceSources, RunOptions
 from rota.pipeline.stages import PipelineStage, run_pipeline
 from rota.pipeline.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
-from rota.report import gold_tables
-from rota.report.story import build_story
+from rota.report.story import build_story, read_gold_tables
 from tests.support.recorded_segment import journal_segments
 from tests.system.spark.played import Quiet, Ran, everything, ran, write_segment
 from tests.system.spark.test_evidence import compacted
@@ -65,9 +64,9 @@ def test_a_live_cluster_gives_the_same_tables(
     whole = dict(found.summary.complete)
     assert whole == from_folders.summary.complete
     assert any(edge.offset for edge in whole.values()), "of the compacted one not all is there"
-    shown = story_json(
-        build_story(gold_tables.read_gold_tables(str(tmp_path))), tmp_path / "report.html"
-    )["cluster"]
+    shown = story_json(build_story(read_gold_tables(str(tmp_path))), tmp_path / "report.html")[
+        "cluster"
+    ]
     assert shown["partitions"] == 50
     assert shown["max_records"] >= found.summary.records
     assert shown["lookups"]["made"] == 0, "none of the topics is there"
@@ -161,9 +160,7 @@ def test_a_cluster_without_groups(
     assert [name for name, rows in everything(tmp_path).items() if rows] == [EVIDENCE.name]
     (row,) = empty.rows(EVIDENCE)
     assert (row["records"], row["cluster"]["partitions"]) == (0, 0)
-    print_summary(
-        build_story(gold_tables.read_gold_tables(str(empty.out))), tmp_path / "report.html"
-    )
+    print_summary(build_story(read_gold_tables(str(empty.out))), tmp_path / "report.html")
     assert "it never had a group" in " ".join(capsys.readouterr().out.split())
 
 

@@ -35,8 +35,7 @@ from rota.pipeline.tables import (
     WHATIF,
     Table,
 )
-from rota.report import gold_tables
-from rota.report.story import build_story
+from rota.report.story import build_story, read_gold_tables
 from tests.support.polling import Script, entries, owners, poll
 from tests.support.waiting import until
 from tests.system.spark.played import Ran, Row, check_table, ran
@@ -218,7 +217,7 @@ def test_the_summary_says_what_samples_do_not_tell(
     both: Both, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, page = (
-        build_story(gold_tables.read_gold_tables(str(both.ran.out))),
+        build_story(read_gold_tables(str(both.ran.out))),
         both.ran.out / "report.html",
     )
     report_summary.print_summary(found, page)

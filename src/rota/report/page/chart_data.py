@@ -3,7 +3,7 @@
 A group's data is one JSON object, deflated and written in base64. Times are whole milliseconds,
 kept once in a rising list; columns hold positions in that list. Names are kept the same way. A page
 of a thousand groups opens at once because a group is unpacked only when somebody opens it, and
-because each table is sorted by group and read once, however many groups there are. pack.js
+because each table is sorted by group and read once, however many groups there are. unpack.js
 unpacks it.
 """
 
@@ -26,8 +26,7 @@ from rota.engine.history.advice import CHANGE
 from rota.engine.history.facts import RebalanceCause
 from rota.engine.history.lag import BoolArray, Float64Array, Int64Array
 from rota.pipeline.arrow import to_milliseconds
-from rota.report.gold_tables import GoldTables
-from rota.report.story import EvidenceSummary, GroupStory, Story
+from rota.report.story import EvidenceSummary, GoldTables, GroupStory, Story
 
 #: Stands for the end of a band that goes on to the end of the evidence, and for no name.
 NO_POSITION = -1

@@ -29,12 +29,12 @@ from urllib.parse import quote
 
 from rota.engine.history.advice import CHANGE
 from rota.report import evidence_text
-from rota.report.gold_tables import GoldTables
 from rota.report.lag_intervals import WorstLag
-from rota.report.page import chart_data
+from rota.report.page.chart_data import build_charts, pack_chart
 from rota.report.story import (
     EvidenceMark,
     EvidenceSummary,
+    GoldTables,
     GroupStory,
     Story,
     format_seconds,
@@ -88,8 +88,8 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
 
     :param made_at: time of the page, in milliseconds since 1970
     """
-    code, style = read_script(), read_style()
-    return Template(_read_template()).substitute(
+    code, style = read_script(), read_asset("page.css")
+    return Template(read_asset("page.html")).substitute(
         policy=escape(_content_security_policy(code, style)),
         style=style,
         title=f"{DEMO_PREFIX} {TITLE}" if story.evidence.demo else TITLE,
@@ -104,21 +104,13 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
         unread=_unread_html(story.evidence),
         legend="\n".join(_legend_items()),
         made=f"Made {format_time(made_at)} from {_name_html(story.out)}.",
-        data="\n".join(
-            _data_elements(
-                chart_data.pack_chart(one) for one in chart_data.build_charts(story, gold)
-            )
-        ),
+        data="\n".join(_data_elements(map(pack_chart, build_charts(story, gold)))),
         script=code,
     )
 
 
 def write_page(story: Story, gold: GoldTables, path: Path) -> None:
     write_text(render_page(story, gold, int(time.time() * 1000)), path)
-
-
-def _read_template() -> str:
-    return resources.files("rota.report").joinpath("page", "page.html").read_text("utf-8")
 
 
 def _content_security_policy(code: str, style: str) -> str:
@@ -277,14 +269,12 @@ def _sentence_html(text: str) -> str:
 
 
 SCRIPT_FILES = (
-    "words.js",
+    "format.js",
     "dom.js",
-    "pack.js",
-    "list.js",
-    "view.js",
+    "unpack.js",
     "plot.js",
-    "bands.js",
-    "course.js",
+    "ownership_chart.js",
+    "moves_and_lag_charts.js",
     "control.js",
     "charts.js",
     "group.js",
@@ -293,13 +283,8 @@ SCRIPT_FILES = (
 
 
 def read_script() -> str:
-    return (
-        "(function () {\n'use strict';\n" + "\n".join(map(_read_asset, SCRIPT_FILES)) + "\n})();\n"
-    )
-
-
-def read_style() -> str:
-    return _read_asset("page.css")
+    code = "\n".join(map(read_asset, SCRIPT_FILES))
+    return f"(function () {{\n'use strict';\n{code}\n}})();\n"
 
 
 def content_hash(text: str) -> str:
@@ -308,7 +293,7 @@ def content_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _read_asset(name: str) -> str:
+def read_asset(name: str) -> str:
     return resources.files("rota.report").joinpath("page", name).read_text("utf-8")
 
 

@@ -1,5 +1,5 @@
-// What came of it over time: partitions moved against the fewest, and lag.
-const COURSE = 170;
+// Charts over time: the partitions that each rebalance moved, beside the fewest moves; and lag.
+const HEIGHT = 170;
 
 class MovesChart extends Plot {
   constructor(canvas, view, rebalances) {
@@ -8,7 +8,7 @@ class MovesChart extends Plot {
   }
 
   get tall() {
-    return COURSE;
+    return HEIGHT;
   }
 
   // A bar for each rebalance, and a tick at the fewest; of those that share a bar the largest.
@@ -46,7 +46,7 @@ class LagChart extends Plot {
   }
 
   get tall() {
-    return COURSE;
+    return HEIGHT;
   }
 
   paint(ink) {
