@@ -1,26 +1,26 @@
-"""A small micro-batch of ``--follow``: what new records change, computed in this process.
+"""Computes a small micro-batch of ``--follow`` in this process.
 
-Spark is made for much data at once: it takes seconds to start all the jobs of a run, however little
-they have to do. A small micro-batch concerns few groups. They are computed by the same functions as
-in a whole run, called one group after the other, with the group's rows from the files of the last
-micro-batch.
+Spark needs seconds to start all the jobs of a run, however small they are. A small micro-batch
+changes few groups. They are computed by the same functions as in a whole run, one group after the
+other, with the group's rows from the files of the last micro-batch.
 
-Which groups? Those with group records of their own; those for whose topics a commit gives another
-name or id; and those with commits that the explanation of a rebalance may use: not later than the
+A group is computed again if it has new group records; if a commit gives another name or id to one
+of its topics; or if it has commits that the explanation of a rebalance may use: not later than the
 group's last change, or of a partition that the group has never committed before.
 
-The lag at a commit is final once its partition has been sampled later than the commit: later
-samples do not change it, unless the owners change. So a micro-batch computes the lag of new
-commits, and of those that wait for a sample, whose rows are in a file of their own; and that of all
-commits of groups whose owners have changed, or of which a partition was never sampled before. The
-verdicts are as of now: every micro-batch computes them from each partition's last commits.
+The lag at a commit is final once its partition has a later sample: more samples do not change it,
+unless the owners change. So a micro-batch computes the lag of new commits, and of commits that wait
+for a sample, whose rows have their own file; and the lag of all commits of groups whose owners
+changed, or that have a partition with its first sample. Every micro-batch computes the verdicts
+from each partition's last commits.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class KnownGroup:
 
 @dataclass(slots=True)
 class GroupMemory:
-    """What is kept in memory between micro-batches; all of it can be rebuilt from the tables."""
+    """Facts that are kept between micro-batches; they can be rebuilt from the tables."""
 
     #: Topic names by topic id.
     names: dict[bytes, str] = field(default_factory=dict)
@@ -96,13 +96,7 @@ class GroupMemory:
         for group, rows in split_by_group(tables.bucket_files(GENERATIONS).read()).items():
             known._update_last_change(group, rows)
             known.group(group).topics = _topics_in_generations(rows)
-        pairs = (
-            tables.bucket_files(COMMITS)
-            .read(columns=_GROUP_PARTITION)
-            .group_by(list(_GROUP_PARTITION))
-            .aggregate([])
-        )
-        known.add_commits(pairs)
+        known.add_commits(tables.bucket_files(COMMITS).read(columns=_GROUP_PARTITION))
         return known
 
     def group(self, name: str) -> KnownGroup:
@@ -112,8 +106,7 @@ class GroupMemory:
         """Adds commits; returns the groups that committed a partition for the first time."""
         pairs = rows.select(_GROUP_PARTITION).group_by(list(_GROUP_PARTITION)).aggregate([])
         changed = set()
-        columns = (pairs.column(name).to_pylist() for name in _GROUP_PARTITION)
-        for group, topic, partition in zip(*columns, strict=True):
+        for group, topic, partition in _rows(pairs, *_GROUP_PARTITION):
             known = self.group(group).partitions
             if (topic, partition) not in known:
                 known.add((topic, partition))
@@ -133,6 +126,10 @@ class GroupMemory:
                 if name in rows.schema.names:
                     latest = pc.max(arrow.to_milliseconds(rows.column(name))).as_py()
                     known.last = max(known.last, known.last if latest is None else latest)
+
+
+def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
 
 
 def _topics_in_generations(batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
@@ -187,18 +184,16 @@ def decode_records(
     decoded = _decode_commit_table(ready.filter(is_offset))
     good = decoded.filter(pc.is_null(decoded.column("problem")))
     entries = _add_group_column(ready.filter(pc.invert(is_offset)))
-    named = (
-        good if others is None else _decode_commit_table(others.filter(_is_offset_record(others)))
-    )
+    named = good
+    if others is not None:
+        named = _decode_commit_table(others.filter(_is_offset_record(others)))
+    unread = decode.count_unread_group_records(entries.to_batches())
     return DecodedRecords(
         commits=good.drop_columns(["problem"]),
         entries=entries,
         pending=pending,
         named=named.select(["topic_id", "topic"]),
-        unread=[
-            *_unread_commits(decoded),
-            *decode.count_unread_group_records(entries.to_batches()),
-        ],
+        unread=[*_unread_commits(decoded), *unread],
     )
 
 
@@ -232,12 +227,11 @@ def split_pending_records(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, p
     rows = pa.concat_tables([pending, new.filter(special)])
     rows = rows.sort_by([(name, "ascending") for name in _JOURNAL_KEY])
     columns = ("journal_partition", "producer_id", "control", "key")
-    opened: dict[tuple[int, int], list[int]] = {}
+    opened: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     committed: list[int] = []
-    each = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
-    for number, (partition, producer, control, key) in enumerate(each):
+    for number, (partition, producer, control, key) in enumerate(_rows(rows, *columns)):
         if not control:
-            opened.setdefault((partition, producer), []).append(number)
+            opened[partition, producer].append(number)
         elif key is not None and len(key) > 2:
             ended = opened.pop((partition, producer), [])
             if int.from_bytes(key[2:4]) == decode.COMMIT_MARKER:
@@ -256,8 +250,7 @@ def _group_in_key(key: bytes) -> str:
     return key[4 : 4 + int.from_bytes(key[2:4])].decode(errors="replace")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChanges:
+class GroupChanges(NamedTuple):
     #: Groups whose tables were computed again.
     groups: frozenset[str]
     #: Group and cause of each new rebalance.
@@ -299,7 +292,7 @@ class IncrementalGroups:
         named = named.filter(pc.is_valid(named.column("topic_id")))
         by_id = named.group_by("topic_id").aggregate([("topic", "max")])
         names, changed = self._known.names, set()
-        for topic_id, topic in zip(*(column.to_pylist() for column in by_id.columns), strict=True):
+        for topic_id, topic in _rows(by_id, "topic_id", "topic_max"):
             old = names.get(topic_id)
             if old is None or topic > old:
                 names[topic_id] = topic
@@ -338,16 +331,13 @@ class IncrementalGroups:
                 generations, owners = old.get(group, []), old_owners.get(group, [])
             self._add(GENERATIONS, generations)
             self._add(OWNERSHIP, owners, "until")
-            inputs = {
-                "generations": generations,
-                "lines": self._known.lines.get(group, []),
-                "commits": timed.get(group, []),
-            }
-            found = list(rebalances.group_rebalances(group, _table_parts(inputs)))
+            lines = self._known.lines.get(group, [])
+            parts = _table_parts(generations=generations, lines=lines, commits=timed.get(group, []))
+            found = list(rebalances.group_rebalances(group, parts))
             self._add(REBALANCES, found, "at")
             causes = [rows.select(_WHATIF_INPUT) for rows in found]
-            inputs = {"generations": generations, "rebalances": causes}
-            for rows in rebalances.group_whatif(_table_parts(inputs), ids, self._since):
+            parts = _table_parts(generations=generations, rebalances=causes)
+            for rows in rebalances.group_whatif(parts, ids, self._since):
                 for name, table in rebalances.WHATIF_TABLES.items():
                     self._add(table, _struct_column_rows(rows, name))
 
@@ -379,12 +369,8 @@ class IncrementalGroups:
     def _new_rebalances(self, groups: set[str]) -> list[tuple[str, str]]:
         """Returns group and cause of the rebalances that the last micro-batch did not have."""
         key = ("group", "life", "to_generation")
-
-        def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
-            return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-
-        before = set(rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
-        now = (row for table in self._computed[REBALANCES] for row in rows(table, *key, "cause"))
+        before = set(_rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
+        now = (row for table in self._computed[REBALANCES] for row in _rows(table, *key, "cause"))
         return [(group, cause) for group, *rest, cause in now if (group, *rest) not in before]
 
 
@@ -396,10 +382,8 @@ def filter_since(rows: pa.Table, column: str, since: int | None) -> pa.Table:
     return rows.filter(pc.fill_null(late, fill_value=True))
 
 
-def _table_parts(tables: Mapping[str, list[pa.RecordBatch]]) -> Iterator[TablePart]:
-    for name, batches in tables.items():
-        for rows in batches:
-            yield name, rows
+def _table_parts(**tables: list[pa.RecordBatch]) -> Iterator[TablePart]:
+    return ((name, rows) for name, batches in tables.items() for rows in batches)
 
 
 def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]:
@@ -430,10 +414,6 @@ class LagInput:
     last: int
 
 
-def _no_commits() -> SampledCommits:
-    return SampledCommits.of(_commit_batch([]), EndSamples())
-
-
 @dataclass(slots=True, kw_only=True)
 class _GroupLag:
     owners: list[pa.RecordBatch]
@@ -442,7 +422,9 @@ class _GroupLag:
     #: Commits later than the time of the verdicts.
     later: list[pa.RecordBatch] = field(default_factory=list)
     #: Commits whose lag a later sample may change.
-    waiting: SampledCommits = field(default_factory=_no_commits)
+    waiting: SampledCommits = field(
+        default_factory=lambda: SampledCommits.of(_commit_batch([]), EndSamples())
+    )
 
 
 class IncrementalLag:
@@ -500,19 +482,17 @@ class IncrementalLag:
         reset |= {name for name, group in groups if not newly_sampled.isdisjoint(group.partitions)}
         self._unsettled = set()
         self._load_groups(tables, reset)
+        commits |= {group: [] for group in reset}
+        commits |= split_by_group(tables.bucket_files(COMMITS).read(reset, _COMMIT_COLUMNS))
         as_of = self.as_of(new.last)
-        all_commits = split_by_group(tables.bucket_files(COMMITS).read(reset, _COMMIT_COLUMNS))
-        replaced = [
-            self._lag_rows(group, self._add_commits(group, all_commits.get(group, []), as_of))
-            for group in sorted(reset)
-        ]
-        added = [
-            self._lag_rows(group, self._add_commits(group, commits.get(group, []), as_of))
-            for group in sorted(self._groups.keys() - reset)
-        ]
+        settled = {
+            group: self._lag_rows(group, self._add_commits(group, commits.get(group, []), as_of))
+            for group in sorted(self._groups)
+        }
+        replaced = [settled.pop(group) for group in sorted(reset)]
         waiting = [self._lag_rows(name, group.waiting) for name, group in self._groups.items()]
         files = tables.bucket_files(LAG)
-        files.append(_concat_rows(LAG, added, since))
+        files.append(_concat_rows(LAG, settled.values(), since))
         if reset:
             files.replace(reset, _concat_rows(LAG, replaced, since))
         files.write_named_file(WAITING_FILE, _concat_rows(LAG, waiting, since))

@@ -35,6 +35,11 @@ def _nullable(name: str, kind: str, meaning: str) -> Column:
     return Column(name, kind, meaning, required=False)
 
 
+_GROUP_PARTITION = (
+    Column("group", "string", "group"),
+    Column("topic", "string", "topic"),
+    Column("partition", "int", "partition"),
+)
 MEMBER = (
     "struct<member_id: string, group_instance_id: string, client_id: string, client_host: string, "
     "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
@@ -97,11 +102,7 @@ SAMPLES = Table(
     columns=(
         Column("group", "string", "group"),
         Column("at", "timestamp", "time of the sample"),
-        _nullable(
-            "not_before",
-            "timestamp",
-            "time of the last sample with another state; null: this is the first sample",
-        ),
+        _nullable("not_before", "timestamp", "last sample with another state; null: none before"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("state", "string", "Kafka's name of the state; `Dead`: the group was deleted"),
         Column("protocol_type", "string", "protocol type: `consumer`, `connect`, ..."),
@@ -124,9 +125,7 @@ COMMITS = Table(
         Column("journal_partition", "int", "partition of `__consumer_offsets`; -1: sampled"),
         Column("journal_offset", "bigint", "offset in that partition; sampled: a sequence number"),
         Column("at", "timestamp", "the record's timestamp; sampled: time of the sample"),
-        Column("group", "string", "group"),
-        Column("topic", "string", "topic"),
-        Column("partition", "int", "partition"),
+        *_GROUP_PARTITION,
         _nullable("offset", "bigint", "committed offset; null: the offset was deleted"),
         _nullable("leader_epoch", "int", "leader epoch of the last record read"),
         _nullable("metadata", "string", "metadata that the client committed"),
@@ -134,12 +133,7 @@ COMMITS = Table(
         _nullable("expires_at", "timestamp", "expiry time, if the client set a retention"),
         _nullable("topic_id", "binary", "the topic's id"),
         _nullable("transactional", "boolean", "committed in a transaction; null: sampled"),
-        _nullable(
-            "not_before",
-            "timestamp",
-            "sampled: the commit happened after this time; null: the commit is in the "
-            "journal, or older than the first sample",
-        ),
+        _nullable("not_before", "timestamp", "sampled: the commit was after this time, if known"),
     ),
 )
 
@@ -151,11 +145,7 @@ GENERATIONS = Table(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("life", "int", "0; 1 after the group was deleted and created again; ..."),
-        Column(
-            "generation",
-            "int",
-            "generation or epoch; for a sampled classic group: number of the change, from 0",
-        ),
+        Column("generation", "int", "generation or epoch; sampled classic group: change number"),
         Column(
             "mark",
             "string",
@@ -164,21 +154,13 @@ GENERATIONS = Table(
         ),
         Column("at", "timestamp", "the record's timestamp; sampled: time of the sample"),
         _nullable("state_at", "timestamp", "time at which all members had joined"),
-        Column(
-            "offset",
-            "bigint",
-            "offset of the record in its partition of the journal; sampled: a sequence number",
-        ),
+        Column("offset", "bigint", "offset of the journal record; sampled: a sequence number"),
         Column("protocol_type", "string", "protocol type: `consumer`, `connect`, ..."),
         _nullable("strategy", "string", "strategy in use"),
         _nullable("leader", "string", "member id of the leader"),
         Column("members", f"array<{MEMBER}>", "the members, with subscription and assignment"),
         Column("sampled", "boolean", "the row comes from polling, not from the journal"),
-        _nullable(
-            "not_before",
-            "timestamp",
-            "sampled: the change happened after this time; null: journal, or unknown",
-        ),
+        _nullable("not_before", "timestamp", "sampled: the change was after this time, if known"),
     ),
 )
 
@@ -191,9 +173,7 @@ REBALANCES = Table(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("life", "int", "0; 1 after the group was deleted and created again; ..."),
-        _nullable(
-            "from_generation", "int", "generation before the rebalance; null: not in the evidence"
-        ),
+        _nullable("from_generation", "int", "generation before it; null: not in the evidence"),
         Column("to_generation", "int", "generation after the rebalance"),
         Column("rounds", "int", "number of generations in the rebalance"),
         Column("unseen", "int", "skipped generations: attempts that the journal does not show"),
@@ -205,11 +185,7 @@ REBALANCES = Table(
         _nullable("join_ms", "bigint", "from the start until all had joined; only if stated"),
         _nullable("sync_ms", "bigint", "time from then until the assignment was written"),
         Column("cause", "string", "cause of the rebalance"),
-        Column(
-            "evidence",
-            "string",
-            "`stated` by the broker's log, `inferred` from the journal, or `sampled`",
-        ),
+        Column("evidence", "string", "how the cause is known: `stated`, `inferred`, `sampled`"),
         _nullable("likely", "string", "likely cause, if the cause is unknown"),
         Column("reason", "string", "the broker's words, or the facts that show the cause"),
         _nullable("strategy", "string", "strategy after the rebalance"),
@@ -234,9 +210,7 @@ OWNERSHIP = Table(
     row="a time in which a member owned a partition",
     key=("group", "topic", "partition", "since"),
     columns=(
-        Column("group", "string", "group"),
-        Column("topic", "string", "topic"),
-        Column("partition", "int", "partition"),
+        *_GROUP_PARTITION,
         Column("member_id", "string", "member id of the owner"),
         Column("client_id", "string", "the owner's client id"),
         Column("client_host", "string", "the owner's host"),
@@ -253,20 +227,14 @@ LAG = Table(
     row="the lag of a partition at the time of a commit",
     key=("group", "topic", "partition", "at", "journal_offset"),
     columns=(
-        Column("group", "string", "group"),
-        Column("topic", "string", "topic"),
-        Column("partition", "int", "partition"),
+        *_GROUP_PARTITION,
         Column("at", "timestamp", "time of the commit"),
         Column("journal_offset", "bigint", "offset of the commit in the journal"),
         Column("offset", "bigint", "committed offset"),
         Column("end", "bigint", "log end offset at that time"),
         Column("lag", "bigint", "records behind the committed offset"),
         _nullable("lag_seconds", "double", "age of the first uncommitted record"),
-        Column(
-            "evidence",
-            "string",
-            "`sampled`: interpolated between two samples of the log end offset",
-        ),
+        Column("evidence", "string", "`sampled`: interpolated between two samples of the log end"),
         _nullable("member_id", "string", "member id of the partition's owner"),
     ),
 )
@@ -341,14 +309,8 @@ ADVISED = Table(
     "empty for groups that should keep their policy",
     key=("group", "topic", "partition", "since"),
     columns=(
-        Column("group", "string", "group"),
-        Column("topic", "string", "topic"),
-        Column("partition", "int", "partition"),
-        Column(
-            "member_id",
-            "string",
-            "member id of the owner; for a static member that rejoined: its first member id",
-        ),
+        *_GROUP_PARTITION,
+        Column("member_id", "string", "the owner's member id; of a static member its first one"),
         Column("client_id", "string", "the owner's client id"),
         Column("client_host", "string", "the owner's host"),
         Column("since", "timestamp", "begin of the time"),
