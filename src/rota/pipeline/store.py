@@ -8,20 +8,20 @@
     OUT/.runs/4/...                     a run in progress
     OUT/.lock                           held by it
 
-A run writes all of its tables into a folder of its own. When they are complete, one rename points
-``.current`` to it: a reader finds the tables of one run, the old or the new, never a part. What a
-killed run leaves is not visible, and the next run removes it.
+A run writes all of its tables into its own folder. When they are complete, one rename points
+``.current`` to it: a reader finds all tables of the old or of the new run. The files of a killed
+run are not visible, and the next run removes them.
 
-``--follow`` makes such a folder for every micro-batch, most of it links to the files of the one
-before. A folder that was replaced is kept for a while, so that whoever has just opened it can read
-on. The files of a growing table are laid out by bucket of groups, and in levels::
+``--follow`` makes such a folder for every micro-batch; most of its files are links to the files of
+the micro-batch before. A replaced folder is kept for a while for its readers. The files of a
+growing table are laid out by bucket of groups, and in levels::
 
     silver/commits/07-2-000000311-1.parquet    groups of bucket 7, merged in micro-batch 311
-    silver/commits/xx-0-000000340-1.parquet    groups of any bucket: what micro-batch 340 added
+    silver/commits/xx-0-000000340-1.parquet    groups of any bucket, added by micro-batch 340
 
-A group's bucket is a hash of its name, so that its rows are found without reading those of all
-others. A micro-batch adds one small file to a growing table; from time to time small files are
-merged, first into one for each bucket, then those into larger ones. A file is never changed.
+A group's bucket is a hash of its name: to read a group, only the files of its bucket are read. A
+micro-batch adds one small file to a growing table. Small files are merged from time to time, first
+into one file for each bucket, later into larger files. A file is never changed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -93,22 +92,13 @@ def repartition_by_bucket(frame: DataFrame) -> DataFrame:
     return frame.repartitionById(BUCKETS, number.cast("int"))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _BucketFile:
-    layer: int
+class _BucketFile(NamedTuple):
+    level: int
     #: Number of the micro-batch that wrote the file.
     number: int
     path: Path
     #: None: any bucket.
     bucket: int | None
-
-
-def _parse_file_name(path: Path) -> _BucketFile | None:
-    found = _BUCKET_FILE_NAME.fullmatch(path.name)
-    if found is None:
-        return None
-    which = None if found[1] == "xx" else int(found[1])
-    return _BucketFile(int(found[2]), int(found[3]), path, which)
 
 
 class BucketFiles:
@@ -141,15 +131,7 @@ class BucketFiles:
     def read(
         self, groups: Collection[str] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        if groups is None:
-            return self._rows(
-                [path for path in self._folder.iterdir() if _parse_file_name(path)], columns
-            )
-        wanted = {bucket_of_group(group) for group in groups}
-        files = [
-            file.path for file in self._files() if file.bucket is None or file.bucket in wanted
-        ]
-        return self._rows(files, columns, groups)
+        return self._rows([file.path for file in self._files(groups)], columns, groups)
 
     def append(self, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -158,26 +140,23 @@ class BucketFiles:
     def replace(self, groups: Collection[str], rows: pa.Table) -> None:
         """Replaces all rows of these groups."""
         listed = pa.array(sorted(groups), pa.string())
-        by_number: dict[int, list[pa.Table]] = {
-            number: [part] for number, part in _split_by_bucket(rows)
-        }
-        buckets = {bucket_of_group(group) for group in groups}
-        for file in self._files():
-            if file.bucket is not None and file.bucket not in buckets:
-                continue
+        by_bucket = defaultdict(list)
+        for bucket, part in _split_by_bucket(rows):
+            by_bucket[bucket].append(part)
+        for file in self._files(groups):
             every = self._rows([file.path])
             kept = every.filter(pc.invert(pc.is_in(every.column("group"), listed)))
             if file.bucket is not None:
-                by_number.setdefault(file.bucket, []).append(kept)
+                by_bucket[file.bucket].append(kept)
             elif kept.num_rows < every.num_rows:
                 self.append(kept)
             else:
                 continue
             file.path.unlink()
-        for number, parts in sorted(by_number.items()):
+        for bucket, parts in sorted(by_bucket.items()):
             whole = pa.concat_tables(parts)
             if whole.num_rows:
-                self._write(whole, number, LEVEL_BUCKETED)
+                self._write(whole, bucket, LEVEL_BUCKETED)
 
     def write_named_file(self, name: str, rows: pa.Table) -> None:
         """Writes or replaces a file with a fixed name."""
@@ -197,26 +176,31 @@ class BucketFiles:
                 path.unlink()
 
     def merge_small_files(self, *, bucketed: bool) -> None:
-        kinds: dict[tuple[int, int | None], list[_BucketFile]] = defaultdict(list)
+        kinds: defaultdict[tuple[int, int | None], list[_BucketFile]] = defaultdict(list)
         for file in self._files():
-            kinds[file.layer, file.bucket].append(file)
-        for (layer, which), files in sorted(kinds.items(), key=lambda kind: kind[0][0]):
-            if len(files) < (MERGE_ADDED_FILES if layer == LEVEL_ADDED else MERGE_LEVEL_FILES):
+            kinds[file.level, file.bucket].append(file)
+        for (level, bucket), files in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+            if len(files) < (MERGE_ADDED_FILES if level == LEVEL_ADDED else MERGE_LEVEL_FILES):
                 continue
             if sum(file.path.stat().st_size for file in files) > MAX_MERGE_BYTES:
                 continue
             rows = self._rows([file.path for file in sorted(files)])
-            if layer == LEVEL_ADDED and bucketed:
+            if level == LEVEL_ADDED and bucketed:
                 for number, part in _split_by_bucket(rows):
                     self._write(part, number, LEVEL_BUCKETED)
             else:
-                self._write(rows, which, layer + 1)
+                self._write(rows, bucket, level + 1)
             for file in files:
                 file.path.unlink()
 
-    def _files(self) -> list[_BucketFile]:
-        found = (_parse_file_name(path) for path in self._folder.iterdir())
-        return [file for file in found if file is not None]
+    def _files(self, groups: Collection[str] | None = None) -> Iterator[_BucketFile]:
+        """Yields the files that may have rows of these groups; without them, all files."""
+        buckets = None if groups is None else {bucket_of_group(group) for group in groups}
+        for path in list(self._folder.iterdir()):
+            if found := _BUCKET_FILE_NAME.fullmatch(path.name):
+                bucket = None if found[1] == "xx" else int(found[1])
+                if buckets is None or bucket is None or bucket in buckets:
+                    yield _BucketFile(int(found[2]), int(found[3]), path, bucket)
 
     def _rows(
         self,
@@ -226,34 +210,29 @@ class BucketFiles:
     ) -> pa.Table:
         names = self._schema.names if columns is None else list(columns)
         schema = pa.schema([self._schema.field(name) for name in names])
-        wanted = None
-        if groups is not None:
-            wanted = pc.field("group").isin(pa.array(sorted(groups), pa.string()))
+        listed = None if groups is None else pa.array(sorted(groups), pa.string())
+        wanted = None if listed is None else pc.field("group").isin(listed)
         parts = [
             parquet.read_table(path, columns=names, filters=wanted, partitioning=None).cast(schema)
             for path in paths
         ]
         return pa.concat_tables([schema.empty_table(), *parts])
 
-    def _write(self, rows: pa.Table, which: int | None, layer: int) -> None:
-        parquet.write_table(rows.cast(self._schema), self._new(which, layer), compression="zstd")
+    def _write(self, rows: pa.Table, bucket: int | None, level: int) -> None:
+        parquet.write_table(rows.cast(self._schema), self._new(bucket, level), compression="zstd")
 
-    def _new(self, which: int | None, layer: int) -> Path:
+    def _new(self, bucket: int | None, level: int) -> Path:
         self._files_made += 1
-        bucket = "xx" if which is None else f"{which:02}"
-        return self._folder / f"{bucket}-{layer}-{self._number:09}-{self._files_made}.parquet"
+        prefix = "xx" if bucket is None else f"{bucket:02}"
+        return self._folder / f"{prefix}-{level}-{self._number:09}-{self._files_made}.parquet"
 
 
 def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
     coded = rows.column("group").combine_chunks().dictionary_encode()
-    numbers = np.array(
-        [bucket_of_group(group) for group in coded.dictionary.to_pylist()], dtype=np.int64
-    )
-    if not len(coded):
-        return
-    place = numbers[coded.indices.to_numpy()]
-    for number in np.unique(place).tolist():
-        yield number, rows.filter(pa.array(place == number))
+    buckets = np.array(list(map(bucket_of_group, coded.dictionary.to_pylist())), dtype=np.int64)
+    bucket_of_row = buckets[coded.indices.to_numpy()]
+    for bucket in np.unique(bucket_of_row).tolist():
+        yield bucket, rows.filter(pa.array(bucket_of_row == bucket))
 
 
 def _link_or_copy(path: Path, to: Path) -> None:
@@ -363,7 +342,8 @@ class TableStore:
         return spark.read.schema(frame.schema).parquet(path)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
-        return _read_table(spark, self._folder, table)
+        # with a schema Spark opens no file to plan
+        return spark.read.schema(arrow.spark_ddl(table)).parquet(self.folder(table))
 
     def folder(self, table: Table) -> str:
         return str(self._folder / table.name)
@@ -404,13 +384,13 @@ class OutputFolder:
     @property
     def published(self) -> Path | None:
         """Folder of the published run."""
-        name = _published_run(self.out)
-        return None if name is None else self._runs / name
+        with suppress(OSError):
+            return self._runs / (self.out / CURRENT_LINK).readlink().name
+        return None
 
     def open_published(self) -> TableStore | None:
-        return (
-            None if self.published is None else TableStore(self.out, self.published, layered=True)
-        )
+        run = self.published
+        return None if run is None else TableStore(self.out, run, layered=True)
 
     @contextmanager
     def begin_run(self, *, layered: bool = False) -> Iterator[TableStore]:
@@ -453,22 +433,6 @@ def begin_run(out: str) -> Iterator[TableStore]:
         yield store
 
 
-def read_published(spark: SparkSession, out: str, table: Table) -> DataFrame:
-    """Reads a table of the published run.
-
-    :raises Unreachable: there is no published run
-    """
-    shown = _published_run(Path(out))
-    if shown is None:
-        raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
-    return _read_table(spark, Path(out, RUNS_FOLDER, shown), table)
-
-
-def _read_table(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
-    # with a schema Spark opens no file to plan
-    return spark.read.schema(arrow.spark_ddl(table)).parquet(str(folder / table.name))
-
-
 def check_output_folder(out: str) -> Path:
     """Returns the folder for the tables.
 
@@ -490,12 +454,6 @@ def check_output_folder(out: str) -> Path:
 
 def _is_our_link(link: Path, level: str) -> bool:
     return link.is_symlink() and link.readlink() == Path(CURRENT_LINK, level)
-
-
-def _published_run(folder: Path) -> str | None:
-    with suppress(OSError):
-        return (folder / CURRENT_LINK).readlink().name
-    return None
 
 
 def _point_link(link: Path, target: Path) -> None:
