@@ -5,16 +5,14 @@ This module only reads: it joins no group, creates no topic and writes no result
 Past log end offsets come from ListOffsets. A broker does not store where a partition ended at
 some time, but it finds the first record that is not older than a time: at that time the partition
 ended there. So a lookup for the millisecond after T gives the end at T; if no record is that
-young, the end at T is the end now. The result is as exact as the records' timestamps. With
-``message.timestamp.type=LogAppendTime`` they are the broker's own; with ``CreateTime``, the
-default, producers set them a little before the record is written, by their own clocks. What
-retention deleted cannot be looked up: a time before the first remaining record gives
-no result.
+young, the end at T is the end now. The result is as exact as the records' timestamps: the broker
+sets them with ``message.timestamp.type=LogAppendTime``; with ``CreateTime``, the default, producers
+set them by their own clocks, a little before the write. A time before the first remaining record
+gives no result.
 
-The timestamp of the found record gives two more samples: before that time
-the partition ended before the record, from then on behind it. The lookups use the times of
-commits, evenly chosen: with as many lookups as commits, every lag is as exact as the
-timestamps.
+The timestamp of the found record gives two more samples: before that time the partition ended
+before the record, from then on behind it. The lookups use times of commits, evenly chosen: with as
+many lookups as commits, every lag is as exact as the timestamps.
 """
 
 from __future__ import annotations
@@ -23,8 +21,9 @@ import asyncio
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -88,7 +87,7 @@ class LiveJournal:
     #: Log end offsets by partition, at which reading stops.
     log_ends: Mapping[int, int]
     #: Bytes on the leaders' disks; None: unknown.
-    size: int | None
+    size: int | None = None
     #: Time of these values, in milliseconds since 1970.
     at: int
     cluster_id: str | None = None
@@ -183,18 +182,13 @@ async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJour
         for which in (EARLIEST, LATEST)
     )
     at = time.time_ns() // 1_000_000
-    size = None
-    if topic is not None and partitions:
-        await _check_read_permission(client, topic, ends, cluster.timeout)
-        size = await _journal_size(client, topic, cluster.timeout)
-    return LiveJournal(
-        cluster=cluster,
-        log_starts=begins,
-        log_ends=ends,
-        size=size,
-        at=at,
-        cluster_id=metadata.cluster_id,
+    live = LiveJournal(
+        cluster=cluster, log_starts=begins, log_ends=ends, at=at, cluster_id=metadata.cluster_id
     )
+    if topic is None or not partitions:
+        return live
+    await _check_read_permission(client, topic, ends, cluster.timeout)
+    return replace(live, size=await _journal_size(client, topic, cluster.timeout))
 
 
 def _journal_partitions(topic: TopicMetadata | None) -> list[TopicPartition]:
@@ -239,25 +233,23 @@ async def _check_read_permission(
 
 async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: float) -> int | None:
     """Returns the size on the leaders' disks, or None if one of them does not return it."""
-    led: dict[int, list[int]] = {}
+    led = defaultdict(list)
     for number, partition in enumerate(topic.partitions):
-        led.setdefault(partition.leader, []).append(number)
-    log_dir_topic = DescribeLogDirsRequest.DescribableLogDirTopic
+        led[partition.leader].append(number)
 
     async def size_on(node: int, numbers: list[int]) -> int:
-        request = DescribeLogDirsRequest(
-            topics=[log_dir_topic(topic=JOURNAL_TOPIC, partitions=numbers)]
+        wanted = DescribeLogDirsRequest.DescribableLogDirTopic(
+            topic=JOURNAL_TOPIC, partitions=numbers
         )
-        response = await client.send(
-            Api.DESCRIBE_LOG_DIRS, request, node=node, deadline=client.deadline_after(timeout)
-        )
+        request = DescribeLogDirsRequest(topics=[wanted])
+        deadline = client.deadline_after(timeout)
+        response = await client.send(Api.DESCRIBE_LOG_DIRS, request, node=node, deadline=deadline)
         return _sum_log_dirs(response)
 
     try:
-        sizes = await run_all(size_on(node, numbers) for node, numbers in led.items())
+        return sum(await run_all(size_on(node, numbers) for node, numbers in led.items()))
     except RotaError:  # the size is only informative
         return None
-    return sum(sizes)
 
 
 def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
@@ -336,12 +328,8 @@ def plan_lookups(commits: DataFrame, lookups: int, since: int | None = None) -> 
     :param lookups: maximum number of lookups
     :param since: ignores earlier commits
     """
-    rows = (
-        commits.where("offset is not null")
-        .groupBy("topic", "partition")
-        .agg(fn.max(fn.unix_millis("at")).alias("last"))
-        .collect()
-    )
+    grouped = commits.where("offset is not null").groupBy("topic", "partition")
+    rows = grouped.agg(fn.max(fn.unix_millis("at")).alias("last")).collect()
     newest = sorted(rows, key=lambda row: (-row.last, row.topic, row.partition))
     every = [TopicPartition(row.topic, row.partition) for row in newest]
     number = min(len(every), lookups // MIN_LOOKUPS)
@@ -420,10 +408,8 @@ class _EndLookup:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionBounds]:
         """Returns the partitions whose bounds the cluster returned."""
-        requests: list[dict[TopicPartition, int]] = [
-            dict.fromkeys(partitions, what) for what in (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
-        ]
-        found = await self._list_all(requests)
+        times = (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
+        found = await self._list_all([dict.fromkeys(partitions, at) for at in times])
         now = time.time_ns() // 1_000_000
         return {
             tp: PartitionBounds(begin.offset, end.offset, now, first)
@@ -524,11 +510,9 @@ def past_samples(
     begin, end, now, first = known
     if begin == end and begin:
         return []  # all records were deleted, nothing shows when they were written
-    ends: dict[int, int] = {}
+    ends = {} if first is None else _ends_around(first)
     if first is not None and begin:
         ends = {first.timestamp: first.offset + 1}  # earlier records were deleted
-    elif first is not None:
-        ends = _ends_around(first)
     for at, record in sorted(found.items()):
         if record is None or record.offset >= end:
             ends[at] = end

@@ -1,12 +1,12 @@
-"""``rota run --follow``: reads what is new in a live journal, and publishes new tables.
+"""``rota run --follow``: reads new records of a live journal, and publishes new tables.
 
 Spark's streaming reads the journal in micro-batches and keeps its position in a checkpoint. Each
-micro-batch gets a folder of tables, which holds the number of the batch. After a kill Spark gives
-the last batch again, with the same records: if its tables are published, nothing is left to do, and
-if not, nothing is left of them. So a record is in the tables once.
+micro-batch gets a folder of tables, which holds the number of the batch. After a kill Spark repeats
+the last batch with the same records, and the runner skips it if its tables are published. So a
+record is in the tables once.
 
 A small micro-batch is computed in this process (:mod:`rota.pipeline.incremental`); tables that do
-not change are links to the files of the last one. A large one, as the first is, is computed on
+not change are links to the files of the last one. A large one, such as the first, is computed on
 Spark like a whole run. Both write the same tables::
 
     OUT/.follow/1f0c9a77/            Spark's checkpoint; the published follow.json names it
@@ -119,11 +119,7 @@ class EndSampler:
             samples = cluster.look_up_ends(self._cluster, plan).samples
         except RotaError:
             samples = []
-        rows = [
-            sample._asdict()
-            for sample in samples
-            if sample.at > lag.last_sample((sample.topic, sample.partition))
-        ]
+        rows = [each._asdict() for each in samples if each.at > lag.last_sample(each[:2])]
         return pa.Table.from_batches([arrow.rows_to_batch(ENDS, rows)])
 
 
@@ -131,6 +127,7 @@ class EndSampler:
 MAX_SMALL_RECORDS = 500_000
 MAX_SMALL_GROUPS = 500
 FOLLOW_FILE = "follow.json"
+_JOURNAL_SCHEMA = arrow.arrow_schema(JOURNAL)
 _NEW_RECORDS_DDL = f"{ingest.JOURNAL_WITH_PROBLEM_DDL}, wanted boolean"
 _GROUP_COLUMN_SQL = f"coalesce(make_valid_utf8(cast({GROUP_SQL} as string)), '') `group`"
 
@@ -194,8 +191,7 @@ class FollowListener(StageListener, Protocol):
         """Called when the tables of a micro-batch are published."""
 
 
-@dataclass(slots=True)
-class _Memory:
+class _Memory(NamedTuple):
     """State kept between micro-batches; the tables contain all of it."""
 
     known: GroupMemory
@@ -274,10 +270,9 @@ class MicroBatchRunner:
             return None
         rows = parquet.read_table(_new_records_path(tables), partitioning=None)
         rows = rows.filter(pc.is_null(rows.column("problem")))
-        journal = arrow.arrow_schema(JOURNAL)
         if self._memory is None:
             self._memory = self._load(self._published())
-        every = rows.select(journal.names).cast(journal)
+        every = rows.select(_JOURNAL_SCHEMA.names).cast(_JOURNAL_SCHEMA)
         wanted = every.filter(rows.column("wanted"))
         others = every if self._options.groups else None
         decoded = incremental.decode_records(wanted, self._memory.known.pending, others)
@@ -296,7 +291,7 @@ class MicroBatchRunner:
         known = GroupMemory.load(
             tables,
             {bytes.fromhex(topic_id): topic for topic_id, topic in names.items()},
-            parquet.read_table(state / "pending.parquet").cast(arrow.arrow_schema(JOURNAL)),
+            parquet.read_table(state / "pending.parquet").cast(_JOURNAL_SCHEMA),
         )
         return _Memory(known, IncrementalLag.load(tables, self._state.last))
 
@@ -323,8 +318,9 @@ class MicroBatchRunner:
         incremental.group_record_files(tables).merge_small_files(bucketed=True)
         self._save(tables, memory.known.names, memory.known.pending)
         unread = [*damaged, *decoded.unread]
+        times = pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py()
         growth = EvidenceGrowth(
-            times=tuple(pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py().values()),
+            times=tuple(times.values()),
             counts={
                 name: tables.bucket_files(table).count()
                 for name, table in stages.COUNTED_TABLES.items()
@@ -348,19 +344,15 @@ class MicroBatchRunner:
     ) -> tuple[MicroBatchResult, FollowState]:
         """Computes all tables on Spark, from the old and the new records."""
         spark = self._spark
-        new = (
-            spark.read.schema(_NEW_RECORDS_DDL)
-            .parquet(str(_new_records_path(tables)))
-            .drop("wanted")
-        )
+        rows = spark.read.schema(_NEW_RECORDS_DDL).parquet(str(_new_records_path(tables)))
+        new = rows.drop("wanted")
         evidence, given = self._evidence, InputFrames(journal=new)
         if self._state.batch >= 0:
             old = self._published()
             names = (self._memory or self._load(old)).known.names
             evidence = replace(evidence, server_logs=(), ends=())  # the first micro-batch read them
-            nulls = [fn.lit(None).cast("string").alias(name) for name in ("file", "problem")]
             given = InputFrames(
-                journal=old.read(spark, JOURNAL).select("*", *nulls).unionByName(new),
+                journal=old.read(spark, JOURNAL).unionByName(new, allowMissingColumns=True),
                 names=names,
                 samples=old.read(spark, ENDS),
                 lines=old.read(spark, SERVERLOG),
@@ -390,24 +382,17 @@ class MicroBatchRunner:
             old = self._published().read_row(EVIDENCE)
             row = stages.continue_evidence_row(old, row)
             tables.write_row(EVIDENCE, row)
-            before = sum(one.count for one in stages.unread_from_row(old))
-        return max(sum(one.count for one in stages.unread_from_row(row)) - before, 0)
+            before = sum(each["count"] for each in old["unread"])
+        return max(int(sum(each["count"] for each in row["unread"])) - before, 0)
 
     def _save_all(self, tables: TableStore, names: Mapping[bytes, str]) -> None:
         journal = tables.read(self._spark, JOURNAL)
-        kept = (
-            decode.keep_committed_records(journal)
-            .where(decode.IS_GROUP_RECORD_SQL)
-            .selectExpr(_GROUP_COLUMN_SQL, "*")
-        )
+        kept = decode.keep_committed_records(journal).where(decode.IS_GROUP_RECORD_SQL)
+        kept = kept.selectExpr(_GROUP_COLUMN_SQL, "*")
         repartition_by_bucket(kept).write.parquet(str(tables.path / STATE_FOLDER / "entries"))
         incremental.group_record_files(tables).rename_spark_files(bucketed=True)
-        pending = (
-            decode.keep_pending_records(journal)
-            .select(*arrow.arrow_schema(JOURNAL).names)
-            .toArrow()
-        )
-        self._save(tables, names, pending.cast(arrow.arrow_schema(JOURNAL)))
+        pending = decode.keep_pending_records(journal).select(*_JOURNAL_SCHEMA.names).toArrow()
+        self._save(tables, names, pending.cast(_JOURNAL_SCHEMA))
 
     def _save(self, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> None:
         state = tables.path / STATE_FOLDER
@@ -428,13 +413,10 @@ def _first_positions(rows: pa.Table) -> dict[int, JournalPosition]:
     firsts = ordered.group_by("journal_partition", use_threads=False).aggregate(
         [("journal_offset", "first"), ("at", "first")]
     )
-    columns = (
-        firsts.column("journal_partition"),
-        firsts.column("journal_offset_first"),
-        arrow.to_milliseconds(firsts.column("at_first")),
-    )
-    rows_of_first = zip(*(column.to_pylist() for column in columns), strict=True)
-    return {partition: JournalPosition(offset, at) for partition, offset, at in rows_of_first}
+    return {
+        row["journal_partition"]: JournalPosition(row["journal_offset_first"], row["at_first"])
+        for row in arrow.table_to_rows(firsts)
+    }
 
 
 def _new_records_path(tables: TableStore) -> Path:

