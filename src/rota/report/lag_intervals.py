@@ -1,20 +1,18 @@
 """Lag between commits: how long the oldest unread record had been waiting, and the worst lag of
 each group.
 
-At a commit a group is as little behind as it ever is. A partition that stands still has no commits
-at all while its lag grows, so gold/lag, which has a row for every commit, says nothing about that
-time. A lag interval goes from one commit to the next, and its lag is the lag just before the next
-commit. After a partition's last commit, and before its offset is deleted, the interval goes on to
-the last sample of the end, for as long as a member of the group owns the partition. Commits from
-before the first sample, and from before ``--since``, are not in gold/lag: the last of these is used
-as it stands at that time.
+At a commit the lag is smallest. If a group reads nothing, it has no commits while its lag grows,
+and gold/lag, which has a row for every commit, does not show that time. A lag interval goes from
+one commit to the next, and its lag is the lag just before the next commit. After a partition's last
+commit, and before its offset is deleted, the interval goes on to the last sample of the end, for as
+long as a member of the group owns the partition. gold/lag has no commits before the first sample or
+before ``--since``: the last of these commits begins an interval at that time.
 
-Only what is certain counts. The record at the committed offset was there when it was committed, or
-a sample has the end beyond it: ``Ends`` (history of log ends) says from when on. A record that
-retention deleted waited up to the last sample that still had it; from there on it is the first
-record that the next sample has, in an interval of its own. Where the end fell (the topic was
-created again), an interval ends with the last sample before: commits after it are not in gold/lag,
-and the record is another one.
+An interval has only what is certain. The record at the committed offset existed at the commit, or a
+sample has the end behind it: ``EndOffsets`` gives the time. A record that retention deleted waited
+up to the last sample that still had it; from there on another interval has the first record of the
+next sample. If the end fell (the topic was created again), an interval ends with the last sample
+before, because the record at that offset is another one.
 
 There are millions of rows, so everything is computed on columns.
 """
@@ -46,11 +44,10 @@ FOREVER = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min
 TIME_TYPE = pa.int64()
 
-#: A stretch: from a commit (``since``) to just before the next, or to where retention took the
-#: oldest unread record, and from there on; in milliseconds since 1970. How many records were to be
-#: read at its end, and how old the oldest of them was. Before the end it was younger by the time
-#: that was left, and before it was written there was no lag. ``at_least``: it was there before the
-#: first sample, so it is older. An age of which nothing is known is null.
+#: An interval: from a commit (``since``) to just before the next commit, or to the time when
+#: retention deleted the oldest unread record; in milliseconds since 1970. ``lag`` is the number of
+#: unread records at its end, ``lag_seconds`` the age of the oldest one; null: unknown.
+#: ``at_least``: the record may be older, because it existed before the first sample.
 LAG_INTERVALS = pa.schema(
     [
         ("group", pa.string()),
@@ -69,12 +66,11 @@ LAG_INTERVALS = pa.schema(
 class CommitCoverage:
     """Which commits are known: the polled groups, and the time range."""
 
-    #: Groups that were asked for their commits now and then: a commit may have been made at any
-    #: time since the partition's end was sampled before.
+    #: Groups whose commits were sampled: a commit happened at any time since the sample before.
     polled_groups: Collection[str] = ()
-    #: From when on lag is told, in milliseconds since 1970; None: from the first sample on.
+    #: Begin of the intervals, in milliseconds since 1970; None: the first sample.
     since: int | None = None
-    #: Up to when all commits are known, in milliseconds since 1970; None: to the last sample.
+    #: Time up to which all commits are known; None: the last sample.
     complete_until: int | None = None
 
 
@@ -92,7 +88,7 @@ def find_lag_intervals(
     :param lag: gold/lag
     :param ends: bronze/ends
     :param ownership: gold/ownership
-    :param besides: rows of silver/commits: deletions (without an offset), after which nobody waits,
+    :param besides: rows of silver/commits: deletions (without an offset), which end an interval,
         and the last commits before those of gold/lag
     """
     rows = _add_other_commits(lag, besides)
@@ -105,7 +101,8 @@ def find_lag_intervals(
         committed, samples, NEVER if seen.since is None else seen.since
     )
     sample = samples.track.find_last(committed.partition, committed.at)
-    is_polled = _is_in(committed.group_names, seen.polled_groups)[committed.group]
+    polled = pa.array(sorted(seen.polled_groups), pa.string())
+    is_polled = (_positions(committed.group_names, polled) >= 0)[committed.group]
     until = _waits_until(committed, samples, sample, is_polled)
     until = np.where(committed.is_last, FOREVER, until)
     until = np.minimum(until, FOREVER if seen.complete_until is None else seen.complete_until)
@@ -119,8 +116,8 @@ def find_lag_intervals(
 
 
 def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
-    """Commits, deletions of committed offsets (these without an offset), and commits of which
-    gold/lag has no row (``is_earlier``).
+    """Returns commits, deletions of offsets, and commits without a row in gold/lag
+    (``is_earlier``).
     """
     names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
     own = lag.select(names)
@@ -135,28 +132,27 @@ def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
 class _CommitColumns:
     """Commits and deletions as columns, sorted by group and partition, then by journal offset."""
 
-    #: In gold/lag.
+    #: Position in the table of commits.
     row: Int64Array
-    #: Its place among the names.
+    #: Position in ``group_names``.
     group: Int64Array
     group_names: pa.Array
     topics: pa.Array
-    #: Topic and partition of all that are committed, in one number each, rising: their places are
-    #: the numbers of partitions here. A partition of another topic has another.
+    #: Topic and partition in one number, ascending; ``partition`` holds positions in this list.
     partition_codes: Int64Array
     partition: Int64Array
     at: Int64Array
     offset: Int64Array
     lag: Int64Array
-    #: NaN where it is not known.
+    #: NaN: unknown.
     lag_seconds: Float64Array
-    #: Nothing else follows of the partition.
+    #: The last row of its group and partition.
     is_last: BoolArray
-    #: It is no commit: the offset was deleted.
+    #: The offset was deleted.
     is_deletion: BoolArray
-    #: Gold/lag has no row of it.
+    #: gold/lag does not have the commit.
     is_prior: BoolArray
-    #: It is a commit of which something is known.
+    #: A commit that begins an interval.
     is_known: BoolArray
 
     @classmethod
@@ -197,10 +193,8 @@ class _CommitColumns:
         """Returns until when a member owned each partition. Of the owners that came before
         ``before``, the one that stayed longest counts.
         """
-        number, group = (
-            self._partition_positions(ownership),
-            _positions(ownership["group"], self.group_names),
-        )
+        number = self._partition_positions(ownership)
+        group = _positions(ownership["group"], self.group_names)
         kept = (number >= 0) & (group >= 0)
         since = _int64(to_milliseconds(ownership["since"]))[kept]
         until = _int64(compute.fill_null(to_milliseconds(ownership["until"]), FOREVER))[kept]
@@ -212,15 +206,15 @@ class _CommitColumns:
         return _pick_or(running_maximum(place, until[order]), row, np.full(len(own), NEVER))
 
     def _partition_positions(self, table: pa.Table) -> Int64Array:
-        """Each row's partition; -1 where nothing is committed in it."""
+        """Returns each row's partition; -1: it has no commits."""
         return _find_sorted(self.partition_codes, _partition_numbers(table, self.topics))
 
 
 def _start_earlier_commits(
     committed: _CommitColumns, samples: EndOffsets, since: int
 ) -> _CommitColumns:
-    """With earlier commits as they stand when lag begins to be told: at the first sample, or when
-    it is asked for. Where the end has fallen by then, nothing is told of them.
+    """Moves earlier commits to the first sample, or to ``since``; drops them if the end fell before
+    that time.
     """
     row = np.flatnonzero(committed.is_prior)
     number, offset = committed.partition[row], committed.offset[row]
@@ -273,19 +267,27 @@ def _interval_table(
     ends = samples.at_times(committed.partition[made.row], made.until)
     records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[made.row])
     since = np.where(made.is_first, at, np.append([0], made.until[:-1]))
-    told = {"since": since, "until": made.until, "lag": records, "lag_seconds": seconds}
-    told["at_least"] = at_least & ~np.isnan(seconds)
-    return _join_columns(lag, committed.row[made.row], told)
+    columns: dict[str, npt.NDArray[Any]] = {
+        "since": since,
+        "until": made.until,
+        "lag": records,
+        "lag_seconds": seconds,
+        "at_least": at_least & ~np.isnan(seconds),
+    }
+    table = lag.select(["group", "topic", "partition"]).take(pa.array(committed.row[made.row]))
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values, from_pandas=True))
+    return table.cast(LAG_INTERVALS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IntervalColumns:
     """Intervals between commits, split where retention deleted the oldest unread record."""
 
-    #: Of the commit; rising.
+    #: Position of the commit; ascending.
     row: Int64Array
     until: Int64Array
-    #: The offset of the first unread record that is sure to be there up to then.
+    #: Offset of the first unread record that certainly existed up to ``until``.
     oldest: Int64Array
     is_first: BoolArray
 
@@ -293,7 +295,7 @@ class _IntervalColumns:
     def from_commits(
         cls, committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, until: Int64Array
     ) -> _IntervalColumns:
-        """:param sample: the last one before each commit; -1: there is none"""
+        """:param sample: position of the last sample before each commit; -1: none"""
         commit = np.flatnonzero(committed.is_known)
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
@@ -313,14 +315,14 @@ class _IntervalColumns:
 def _written_times(
     committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, pieces: _IntervalColumns
 ) -> tuple[Float64Array, BoolArray]:
-    """When the oldest unread record was written, NaN where no sample has it; and whether that is
-    only known to have been earlier.
+    """Returns the time when the oldest unread record was written, NaN: no sample has it; and
+    whether the record may be older.
     """
     row, oldest = pieces.row, pieces.oldest
     sample, offset, lag = sample[row], committed.offset[row], committed.lag[row]
     at, seconds = committed.at[row], committed.lag_seconds[row]
     was_there = (lag > 0) & (oldest < offset + lag)
-    # the one whose age gold/lag has
+    # gold/lag has the age of this record
     is_upcoming = oldest == np.maximum(offset, _pick_or(samples.deleted(), sample, offset))
     written = samples.passed_at(sample, oldest)
     known = was_there & is_upcoming & ~np.isnan(seconds)
@@ -330,23 +332,13 @@ def _written_times(
     return np.where(was_there, np.fmin(written, at), written), at_least
 
 
-def _join_columns(
-    lag: pa.Table, rows: Int64Array, told: Mapping[str, npt.NDArray[Any]]
-) -> pa.Table:
-    """Columns of numbers beside where rows of gold/lag are."""
-    where = lag.select(["group", "topic", "partition"]).take(pa.array(rows))
-    for name, values in told.items():
-        where = where.append_column(name, pa.array(values, from_pandas=True))
-    return where.cast(LAG_INTERVALS)
-
-
 def _partition_numbers(table: pa.Table, topics: pa.Array) -> Int64Array:
-    """Topic and partition in one number; negative where the topic is none of these."""
+    """Returns topic and partition in one number; negative: another topic."""
     return _positions(table["topic"], topics) << 32 | _int64(table["partition"])
 
 
 def _positions(column: pa.ChunkedArray, values: pa.Array) -> Int64Array:
-    """Each value's place among some; -1 where it is none of them."""
+    """Returns the position of each value in ``values``; -1: not found."""
     return _int64(compute.fill_null(compute.index_in(column, value_set=values), -1))
 
 
@@ -366,12 +358,6 @@ def _pick_or(values: Int64Array, row: Int64Array, otherwise: Int64Array) -> Int6
     return found
 
 
-def _is_in(names: pa.Array, some: Collection[str]) -> BoolArray:
-    wanted = pa.array(sorted(some), pa.string())
-    found: BoolArray = compute.is_in(names, value_set=wanted).to_numpy(zero_copy_only=False)
-    return found
-
-
 def _int64(column: pa.ChunkedArray) -> Int64Array:
     found: Int64Array = column.to_numpy().astype(np.int64)
     return found
@@ -381,29 +367,28 @@ def _int64(column: pa.ChunkedArray) -> Int64Array:
 class WorstLag:
     """The worst lag of a group. It is always sampled."""
 
-    #: How many records were not yet committed as read then.
+    #: Number of unread records.
     most: int
-    #: The oldest that one of them was.
+    #: Age of the oldest one.
     most_seconds: float | None
-    #: When that was, in milliseconds since 1970: just before a commit, or at the last sample; and
-    #: where.
+    #: Time in milliseconds since 1970: just before a commit, or at the last sample.
     most_at: int
     most_topic: str
     most_partition: int
-    #: It was there before the first sample of the end: it may have been older.
+    #: The record may have been older, because it existed before the first sample.
     at_least: bool = False
-    #: Seconds since the group's last rebalance then; None: there was none before.
+    #: Seconds since the group's last rebalance; None: no rebalance before.
     after_rebalance: float | None = None
 
 
 def find_worst_lags(
     stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]
 ) -> dict[str, WorstLag]:
-    """The worst lag of each group that has any: the oldest record, or the most records where no
-    record is known to have waited; of equals the first.
+    """Returns the worst lag of each group: the oldest record, or the most records if all ages are
+    unknown or 0; of equal lags the first.
 
     :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
-    :param rebalances: when each group had one, rising
+    :param rebalances: the times of each group's rebalances, ascending
     """
     seconds, records = stretches["lag_seconds"], stretches["lag"]
     waited = stretches.filter(compute.greater(seconds, 0))
@@ -419,9 +404,7 @@ def find_worst_lags(
             most_topic=row["topic"],
             most_partition=row["partition"],
             at_least=row["at_least"],
-            after_rebalance=_seconds_since_rebalance(
-                rebalances.get(row["group"], ()), row["until"]
-            ),
+            after_rebalance=_seconds_since(rebalances.get(row["group"], ()), row["until"]),
         )
         for rows, measure in (
             (waited, "lag_seconds"),
@@ -439,25 +422,17 @@ def _of_other_groups(rows: pa.Table, others: pa.Table) -> pa.Table:
     return rows.filter(compute.invert(compute.is_in(rows["group"], value_set=known)))
 
 
-def _seconds_since_rebalance(rebalances: Sequence[int], at: int) -> float | None:
-    place = bisect_right(rebalances, at)
-    return (at - rebalances[place - 1]) / 1000 if place else None
+def _seconds_since(times: Sequence[int], at: int) -> float | None:
+    place = bisect_right(times, at)
+    return (at - times[place - 1]) / 1000 if place else None
 
 
 def _largest_rows(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
-    """For each group the first of its rows with the largest measure."""
+    """Returns for each group the first of its rows with the largest measure."""
     columns = ("group", "topic", "partition", "lag_seconds", "lag", "until", "at_least")
     found = rows.select(columns)
-    narrower = (
-        (measure, "max"),
-        ("until", "min"),
-        ("topic", "min"),
-        ("partition", "min"),
-        ("lag", "max"),
-        ("at_least", "min"),
-    )
-    for column, which in narrower:
-        found = _rows_with_extreme(found, column, which)
+    for column in (measure, "until", "topic", "partition", "lag", "at_least"):
+        found = _rows_with_extreme(found, column, "max" if column in {measure, "lag"} else "min")
     same = found.group_by(list(columns)).aggregate([])
     listed: list[dict[str, Any]] = same.sort_by("group").to_pylist()
     return listed
