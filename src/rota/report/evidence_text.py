@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -80,36 +81,32 @@ def _selection_lines(story: Story) -> Iterator[str]:
 
 
 def _compaction_lines(read: EvidenceSummary) -> Iterator[str]:
-    late = [group for group, _, whole in read.windows if not whole]
-    if late:
+    inferred = format_marks([EvidenceMark.INFERRED])
+    if late := sum(not whole for _, _, whole in read.windows):
         yield (
-            f"the journal is compacted: the beginning of {count_noun(len(late), 'group')} is "
-            f"missing {format_marks([EvidenceMark.INFERRED])}; from their first record on these "
-            "groups are complete"
+            f"the journal is compacted: the beginning of {count_noun(late, 'group')} is missing "
+            f"{inferred}; from their first record on these groups are complete"
         )
-    edges = [at for _, offset, at in read.complete if offset]
-    if edges:
+    if edges := [at for _, offset, at in read.complete if offset]:
         yield (
-            f"commits: complete from {format_time(max(edges))} on "
-            f"{format_marks([EvidenceMark.INFERRED])}; compaction removed some earlier commits, so "
-            "lag and inferred causes are less certain before"
+            f"commits: complete from {format_time(max(edges))} on {inferred}; compaction removed "
+            "some earlier commits, so lag and inferred causes are less certain before"
         )
 
 
 def _causes_line(story: Story) -> str:
     read = story.evidence
     unknown = sum(number for cause, _, number in story.causes if cause == UNKNOWN_CAUSE)
-    known = {
-        how: sum(n for cause, said, n in story.causes if said is how and cause != UNKNOWN_CAUSE)
-        for how in (EvidenceMark.STATED, EvidenceMark.INFERRED, EvidenceMark.SAMPLED)
-    }
-    sampled = (
-        f"{known[EvidenceMark.SAMPLED]:,} seen in samples, " if read.polled is not None else ""
-    )
+    known = Counter[EvidenceMark]()
+    for cause, how, number in story.causes:
+        known[how] += number if cause != UNKNOWN_CAUSE else 0
     text = (
         f"causes: {known[EvidenceMark.STATED]:,} stated by the broker's log, "
-        f"{known[EvidenceMark.INFERRED]:,} inferred from the journal, {sampled}{unknown:,} unknown"
+        f"{known[EvidenceMark.INFERRED]:,} inferred from the journal, "
     )
+    if read.polled is not None:
+        text += f"{known[EvidenceMark.SAMPLED]:,} seen in samples, "
+    text += f"{unknown:,} unknown"
     if read.logs and not read.lines:
         text += "; the broker log has no line about these groups"
     elif unknown and not read.logs and read.polled is None:
@@ -118,27 +115,24 @@ def _causes_line(story: Story) -> str:
 
 
 def _lag_lines(read: EvidenceSummary) -> Iterator[str]:
-    lookups = read.lookups
+    lookups, sampled = read.lookups, format_marks([EvidenceMark.SAMPLED])
     if lookups is not None and lookups["made"]:
         yield (
             f"lag: from {count_noun(lookups['made'], 'lookup')} of log ends in "
-            f"{count_noun(lookups['partitions'], 'partition')} "
-            f"{format_marks([EvidenceMark.SAMPLED])}; as exact as the timestamps of the records"
+            f"{count_noun(lookups['partitions'], 'partition')} {sampled}; as exact as the "
+            "timestamps of the records"
         )
     elif not read.samples:
         option = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
         yield f"lag: not computed; use {option} to look up log ends, or --ends FILE with samples"
     else:
-        yield (
-            f"lag: from {count_noun(read.samples, 'sample')} of log ends "
-            f"{format_marks([EvidenceMark.SAMPLED])}"
-        )
+        yield f"lag: from {count_noun(read.samples, 'sample')} of log ends {sampled}"
     if lookups is None:
         return
     if lookups["before_log_start"]:
         yield (
-            f"lag: {count_noun(lookups['before_log_start'], 'lookup')} found no record "
-            f"{format_marks([EvidenceMark.SAMPLED])}: retention deleted the records of that time"
+            f"lag: {count_noun(lookups['before_log_start'], 'lookup')} found no record {sampled}: "
+            "retention deleted the records of that time"
         )
     if lookups["skipped_partitions"]:
         yield (

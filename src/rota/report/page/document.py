@@ -1,15 +1,13 @@
 """Writes the report as one HTML file, which loads nothing and works from a folder.
 
-The list of groups is written here and can be read without a script. A group's own view is made by
-the script from the group's packed data (:mod:`rota.report.page.chart_data`). No name
-becomes markup: here names are escaped, in the packed data they are base64, and the script only ever
-sets text.
+The list of groups is HTML and can be read without a script. The script makes a group's view from
+its packed data (:mod:`rota.report.page.chart_data`). No name becomes markup: names are escaped in
+HTML, base64 in the packed data, and the script sets them as text.
 
 The page has one inline script, joined from the files beside this module in the order in which they
 use each other, inside one function; so it works from ``file://`` and needs no build step. The
-charts are drawn on canvas by hand: a band for each partition and owner, rebalance lines across two
-charts over one time axis, ten thousand rows merged to the pixel. Chart libraries have none of
-these.
+charts are drawn on canvas without a library, because no chart library has a band for each partition
+and owner, rebalance lines across two charts, and ten thousand rows merged to the pixel.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from string import Template
 from urllib.parse import quote
 
 from rota.engine.history.advice import CHANGE
+from rota.engine.model.text import count_noun
 from rota.report import evidence_text
 from rota.report.lag_intervals import WorstLag
 from rota.report.page.chart_data import build_charts, pack_chart
@@ -95,16 +94,21 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
         title=f"{DEMO_PREFIX} {TITLE}" if story.evidence.demo else TITLE,
         demo=DEMO_BANNER if story.evidence.demo else "",
         first_line=_worst_group_html(story),
-        found=_found_text(len(story.groups)),
+        found=f"{len(story.groups):,} of {count_noun(len(story.groups), 'group')}",
         head="".join(_column_headings(story)),
         rows="\n".join(_group_row(place, group, story) for place, group in enumerate(story.groups)),
-        basis="\n".join(
-            f"<li>{_sentence_html(line)}</li>" for line in evidence_text.evidence_lines(story)
-        ),
+        basis=_list_items(map(_sentence_html, evidence_text.evidence_lines(story))),
         unread=_unread_html(story.evidence),
-        legend="\n".join(_legend_items()),
+        legend=_list_items(
+            f"{_mark_html(mark)} {mark}: {escape(meaning)}"
+            for mark, meaning in MARK_MEANINGS.items()
+        ),
         made=f"Made {format_time(made_at)} from {_name_html(story.out)}.",
-        data="\n".join(_data_elements(map(pack_chart, build_charts(story, gold)))),
+        data="\n".join(
+            # its type keeps the element from running
+            f'<script type="text/plain" id="data-{place}">{pack_chart(chart)}</script>'
+            for place, chart in enumerate(build_charts(story, gold))
+        ),
         script=code,
     )
 
@@ -198,47 +202,33 @@ def lag_cell(lag: WorstLag | None) -> str:
     if lag.most_seconds is None:
         # sorts below all groups with seconds
         return f'<data value="{-1 / (lag.most + 2):.15g}">{lag.most:,} records</data>'
-    at_least = "≥ " if lag.at_least else ""
-    return (
-        f'<data value="{lag.most_seconds:.3f}">{at_least}{format_seconds(lag.most_seconds)}</data>'
-    )
+    text = f"{'≥ ' if lag.at_least else ''}{format_seconds(lag.most_seconds)}"
+    return f'<data value="{lag.most_seconds:.3f}">{text}</data>'
 
 
 def _unread_html(evidence: EvidenceSummary) -> str:
     if not evidence.unread:
         return '<p id="unread">Rota decoded the whole input.</p>'
     total, mark = sum(count for _, count, _ in evidence.unread), _mark_html(EvidenceMark.STATED)
-    listed = "\n".join(
-        f"<li>{count:,} {mark} {_sentence_html(what)}{_examples_html(examples)}</li>"
+    listed = _list_items(
+        f"{count:,} {mark} {_sentence_html(what)}{_examples_html(examples)}"
         for what, count, examples in evidence.unread
     )
     return f'<div id="unread"><p>Not read: {total:,} {mark}</p>\n<ul>{listed}</ul></div>'
 
 
 def _examples_html(examples: Iterable[str]) -> str:
-    listed = "".join(f"<li><code>{_name_html(example)}</code></li>" for example in examples)
+    listed = _list_items(f"<code>{_name_html(example)}</code>" for example in examples)
     return f"<ul>{listed}</ul>" if listed else ""
 
 
-def _legend_items() -> Iterator[str]:
-    for mark, meaning in MARK_MEANINGS.items():
-        yield f"<li>{_mark_html(mark)} {mark}: {escape(meaning)}</li>"
-
-
-def _data_elements(blobs: Iterable[str]) -> Iterator[str]:
-    """Yields an element with the packed data of each group; its type keeps it from running."""
-    for place, blob in enumerate(blobs):
-        yield f'<script type="text/plain" id="data-{place}">{blob}</script>'
-
-
-def _found_text(number: int) -> str:
-    return f"{number:,} of {number:,} group{'' if number == 1 else 's'}"
+def _list_items(lines: Iterable[str]) -> str:
+    return "\n".join(f"<li>{line}</li>" for line in lines)
 
 
 def _mark_html(mark: EvidenceMark) -> str:
-    return (
-        f'<abbr class="mark {mark}" title="{mark}: {escape(MARK_MEANINGS[mark])}">{mark[:2]}</abbr>'
-    )
+    title = f"{mark}: {escape(MARK_MEANINGS[mark])}"
+    return f'<abbr class="mark {mark}" title="{title}">{mark[:2]}</abbr>'
 
 
 def _visible_name(name: str) -> str:
