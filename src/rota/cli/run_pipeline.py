@@ -30,11 +30,10 @@ from rota.errors import InputError, Unreachable
 from rota.pipeline import follow, poll, store
 from rota.pipeline.cluster import DEFAULT_SETTINGS, JOURNAL_ACLS, LiveCluster, ask_cluster
 from rota.pipeline.demo import serve_day, write_day
-from rota.pipeline.evidence import BeforeEnd, EvidenceSources, RunOptions
 from rota.pipeline.follow import MicroBatchResult
 from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
-from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.stages import BeforeEnd, EvidenceSources, PipelineStage, RunOptions, run_pipeline
 
 #: Folder of the simulated journal, in the folder of the tables.
 DEMO_FOLDER = ".day"

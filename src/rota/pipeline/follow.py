@@ -46,13 +46,6 @@ from rota.errors import InputError, RotaError
 from rota.pipeline import arrow, cluster, decode, incremental, ingest, stages, store
 from rota.pipeline.cluster import MIN_LOOKUPS, LiveCluster, LiveJournal, LookupPlan
 from rota.pipeline.decode import Unread
-from rota.pipeline.evidence import (
-    BeforeEnd,
-    EvidenceSources,
-    FoundEvidence,
-    InputFrames,
-    RunOptions,
-)
 from rota.pipeline.incremental import (
     STATE_FOLDER,
     DecodedRecords,
@@ -66,9 +59,14 @@ from rota.pipeline.redaction import Redaction
 from rota.pipeline.session import CONNECT_SCHEME, open_session
 from rota.pipeline.stages import (
     LARGE_RUN_BYTES,
+    BeforeEnd,
     EvidenceGrowth,
+    EvidenceSources,
+    FoundEvidence,
+    InputFrames,
     PipelineStage,
     PipelineStages,
+    RunOptions,
     StageListener,
     report_stage,
 )

@@ -651,8 +651,8 @@ def test_an_interrupt_ends_following_with_the_story(
 ) -> None:
     pytest.importorskip("pyspark")
     from rota.cli import run_pipeline
-    from rota.pipeline.evidence import EvidenceSources, RunOptions
     from rota.pipeline.follow import MicroBatchResult
+    from rota.pipeline.stages import EvidenceSources, RunOptions
 
     def interrupted(evidence: object, out: str, options: object, listener: Any) -> None:
         for _ in range(rounds):

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from rota.errors import Unreachable
 from rota.pipeline import cluster, ingest
 from rota.pipeline.cluster import LiveCluster, find_journal
-from rota.pipeline.evidence import BeforeEnd, FoundEvidence, RunOptions, time_window
+from rota.pipeline.stages import BeforeEnd, FoundEvidence, RunOptions, time_window
 from rota.pipeline.store import translate_spark_errors
 from tests.support.command import RotaCommand
 from tests.support.journal_folder import batch_of, commit, write

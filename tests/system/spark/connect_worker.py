@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 import rota.spark
 from rota.pipeline import session
 from rota.pipeline.cluster import LiveCluster
-from rota.pipeline.evidence import EvidenceSources, RunOptions
 from rota.pipeline.session import SESSION_SETTINGS
-from rota.pipeline.stages import run_pipeline
+from rota.pipeline.stages import EvidenceSources, RunOptions, run_pipeline
 from tests.system.spark.played import Quiet
 
 TOPIC = {"subscribe": "orders"}

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 import rota
 from rota.pipeline.cluster import JOURNAL_TOPIC, LiveCluster, LiveJournal, find_journal
 from rota.pipeline.demo import READ_ONLY_BROKER
-from rota.pipeline.evidence import EvidenceSources, RunOptions
 from rota.pipeline.follow import MicroBatchResult, follow_cluster
+from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import REBALANCES
 from rota.spark import register
 from tests.support.waiting import until

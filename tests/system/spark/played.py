@@ -12,8 +12,13 @@ from typing import Any
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from rota.pipeline.evidence import EvidenceSources, RunOptions, RunSummary
-from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.stages import (
+    EvidenceSources,
+    PipelineStage,
+    RunOptions,
+    RunSummary,
+    run_pipeline,
+)
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from tests.support.recorded_segment import RECORDED, journal_segments
 

@@ -25,7 +25,7 @@ from rota.engine.model.journal_entry import (
     OffsetCommitTombstone,
 )
 from rota.errors import Unreachable
-from rota.pipeline.evidence import EvidenceSources, RunSummary
+from rota.pipeline.stages import EvidenceSources, RunSummary
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from rota.report.story import build_story, read_gold_tables
 from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rota.engine.formats import journal, record_batch, record_batch_columns, record_batch_scan
 from rota.engine.formats.record_batch import BatchRecord, ControlRecordType
 from rota.engine.model.journal_entry import OffsetCommitEntry
-from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
 from tests.support.recorded_segment import journal_segments
 from tests.support.transactions import encode_end_transaction_marker

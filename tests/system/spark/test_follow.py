@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from rota.errors import InputError
 from rota.pipeline import follow, store
 from rota.pipeline.cluster import LiveCluster, LiveJournal
-from rota.pipeline.evidence import BeforeEnd, EvidenceSources, RunOptions
 from rota.pipeline.follow import FollowState, MicroBatchResult, MicroBatchRunner
+from rota.pipeline.stages import BeforeEnd, EvidenceSources, RunOptions
 from rota.pipeline.store import OutputFolder, bucket_of_group, repartition_by_bucket
 from rota.pipeline.tables import JOURNAL, REBALANCES
 from tests.support.examples import NIGHTLY

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import rota
 from rota.errors import InputError
 from rota.pipeline.cluster import LiveCluster, find_journal
-from rota.pipeline.evidence import EvidenceSources, RunOptions
 from rota.pipeline.follow import follow_cluster
+from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
 from tests.support.command import ROTA

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rota.pipeline import store
-from rota.pipeline.evidence import EvidenceSources, RunOptions
-from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.stages import EvidenceSources, PipelineStage, RunOptions, run_pipeline
 from rota.pipeline.tables import REBALANCES
 from tests.support.examples import NIGHTLY
 from tests.support.process import run_python
@@ -96,8 +95,8 @@ def test_the_old_tables_stay_after_a_kill(spark: SparkSession, few: Path, out: P
 SCRIPT = """
     import os, signal, sys, threading, time
     from pathlib import Path
-    from rota.pipeline.evidence import EvidenceSources
-    from rota.pipeline.evidence import RunOptions
+    from rota.pipeline.stages import EvidenceSources
+    from rota.pipeline.stages import RunOptions
     from rota.pipeline.stages import run_pipeline
 
     segments, out, stage, middle = sys.argv[1:]

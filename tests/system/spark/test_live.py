@@ -21,8 +21,7 @@ from rota.errors import Unreachable
 from rota.pipeline import ingest
 from rota.pipeline.cluster import LiveCluster, find_journal
 from rota.pipeline.demo import DemoDay, serve_day, write_day
-from rota.pipeline.evidence import EvidenceSources, RunOptions
-from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.stages import EvidenceSources, PipelineStage, RunOptions, run_pipeline
 from rota.pipeline.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
 from rota.report.story import build_story, read_gold_tables
 from tests.support.recorded_segment import journal_segments

@@ -30,7 +30,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Unreachable
 from rota.pipeline import cluster
 from rota.pipeline.cluster import LiveCluster, LookupPlan, ask_cluster, find_journal
-from rota.pipeline.evidence import EvidenceSources
+from rota.pipeline.stages import EvidenceSources
 from rota.pipeline.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker

@@ -13,7 +13,7 @@ import rota
 import rota.spark
 from rota.engine.model.topic import TopicPartition
 from rota.pipeline.cluster import LiveCluster
-from rota.pipeline.evidence import RunOptions
+from rota.pipeline.stages import RunOptions
 from rota.pipeline.tables import (
     COMMITS,
     EVIDENCE,

@@ -18,8 +18,8 @@ from rota.cli import report_summary
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.topic import OffsetAndMetadata
-from rota.pipeline.evidence import EvidenceSources
 from rota.pipeline.poll import PollResult, PollSettings
+from rota.pipeline.stages import EvidenceSources
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
