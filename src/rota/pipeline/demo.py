@@ -78,7 +78,7 @@ def write_day(
     seed: int = 0,
     start_ms: int = START_MS,
     plans: Sequence[GroupPlan] = GROUP_PLANS,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> DemoDay:
     """Simulates the day and writes its files to a new folder.
 
@@ -94,14 +94,12 @@ def write_day(
     for number, group in enumerate(simulate_day(seed=seed, start=start_ms, plans=plans), start=1):
         records.add_group(group)
         lines += [(line.at, _format_log_line(line, group.partition)) for line in group.log()]
-        if progress is not None:
-            progress(0.95 * number / len(plans))
+        progress(0.95 * number / len(plans))
     count = records.write(segments, seed)
     lines.sort(key=itemgetter(0))
     server_log.write_text("".join(line for _, line in lines), encoding="utf-8")
     _write_ends(samples, sample_offsets(seed=seed, start=start_ms))
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return DemoDay(
         segments=segments,
         server_log=server_log,

@@ -242,12 +242,9 @@ def split_pending_records(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, p
 
 
 def _add_group_column(rows: pa.Table) -> pa.Table:
-    names = [_group_in_key(key or b"") for key in rows.column("key").to_pylist()]
+    keys = (key or b"" for key in rows.column("key").to_pylist())
+    names = [key[4 : 4 + int.from_bytes(key[2:4])].decode(errors="replace") for key in keys]
     return rows.add_column(0, "group", pa.array(names, pa.string())).cast(GROUP_RECORDS_SCHEMA)
-
-
-def _group_in_key(key: bytes) -> str:
-    return key[4 : 4 + int.from_bytes(key[2:4])].decode(errors="replace")
 
 
 class GroupChanges(NamedTuple):

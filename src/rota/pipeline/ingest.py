@@ -15,6 +15,7 @@ import json
 import mmap
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -131,7 +132,8 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
         overlapping=frozenset(
             partition
             for partition, spans in found.spans.items()
-            if _spans_overlap(span for _, span in spans)
+            for one, following in pairwise(sorted(span for _, span in spans))
+            if one.last >= following.first
         ),
         damaged=tuple(found.damaged),
         files=len(files),
@@ -222,16 +224,12 @@ def _offset_span(headers: npt.NDArray[np.void]) -> _OffsetSpan:
 
 def _complete_from(spans: Sequence[tuple[Path, _OffsetSpan]]) -> JournalPosition:
     """Returns the earliest complete position among the replicas that have the last record."""
-    found: dict[Path, list[_OffsetSpan]] = {}
-    for folder, span in spans:
-        found.setdefault(folder, []).append(span)
+    by_folder = defaultdict(list)
+    for folder, span in sorted(spans):
+        by_folder[folder].append(span)
     end = max(span.last for _, span in spans)
-    edges = [
-        _last_gap_end(sorted(each))
-        for each in found.values()
-        if max(span.last for span in each) == end
-    ]
-    return min(edges)
+    replicas = by_folder.values()
+    return min(_last_gap_end(each) for each in replicas if max(s.last for s in each) == end)
 
 
 def _last_gap_end(spans: Sequence[_OffsetSpan]) -> JournalPosition:
@@ -254,10 +252,6 @@ def _piece_bounds(batches: BatchPositions, size: int) -> Iterator[tuple[int, int
     )
     begins = batches.positions[np.concatenate([[0], cuts + 1])]
     yield from zip(begins.tolist(), ends[np.append(cuts, len(ends) - 1)].tolist(), strict=True)
-
-
-def _spans_overlap(spans: Iterable[_OffsetSpan]) -> bool:
-    return any(one.last >= following.first for one, following in pairwise(sorted(spans)))
 
 
 LINES_PER_BATCH = 20_000
@@ -297,7 +291,7 @@ def read_segment_journal(
         _pieces_frame(spark, apart[several]).mapInArrow(read_pieces, JOURNAL_WITH_PROBLEM_DDL)
         for several in (False, True)
     )
-    return once.unionByName(_drop_duplicate_records(twice)) if apart[True] else once
+    return once.unionByName(drop_duplicate_records(twice)) if apart[True] else once
 
 
 def read_live_journal(
@@ -338,11 +332,6 @@ def to_journal_columns(
     return rows.mapInArrow(redact, JOURNAL_WITH_PROBLEM_DDL)
 
 
-def merge_journals(one: DataFrame, other: DataFrame) -> DataFrame:
-    """Merges two journals; a record that both have is kept once."""
-    return _drop_duplicate_records(one.unionByName(other))
-
-
 def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, JournalPosition]:
     """Returns, by partition of the journal, the position from which on no record is missing.
 
@@ -371,7 +360,7 @@ def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[in
     return edges
 
 
-def _drop_duplicate_records(rows: DataFrame) -> DataFrame:
+def drop_duplicate_records(rows: DataFrame) -> DataFrame:
     """Keeps one of equal records and problems, independent of the order of files."""
     same = (*JOURNAL.key, "file", "problem")
     rest = [name for name in rows.columns if name not in same]
@@ -394,11 +383,8 @@ def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> S
 
 
 def matches_globs(name: SparkColumn, globs: Sequence[str]) -> SparkColumn:
-    return reduce(or_, (name.rlike(_glob_to_java_regex(glob)) for glob in globs))
-
-
-def _glob_to_java_regex(glob: str) -> str:
-    return "^" + fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z") + r"\z"
+    patterns = (fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z") for glob in globs)
+    return reduce(or_, (name.rlike(rf"^{pattern}\z") for pattern in patterns))
 
 
 def _pieces_frame(spark: SparkSession, pieces: Sequence[SegmentPiece]) -> DataFrame:

@@ -85,7 +85,7 @@ class EndSamples:
         return self._ends
 
     def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
-        pairs, place = _distinct_partitions(rows)
+        pairs, place = distinct_partitions(rows)
         for pair in pairs:
             if pair not in self.numbers:
                 self.numbers[pair] = len(self.listed)
@@ -120,7 +120,8 @@ def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa
                     owners = OwnershipIndex(before["ownership"], samples)
                 found = SampledCommits.of(rows, samples)
                 tail.add_commits(found)
-                yield from (_as_lag_column(rows) for rows in lag_rows(found, owners, samples))
+                for lags in lag_rows(found, owners, samples):
+                    yield arrow.as_struct_column(_LAG_TYPES, "lag", lags)
     if samples is None:
         return
     made.sort(key=lambda generation: generation.offset)
@@ -158,12 +159,12 @@ class SampledCommits(NamedTuple):
 
 def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray[np.int64]:
     """Returns each row's partition number; -1: no samples."""
-    pairs, place = _distinct_partitions(rows)
+    pairs, place = distinct_partitions(rows)
     known = [samples.numbers.get(pair, -1) for pair in pairs]
     return np.array(known, dtype=np.int64)[place]
 
 
-def _distinct_partitions(
+def distinct_partitions(
     rows: pa.RecordBatch,
 ) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
     """Returns the distinct (topic, partition), and for each row its position among them."""
@@ -208,21 +209,15 @@ def lag_rows(
     kept = kept[found.row]
     rows = committed.rows.take(pa.array(kept))
     members = owners.owners_at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
-    known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
-    evidence = pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept))
+    same = ("group", "topic", "partition", "at", "journal_offset", "offset")
     values = [
-        rows.column("offset"),
         pa.array(found.end),
         pa.array(found.lag),
         pa.array(found.seconds, mask=np.isnan(found.seconds)),
-        evidence,
+        pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept)),
         members,
     ]
-    yield pa.record_batch([*known, *values], schema=arrow.arrow_schema(LAG))
-
-
-def _as_lag_column(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return arrow.as_struct_column(_LAG_TYPES, "lag", rows)
+    yield pa.record_batch([*rows.select(same).columns, *values], schema=arrow.arrow_schema(LAG))
 
 
 class RecentCommits:

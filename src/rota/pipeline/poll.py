@@ -688,17 +688,11 @@ class PollTables:
     #: Drops later rows, in milliseconds since 1970.
     until: int | None
 
-    def samples(self) -> DataFrame:
-        return self._rows(SAMPLES)
-
-    def ends(self) -> DataFrame:
-        return self._rows(ENDS)
-
     def commits(self, journal: DataFrame | None) -> DataFrame:
         """Returns silver/commits of the groups that are not in the journal."""
-        return _without_journal_groups(self._rows(COMMITS), journal)
+        return _without_journal_groups(self.rows(COMMITS), journal)
 
-    def _rows(self, table: Table) -> DataFrame:
+    def rows(self, table: Table) -> DataFrame:
         path = poll_log_path(Path(self.polled.folder).absolute(), table)
         rows = self.spark.read.schema(arrow.spark_ddl(table)).parquet(path)
         return rows if self.until is None else rows.where(fn.unix_millis("at") <= self.until)

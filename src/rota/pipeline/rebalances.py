@@ -34,6 +34,7 @@ from rota.engine.history.snapshot import member_identity
 from rota.engine.history.whatif import evaluate_policies, list_advised_ownership
 from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group
+from rota.pipeline.lag import distinct_partitions
 from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
 
 #: Number of commits in memory above which commits without effect are dropped.
@@ -124,15 +125,8 @@ class _CommitTimes:
         self._limit = MAX_KEPT_COMMITS
 
     def add_commits(self, part: pa.RecordBatch) -> None:
-        topics = part.column("topic").dictionary_encode()
-        partition = part.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
-        pair = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | partition
-        pairs, place = np.unique(pair, return_inverse=True)
-        names = topics.dictionary.to_pylist()
-        codes = [
-            self._numbers.setdefault((names[one >> 32], one & 0xFFFFFFFF), len(self._numbers))
-            for one in pairs.tolist()
-        ]
+        pairs, place = distinct_partitions(part)
+        codes = [self._numbers.setdefault(pair, len(self._numbers)) for pair in pairs]
         at = arrow.to_milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
         self._add(np.array(codes, dtype=np.int32)[place], at)
         if self._rows > self._limit:

@@ -336,7 +336,7 @@ class PipelineStages:
             if self._sampled is None:
                 self._tables.write_empty(SAMPLES)
             else:
-                self._tables.write(SAMPLES, self._sampled.samples())
+                self._tables.write(SAMPLES, self._sampled.rows(SAMPLES))
 
     def _ends(self, evidence: EvidenceSources) -> None:
         """Writes samples of log ends from files, from polling and from lookups in the cluster."""
@@ -346,7 +346,7 @@ class PipelineStages:
             if evidence.ends:
                 sources.append(ingest.read_end_samples(spark, evidence.ends).distinct())
             if self._sampled is not None:
-                sources.append(self._sampled.ends())
+                sources.append(self._sampled.rows(ENDS))
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.lookups = self._look_up(evidence.cluster)
                 note.append(f"{summary.lookups.lookups:,} lookups")
@@ -423,7 +423,7 @@ class PipelineStages:
         every = ingest.read_live_journal(self._spark, self._live, self._redaction)
         if self._segments.pieces:
             own = ingest.read_segment_journal(self._spark, self._segments, self._redaction)
-            every = ingest.merge_journals(every, own)
+            every = ingest.drop_duplicate_records(every.unionByName(own))
         if self._options.groups or self._until is not None or self._redaction is not None:
             # bronze/journal will have only some records; read the cluster only once
             every = self._whole = self._tables.materialize(self._spark, "journal", every)

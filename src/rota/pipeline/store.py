@@ -445,15 +445,12 @@ def check_output_folder(out: str) -> Path:
         raise InputError(f"--out {out} is a file, not a folder")
     for level in TABLE_FOLDERS:
         found = folder / level
-        if os.path.lexists(found) and not _is_our_link(found, level):
+        ours = found.is_symlink() and found.readlink() == Path(CURRENT_LINK, level)
+        if os.path.lexists(found) and not ours:
             raise InputError(
                 f"--out {out}: Rota did not write {level} in it; give another folder, or move it"
             )
     return folder
-
-
-def _is_our_link(link: Path, level: str) -> bool:
-    return link.is_symlink() and link.readlink() == Path(CURRENT_LINK, level)
 
 
 def _point_link(link: Path, target: Path) -> None:

@@ -199,9 +199,8 @@ def _first_lag_times(ends: pa.Table, since: int | None) -> pa.Table:
 
 def _commits_before(rows: pa.Table, bounds: pa.Table) -> pa.Table:
     bounded = rows.join(bounds, keys=["topic", "partition"], join_type="inner")
-    return bounded.filter(compute.less(bounded["at"], bounded["before"])).select(
-        PRIOR_COMMIT_COLUMNS
-    )
+    early = bounded.filter(compute.less(bounded["at"], bounded["before"]))
+    return early.select(PRIOR_COMMIT_COLUMNS)
 
 
 def _last_commits(rows: pa.Table) -> pa.Table:
@@ -209,9 +208,8 @@ def _last_commits(rows: pa.Table) -> pa.Table:
     rest = PRIOR_COMMIT_COLUMNS[len(PARTITION_KEY) :]
     ordered = rows.sort_by("journal_offset").group_by(PARTITION_KEY, use_threads=False)
     found = ordered.aggregate([(name, "last") for name in rest])
-    return found.select([*PARTITION_KEY, *(f"{name}_last" for name in rest)]).rename_columns(
-        PRIOR_COMMIT_COLUMNS
-    )
+    columns = found.select([*PARTITION_KEY, *(f"{name}_last" for name in rest)])
+    return columns.rename_columns(PRIOR_COMMIT_COLUMNS)
 
 
 #: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
