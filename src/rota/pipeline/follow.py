@@ -60,7 +60,6 @@ from rota.pipeline.session import CONNECT_SCHEME, open_session
 from rota.pipeline.stages import (
     LARGE_RUN_BYTES,
     BeforeEnd,
-    EvidenceGrowth,
     EvidenceSources,
     FoundEvidence,
     InputFrames,
@@ -317,17 +316,16 @@ class MicroBatchRunner:
         self._save(tables, memory.known.names, memory.known.pending)
         unread = [*damaged, *decoded.unread]
         times = pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py()
-        growth = EvidenceGrowth(
-            times=tuple(times.values()),
-            counts={
-                name: tables.bucket_files(table).count()
-                for name, table in stages.COUNTED_TABLES.items()
-            },
-            windows=changes.windows,
-            edges=first_positions,
-            unread=unread,
-        )
-        tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), growth))
+        row = {
+            "first": times["min"],
+            "last": times["max"],
+            "windows": stages.window_values(changes.windows),
+            "complete": stages.complete_values(first_positions),
+            "unread": [asdict(one) for one in unread],
+        }
+        for name, table in stages.COUNTED_TABLES.items():
+            row[name] = tables.bucket_files(table).count()
+        tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), row))
         groups = decoded.groups | set(pc.unique(decoded.commits.column("group")).to_pylist())
         done = MicroBatchResult(
             groups=len(groups),
@@ -495,12 +493,10 @@ def _wait_for_journal(
     requested: LiveCluster, listener: FollowListener, stop: threading.Event
 ) -> LiveJournal | None:
     """Waits until the cluster has a journal; returns None if the user stops the run."""
-    live = cluster.find_journal(requested)
-    while not live.log_ends:
+    while not (live := cluster.find_journal(requested)).log_ends:
         listener.waiting(str(live))
         if stop.wait(TRIGGER_SECONDS):
             return None
-        live = cluster.find_journal(requested)
     return live
 
 
@@ -515,15 +511,12 @@ def _load_follow_state(output: OutputFolder, live: LiveJournal, options: RunOpti
         groups=sorted(options.groups),
         since=options.since if isinstance(options.since, int) else None,
     )
-    old = FollowState.read(output.published)
+    state, old = new, FollowState.read(output.published)
     checkpoints = output.out / CHECKPOINT_FOLDER
-    if old is not None and not (checkpoints / old.follow).is_dir():
-        old = None
-    if old is not None:
+    if old is not None and (checkpoints / old.follow).is_dir():
         _check_same_options(old, new, output.out)
-        if options.redact:
-            old = None  # the key of its hashes was never stored
-    state = new if old is None else old
+        if not options.redact:  # the key of the old hashes was never stored
+            state = old
     for folder in checkpoints.glob("*"):
         if folder.name != state.follow:
             shutil.rmtree(folder, ignore_errors=True)

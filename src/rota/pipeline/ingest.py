@@ -56,8 +56,7 @@ _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentPiece:
+class SegmentPiece(NamedTuple):
     """A range of whole batches in a segment file."""
 
     path: str
@@ -389,10 +388,11 @@ def matches_globs(name: SparkColumn, globs: Sequence[str]) -> SparkColumn:
 
 def _pieces_frame(spark: SparkSession, pieces: Sequence[SegmentPiece]) -> DataFrame:
     """Returns a row for each piece, in tasks of about the same size."""
-    rows = [(piece.path, piece.partition, piece.begin, piece.end) for piece in pieces]
     size = sum(piece.end - piece.begin for piece in pieces)
     tasks = min(max(size // PIECE_BYTES, 8), max(len(pieces), 1))
-    frame = spark.createDataFrame(rows, "path string, partition int, begin bigint, end bigint")
+    frame = spark.createDataFrame(
+        list(pieces), "path string, partition int, begin bigint, end bigint"
+    )
     return frame.repartition(int(tasks))
 
 

@@ -607,8 +607,8 @@ def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]
         "cluster": None if found.live is None else _cluster_value(found.live),
         "lookups": _lookups_value(found.live, found.lookups),
         "polled": None if found.polled is None else _polled_value(found.polled),
-        "windows": _window_values(found.windows),
-        "complete": _complete_values(found.complete),
+        "windows": window_values(found.windows),
+        "complete": complete_values(found.complete),
         "unread": [asdict(one) for one in found.unread],
     }
 
@@ -645,11 +645,11 @@ def _polled_value(polled: PollResult) -> dict[str, Any]:
     }
 
 
-def _window_values(windows: Iterable[tuple[str, int, bool]]) -> list[TableRow]:
+def window_values(windows: Iterable[tuple[str, int, bool]]) -> list[TableRow]:
     return [{"group": group, "at": at, "whole": whole} for group, at, whole in windows]
 
 
-def _complete_values(complete: Mapping[int, JournalPosition]) -> list[dict[str, Any]]:
+def complete_values(complete: Mapping[int, JournalPosition]) -> list[dict[str, Any]]:
     return [
         {"journal_partition": partition, "offset": edge.offset, "at": edge.at}
         for partition, edge in sorted(complete.items())
@@ -682,36 +682,25 @@ def _sum_lookups(before: TableRow | None, now: TableRow | None) -> TableRow | No
     return {**now, **more}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceGrowth:
-    """What a small micro-batch of ``--follow`` adds to gold/evidence."""
+def extend_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
+    """Returns the row of gold/evidence after a small micro-batch of ``--follow``.
 
-    #: Times of the first and the last new record, or None.
-    times: Sequence[int | None]
-    #: New values of the columns that count rows.
-    counts: Mapping[str, int]
-    #: Windows of the groups that were computed again.
-    windows: Iterable[tuple[str, int, bool]]
-    #: Position of the first new record, by journal partition.
-    edges: Mapping[int, JournalPosition]
-    #: New records that could not be decoded.
-    unread: Iterable[Unread]
-
-
-def extend_evidence_row(before: TableRow, by: EvidenceGrowth) -> dict[str, Any]:
-    """Returns the row of gold/evidence after a small micro-batch of ``--follow``."""
-    fresh = _window_values(by.windows)
-    named = {window["group"] for window in fresh}
+    :param now: columns of the new records and of the groups that were computed again; the numbers
+        of rows are those of the whole tables
+    """
+    named = {window["group"] for window in now["windows"]}
     kept = [window for window in before["windows"] if window["group"] not in named]
-    bounds = [at for at in (before["first"], before["last"], *by.times) if at is not None]
+    bounds = [row[name] for row in (before, now) for name in ("first", "last")]
+    known = [at for at in bounds if at is not None]
+    unread = merge_unread(unread_from_row(before), unread_from_row(now))
     return {
         **before,
-        **by.counts,
-        "first": min(bounds, default=None),
-        "last": max(bounds, default=None),
-        "windows": sorted([*kept, *fresh], key=itemgetter("group", "at")),
-        "complete": _merge_complete(before["complete"], _complete_values(by.edges)),
-        "unread": [asdict(one) for one in merge_unread(unread_from_row(before), by.unread)],
+        **now,
+        "first": min(known, default=None),
+        "last": max(known, default=None),
+        "windows": sorted([*kept, *now["windows"]], key=itemgetter("group", "at")),
+        "complete": _merge_complete(before["complete"], now["complete"]),
+        "unread": [asdict(one) for one in unread],
     }
 
 

@@ -63,7 +63,7 @@ ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldTables:
-    """The tables of one run that the report reads."""
+    """The tables of one run that the report reads, by the names of their folders."""
 
     out: str
     rebalances: pa.Table
@@ -92,20 +92,10 @@ def read_gold_tables(out: str) -> GoldTables:
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    names: dict[str, Table] = {
-        "rebalances": REBALANCES,
-        "ownership": OWNERSHIP,
-        "lag": LAG,
-        "status": STATUS,
-        "whatif": WHATIF,
-        "advice": ADVICE,
-        "advised": ADVISED,
-        "evidence": EVIDENCE,
-        "ends": ENDS,
-        "deletions": COMMITS,
-    }
+    wanted = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS)
     try:
-        tables = {name: _read_table(run, table) for name, table in names.items()}
+        tables = {Path(table.name).name: _read_table(run, table) for table in wanted}
+        tables["deletions"] = _read_table(run, COMMITS)
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
     except _UnreadableTable as other:
         raise InputError(
@@ -130,10 +120,9 @@ def _read_table(run: Path, table: Table) -> pa.Table:
     names = [
         column.name for column in table.columns if column.name not in SKIPPED_COLUMNS.get(table, ())
     ]
+    filters = ROW_FILTERS.get(table)
     try:
-        found = parquet.ParquetDataset(
-            run / table.name, partitioning=None, filters=ROW_FILTERS.get(table)
-        )
+        found = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
         missing = set(names) - set(found.schema.names)
         if missing:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")

@@ -194,25 +194,17 @@ class _ChartBuilder:
 def _group_fields(group: GroupStory) -> dict[str, Any]:
     """Returns the texts and totals of a group."""
     lag = group.lag
-    return {
-        "name": group.name,
+    most = None if lag is None else [lag.most_seconds, lag.most, lag.most_at, lag.at_least]
+    same = ("name", "verdict", "policy", "mark", "moved", "status", "complete_from", "whole")
+    return {name: getattr(group, name) for name in same} | {
         "line": group.first_line,
-        "verdict": group.verdict,
-        "policy": group.policy,
         "used": group.policies_text,
         "now": group.policies_used[-1],
-        "mark": str(group.mark),
-        "known_causes": [[str(how), number] for how, number in group.known_causes.items()],
-        "moved": group.moved,
+        "known_causes": list(group.known_causes.items()),
         "needed": group.moved_min,
         "libraries": list(group.libraries),
         "steps": list(group.steps),
-        "status": group.status,
-        "complete_from": group.complete_from,
-        "whole": group.whole,
-        "most_lag": None
-        if lag is None
-        else [lag.most_seconds, lag.most, lag.most_at, lag.at_least],
+        "most_lag": most,
     }
 
 
