@@ -76,15 +76,7 @@ from rota.pipeline.store import (
     repartition_by_bucket,
     translate_spark_errors,
 )
-from rota.pipeline.tables import (
-    COMMITS,
-    ENDS,
-    EVIDENCE,
-    JOURNAL,
-    LAG,
-    SERVERLOG,
-    TABLES,
-)
+from rota.pipeline.tables import COMMITS, ENDS, EVIDENCE, JOURNAL, LAG, SERVERLOG, TABLES
 
 #: Seconds between two ListOffsets requests for the same partition.
 SAMPLE_INTERVAL = 30.0
@@ -107,11 +99,10 @@ class EndSampler:
         now = time.monotonic()
         partitions = {pair for group in known.groups.values() for pair in group.partitions}
         last = {pair: self._sampled_at.get(pair, -SAMPLE_INTERVAL) for pair in partitions}
-        due = [pair for pair in partitions if now - last[pair] >= SAMPLE_INTERVAL]
-        due.sort(key=lambda pair: (last[pair], pair))
-        due = due[: self._cluster.lookups // MIN_LOOKUPS]
-        self._sampled_at |= dict.fromkeys(due, now)
-        plan = LookupPlan(times={TopicPartition(*pair): () for pair in due})
+        due = sorted((at, pair) for pair, at in last.items() if now - at >= SAMPLE_INTERVAL)
+        chosen = [pair for _, pair in due[: self._cluster.lookups // MIN_LOOKUPS]]
+        self._sampled_at |= dict.fromkeys(chosen, now)
+        plan = LookupPlan(times={TopicPartition(*pair): () for pair in chosen})
         try:
             samples = cluster.look_up_ends(self._cluster, plan).samples
         except RotaError:

@@ -73,20 +73,20 @@ class DamagedBytes:
     problem: BatchProblem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Segments:
     """The segment files of the journal, cut into pieces."""
 
-    pieces: tuple[SegmentPiece, ...]
+    pieces: list[SegmentPiece] = field(default_factory=list)
     #: Partitions with records in several files: replicas or copies.
-    overlapping: frozenset[int]
-    damaged: tuple[DamagedBytes, ...]
+    overlapping: set[int] = field(default_factory=set)
+    damaged: list[DamagedBytes] = field(default_factory=list)
     files: int
-    size: int
+    size: int = 0
     partitions: int
-    last_timestamp: int
+    last_timestamp: int = 0
     #: By partition, the position from which on no record is missing: compaction leaves gaps.
-    complete: Mapping[int, JournalPosition]
+    complete: dict[int, JournalPosition] = field(default_factory=dict)
 
 
 class JournalPosition(NamedTuple):
@@ -103,15 +103,6 @@ class _OffsetSpan(NamedTuple):
     edge: JournalPosition
 
 
-@dataclass
-class _FoundSegments:
-    pieces: list[SegmentPiece] = field(default_factory=list)
-    damaged: list[DamagedBytes] = field(default_factory=list)
-    spans: dict[int, list[tuple[Path, _OffsetSpan]]] = field(default_factory=dict)
-    size: int = 0
-    last: int = 0
-
-
 def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segments:
     """Finds the segment files in folders and cuts them into pieces.
 
@@ -123,24 +114,18 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
         for folder in folders
         for partition, file in _segment_files(folder)
     }
-    found = _FoundSegments()
-    for file in sorted(files):
-        _cut_file(file, files[file], found, piece)
-    return Segments(
-        pieces=tuple(found.pieces),
-        overlapping=frozenset(
-            partition
-            for partition, spans in found.spans.items()
-            for one, following in pairwise(sorted(span for _, span in spans))
-            if one.last >= following.first
-        ),
-        damaged=tuple(found.damaged),
-        files=len(files),
-        size=found.size,
-        partitions=len(set(files.values())),
-        last_timestamp=found.last,
-        complete={partition: _complete_from(spans) for partition, spans in found.spans.items()},
-    )
+    found = Segments(files=len(files), partitions=len(set(files.values())))
+    spans = defaultdict(list)
+    for file, partition in sorted(files.items()):
+        span = _cut_file(file, partition, found, piece)
+        if span is not None:
+            spans[partition].append((file.parent, span))
+    for partition, listed in spans.items():
+        found.complete[partition] = _complete_from(listed)
+        ordered = pairwise(sorted(span for _, span in listed))
+        if any(before.last >= span.first for before, span in ordered):
+            found.overlapping.add(partition)
+    return found
 
 
 def _segment_files(folder: str) -> list[tuple[int, Path]]:
@@ -173,11 +158,13 @@ def _partition_folders(folder: Path, depth: int) -> Iterator[tuple[int, Path]]:
                 yield from _partition_folders(child, depth - 1)
 
 
-def _cut_file(file: Path, partition: int, found: _FoundSegments, size: int) -> None:
+def _cut_file(file: Path, partition: int, found: Segments, size: int) -> _OffsetSpan | None:
+    """Adds a file to the segments; returns the offsets in it, or None if it has no batch."""
+    span = None
     with file.open("rb") as opened:
         length = opened.seek(0, 2)
         if not length:
-            return
+            return None
         found.size += length
         with (
             mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
@@ -186,19 +173,17 @@ def _cut_file(file: Path, partition: int, found: _FoundSegments, size: int) -> N
             batches = find_batches(data)
             if len(batches):
                 headers = _read_headers(data, batches)
-                found.spans.setdefault(partition, []).append((file.parent, _offset_span(headers)))
+                span = _offset_span(headers)
                 # ignore timestamps in the future
-                latest = min(
-                    int(headers["max_timestamp"].max()), int(time.time() * 1000) + CLOCK_TOLERANCE
-                )
-                found.last = max(found.last, latest)
-    found.damaged.extend(
-        DamagedBytes(path=str(file), problem=problem) for problem in batches.problems
-    )
-    found.pieces.extend(
-        SegmentPiece(path=str(file), partition=partition, begin=begin, end=end)
-        for begin, end in _piece_bounds(batches, size)
-    )
+                now = int(time.time() * 1000)
+                latest = min(int(headers["max_timestamp"].max()), now + CLOCK_TOLERANCE)
+                found.last_timestamp = max(found.last_timestamp, latest)
+    path = str(file)
+    found.damaged += [DamagedBytes(path=path, problem=problem) for problem in batches.problems]
+    found.pieces += [
+        SegmentPiece(path, partition, begin, end) for begin, end in _piece_bounds(batches, size)
+    ]
+    return span
 
 
 def _read_headers(data: memoryview, batches: BatchPositions) -> npt.NDArray[np.void]:

@@ -30,12 +30,7 @@ LAG_DDL = ", ".join(f"{name} {kind}" for name, kind in _LAG_TYPES.items())
 
 
 def compute_lag(
-    commits: DataFrame,
-    generations: DataFrame,
-    ownership: DataFrame,
-    ends: DataFrame,
-    *,
-    as_of: int,
+    commits: DataFrame, generations: DataFrame, ownership: DataFrame, ends: DataFrame, *, as_of: int
 ) -> DataFrame:
     """Computes lag at every commit and verdicts on every group, with columns :data:`LAG_DDL`.
 
@@ -164,9 +159,7 @@ def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray
     return np.array(known, dtype=np.int64)[place]
 
 
-def distinct_partitions(
-    rows: pa.RecordBatch,
-) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
+def distinct_partitions(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
     """Returns the distinct (topic, partition), and for each row its position among them."""
     topics = rows.column("topic").dictionary_encode()
     pair = _to_int64(topics.indices) << 32 | _to_int64(rows.column("partition"))

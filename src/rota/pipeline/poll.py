@@ -20,7 +20,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -395,10 +395,7 @@ class PollLog:
         self._buffered: dict[Table, list[pa.RecordBatch]] = {table: [] for table in POLL_TABLES}
         self._commits = 0
 
-    def __enter__(self) -> PollLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         for table, writer in self._writers.items():
             self._flush(table)
             writer.close()
@@ -568,7 +565,7 @@ async def poll_groups(
     """
     folder.mkdir(parents=True, exist_ok=True)
     polled = PollResult(folder=str(folder), every=poll.every)
-    with PollLog(folder, redaction) as log, _stop_on_sigint() as stop:
+    with closing(PollLog(folder, redaction)) as log, _stop_on_sigint() as stop:
         await _PollLoop(client, poll, log, listener, polled, stop).run()
     if not polled.rounds:
         raise KeyboardInterrupt

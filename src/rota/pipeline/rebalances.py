@@ -60,45 +60,30 @@ def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFr
 
 def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
     """Computes the rebalances of one group; its ``commits`` come last, in any order."""
-    evidence = _GroupEvidence()
+    made: list[Generation] = []
+    reader = arrow.GenerationReader()
+    placed_lines: list[tuple[tuple[int, str, int], LogLine]] = []
+    times: _CommitTimes | None = None
     for table, rows in parts:
-        evidence.add_rows(table, rows)
-    if evidence.made:
-        yield arrow.rows_to_batch(REBALANCES, evidence.rows())
-
-
-class _GroupEvidence:
-    """Collects the rows about a group."""
-
-    def __init__(self) -> None:
-        self.made: list[Generation] = []
-        self._reader = arrow.GenerationReader()
-        self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
-        self._times: _CommitTimes | None = None
-
-    def add_rows(self, table: str, rows: pa.RecordBatch) -> None:
         match table:
             case "generations":
-                self.made += self._reader.read(rows)
+                made += reader.read(rows)
             case "lines":
-                self._lines += _log_lines(rows)
+                placed_lines += _log_lines(rows)
             case _:
-                if self._times is None:
-                    self._times = _CommitTimes(
-                        list_query_times(self.made, (line for _, line in self._lines))
-                    )
-                self._times.add_commits(rows)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        commits = {} if self._times is None else self._times.by_partition()
-        self.made.sort(key=lambda generation: generation.offset)
-        self._lines.sort(key=lambda line: line[0])
-        lines = [line for _, line in self._lines]
-        taken = find_rebalances(self.made)
-        explained = [explain_rebalance(step, commits, lines) for step in taken]
-        deploys = find_rollouts(taken, explained)
-        for step, why, rollout in zip(taken, explained, deploys, strict=True):
-            yield _rebalance_row(step, why, rollout)
+                if times is None:
+                    times = _CommitTimes(list_query_times(made, (line for _, line in placed_lines)))
+                times.add_commits(rows)
+    if not made:
+        return
+    commits = {} if times is None else times.by_partition()
+    made.sort(key=lambda generation: generation.offset)
+    lines = [line for _, line in sorted(placed_lines, key=lambda line: line[0])]
+    taken = find_rebalances(made)
+    explained = [explain_rebalance(step, commits, lines) for step in taken]
+    deploys = find_rollouts(taken, explained)
+    facts = zip(taken, explained, deploys, strict=True)
+    yield arrow.rows_to_batch(REBALANCES, (_rebalance_row(*fact) for fact in facts))
 
 
 def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], LogLine]]:

@@ -283,7 +283,7 @@ class TableStore:
 
     def __init__(self, out: Path, folder: Path, *, layered: bool = False) -> None:
         self.out = out
-        self._folder = folder
+        self.path = folder
         self._bucketed = layered
 
     def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
@@ -336,7 +336,7 @@ class TableStore:
 
     def materialize(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a DataFrame once, for several tables, into a temporary file of the run."""
-        path = str(self._folder / WORK_FOLDER / name)
+        path = str(self.path / WORK_FOLDER / name)
         with translate_spark_errors(self.out):
             frame.write.parquet(path)
         return spark.read.schema(frame.schema).parquet(path)
@@ -346,25 +346,21 @@ class TableStore:
         return spark.read.schema(arrow.spark_ddl(table)).parquet(self.folder(table))
 
     def folder(self, table: Table) -> str:
-        return str(self._folder / table.name)
+        return str(self.path / table.name)
 
     def bucket_files(self, table: Table) -> BucketFiles:
-        return BucketFiles(self._folder / table.name, arrow.arrow_schema(table), self.number)
+        return BucketFiles(self.path / table.name, arrow.arrow_schema(table), self.number)
 
     @property
     def number(self) -> int:
-        return int(self._folder.name)
-
-    @property
-    def path(self) -> Path:
-        return self._folder
+        return int(self.path.name)
 
     def publish(self) -> None:
         """Makes this run's tables visible in place of the former ones."""
-        _remove_folder(self._folder / WORK_FOLDER)
+        _remove_folder(self.path / WORK_FOLDER)
         for level in TABLE_FOLDERS:  # in the first run the links have no target yet
             _point_link(self.out / level, Path(CURRENT_LINK, level))
-        _point_link(self.out / CURRENT_LINK, Path(RUNS_FOLDER, self._folder.name))
+        _point_link(self.out / CURRENT_LINK, Path(RUNS_FOLDER, self.path.name))
 
 
 class OutputFolder:

@@ -97,20 +97,16 @@ def read_gold_tables(out: str) -> GoldTables:
         tables = {Path(table.name).name: _read_table(run, table) for table in wanted}
         tables["deletions"] = _read_table(run, COMMITS)
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
-    except _UnreadableTable as other:
+    except _UnreadableTable as error:
         raise InputError(
-            f"{out}: another version of Rota wrote {other} ({other.why}); "
-            f"rota run --out {out} writes it again"
+            f"{out}: another version of Rota wrote {error}; rota run --out {out} writes it again"
         ) from None
     return GoldTables(out=out, **tables)
 
 
 class _UnreadableTable(Exception):
-    """A table that cannot be read; its text is the table's name."""
-
-    def __init__(self, table: Table, why: str) -> None:
-        super().__init__(table.name)
-        self.why = why
+    def __init__(self, table: Table, why: object) -> None:
+        super().__init__(f"{table.name} ({why})")
 
 
 def _read_table(run: Path, table: Table) -> pa.Table:
@@ -130,7 +126,7 @@ def _read_table(run: Path, table: Table) -> pa.Table:
     except FileNotFoundError:
         raise _UnreadableTable(table, "it does not exist") from None
     except pa.ArrowException as error:
-        raise _UnreadableTable(table, str(error)) from None
+        raise _UnreadableTable(table, error) from None
 
 
 def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Table:
@@ -138,7 +134,7 @@ def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Tab
     try:
         return last_commits_before_lag(run / COMMITS.name, ends, since)
     except (KeyError, pa.ArrowException) as error:
-        raise _UnreadableTable(COMMITS, str(error)) from None
+        raise _UnreadableTable(COMMITS, error) from None
 
 
 PARTITION_KEY = ["group", "topic", "partition"]
