@@ -282,10 +282,11 @@ def decode_group_timeline(
     if first and (group := getattr(first[-1].entry, "group", None)) is not None:
         yield from _history_batches(HistoryReader(group, names), group, chain(first, written))
     if types := records.foreign:
-        yield _timeline_batch(len(types), {"foreign": list(types), "records": list(types.values())})
+        columns = {"foreign": list(types), "records": list(types.values())}
+        yield arrow.null_filled_batch(_TIMELINE_COLUMNS, len(types), columns)
     if problems := records.problems:
         columns = {name: [row[name] for row in problems] for name in problems[0]}
-        yield _timeline_batch(len(problems), columns)
+        yield arrow.null_filled_batch(_TIMELINE_COLUMNS, len(problems), columns)
 
 
 def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
@@ -336,7 +337,7 @@ def _history_batches(
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reader.window.whole]}
-        yield _timeline_batch(1, window)
+        yield arrow.null_filled_batch(_TIMELINE_COLUMNS, 1, window)
 
 
 def timeline_batches(
@@ -369,7 +370,3 @@ def timeline_batches(
 
 def _facts_as_timeline(name: str, table: Table, facts: Sequence[object]) -> pa.RecordBatch:
     return arrow.as_struct_column(_TIMELINE_COLUMNS, name, arrow.facts_to_batch(table, facts))
-
-
-def _timeline_batch(rows: int, known: Mapping[str, Any]) -> pa.RecordBatch:
-    return arrow.null_filled_batch(_TIMELINE_COLUMNS, rows, known)

@@ -11,7 +11,7 @@ import json
 import secrets
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,6 @@ from rota.engine.simulator.day import (
     GROUP_PLANS,
     GroupDay,
     GroupPlan,
-    OffsetSample,
     broker_of_partition,
     sample_offsets,
     simulate_day,
@@ -98,7 +97,10 @@ def write_day(
     count = records.write(segments, seed)
     lines.sort(key=itemgetter(0))
     server_log.write_text("".join(line for _, line in lines), encoding="utf-8")
-    _write_ends(samples, sample_offsets(seed=seed, start=start_ms))
+    names = ("t", "topic", "partition", "beginning", "end")
+    with samples.open("w", encoding="utf-8") as file:
+        for sample in sample_offsets(seed=seed, start=start_ms):
+            file.write(json.dumps(dict(zip(names, sample, strict=True))) + "\n")
     progress(1.0)
     return DemoDay(
         segments=segments,
@@ -189,10 +191,3 @@ def _format_log_line(line: SimulatedLogLine, partition: int) -> str:
         f"{broker_of_partition(partition)} topic={JOURNAL_TOPIC} partition={partition}] "
         f"{line.text} ({KAFKA_LOGGER})\n"
     )
-
-
-def _write_ends(path: Path, samples: Iterable[OffsetSample]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for sample in samples:
-            row = zip(("t", "topic", "partition", "beginning", "end"), sample, strict=True)
-            file.write(json.dumps(dict(row)) + "\n")

@@ -179,13 +179,6 @@ class FollowListener(StageListener, Protocol):
         """Called when the tables of a micro-batch are published."""
 
 
-class _Memory(NamedTuple):
-    """State kept between micro-batches; the tables contain all of it."""
-
-    known: GroupMemory
-    lag: IncrementalLag
-
-
 class MicroBatchRunner:
     """Adds micro-batches to the tables and publishes them."""
 
@@ -204,7 +197,8 @@ class MicroBatchRunner:
         self._listener = listener
         self._redaction = Redaction(self._options.key) if self._options.redact else None
         self._sampling = EndSampler(self._live.cluster)
-        self._memory: _Memory | None = None
+        #: State kept between micro-batches; the tables contain all of it.
+        self._memory: tuple[GroupMemory, IncrementalLag] | None = None
 
     def process_batch(self, frame: DataFrame, batch: int) -> None:
         """Adds a batch of rows of ``format("rota")`` to the tables.
@@ -260,10 +254,11 @@ class MicroBatchRunner:
         rows = rows.filter(pc.is_null(rows.column("problem")))
         if self._memory is None:
             self._memory = self._load(self._published())
+        known, _ = self._memory
         every = rows.select(_JOURNAL_SCHEMA.names).cast(_JOURNAL_SCHEMA)
         wanted = every.filter(rows.column("wanted"))
         others = every if self._options.groups else None
-        decoded = incremental.decode_records(wanted, self._memory.known.pending, others)
+        decoded = incremental.decode_records(wanted, known.pending, others)
         if len(decoded.groups) > MAX_SMALL_GROUPS:
             return None
         return _SmallBatch(wanted, decoded, _first_positions(every))
@@ -273,7 +268,7 @@ class MicroBatchRunner:
         assert tables is not None, "the first micro-batch is computed on Spark"
         return tables
 
-    def _load(self, tables: TableStore) -> _Memory:
+    def _load(self, tables: TableStore) -> tuple[GroupMemory, IncrementalLag]:
         state = tables.path / STATE_FOLDER
         names = json.loads((state / "names.json").read_text(encoding="utf-8"))
         known = GroupMemory.load(
@@ -281,30 +276,30 @@ class MicroBatchRunner:
             {bytes.fromhex(topic_id): topic for topic_id, topic in names.items()},
             parquet.read_table(state / "pending.parquet").cast(_JOURNAL_SCHEMA),
         )
-        return _Memory(known, IncrementalLag.load(tables, self._state.last))
+        return known, IncrementalLag.load(tables, self._state.last)
 
     def _compute_incrementally(
         self, tables: TableStore, state: FollowState, new: _SmallBatch, damaged: list[Unread]
     ) -> tuple[MicroBatchResult, FollowState]:
         """Computes a small micro-batch in this process."""
         journal, decoded, first_positions = new
-        memory = self._memory
-        assert memory is not None, "_decode_if_small loaded it"
+        assert self._memory is not None, "_decode_if_small loaded it"
+        known, lag = self._memory
         old = self._published()
         for table in TABLES:
             tables.bucket_files(table).link_files(old.path / table.name)
         incremental.group_record_files(tables).link_files(old.path / STATE_FOLDER / "entries")
         tables.bucket_files(JOURNAL).append(journal)
-        changes = IncrementalGroups(tables, memory.known, state.since).add_records(decoded)
-        samples = self._sampling.samples(memory.known, memory.lag)
+        changes = IncrementalGroups(tables, known, state.since).add_records(decoded)
+        samples = self._sampling.samples(known, lag)
         lag_input = LagInput(
             commits=decoded.commits, changed=changes.groups, samples=samples, last=state.last
         )
-        memory.lag.add_micro_batch(tables, memory.known, lag_input, state.since)
+        lag.add_micro_batch(tables, known, lag_input, state.since)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
             tables.bucket_files(table).merge_small_files(bucketed=table in {COMMITS, LAG})
         incremental.group_record_files(tables).merge_small_files(bucketed=True)
-        self._save(tables, memory.known.names, memory.known.pending)
+        self._save(tables, known.names, known.pending)
         unread = [*damaged, *decoded.unread]
         times = pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py()
         row = {
@@ -336,11 +331,11 @@ class MicroBatchRunner:
         evidence, given = self._evidence, InputFrames(journal=new)
         if self._state.batch >= 0:
             old = self._published()
-            names = (self._memory or self._load(old)).known.names
+            known, _ = self._memory or self._load(old)
             evidence = replace(evidence, server_logs=(), ends=())  # the first micro-batch read them
             given = InputFrames(
                 journal=old.read(spark, JOURNAL).unionByName(new, allowMissingColumns=True),
-                names=names,
+                names=known.names,
                 samples=old.read(spark, ENDS),
                 lines=old.read(spark, SERVERLOG),
             )

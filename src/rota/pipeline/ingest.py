@@ -569,10 +569,7 @@ def _parse_files(
 
 
 def check_files_exist(server_logs: Sequence[str], ends: Sequence[str]) -> None:
-    """Checks that the files exist.
-
-    :raises Unreachable: a file does not exist
-    """
+    """:raises Unreachable: a file does not exist"""
     _unique_files(server_logs, "--server-log")
     _unique_files(ends, "--ends")
 

@@ -217,11 +217,9 @@ class RecentCommits:
     """Keeps the last commits of each partition, as many as a verdict needs."""
 
     def __init__(self, as_of: int) -> None:
-        rule = BurrowSettings()
         #: Ignores later commits.
         self.as_of = as_of
-        self._spans = rule.intervals + 1
-        self._distance = rule.distance
+        self._rule = BurrowSettings()
         self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
 
     @property
@@ -237,7 +235,7 @@ class RecentCommits:
         order = np.lexsort((columns[3], columns[0]))
         columns = [column[order] for column in columns]
         partition, at, offset, _ = columns
-        tick = at // self._distance
+        tick = at // self._rule.distance
         # Burrow counts commits of one interval as one: keep the last; a deletion ends an interval
         newest = np.ones(len(at), dtype=bool)
         newest[:-1] = (
@@ -247,7 +245,7 @@ class RecentCommits:
         )
         columns = [column[newest] for column in columns]
         ends = np.searchsorted(columns[0], columns[0], side="right")
-        kept = ends - np.arange(len(ends)) <= self._spans
+        kept = ends - np.arange(len(ends)) <= self._rule.intervals + 1
         self._kept = [column[kept] for column in columns]
 
 

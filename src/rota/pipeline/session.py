@@ -208,7 +208,7 @@ def _connect_spark(address: str) -> Iterator[SparkSession]:
 
 
 def _check_reachable(address: str) -> None:
-    """Fails soon if there is no server: Spark's client would retry for minutes."""
+    """Fails soon if no server responds: Spark's client would retry for minutes."""
     try:
         place = urlsplit(address)
         where = (place.hostname or "", place.port or CONNECT_PORT)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
 from operator import itemgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -76,15 +76,12 @@ class BeforeEnd:
     milliseconds: int
 
 
-#: Milliseconds since 1970, or a time before the end.
-TimeBound: TypeAlias = int | BeforeEnd | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     master: str = LOCAL_MASTER
-    since: TimeBound = None
-    until: TimeBound = None
+    #: Milliseconds since 1970, or a time before the end.
+    since: int | BeforeEnd | None = None
+    until: int | BeforeEnd | None = None
     groups: tuple[str, ...] = ()
     redact: bool = False
     #: Custom strategies to replay, as ``package.module:Class``.
@@ -494,8 +491,7 @@ class PipelineStages:
         """Reads the rows about undecoded records, other record types and complete times."""
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
         bad = rest.where("problem is not null")
-        number = bad.count()
-        if number:
+        if number := bad.count():
             self._unread(decode.UNREAD_GROUPS, number, _first_examples(bad))
         good = rest.where("problem is null")
         rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()

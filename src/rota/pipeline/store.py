@@ -126,7 +126,10 @@ class BucketFiles:
         """Links the files of an earlier micro-batch."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in old.iterdir():
-            _link_or_copy(path, self._folder / path.name)
+            try:
+                os.link(path, self._folder / path.name)
+            except OSError:  # some file systems have no links
+                shutil.copy2(path, self._folder / path.name)
 
     def read(
         self, groups: Collection[str] | None = None, columns: Sequence[str] | None = None
@@ -233,13 +236,6 @@ def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
     bucket_of_row = buckets[coded.indices.to_numpy()]
     for bucket in np.unique(bucket_of_row).tolist():
         yield bucket, rows.filter(pa.array(bucket_of_row == bucket))
-
-
-def _link_or_copy(path: Path, to: Path) -> None:
-    try:
-        os.link(path, to)
-    except OSError:  # some file systems have no links
-        shutil.copy2(path, to)
 
 
 TABLE_FOLDERS = ("bronze", "silver", "gold")

@@ -20,7 +20,6 @@ def evidence_lines(story: Story) -> list[str]:
     return [
         _records_line(story, read.first, read.last),
         *_sampling_lines(read.polled),
-        *_time_range_lines(read),
         *_selection_lines(story),
         *_compaction_lines(read),
         _causes_line(story),
@@ -65,14 +64,12 @@ def _sampling_lines(polled: dict[str, Any] | None) -> Iterator[str]:
         yield f"gap: no samples from {format_time(gap['begin'])} to {end}: {gap['why']}"
 
 
-def _time_range_lines(read: EvidenceSummary) -> Iterator[str]:
+def _selection_lines(story: Story) -> Iterator[str]:
+    read = story.evidence
     if read.since is not None or read.until is not None:
         begin = "the beginning" if read.since is None else format_time(read.since)
         end = "the end" if read.until is None else format_time(read.until)
         yield f"shown: events from {begin} to {end}"
-
-
-def _selection_lines(story: Story) -> Iterator[str]:
     if len(story.groups) < story.total_groups:
         yield (
             f"shown: {len(story.groups):,} of {count_noun(story.total_groups, 'group')}; the input "

@@ -163,7 +163,10 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
     asked &= compute.field("topic").isin(compute.unique(bounds["topic"]))
     pending, rows = [kept], 0
     for batch in found.to_batches(columns=PRIOR_COMMIT_COLUMNS, filter=asked):
-        pending.append(_commits_before(pa.Table.from_batches([batch]), bounds))
+        table = pa.Table.from_batches([batch])
+        bounded = table.join(bounds, keys=["topic", "partition"], join_type="inner")
+        early = bounded.filter(compute.less(bounded["at"], bounded["before"]))
+        pending.append(early.select(PRIOR_COMMIT_COLUMNS))
         rows += pending[-1].num_rows
         if rows >= ROWS_PER_PASS:
             pending, rows = [_last_commits(pa.concat_tables(pending))], 0
@@ -180,12 +183,6 @@ def _first_lag_times(ends: pa.Table, since: int | None) -> pa.Table:
         begin = pa.scalar(since, pa.timestamp("ms", tz="UTC")).cast(before.type)
         before = compute.if_else(compute.less(before, begin), begin, before)
     return firsts.drop_columns("at_min").append_column("before", before)
-
-
-def _commits_before(rows: pa.Table, bounds: pa.Table) -> pa.Table:
-    bounded = rows.join(bounds, keys=["topic", "partition"], join_type="inner")
-    early = bounded.filter(compute.less(bounded["at"], bounded["before"]))
-    return early.select(PRIOR_COMMIT_COLUMNS)
 
 
 def _last_commits(rows: pa.Table) -> pa.Table:

@@ -160,7 +160,8 @@ def _column_headings(story: Story) -> Iterator[str]:
 
 
 def _group_row(place: int, group: GroupStory, story: Story) -> str:
-    by_number = "" if _has_one_mark(story) else f" {_mark_html(group.mark)}"
+    marks = {group.mark for group in story.groups}
+    by_number = f" {_mark_html(group.mark)}" if len(marks) > 1 else ""
     counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
     cells = "".join(f'<td class="number">{_number_html(value)}{by_number}</td>' for value in counts)
     verdict = group.verdict.replace(" ", "-")
@@ -183,10 +184,6 @@ def group_link(name: str) -> str:
     quotes.
     """
     return f"#g={quote(name, safe=URL_SAFE_CHARACTERS)}"
-
-
-def _has_one_mark(story: Story) -> bool:
-    return len({group.mark for group in story.groups}) == 1
 
 
 def _number_html(value: float | None) -> str:
