@@ -299,7 +299,7 @@ def test_a_topic_that_may_not_be_described_is_left_out(
         "the rule is known to the broker",
         lambda: cluster.look_up_ends(case.cluster, wanted).skipped,
     )
-    assert skipped == {"without permission to describe them": ["orders"]}
+    assert skipped == {"without permission to describe them": {"orders"}}
 
 
 def test_a_journal_that_may_not_be_read(
