@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from struct import calcsize, pack, unpack_from
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.primitive import encode_unsigned_varint
+from rota.engine.model.text import MAX_STRING_BYTES
 from rota.errors import FormatError
 from rota.protocol.messages import Api, Message, classes_by_api
 from rota.protocol.schemas import (
     FIXED_SIZE_FORMATS,
     ZERO_UUID,
-    DefaultValue,
     FieldSpec,
     StructSpec,
     Versions,
@@ -76,15 +77,10 @@ class SourceBuilder:
         self._names[name] = value
         return name
 
-    def bind_unpack(self, formats: str) -> str:
-        return self._bind(f"unpack_{formats}", struct.Struct(f">{formats}").unpack_from)
-
-    def bind_pack(self, formats: str) -> str:
-        return self._bind(f"pack_{formats}", struct.Struct(f">{formats}").pack)
-
-    def _bind(self, name: str, value: object) -> str:
-        name = name.replace("?", "t")
-        self._names[name] = value
+    def bind_struct(self, method: str, formats: str) -> str:
+        """Returns a name for ``pack`` or ``unpack_from`` of numbers in these formats."""
+        name = f"{method}_{formats}".replace("?", "t")
+        self._names[name] = getattr(struct.Struct(f">{formats}"), method)
         return name
 
     def compile_function(self, label: str) -> Callable[..., Any]:
@@ -109,80 +105,100 @@ def field_of_traceback(trace: TracebackType | None) -> str:
 #: Limit of elements in all arrays of a request, because anyone may send one. A response has no such
 #: limit: the metadata of a large cluster has millions.
 MAX_REQUEST_ELEMENTS = 250_000
-MAX_STRING_BYTES = 2**15 - 1
 
-#: Decodes from a position to the end of the bytes.
-Decoder = Callable[[Bytes, int], Any]
+
+class _FunctionWriter:
+    """Writes the source of a decoder or an encoder. Adjacent numbers are handled together."""
+
+    def __init__(self, head: str, version: int, top: type[Message], **names: object) -> None:
+        self._out = SourceBuilder(head, **names)
+        self._version = version
+        self._top = top
+        self._flexible = version in top.SCHEMA.flexible
+        #: The next numbers: format, variable and field.
+        self._numbers: list[tuple[str, str, str]] = []
+
+    def _number(self, kind: str, variable: str) -> None:
+        self._numbers.append((kind, variable, self._out.field_path))
+
+    def _take_numbers(self) -> tuple[str, str, str]:
+        """Removes the next numbers; returns their formats, their variables and their fields."""
+        formats = "".join(kind for kind, _, _ in self._numbers)
+        variables = ", ".join(variable for _, variable, _ in self._numbers)
+        first, last = self._numbers[0][2], self._numbers[-1][2]
+        self._numbers.clear()
+        return formats, variables, first if first == last else f"{first} to {last}"
+
+    def _path_of_tag(self, field: FieldSpec) -> str:
+        return f"{self._out.field_path}.{field.name}".lstrip(".")
+
+
+#: Decodes from a position to an end.
+Decoder = Callable[[Bytes, int, int], Any]
 
 
 def make_decoder(message_class: type[Message], version: int) -> Decoder:
-    schema = message_class.SCHEMA
-    source = _decoder_source("def decode(data, pos):")
-    source.add_line("end = len(data)")
-    flexible = version in schema.flexible
-    writer = _DecoderWriter(source, version, message_class, flexible=flexible)
-    writer.begin()
-    writer.end(writer.struct(schema.struct, message_class))
-    return source.compile_function(f"decode {schema.struct.name} v{version}")
+    return _DecoderWriter(version, message_class).make_decoder()
 
 
-def _decoder_source(head: str) -> SourceBuilder:
-    return SourceBuilder(
-        head,
-        new=object.__new__,
-        varint=_read_varint_rest,
-        skip_tags=skip_tags,
-        refuse=_raise_bad_length,
-        refuse_end=_raise_bad_end,
-        refuse_count=_raise_bad_count,
-        NO_ID=ZERO_UUID,
-    )
-
-
-class _DecoderWriter:
-    """Writes the source of a decoder. Adjacent numbers are unpacked together."""
-
-    def __init__(
-        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
-    ) -> None:
-        self._out = source
-        self._version = version
-        self._top = top
-        self._flexible = flexible
-        #: Numbers to unpack next: format, target and field.
-        self._numbers: list[tuple[str, str, str]] = []
-
-    def begin(self) -> None:
-        is_request = self._top.__name__.endswith("Request")
+class _DecoderWriter(_FunctionWriter):
+    def __init__(self, version: int, top: type[Message]) -> None:
+        super().__init__(
+            "def decode(data, pos, end):",
+            version,
+            top,
+            new=object.__new__,
+            unpack_from=unpack_from,
+            varint=_read_varint_rest,
+            read_tags=read_tags,
+            refuse=_raise_bad_length,
+            refuse_end=_raise_bad_end,
+            refuse_count=_raise_bad_count,
+            NO_ID=ZERO_UUID,
+        )
+        is_request = top.__name__.endswith("Request")
         self._out.add_line(f"room = {MAX_REQUEST_ELEMENTS if is_request else 'end'}")
 
-    def end(self, found: str, *, exact: bool = False) -> None:
-        """Ends a message, or a tagged field, whose size must be exact.
-
-        Bytes after a message are skipped, as in Kafka: librdkafka's request for the metadata of
-        all topics has three bytes too many.
+    def make_decoder(self) -> Decoder:
+        """Bytes after the message are skipped, as in Kafka: librdkafka's request for the metadata
+        of all topics has three bytes too many.
         """
+        return self._compile(self._struct(self._top.STRUCT), ">", self._top.__name__)
+
+    def make_tag_decoder(self, field: FieldSpec, path: str) -> Decoder:
+        """Makes the decoder of a tagged field, which has an exact size."""
+        with self._out.for_field(path):
+            self._field(field, "found")
+            return self._compile("found", "!=", f"tag {field.name}")
+
+    def _compile(self, found: str, beyond: str, label: str) -> Decoder:
         self._flush()
-        with self._out.block(f"if pos {'!=' if exact else '>'} end:"):
+        with self._out.block(f"if pos {beyond} end:"):
             self._out.add_line("refuse_end(end - pos)")
         self._out.add_line(f"return {found}")
+        return self._out.compile_function(f"decode {label} v{self._version}")
 
-    def struct(self, struct: StructSpec, struct_class: type[Message]) -> str:
+    def _struct(self, struct: StructSpec) -> str:
+        """Decodes a struct; returns the variable that has it."""
         out = self._out
+        self._flush()
+        top = self._top
+        struct_class = top if struct is top.STRUCT else getattr(top, struct.name)
         name = out.new_variable("o")
         out.add_line(f"{name} = new({out.bind_value('Class', struct_class)})")
         for field in struct.fields:
             with out.for_field(field.name):
                 if field.is_untagged(self._version):
-                    self.field(field, f"{name}.{field.name}")
+                    self._field(field, f"{name}.{field.name}")
                 else:
-                    out.add_line(f"{name}.{field.name} = {_default_expression(field.default)}")
+                    default = "NO_ID" if field.default == ZERO_UUID else repr(field.default)
+                    out.add_line(f"{name}.{field.name} = {default}")
         if self._flexible:
             self._tags(struct, name)
         self._flush()
         return name
 
-    def field(self, field: FieldSpec, target: str) -> None:
+    def _field(self, field: FieldSpec, target: str) -> None:
         nullable = self._version in field.nullable
         if field.is_array:
             self._array(field, target, nullable=nullable)
@@ -193,8 +209,7 @@ class _DecoderWriter:
         elif nullable:
             self._null_or_struct(field.struct, target)
         else:
-            self._flush()
-            self._out.add_line(f"{target} = {self.struct(field.struct, self._class(field.struct))}")
+            self._out.add_line(f"{target} = {self._struct(field.struct)}")
 
     def _null_or_struct(self, struct: StructSpec, target: str) -> None:
         """One byte, negative for null (KIP-893)."""
@@ -204,11 +219,7 @@ class _DecoderWriter:
         with out.block("if n < 0:"):
             out.add_line(f"{target} = None")
         with out.block("else:"):
-            out.add_line(f"{target} = {self.struct(struct, self._class(struct))}")
-
-    def _class(self, struct: StructSpec) -> type[Message]:
-        struct_class: type[Message] = getattr(self._top, struct.name)
-        return struct_class
+            out.add_line(f"{target} = {self._struct(struct)}")
 
     def _text(self, kind: str, target: str, *, nullable: bool) -> None:
         """Text or bytes, behind their length."""
@@ -239,9 +250,9 @@ class _DecoderWriter:
         with out.block("else:"):
             out.add_line(f"room -= {count}")
             if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
-                unpack = _make_array_unpacker(FIXED_SIZE_FORMATS[field.kind])
-                name = out.bind_value("unpack_array", unpack)
-                out.add_line(f"{target}, pos = {name}(data, pos, {count})")
+                kind = FIXED_SIZE_FORMATS[field.kind]
+                out.add_line(f"{target} = list(unpack_from(f'>{{{count}}}{kind}', data, pos))")
+                out.add_line(f"pos += {calcsize('>' + kind)} * {count}")
             else:
                 self._elements(field, count, target)
 
@@ -251,15 +262,15 @@ class _DecoderWriter:
         out.add_line(f"{target} = []")
         out.add_line(f"{add} = {target}.append")
         with out.block(f"for _ in range({count}):"):
-            if field.kind in FIXED_SIZE_FORMATS:
-                item = out.new_variable("item")
-                self._number(FIXED_SIZE_FORMATS[field.kind], item)
-                self._flush()
-            elif field.struct is None:
-                item = out.new_variable("item")
-                self._text(field.kind, item, nullable=False)
+            if field.struct is not None:
+                item = self._struct(field.struct)
             else:
-                item = self.struct(field.struct, self._class(field.struct))
+                item = out.new_variable("item")
+                if field.kind in FIXED_SIZE_FORMATS:
+                    self._number(FIXED_SIZE_FORMATS[field.kind], item)
+                    self._flush()
+                else:
+                    self._text(field.kind, item, nullable=False)
             out.add_line(f"{add}({item})")
 
     def _length(self, name: str, *, wide: bool) -> None:
@@ -292,45 +303,26 @@ class _DecoderWriter:
         with out.for_field("tagged fields"):
             self._number("B", "n")
         self._flush()
-        known = {field.tag: self._tag(field) for field in struct.fields if field.tag >= 0}
-        with out.block("if n:"):
-            if known:
-                out.add_line(
-                    f"pos = {out.bind_value('tags', _make_tag_reader(known))}(data, pos, end, "
-                    f"n, {name})"
+        known: dict[int, tuple[str, Decoder]] = {}
+        for field in struct.fields:
+            if field.is_tagged(self._version):
+                inner = _DecoderWriter(self._version, self._top)
+                known[field.tag] = (
+                    field.name,
+                    inner.make_tag_decoder(field, self._path_of_tag(field)),
                 )
-            else:
-                out.add_line("pos = skip_tags(data, pos, end, n)")
-
-    def _tag(self, field: FieldSpec) -> tuple[str, Callable[..., Any]]:
-        """A function that decodes a tagged field, which has an end of its own."""
-        if not field.is_tagged(self._version):
-            return field.name, _raise_unexpected_tag
-        source = _decoder_source("def decode(data, pos, end):")
-        inner = _DecoderWriter(source, self._version, self._top, flexible=True)
-        inner.begin()
-        with source.for_field(f"{self._out.field_path}.{field.name}".lstrip(".")):
-            inner.field(field, "found")
-            inner.end("found", exact=True)
-        return field.name, source.compile_function(f"decode tag {field.name} v{self._version}")
-
-    def _number(self, one: str, target: str) -> None:
-        self._numbers.append((one, target, self._out.field_path))
+            elif field.tag >= 0:
+                known[field.tag] = field.name, _raise_unexpected_tag
+        with out.block("if n:"):
+            known_name = out.bind_value("known", known)
+            out.add_line(f"pos = read_tags(data, pos, end, n, known={known_name}, target={name})")
 
     def _flush(self) -> None:
-        if not self._numbers:
-            return
-        formats = "".join(one for one, _, _ in self._numbers)
-        targets = ", ".join(target for _, target, _ in self._numbers)
-        first, last = self._numbers[0][2], self._numbers[-1][2]
-        self._numbers.clear()
-        text = f"{targets}, = {self._out.bind_unpack(formats)}(data, pos)"
-        self._out.add_line(text, first if first == last else f"{first} to {last}")
-        self._out.add_line(f"pos += {calcsize('>' + formats)}")
-
-
-def _default_expression(default: DefaultValue) -> str:
-    return "NO_ID" if default == ZERO_UUID else repr(default)
+        if self._numbers:
+            formats, targets, fields = self._take_numbers()
+            unpack = self._out.bind_struct("unpack_from", formats)
+            self._out.add_line(f"{targets}, = {unpack}(data, pos)", fields)
+            self._out.add_line(f"pos += {calcsize('>' + formats)}")
 
 
 def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
@@ -400,10 +392,19 @@ def _read_varint(data: Bytes, pos: int) -> tuple[int, int]:
     return (first, pos + 1) if first < 0x80 else _read_varint_rest(data, pos + 1, first)
 
 
-def _iterate_tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Yields the tag, start and end of each tagged field, and -1 with the end of all.
+def read_tags(  # noqa: PLR0913, a position and a struct
+    data: Bytes,
+    pos: int,
+    end: int,
+    count: int,
+    *,
+    known: Mapping[int, tuple[str, Decoder]] = MappingProxyType({}),
+    target: Message | None = None,
+) -> int:
+    """Reads tagged fields into a struct, skips unknown ones, and returns their end.
 
     :param count: the first byte of their count
+    :param known: name and decoder by tag
     """
     if count > 127:
         count, pos = _read_varint_rest(data, pos, count)
@@ -413,37 +414,11 @@ def _iterate_tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple
         if size > end - pos:
             left = max(end - pos, 0)
             raise FormatError(f"has {size} bytes in its tag {tag}, of {left} that are left")
-        yield tag, pos, pos + size
+        if tag in known:
+            name, decode = known[tag]
+            setattr(target, name, decode(data, pos, pos + size))
         pos += size
-    yield -1, pos, pos
-
-
-def skip_tags(data: Bytes, pos: int, end: int, count: int) -> int:
-    """Returns the end of tagged fields. ``count`` is the first byte of their count."""
-    for _, _, stop in _iterate_tags(data, pos, end, count):
-        pos = stop
     return pos
-
-
-def _make_tag_reader(known: dict[int, tuple[str, Callable[..., Any]]]) -> Callable[..., int]:
-    def read(data: Bytes, pos: int, end: int, count: int, struct: Message) -> int:
-        for tag, start, stop in _iterate_tags(data, pos, end, count):
-            if tag in known:
-                name, decode = known[tag]
-                setattr(struct, name, decode(data, start, stop))
-            pos = stop
-        return pos
-
-    return read
-
-
-def _make_array_unpacker(one: str) -> Callable[[Bytes, int, int], tuple[list[Any], int]]:
-    size = calcsize(f">{one}")
-
-    def unpack(data: Bytes, pos: int, count: int) -> tuple[list[Any], int]:
-        return list(unpack_from(f">{count}{one}", data, pos)), pos + count * size
-
-    return unpack
 
 
 #: Appends an encoded message to the bytes.
@@ -451,75 +426,74 @@ Encoder = Callable[[Any, bytearray], None]
 
 
 def make_encoder(message_class: type[Message], version: int) -> Encoder:
-    schema = message_class.SCHEMA
-    source = _encoder_source("def encode(o, out):")
-    flexible = version in schema.flexible
-    writer = _EncoderWriter(source, version, message_class, flexible=flexible)
-    writer.struct(schema.struct, "o")
-    source.add_line("return")
-    return source.compile_function(f"encode {schema.struct.name} v{version}")
+    return _EncoderWriter(version, message_class).make_encoder()
 
 
-def _encoder_source(head: str) -> SourceBuilder:
-    return SourceBuilder(
-        head,
-        varint=encode_varint,
-        checked_id=_check_uuid,
-        refuse_text=_raise_string_too_long,
-        pack=pack,
-    )
+class _EncoderWriter(_FunctionWriter):
+    def __init__(self, version: int, top: type[Message]) -> None:
+        super().__init__(
+            "def encode(value, out):",
+            version,
+            top,
+            varint=encode_unsigned_varint,
+            checked_id=_check_uuid,
+            refuse_text=_raise_string_too_long,
+            pack=pack,
+        )
 
+    def make_encoder(self) -> Encoder:
+        self._struct(self._top.STRUCT, "value")
+        self._out.add_line("return")
+        return self._out.compile_function(f"encode {self._top.__name__} v{self._version}")
 
-class _EncoderWriter:
-    """Writes the source of an encoder. Adjacent numbers are packed together."""
+    def make_tag_encoder(self, field: FieldSpec, path: str) -> Encoder:
+        """Makes the encoder of a tagged field, with its tag and size."""
+        with self._out.for_field(path):
+            self._field(field, "value")
+            self._flush()
+        encode = self._out.compile_function(f"encode tag {field.name} v{self._version}")
 
-    def __init__(
-        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
-    ) -> None:
-        self._out = source
-        self._version = version
-        self._top = top
-        self._flexible = flexible
-        #: Numbers to pack next: format, value and field.
-        self._numbers: list[tuple[str, str, str]] = []
+        def write(value: Any, out: bytearray) -> None:  # noqa: ANN401
+            body = bytearray()
+            encode(value, body)
+            out += encode_unsigned_varint(field.tag) + encode_unsigned_varint(len(body)) + body
 
-    def struct(self, struct: StructSpec, name: str) -> None:
+        return write
+
+    def _struct(self, struct: StructSpec, name: str) -> None:
         for field in struct.fields:
             if field.is_untagged(self._version):
                 with self._out.for_field(field.name):
-                    self.field(field, f"{name}.{field.name}")
+                    self._field(field, f"{name}.{field.name}")
         if self._flexible:
             self._tags(struct, name)
-        self.flush()
+        self._flush()
 
-    def field(self, field: FieldSpec, value: str) -> None:
+    def _field(self, field: FieldSpec, value: str) -> None:
         nullable = self._version in field.nullable
         if field.is_array:
             self._array(field, value, nullable=nullable)
         elif field.kind in FIXED_SIZE_FORMATS:
-            self._number(field.kind, value)
+            checked = f"checked_id({value})" if field.kind == "uuid" else value
+            self._number(FIXED_SIZE_FORMATS[field.kind], checked)
         elif field.struct is None:
             self._text(field.kind, value, nullable=nullable)
         else:
-            self._struct(field.struct, value, nullable=nullable)
+            self._inner_struct(field.struct, value, nullable=nullable)
 
-    def _struct(self, struct: StructSpec, value: str, *, nullable: bool) -> None:
+    def _inner_struct(self, struct: StructSpec, value: str, *, nullable: bool) -> None:
         out = self._out
-        self.flush()
+        self._flush()
         name = out.new_variable("o")
         out.add_line(f"{name} = {value}")
         if not nullable:
-            self.struct(struct, name)
+            self._struct(struct, name)
             return
         with out.block(f"if {name} is None:"):
             out.add_line("out.append(255)")
         with out.block("else:"):
             out.add_line("out.append(1)")
-            self.struct(struct, name)
-
-    def _number(self, kind: str, value: str) -> None:
-        value = f"checked_id({value})" if kind == "uuid" else value
-        self._numbers.append((FIXED_SIZE_FORMATS[kind], value, self._out.field_path))
+            self._struct(struct, name)
 
     def _text(self, kind: str, value: str, *, nullable: bool) -> None:
         out = self._out
@@ -546,31 +520,29 @@ class _EncoderWriter:
         self._length(size, wide=True)
         with out.block(f"if {size} > 0:"):
             if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
-                out.add_line(
-                    f"out += pack(f'>{{{size}}}{FIXED_SIZE_FORMATS[field.kind]}', *{items})"
-                )
+                kind = FIXED_SIZE_FORMATS[field.kind]
+                out.add_line(f"out += pack(f'>{{{size}}}{kind}', *{items})")
             else:
                 self._elements(field, items)
 
     def _elements(self, field: FieldSpec, items: str) -> None:
-        out = self._out
-        item = out.new_variable("o")
-        with out.block(f"for {item} in {items}:"):
+        item = self._out.new_variable("o")
+        with self._out.block(f"for {item} in {items}:"):
             if field.struct is not None:
-                self.struct(field.struct, item)
+                self._struct(field.struct, item)
             elif field.kind == "uuid":
-                self._number(field.kind, item)
-                self.flush()
+                self._number("16s", f"checked_id({item})")
+                self._flush()
             else:
                 self._text(field.kind, item, nullable=False)
 
     def _length(self, size: str, *, wide: bool) -> None:
         out = self._out
         if not self._flexible:
-            self._numbers.append(("i" if wide else "h", size, out.field_path))
-            self.flush()
+            self._number("i" if wide else "h", size)
+            self._flush()
             return
-        self.flush()
+        self._flush()
         with out.block(f"if {size} < 127:"):
             out.add_line(f"out.append({size} + 1)")
         with out.block("else:"):
@@ -581,20 +553,20 @@ class _EncoderWriter:
         out = self._out
         tags = struct.tagged_fields(self._version)
         if not tags:
-            self._numbers.append(("B", "0", out.field_path))
+            self._number("B", "0")
             return
-        self.flush()
+        self._flush()
         absent = [self._absent(field, f"{name}.{field.name}") for field in tags]
         with out.block(f"if {' and '.join(absent)}:"):
             out.add_line("out.append(0)")
         with out.block("else:"):
             out.add_line("count, tags = 0, bytearray()")
             for field, gone in zip(tags, absent, strict=True):
+                inner = _EncoderWriter(self._version, self._top)
+                write = inner.make_tag_encoder(field, self._path_of_tag(field))
                 with out.block(f"if not ({gone}):"):
                     out.add_line("count += 1")
-                    out.add_line(
-                        f"{out.bind_value('tag', self._tag(field))}({name}.{field.name}, tags)"
-                    )
+                    out.add_line(f"{out.bind_value('tag', write)}({name}.{field.name}, tags)")
             out.add_line("out += varint(count)")
             out.add_line("out += tags")
 
@@ -609,41 +581,11 @@ class _EncoderWriter:
             return f"({value} is not None and not len({value}))"
         return f"{value} == {field.default!r}"
 
-    def _tag(self, field: FieldSpec) -> Encoder:
-        """A function that encodes a tagged field, with its tag and size."""
-        source = _encoder_source("def encode(value, out):")
-        inner = _EncoderWriter(source, self._version, self._top, flexible=True)
-        with source.for_field(f"{self._out.field_path}.{field.name}".lstrip(".")):
-            inner.field(field, "value")
-            inner.flush()
-        encode = source.compile_function(f"encode tag {field.name} v{self._version}")
-
-        def write(value: Any, out: bytearray) -> None:  # noqa: ANN401
-            body = bytearray()
-            encode(value, body)
-            out += encode_varint(field.tag) + encode_varint(len(body)) + body
-
-        return write
-
-    def flush(self) -> None:
-        if not self._numbers:
-            return
-        formats = "".join(one for one, _, _ in self._numbers)
-        values = ", ".join(value for _, value, _ in self._numbers)
-        first, last = self._numbers[0][2], self._numbers[-1][2]
-        self._numbers.clear()
-        text = f"out += {self._out.bind_pack(formats)}({values})"
-        self._out.add_line(text, first if first == last else f"{first} to {last}")
-
-
-def encode_varint(value: int) -> bytes:
-    """Encodes an unsigned varint."""
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    def _flush(self) -> None:
+        if self._numbers:
+            formats, values, fields = self._take_numbers()
+            pack_all = self._out.bind_struct("pack", formats)
+            self._out.add_line(f"out += {pack_all}({values})", fields)
 
 
 def _check_uuid(value: bytes) -> bytes:
@@ -696,7 +638,7 @@ def read_request_header(frame: Bytes) -> RequestHeader:
     if api in classes_by_api and version in _flexible_versions(api):
         try:
             tags = frame[size]
-            size = skip_tags(frame, size + 1, len(frame), tags) if tags else size + 1
+            size = read_tags(frame, size + 1, len(frame), tags) if tags else size + 1
         except (FormatError, IndexError):
             raise FormatError("the tagged fields of its header are cut") from None
     return RequestHeader(api, version, correlation_id, client_id, size)
@@ -720,7 +662,7 @@ def read_response(
     try:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         start = (
-            skip_tags(frame, 5, len(frame), frame[4])
+            read_tags(frame, 5, len(frame), frame[4])
             if _has_tagged_response_header(response_class.API, version)
             else 4
         )
@@ -774,7 +716,7 @@ def _decode_message(
             raise FormatError(f"there is no {made.__name__} of version {version}")
         decode = _decoders[message_class, version] = make_decoder(made, version)
     try:
-        message: MessageT = decode(frame, start)
+        message: MessageT = decode(frame, start, len(frame))
     except (FormatError, struct.error, IndexError) as error:
         text = str(error) if isinstance(error, FormatError) else "is cut"
         place = field_of_traceback(error.__traceback__) or "its body"

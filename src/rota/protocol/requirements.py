@@ -13,11 +13,8 @@ REQUIRED_PACKAGES = {"kafka": "kafka-python", "cramjam": "cramjam", "crc32c": "c
 
 def explain_missing_packages(part: str, extra: str) -> str | None:
     """Returns how to install the packages that are missing; None if all are installed."""
-    names = [
-        REQUIRED_PACKAGES[name]
-        for name in REQUIRED_PACKAGES
-        if importlib.util.find_spec(name) is None
-    ]
+    find = importlib.util.find_spec
+    names = [package for module, package in REQUIRED_PACKAGES.items() if find(module) is None]
     if not names:
         return None
     return (

@@ -16,16 +16,12 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from rota.errors import Code, InputError, Refused
 
 #: Kafka refuses credentials with fewer iterations.
 MIN_ITERATIONS = 4096
-#: Returns at least 16 random bytes.
-SaltFactory: TypeAlias = Callable[[], bytes]
-#: Returns random printable text without a comma.
-NonceFactory: TypeAlias = Callable[[], str]
 
 
 class Mechanism(enum.StrEnum):
@@ -58,11 +54,7 @@ class ScramCredential:
 
     @classmethod
     def from_password(
-        cls,
-        mechanism: Mechanism,
-        password: str,
-        salt: bytes,
-        iterations: int = MIN_ITERATIONS,
+        cls, mechanism: Mechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
         """Derives the credential from a password. This is slow on purpose."""
         name = SCRAM_HASHES[mechanism]
@@ -104,12 +96,13 @@ class Users:
     def __init__(
         self,
         passwords: Mapping[str, str],
-        new_salt: SaltFactory,
+        new_salt: Callable[[], bytes],
         *,
         stored: Mapping[Mechanism, Mapping[str, ScramCredential]] | None = None,
         iterations: int = MIN_ITERATIONS,
     ) -> None:
         """:param passwords: valid for every mechanism; stored credentials for their own
+        :param new_salt: returns at least 16 random bytes
         :raises InputError: a user without a name or a password
         """
         self._secret = new_salt()
@@ -167,18 +160,11 @@ class SaslReply:
         return self.user is not None
 
 
-class SaslServer(Protocol):
-    """The server's side of one login."""
+def create_sasl_server(mechanism: str, users: Users, new_nonce: Callable[[], str]) -> SaslServer:
+    """Starts a login; raises Refused if the mechanism is unknown.
 
-    def step(self, data: bytes) -> SaslReply:
-        """Takes the client's message.
-
-        :raises Refused: the login has failed; the text may be sent to the client
-        """
-
-
-def create_sasl_server(mechanism: str, users: Users, new_nonce: NonceFactory) -> SaslServer:
-    """Starts a login; raises Refused if the mechanism is unknown."""
+    :param new_nonce: returns random printable text without a comma
+    """
     if mechanism == Mechanism.PLAIN:
         return PlainSaslServer(users)
     if mechanism in SCRAM_HASHES:
@@ -195,7 +181,10 @@ class PlainSaslServer:
         self._over = False
 
     def step(self, data: bytes) -> SaslReply:
-        """Takes ``authzid NUL user NUL password``."""
+        """Takes ``authzid NUL user NUL password``.
+
+        :raises Refused: the login has failed; the text may be sent to the client
+        """
         if self._over:
             raise _login_over()
         self._over = True
@@ -245,7 +234,10 @@ class ScramSaslServer:
         self._auth_message = ""
 
     def step(self, data: bytes) -> SaslReply:
-        """Takes the client's first message, then its final one."""
+        """Takes the client's first message, then its final one.
+
+        :raises Refused: the login has failed; the text may be sent to the client
+        """
         handle, self._next = self._next, None
         if handle is None:
             raise _login_over()
@@ -296,6 +288,10 @@ class ScramSaslServer:
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
         stored = hashlib.new(self._hash, client_key).digest()
         return hmac.compare_digest(stored, credential.stored_key)
+
+
+#: The server's side of one login.
+SaslServer: TypeAlias = PlainSaslServer | ScramSaslServer
 
 
 def _unescape_name(name: str) -> str:

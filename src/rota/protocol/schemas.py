@@ -88,9 +88,6 @@ FIXED_SIZE_FORMATS = {
     "uuid": "16s",
 }
 
-#: Types with a length before their bytes.
-LENGTH_PREFIXED_TYPES = ("string", "bytes", "records")
-
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -246,7 +243,7 @@ def _parse_struct(name: str, fields: list[dict[str, Any]], shared: dict[str, Any
 def _parse_field(found: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
     array = found["type"].startswith("[]")
     kind = found["type"].removeprefix("[]")
-    simple = kind in FIXED_SIZE_FORMATS or kind in LENGTH_PREFIXED_TYPES
+    simple = kind in {*FIXED_SIZE_FORMATS, "string", "bytes", "records"}
     fields = None if simple else found.get("fields") or shared[kind]
     return FieldSpec(
         name=re.sub(r"(?<!^)(?=[A-Z])", "_", found["name"]).lower(),

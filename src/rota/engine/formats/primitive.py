@@ -246,10 +246,7 @@ class PrimitiveWriter:
         return FormatError(f"{self.subject}: {value!r} does not fit {bits} bits")
 
     def unsigned_varint(self, value: int) -> None:
-        while value > 127:
-            self._out.append(value & 127 | 128)
-            value >>= 7
-        self._out.append(value)
+        self._out += encode_unsigned_varint(value)
 
     def uuid(self, value: bytes) -> None:
         if len(value) != UUID_SIZE:
@@ -308,6 +305,16 @@ def uuid_from_text(text: str) -> bytes:
     if len(found) != UUID_SIZE:
         raise FormatError(f"{text!r} is not a UUID")
     return found
+
+
+def encode_unsigned_varint(value: int) -> bytes:
+    """Encodes seven bits to the byte, the lowest first."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def encode_string(text: str, subject: str) -> bytes:

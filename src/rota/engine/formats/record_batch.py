@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.primitive import encode_unsigned_varint
 from rota.errors import FormatError, InputError
 
 MAGIC = 2
@@ -606,17 +607,9 @@ def _encode_bytes(data: bytes | None) -> tuple[bytes, bytes]:
 
 def encode_varint(value: int) -> bytes:
     """Encodes a signed number: zigzag, then seven bits to the byte, the lowest first."""
-    return _SHORT_VARINTS[value] if 0 <= value < _SHORT_VARINT_LIMIT else _encode_any_varint(value)
-
-
-def _encode_any_varint(value: int) -> bytes:
-    left = value << 1 if value >= 0 else ~(value << 1)
-    out = bytearray()
-    while left > 127:
-        out.append(left & 127 | 128)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+    if 0 <= value < _SHORT_VARINT_LIMIT:
+        return _SHORT_VARINTS[value]
+    return encode_unsigned_varint(value << 1 if value >= 0 else ~(value << 1))
 
 
 _SHORT_VARINTS = [
@@ -624,7 +617,7 @@ _SHORT_VARINTS = [
     *(bytes((value << 1 & 127 | 128, value >> 6)) for value in range(1 << 6, _SHORT_VARINT_LIMIT)),
 ]
 
-_NULL_LENGTH = _encode_any_varint(-1)
+_NULL_LENGTH = encode_unsigned_varint(1)
 SMALLEST_RECORD = 7
 
 RecordHeaders = tuple[tuple[bytes, bytes | None], ...]
