@@ -196,7 +196,7 @@ def _offset_span(headers: npt.NDArray[np.void]) -> _OffsetSpan:
     """Finds the last gap: Kafka numbers records without gaps, compaction removes records."""
     base = headers["base_offset"].astype(np.int64)
     last = base + headers["last_offset_delta"]
-    thinned = headers["count"] != headers["last_offset_delta"] + 1
+    thinned = headers["record_count"] != headers["last_offset_delta"] + 1
     gaps = np.flatnonzero(thinned | np.append(base[1:] != last[:-1] + 1, [False]))
     row = int(gaps[-1]) + 1 if len(gaps) else 0
     if row < len(base):

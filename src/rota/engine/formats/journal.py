@@ -17,7 +17,7 @@ to `decode_record`, which reads it or says what is wrong. Both give the same ent
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -151,11 +151,6 @@ class OffsetCommitColumns:
     def __len__(self) -> int:
         return len(self.row)
 
-    def select(self, rows: BoolArray) -> OffsetCommitColumns:
-        return OffsetCommitColumns(
-            **{each.name: getattr(self, each.name)[rows] for each in fields(self)}
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryColumns:
@@ -234,7 +229,7 @@ def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryCol
         group=group,
         groups=groups,
         topics=topics,
-        commits=commits if good.all() else commits.select(good),
+        commits=commits if good.all() else record_batch_columns.select_rows(commits, good),
         undecoded_rows=np.flatnonzero(left),
     )
 

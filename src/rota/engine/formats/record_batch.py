@@ -37,7 +37,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -63,25 +63,6 @@ TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_FLAG_MASK = 0x10
 CONTROL_FLAG_MASK = 0x20
 DELETE_HORIZON_FLAG_MASK = 0x40
-
-#: The same for many batches at once.
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("checksum", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
 
 
 class CompressionType(enum.IntEnum):
@@ -151,8 +132,14 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG_MASK else None
 
 
+#: The same for many batches at once.
+HEADER_DTYPE = np.dtype(
+    [(name, f">{kind}") for name, kind in zip(BatchHeader._fields, HEADER.format[1:], strict=True)]
+)
+
+
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """The head at a position.
+    """Reads the header at a position.
 
     :raises FormatError: it is cut, or not of magic 2
     """
@@ -172,22 +159,22 @@ def describe_magic(magic: int) -> str:
 
 
 class BatchProblemKind(enum.StrEnum):
-    """What is wrong with a range of bytes."""
+    """The problem with a range of bytes."""
 
-    #: The last batch is not whole: usual where a file is still written to.
+    #: The last batch is incomplete, as in a file that is still written.
     CUT = "cut"
-    #: Nothing but zeros to the end: room that was set aside, or a power cut.
+    #: Zeros to the end of the file: it was preallocated, or there was a power cut.
     ZEROS = "zeros"
     #: Messages of magic 0 or 1.
     OLD = "old format"
     #: No batch begins here.
     FRAME = "frame"
     CHECKSUM = "checksum"
-    #: An unknown one, or bytes that it does not understand.
+    #: The codec is unknown, or cannot decompress the bytes.
     CODEC = "codec"
-    #: Decompressed, it is larger than allowed.
+    #: The decompressed bytes exceed the limit.
     SIZE = "size"
-    #: Its records do not follow the format.
+    #: The records do not follow the format.
     RECORDS = "records"
 
 
@@ -198,7 +185,7 @@ class BatchProblem:
     position: int
     size: int
     kind: BatchProblemKind
-    #: In words, without the position.
+    #: The problem in words, without the position.
     text: str
 
     def __str__(self) -> str:
@@ -275,29 +262,20 @@ class DecompressedTooLarge(Exception):
     """The decompressed bytes would exceed the limit."""
 
 
-def find_compression_type(codec: int) -> CompressionType:
-    """Returns the compression type with this number.
-
-    :raises FormatError: there is no such type
-    """
-    try:
-        return CompressionType(codec)
-    except ValueError:
-        names = ", ".join(f"{each.value} {each.name.lower()}" for each in CompressionType)
-        raise FormatError(f"codec {codec} is not known ({names})") from None
-
-
 def decompress(codec: int, data: Bytes, most: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-    """The records' own bytes.
+    """Decompresses the records of a batch.
 
-    :raises FormatError: an unknown codec, or bytes that it does not understand
-    :raises TooLarge: they would be more than ``most``
+    :raises FormatError: the codec is unknown, or cannot decompress the bytes
+    :raises DecompressedTooLarge: the result has more than ``most`` bytes
     """
-    return DECOMPRESSORS[find_compression_type(codec)](data, most)
+    if codec not in CODECS:
+        names = ", ".join(f"{each.value} {each.name.lower()}" for each in CompressionType)
+        raise FormatError(f"codec {codec} is not known ({names})")
+    return CODECS[codec][1](data, most)
 
 
-def compress(codec: CompressionType, data: bytes) -> bytes:
-    return COMPRESSORS[codec](data)
+def compress(codec: int, data: bytes) -> bytes:
+    return CODECS[codec][0](data)
 
 
 def _load_cramjam(codec: str) -> ModuleType:
@@ -379,9 +357,7 @@ def _decompress_xerial_blocks(library: ModuleType, data: Bytes, most: int) -> li
     found: list[bytes] = []
     at = 0
     while at < len(data):
-        if (
-            bytes(data[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
-        ):  # one stream may follow another
+        if bytes(data[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:  # of a further stream
             at += len(XERIAL_HEADER)
             continue
         if len(data) - at < _BLOCK_SIZE_FIELD.size:
@@ -431,25 +407,14 @@ def _compress_zstd(data: bytes) -> bytes:
     return bytes(_load_cramjam("zstd").zstd.compress(data, level=ZSTD_LEVEL))
 
 
-DECOMPRESSORS: Mapping[CompressionType, Callable[[Bytes, int], bytes]] = MappingProxyType(
-    {
-        CompressionType.NONE: _copy_uncompressed,
-        CompressionType.GZIP: _decompress_gzip,
-        CompressionType.SNAPPY: _decompress_snappy,
-        CompressionType.LZ4: _frame_decompressor("lz4"),
-        CompressionType.ZSTD: _frame_decompressor("zstd"),
-    }
-)
-
-COMPRESSORS: Mapping[CompressionType, Callable[[bytes], bytes]] = MappingProxyType(
-    {
-        CompressionType.NONE: bytes,
-        CompressionType.GZIP: _compress_gzip,
-        CompressionType.SNAPPY: _compress_snappy,
-        CompressionType.LZ4: _compress_lz4,
-        CompressionType.ZSTD: _compress_zstd,
-    }
-)
+#: The functions that compress and decompress, by :class:`CompressionType`.
+CODECS: Mapping[int, tuple[Callable[[bytes], bytes], Callable[[Bytes, int], bytes]]] = {
+    CompressionType.NONE: (bytes, _copy_uncompressed),
+    CompressionType.GZIP: (_compress_gzip, _decompress_gzip),
+    CompressionType.SNAPPY: (_compress_snappy, _decompress_snappy),
+    CompressionType.LZ4: (_compress_lz4, _frame_decompressor("lz4")),
+    CompressionType.ZSTD: (_compress_zstd, _frame_decompressor("zstd")),
+}
 
 NO_TIMESTAMP = -1
 MAX_INT64 = (1 << 63) - 1
@@ -505,10 +470,9 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
     if last_time - min(timestamps, default=last_time) >= MAX_INT64:
         raise FormatError(f"batch at offset {first}: timestamps are too far apart")
     body = b"".join([_encode_record(record, first, base_timestamp) for record in kept])
-    if not kept:  # by Kafka too such batches are written without a codec
+    if not kept:  # Kafka too writes such batches without a codec
         codec = CompressionType.NONE
-    if codec is not CompressionType.NONE:
-        body = compress(codec, body)
+    body = compress(codec, body)
     attributes = (
         int(codec)
         | (TIMESTAMP_TYPE_MASK if append_time is not None else 0)
@@ -541,9 +505,7 @@ def reencode_batch(
 
     :param body: the encoded records, not compressed
     """
-    codec = CompressionType(header.codec)
-    if codec is not CompressionType.NONE:
-        body = compress(codec, body)
+    body = compress(header.codec, body)
     header = header._replace(
         length=HEADER.size - LOG_OVERHEAD + len(body),
         max_timestamp=max_timestamp,
@@ -587,7 +549,7 @@ def _check_offsets(
 
 
 def _encode_record(record: BatchRecord, base_offset: int, base_timestamp: int) -> bytes:
-    parts = [
+    fields = [
         b"\0",  # attributes, none of which is in use
         encode_varint(record.timestamp - base_timestamp),
         encode_varint(record.offset - base_offset),
@@ -596,8 +558,8 @@ def _encode_record(record: BatchRecord, base_offset: int, base_timestamp: int) -
         encode_varint(len(record.headers)),
     ]
     for name, value in record.headers:
-        parts += [*_encode_bytes(name), *_encode_bytes(value)]
-    body = b"".join(parts)
+        fields += [*_encode_bytes(name), *_encode_bytes(value)]
+    body = b"".join(fields)
     return encode_varint(len(body)) + body
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,9 @@ from rota.engine.formats.record_batch import (
 from rota.engine.formats.record_batch_scan import find_batches, find_records
 from rota.errors import FormatError
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 #: The most bytes that the batches of one buffer may have together, decompressed.
 MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30
 #: Records of a batch that are read one by one, only to say what is wrong with one of them.
@@ -75,7 +78,7 @@ class BatchContents:
         self._chunk_bytes = chunk_bytes
         rows = max(len(view) - HEADER.size + 1, 0)
         self.heads = np.ndarray((rows,), HEADER_DTYPE, view, strides=(1,))[found.positions]
-        self.count: Int64Array = self.heads["count"].astype(np.int64)
+        self.count: Int64Array = self.heads["record_count"].astype(np.int64)
         self.start: Int64Array = self.position + HEADER.size
         #: Where the records are: in the view, and once opened in the buffer.
         self.limit: Int64Array = self.position + self.size
@@ -130,7 +133,8 @@ class BatchContents:
                 size += len(piece)
                 left -= len(piece)
         self.limit = np.where(self.count == 0, self.start, self.limit)
-        for row in np.flatnonzero(self._impossible_counts()).tolist():
+        room = (self.limit - self.start) // SMALLEST_RECORD
+        for row in np.flatnonzero((self.count < 0) | (self.count > room)).tolist():
             size = self.limit[row] - self.start[row]
             text = f"impossible count {self.count[row]}, {size} bytes there"
             found.setdefault(row, (BatchProblemKind.RECORDS, text))
@@ -143,10 +147,6 @@ class BatchContents:
             self.end_position = int(self.position[row])
             self.problems = [each for each in self.problems if each.position < self.end_position]
             self._keep(np.arange(len(self.position)) < row)
-
-    def _impossible_counts(self) -> BoolArray:
-        room = (self.limit - self.start) // SMALLEST_RECORD
-        return (self.count < 0) | (self.count > room)
 
     def reject_bad_records(self, bad: BoolArray) -> None:
         found = {
@@ -340,21 +340,25 @@ NO_MARKER = -1
 #: Bytes of a control record's key that are known: version and type.
 MARKER_KEY_SIZE = 4
 
-RECORD_COLUMN_NAMES = (
-    *("start", "end", "offset", "timestamp", "key_start", "key_size", "value_start"),
-    *("value_size", "headers_start", "headers", "batch"),
-)
+ColumnsT = TypeVar("ColumnsT", bound="DataclassInstance")
+
+
+def select_rows(columns: ColumnsT, rows: BoolArray | slice) -> ColumnsT:
+    """Returns some rows of all arrays of a dataclass."""
+    found = {each.name: getattr(columns, each.name) for each in fields(columns)}
+    chosen = {name: each[rows] for name, each in found.items() if isinstance(each, np.ndarray)}
+    return replace(columns, **chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchColumns:
     """The decoded batches, one row each."""
 
-    #: In the file.
+    #: The position in the file.
     position: Int64Array
     size: Int64Array
     base_offset: Int64Array
-    #: The last that is the batch's, whether its record is still there or not.
+    #: The last offset of the batch, also if compaction removed its record.
     last_offset: Int64Array
     count: Int64Array
     leader_epoch: Int64Array
@@ -363,7 +367,7 @@ class BatchColumns:
     max_timestamp: Int64Array
     transactional: BoolArray
     control: BoolArray
-    #: The type in a control batch's key, a ``Marker`` where it ends a transaction; else -1.
+    #: The type in a control batch's key, a ``ControlRecordType`` if it ends a transaction; else -1.
     marker: Int64Array
     producer_id: Int64Array
     producer_epoch: Int64Array
@@ -372,19 +376,14 @@ class BatchColumns:
     def __len__(self) -> int:
         return len(self.position)
 
-    def first(self, count: int) -> BatchColumns:
-        return BatchColumns(
-            **{each.name: getattr(self, each.name)[:count] for each in fields(self)}
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
     """The decoded records, one row each; starts are positions in the buffer's data."""
 
-    #: The input, then what was decompressed.
+    #: The input, then the decompressed bytes.
     buffer: ByteBuffer
-    #: Where the record begins, behind its length.
+    #: Where the record begins, after its length.
     start: Int64Array
     end: Int64Array
     offset: Int64Array
@@ -396,26 +395,25 @@ class RecordColumns:
     #: -1: null.
     value_size: Int64Array
     headers_start: Int64Array
-    #: How many.
+    #: The number of headers.
     headers: Int64Array
-    #: Its batch's row.
+    #: The row of its batch.
     batch: Int64Array
     batches: BatchColumns
-    #: What was not read, in the order of the file.
+    #: The bytes that were not read, in the order of the file.
     problems: tuple[BatchProblem, ...]
-    #: How far the file was read: to the input's end, or that of the portion that was asked for.
+    #: Where to continue in the file: the end of the input, or of the chunk.
     end_position: int
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def select(self, rows: BoolArray) -> RecordColumns:
-        return replace(self, **{name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES})
+        return select_rows(self, rows)
 
     def first_batches(self, count: int) -> RecordColumns:
-        rows = slice(0, int(self.batches.count[:count].sum()))
-        kept = {name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES}
-        return replace(self, batches=self.batches.first(count), **kept)
+        kept = select_rows(self, slice(int(self.batches.count[:count].sum())))
+        return replace(kept, batches=select_rows(self.batches, slice(count)))
 
     def key(self, row: int) -> bytes | None:
         return self._bytes(self.key_start, self.key_size, row)
@@ -493,29 +491,30 @@ def _build_columns(
     heads = content.heads
     attributes = heads["attributes"].astype(np.int64)
     append_time = (attributes & TIMESTAMP_TYPE_MASK) != 0
-    base_offset = heads["base_offset"].astype(np.int64)
-    newest = heads["max_timestamp"].astype(np.int64)
+    numbers = {
+        name: heads[name].astype(np.int64)
+        for name in (
+            *("base_offset", "leader_epoch", "max_timestamp"),
+            *("producer_id", "producer_epoch", "base_sequence"),
+        )
+    }
+    base_offset = numbers["base_offset"]
     timestamp = np.repeat(heads["base_timestamp"].astype(np.int64), content.count)
     timestamp += read["timestamp_delta"]
     if append_time.any():
-        timestamp = np.where(append_time[batch], newest[batch], timestamp)
+        timestamp = np.where(append_time[batch], numbers["max_timestamp"][batch], timestamp)
     control = (attributes & CONTROL_FLAG_MASK) != 0
     batches = BatchColumns(
         position=content.position + at,
         size=content.size,
-        base_offset=base_offset,
         last_offset=base_offset + heads["last_offset_delta"],
         count=content.count,
-        leader_epoch=heads["leader_epoch"].astype(np.int64),
         codec=attributes & COMPRESSION_CODEC_MASK,
         append_time=append_time,
-        max_timestamp=newest,
         transactional=(attributes & TRANSACTIONAL_FLAG_MASK) != 0,
         control=control,
         marker=_read_markers(content, read, control),
-        producer_id=heads["producer_id"].astype(np.int64),
-        producer_epoch=heads["producer_epoch"].astype(np.int64),
-        base_sequence=heads["base_sequence"].astype(np.int64),
+        **numbers,
     )
     problems = sorted(content.problems, key=lambda problem: problem.position)
     return RecordColumns(

@@ -253,7 +253,9 @@ class _BatchSearch:
             (size >= HEADER.size) & (size <= len(self.view) - found) & (heads["base_offset"] >= 0)
         )
         good &= (heads["attributes"] & ~KNOWN_ATTRIBUTES) == 0
-        good &= (heads["count"] >= 0) & (heads["last_offset_delta"] >= heads["count"] - 1)
+        good &= (heads["record_count"] >= 0) & (
+            heads["last_offset_delta"] >= heads["record_count"] - 1
+        )
         return zip(found[good].tolist(), size[good].tolist(), strict=True)
 
 
