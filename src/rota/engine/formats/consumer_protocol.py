@@ -92,7 +92,7 @@ def write_partitions(
 ) -> None:
     """Writes one entry per topic, in the given order."""
     listed = list(entries)
-    writer.int32(len(listed))
+    writer.count(len(listed))
     for topic, numbers in listed:
         writer.string(topic)
         writer.int32s(numbers)

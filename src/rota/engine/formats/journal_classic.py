@@ -165,18 +165,22 @@ def _decode_any_offset(
     if value is None:
         return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
     reader = PrimitiveReader(value, OFFSET_VALUE)
-    version = read_value_version(reader, HIGHEST_VALUE_VERSION)
-    flexible = version >= FLEXIBLE_VERSION
+    version = _read_value_version(reader)
     offset = reader.int64("offset")
     leader_epoch = NO_LEADER_EPOCH
     if version >= LEADER_EPOCH_VERSION:
         leader_epoch = reader.int32("leader epoch")
-    metadata = reader.compact_string("metadata") if flexible else reader.string("metadata")
+    metadata = reader.string("metadata")
     commit_timestamp = reader.int64("commit timestamp")
     expire_timestamp = (
         reader.int64("expire timestamp") if version == EXPIRING_OFFSET_VERSION else NO_TIMESTAMP
     )
-    topic_id = _read_topic_id(reader) if flexible else None
+    topic_id = None
+    for tag, end in reader.tags():
+        if tag == TOPIC_ID_TAG:
+            topic_id = reader.uuid("topic id")
+        else:
+            reader.offset = end
     reader.expect_end()
     return OffsetCommitEntry(
         group=group,
@@ -187,18 +191,8 @@ def _decode_any_offset(
         metadata=metadata,
         commit_timestamp=commit_timestamp,
         expire_timestamp=expire_timestamp,
-        topic_id=topic_id,
+        topic_id=None if topic_id == ZERO_UUID else topic_id,
     )
-
-
-def _read_topic_id(reader: PrimitiveReader) -> bytes | None:
-    found = ZERO_UUID
-    for tag, end in reader.tags():
-        if tag == TOPIC_ID_TAG:
-            found = reader.uuid("topic id")
-        else:
-            reader.offset = end
-    return None if found == ZERO_UUID else found
 
 
 def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupMetadataTombstone:
@@ -209,22 +203,17 @@ def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupM
     if value is None:
         return GroupMetadataTombstone(group=group)
     reader = PrimitiveReader(value, GROUP_VALUE)
-    version = read_value_version(reader, HIGHEST_VALUE_VERSION)
-    flexible = version >= FLEXIBLE_VERSION
-    text = reader.compact_string if flexible else reader.string
-    nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
-    count = reader.compact_count if flexible else reader.count
+    version = _read_value_version(reader)
     saved = GroupMetadataEntry(
         group=group,
-        protocol_type=text("protocol type"),
+        protocol_type=reader.string("protocol type"),
         generation=reader.int32("generation"),
-        protocol=nullable_text("protocol"),
-        leader=nullable_text("leader"),
+        protocol=reader.nullable_string("protocol"),
+        leader=reader.nullable_string("leader"),
         state_timestamp=reader.int64("state timestamp") if version >= 2 else NO_TIMESTAMP,
-        members=_read_members(reader, version, count("members", SMALLEST_MEMBER)),
+        members=_read_members(reader, version, reader.count("members", SMALLEST_MEMBER)),
     )
-    if flexible:
-        reader.skip_tags()
+    reader.skip_tags()
     reader.expect_end()
     return saved
 
@@ -275,14 +264,10 @@ def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
 
 
 def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMember:
-    flexible = version >= FLEXIBLE_VERSION
-    text = reader.compact_string if flexible else reader.string
-    nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
-    some_bytes = reader.compact_bytes if flexible else reader.bytes_not_null
-    member_id = text("member id")
-    group_instance_id = nullable_text("static id") if version >= 3 else None
-    client_id = text("client id")
-    client_host = text("client host")
+    member_id = reader.string("member id")
+    group_instance_id = reader.nullable_string("static id") if version >= 3 else None
+    client_id = reader.string("client id")
+    client_host = reader.string("client host")
     rebalance_timeout = reader.int32("rebalance timeout") if version >= 1 else None
     session_timeout = reader.int32("session timeout")
     member = GroupMetadataMember(
@@ -293,11 +278,10 @@ def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMemb
         # before version 1 the session timeout was used for both
         rebalance_timeout=session_timeout if rebalance_timeout is None else rebalance_timeout,
         session_timeout=session_timeout,
-        subscription=some_bytes("subscription"),
-        assignment=some_bytes("assignment"),
+        subscription=reader.bytes_not_null("subscription"),
+        assignment=reader.bytes_not_null("assignment"),
     )
-    if flexible:
-        reader.skip_tags()
+    reader.skip_tags()
     return member
 
 
@@ -312,20 +296,17 @@ def encode_offset_key(entry: OffsetCommitEntry | OffsetCommitTombstone) -> bytes
 
 def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
     """Encodes an offset's value. With an expiry it has neither leader epoch nor topic id."""
-    writer = PrimitiveWriter(OFFSET_VALUE)
-    if entry.expire_timestamp != NO_TIMESTAMP:
-        writer.int16(EXPIRING_OFFSET_VERSION)
-        writer.int64(entry.offset)
-        writer.string(entry.metadata)
-        writer.int64(entry.commit_timestamp)
-        writer.int64(entry.expire_timestamp)
-        return writer.to_bytes()
-    writer.int16(CURRENT_OFFSET_VERSION)
+    expires = entry.expire_timestamp != NO_TIMESTAMP
+    writer = PrimitiveWriter(OFFSET_VALUE, flexible=not expires)
+    writer.int16(EXPIRING_OFFSET_VERSION if expires else CURRENT_OFFSET_VERSION)
     writer.int64(entry.offset)
-    writer.int32(entry.leader_epoch)
-    writer.compact_string(entry.metadata)
+    if not expires:
+        writer.int32(entry.leader_epoch)
+    writer.string(entry.metadata)
     writer.int64(entry.commit_timestamp)
-    if entry.topic_id is None or entry.topic_id == ZERO_UUID:
+    if expires:
+        writer.int64(entry.expire_timestamp)
+    elif entry.topic_id is None or entry.topic_id == ZERO_UUID:
         writer.unsigned_varint(0)
     else:
         writer.unsigned_varint(1)
@@ -361,6 +342,12 @@ def encode_group_value(entry: GroupMetadataEntry) -> bytes:
         writer.nullable_bytes(member.subscription)
         writer.nullable_bytes(member.assignment)
     return writer.to_bytes()
+
+
+def _read_value_version(reader: PrimitiveReader) -> int:
+    version = read_value_version(reader, HIGHEST_VALUE_VERSION)
+    reader.flexible = version >= FLEXIBLE_VERSION
+    return version
 
 
 def read_value_version(reader: PrimitiveReader, highest: int) -> int:

@@ -58,13 +58,9 @@ INT8 = FieldType(PrimitiveReader.int8, PrimitiveWriter.int8, 1)
 INT32 = FieldType(PrimitiveReader.int32, PrimitiveWriter.int32, 4)
 INT64 = FieldType(PrimitiveReader.int64, PrimitiveWriter.int64, 8)
 UUID = FieldType(PrimitiveReader.uuid, PrimitiveWriter.uuid, UUID_SIZE)
-TEXT = FieldType(PrimitiveReader.compact_string, PrimitiveWriter.compact_string, 1)
-
-NULLABLE_TEXT = FieldType(
-    PrimitiveReader.nullable_compact_string, PrimitiveWriter.nullable_compact_string, 1
-)
-
-BYTES = FieldType(PrimitiveReader.compact_bytes, PrimitiveWriter.compact_bytes, 1)
+TEXT = FieldType(PrimitiveReader.string, PrimitiveWriter.string, 1)
+NULLABLE_TEXT = FieldType(PrimitiveReader.nullable_string, PrimitiveWriter.string, 1)
+BYTES = FieldType(PrimitiveReader.bytes_not_null, PrimitiveWriter.nullable_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ class Structure:
         ]
         writer.unsigned_varint(len(tagged))
         for number, kind, content in tagged:
-            inner = PrimitiveWriter(writer.subject)
+            inner = PrimitiveWriter(writer.subject, flexible=True)
             kind.write(inner, content)
             writer.tag(number, inner.to_bytes())
 
@@ -124,34 +120,32 @@ def compact_array(kind: FieldType) -> FieldType:
     """A compact array, as a tuple."""
 
     def read(reader: PrimitiveReader, field: str) -> tuple[Any, ...]:
-        count = reader.compact_count(field, kind.smallest_size)
+        count = reader.count(field, kind.smallest_size)
         return tuple([kind.read(reader, field) for _ in range(count)])
 
     def write(writer: PrimitiveWriter, values: tuple[Any, ...]) -> None:
-        writer.unsigned_varint(len(values) + 1)
+        writer.count(len(values))
         for value in values:
             kind.write(writer, value)
 
     return FieldType(read, write, 1)
 
 
-def _read_int32s(reader: PrimitiveReader, field: str) -> tuple[int, ...]:
-    return reader.int32s(reader.compact_count(field, 4), field)
-
-
 def _read_nullable_int32s(reader: PrimitiveReader, field: str) -> tuple[int, ...] | None:
-    count = reader.nullable_compact_count(field, 4)
+    count = reader.nullable_count(field, 4)
     return None if count is None else reader.int32s(count, field)
 
 
 def _write_nullable_int32s(writer: PrimitiveWriter, values: tuple[int, ...] | None) -> None:
     if values is None:
-        writer.unsigned_varint(0)
+        writer.count(-1)
     else:
-        writer.compact_int32s(values)
+        writer.int32s(values)
 
 
-INT32S = FieldType(_read_int32s, PrimitiveWriter.compact_int32s, 1)
+INT32S = FieldType(
+    lambda reader, field: reader.int32s(reader.count(field, 4), field), PrimitiveWriter.int32s, 1
+)
 NULLABLE_INT32S = FieldType(_read_nullable_int32s, _write_nullable_int32s, 1)
 
 
@@ -300,6 +294,7 @@ def decode_consumer_record(number: int, key: bytes, value: bytes | None) -> Cons
         return record.forgotten(**fields)
     reader = PrimitiveReader(value, f"{record.name} value")
     read_value_version(reader, VALUE_VERSION)
+    reader.flexible = True
     fields |= record.value.read(reader)
     reader.expect_end()
     return record.saved(**fields)
@@ -314,7 +309,7 @@ def encode_consumer_entry(entry: ConsumerGroupEntry) -> tuple[bytes, bytes | Non
     key = writer.to_bytes()
     if type(entry) is record.forgotten:
         return key, None
-    writer = PrimitiveWriter(f"{record.name} value")
+    writer = PrimitiveWriter(f"{record.name} value", flexible=True)
     writer.int16(VALUE_VERSION)
     record.value.write(writer, entry)
     return key, writer.to_bytes()
