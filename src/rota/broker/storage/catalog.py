@@ -134,12 +134,14 @@ class Catalog:
         """Adds, replaces and removes topics, all at once."""
         removed = frozenset(remove)
         kept = {name: entry for name, entry in self.topics.items() if name not in removed}
-        self._save_change(topics=_sort_topics({**kept, **{each.name: each for each in put}}))
+        topics = _sort_topics({**kept, **{each.name: each for each in put}})
+        self._save_change(replace(self._content, topics=topics))
 
     def new_producer_id(self) -> int:
         """Returns an id that was never assigned before, not even by a process that was killed."""
         if self._next_id >= self._content.next_producer_id:
-            self._save_change(next_producer_id=self._next_id + PRODUCER_ID_BLOCK)
+            end = self._next_id + PRODUCER_ID_BLOCK
+            self._save_change(replace(self._content, next_producer_id=end))
         self._next_id += 1
         return self._next_id - 1
 
@@ -147,16 +149,8 @@ class Catalog:
         """Assigns only higher producer ids from now on, because a log has this one."""
         self._next_id = max(self._next_id, producer_id + 1)
 
-    def _save_change(
-        self, *, topics: Mapping[str, TopicEntry] | None = None, next_producer_id: int | None = None
-    ) -> None:
-        old = self._content
-        new = replace(
-            old,
-            version=old.version + 1,
-            topics=old.topics if topics is None else topics,
-            next_producer_id=next_producer_id or old.next_producer_id,
-        )
+    def _save_change(self, changed: CatalogContent) -> None:
+        new = replace(changed, version=changed.version + 1)
         self._save(new)
         self._content = new
 

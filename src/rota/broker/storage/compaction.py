@@ -21,12 +21,12 @@ Compaction stores the time after which tombstones or the marker may be removed i
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,6 +44,7 @@ from rota.broker.storage.log_segment import SEGMENT_FILE_KINDS, LogSegment, segm
 from rota.broker.storage.producer_state import ProducerStateManager
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import (
+    HEADER,
     BatchHeader,
     BatchProblemKind,
     BatchRecord,
@@ -96,10 +97,9 @@ def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
     first = log.log_start_offset
     if checkpoint is not None and first <= checkpoint <= log.log_end_offset:
         first = checkpoint
-    bases = [each.base_offset for each in log.segments]
-    inactive = log.segments[:-1]
-    dirty = inactive[max(bisect_right(bases, first) - 1, 0) :]
-    allowed = min(log.last_stable_offset, bases[-1])
+    segments, inactive = log.segments, log.segments[:-1]
+    dirty = inactive[log_segment.find_row(segments, first) :]
+    allowed = min(log.last_stable_offset, segments[-1].base_offset)
     lag = log.config.min_compaction_lag
     try:
         if lag:
@@ -110,7 +110,7 @@ def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
         )
     except CorruptBatchError as damage:
         raise FormatError(str(damage)) from None
-    limit = bases[max(bisect_right(bases, max(first, allowed)) - 1, 0)]
+    limit = segments[log_segment.find_row(segments, max(first, allowed))].base_offset
     return LogToClean(
         first_dirty_offset=first,
         first_uncleanable_offset=limit,
@@ -187,17 +187,17 @@ def _build_offset_map(
     max_keys: int,
 ) -> Generator[None]:
     """Reads the dirty part, or as much of it as ``max_keys`` allows, into the offset map."""
-    bases = [each.base_offset for each in log.segments]
     first_dirty = to_clean.first_dirty_offset
-    for segment in log.segments[max(bisect_right(bases, first_dirty) - 1, 0) : -1]:
+    for segment in log.segments[log_segment.find_row(log.segments, first_dirty) : -1]:
         if segment.base_offset >= to_clean.first_uncleanable_offset:
             return
         for group in read_batch_groups(segment):
-            for number, header, first, end in group:
+            for batch, rows, marker in group:
+                header = batch.header
                 if header.control:
-                    transactions.on_control_batch_read(header, group.marker[number])
+                    transactions.on_control_batch_read(header, marker)
                 elif not transactions.on_batch_read(header) and header.last_offset >= first_dirty:
-                    found = _last_offsets_of_keys(group, first, end, first_dirty)
+                    found = _last_offsets_of_keys(group, rows, first_dirty)
                     if offset_map.offsets and len(offset_map.offsets) + len(found) > max_keys:
                         return
                     offset_map.offsets.update(found)
@@ -206,17 +206,13 @@ def _build_offset_map(
         offset_map.latest_offset = segment.end_offset - 1  # with offsets missing at its end
 
 
-def _last_offsets_of_keys(
-    group: BatchGroup, first: int, end: int, min_offset: int
-) -> dict[bytes, int]:
+def _last_offsets_of_keys(group: BatchGroup, rows: slice, min_offset: int) -> dict[bytes, int]:
     """Returns the keys of a batch, with the last offset of each."""
     data = group.data
-    rows = zip(
-        group.offset[first:end], group.key_start[first:end], group.key_size[first:end], strict=True
-    )
+    keys = zip(group.offset[rows], group.key_start[rows], group.key_size[rows], strict=True)
     return {
         digest_key(data[start : start + size]): offset
-        for offset, start, size in rows
+        for offset, start, size in keys
         if size >= 0 and offset >= min_offset
     }
 
@@ -420,37 +416,30 @@ class RecordFilter:
 
     def filter_batches(self, group: BatchGroup) -> Iterator[RetainedBatch]:
         """Yields the kept batches with their kept records."""
-        for number, header, first, end in group:
-            data = group.batches[number].data
+        for batch, rows, marker in group:
+            header = batch.header
             if header.control:
-                kept = self._retain_marker(group, number, data)
+                kept = self._retain_marker(group, batch, rows, marker)
             elif not self._transactions.on_batch_read(header) and (
-                rows := self._retained_rows(group, header, first, end)
+                retained := self._retained_rows(group, header, rows)
             ):
-                kept = self._retain_records(group, header, rows, data)
+                kept = self._retain_records(group, batch, retained)
             else:
                 kept = self._retain_empty_batch(header)
             if kept is not None:
                 yield kept
 
-    def _retained_rows(
-        self, group: BatchGroup, header: BatchHeader, first: int, end: int
-    ) -> list[int]:
+    def _retained_rows(self, group: BatchGroup, header: BatchHeader, rows: slice) -> list[int]:
         latest, last_offset_of = self._offset_map.latest_offset, self._offset_map.offsets.get
         data = group.data
         expired = header.delete_horizon is not None and header.delete_horizon <= self._now
+        numbers = range(rows.start, rows.stop)
         if header.base_offset > latest:
-            return list(range(first, end))
+            return list(numbers)
         found = []
-        rows = zip(
-            range(first, end),
-            group.offset[first:end],
-            group.key_start[first:end],
-            group.key_size[first:end],
-            group.value_size[first:end],
-            strict=True,
-        )
-        for row, offset, start, size, value_size in rows:
+        columns = (group.offset, group.key_start, group.key_size, group.value_size)
+        fields = zip(numbers, *(column[rows] for column in columns), strict=True)
+        for row, offset, start, size, value_size in fields:
             if offset <= latest:
                 if size < 0 or (expired and value_size < 0):
                     continue
@@ -463,13 +452,14 @@ class RecordFilter:
         return found
 
     def _retain_records(
-        self, group: BatchGroup, header: BatchHeader, rows: list[int], data: Bytes
+        self, group: BatchGroup, batch: StoredBatch, rows: list[int]
     ) -> RetainedBatch:
+        header = batch.header
         if header.delete_horizon is None and any(group.value_size[row] < 0 for row in rows):
             records = _select_records(group, rows)
             return _encode_batch(header, records, self._now + self._delete_retention)
         if len(rows) == header.record_count:
-            return RetainedBatch(data, header.last_offset, header.max_timestamp)
+            return RetainedBatch(batch.data, header.last_offset, header.max_timestamp)
         timestamp = header.max_timestamp
         if not header.append_time:
             timestamp = int(group.columns.timestamp[rows].max())
@@ -477,17 +467,18 @@ class RecordFilter:
         data = reencode_batch(header, body, record_count=len(rows), max_timestamp=timestamp)
         return RetainedBatch(data, header.last_offset, timestamp)
 
-    def _retain_marker(self, group: BatchGroup, number: int, data: Bytes) -> RetainedBatch | None:
-        header = group.headers[number]
-        removable = self._transactions.on_control_batch_read(header, group.marker[number])
+    def _retain_marker(
+        self, group: BatchGroup, batch: StoredBatch, rows: slice, marker: int
+    ) -> RetainedBatch | None:
+        header = batch.header
+        removable = self._transactions.on_control_batch_read(header, marker)
         horizon = header.delete_horizon
         if not header.record_count or (removable and horizon is not None and horizon <= self._now):
             return self._retain_empty_batch(header)
         if removable and horizon is None:
-            rows = list(range(group.first_row[number], group.first_row[number + 1]))
-            records = _select_records(group, rows)
+            records = _select_records(group, list(range(rows.start, rows.stop)))
             return _encode_batch(header, records, self._now + self._delete_retention)
-        return RetainedBatch(data, header.last_offset, header.max_timestamp)
+        return RetainedBatch(batch.data, header.last_offset, header.max_timestamp)
 
     def _retain_empty_batch(self, header: BatchHeader) -> RetainedBatch | None:
         if header.last_offset + 1 == self._limit or self._is_last_of_producer(header):
@@ -541,10 +532,8 @@ def _encode_batch(
         delete_horizon=horizon,
         max_timestamp=None if records else header.max_timestamp,
     )
-    timestamp = header.max_timestamp
-    if not header.append_time:
-        timestamp = max((each.timestamp for each in records), default=timestamp)
-    return RetainedBatch(data, header.last_offset, timestamp)
+    stored = BatchHeader._make(HEADER.unpack_from(data))
+    return RetainedBatch(data, header.last_offset, stored.max_timestamp)
 
 
 #: Limits of a group of batches that are decoded together: bytes and batches (a larger batch is a
@@ -558,12 +547,11 @@ class BatchGroup:
     """Some batches of a segment, decoded together, with their records as columns."""
 
     batches: Sequence[StoredBatch]
-    headers: Sequence[BatchHeader]
     columns: RecordColumns
     #: The bytes in which all starts and ends are positions.
     data: bytes
-    #: The row of each batch's first record; then the number of all records.
-    first_row: Sequence[int]
+    #: The rows of each batch.
+    rows: Sequence[slice]
     offset: Sequence[int]
     key_start: Sequence[int]
     key_size: Sequence[int]
@@ -571,11 +559,9 @@ class BatchGroup:
     #: The marker's type by batch, or -1.
     marker: Sequence[int]
 
-    def __iter__(self) -> Iterator[tuple[int, BatchHeader, int, int]]:
-        """Yields each batch: its number, its header, its first row and the row after its last."""
-        return zip(
-            range(len(self.headers)), self.headers, self.first_row, self.first_row[1:], strict=False
-        )
+    def __iter__(self) -> Iterator[tuple[StoredBatch, slice, int]]:
+        """Yields each batch, the rows of its records, and its marker."""
+        return zip(self.batches, self.rows, self.marker, strict=True)
 
 
 def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
@@ -620,13 +606,12 @@ def _make_batch_group(
         raise FormatError(
             f"{segment.log_path}: byte {batches[0].position + problem.position}: {problem.text}"
         )
-    counts = columns.batches.count.cumsum().tolist()
+    ends = columns.batches.count.cumsum().tolist()
     return BatchGroup(
         batches=batches,
-        headers=[each.header for each in batches],
         columns=columns,
         data=columns.buffer.data,
-        first_row=[0, *counts],
+        rows=[slice(first, end) for first, end in pairwise([0, *ends])],
         offset=columns.offset.tolist(),
         key_start=columns.key_start.tolist(),
         key_size=columns.key_size.tolist(),

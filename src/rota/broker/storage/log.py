@@ -12,11 +12,9 @@ crash may come in between.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeAlias
 
 from rota.broker.storage import checkpoint, index, log_segment, producer_state, validation
@@ -56,44 +54,39 @@ class LogAppendInfo:
 class Log:
     """The log of one partition. Use :meth:`create` or :meth:`open` to get one."""
 
-    def __init__(  # noqa: PLR0913, the state of a folder
+    def __init__(  # noqa: PLR0913, the settings of a log
         self,
         disk: Disk,
         folder: str,
         config: TopicConfig,
         *,
-        segments: list[LogSegment],
-        epochs: LeaderEpochs,
-        producers: ProducerStateManager,
-        log_start: int,
-        recovery_point: int,
         report: Report,
-        segment_bytes: int | None = None,
+        expiration: int,
+        segment_bytes: int | None,
     ) -> None:
         self.disk = disk
         self.folder = folder
         self.config = config
+        self.report = report
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStateManager(expiration)
         #: At least one segment, in the order of their offsets; the last is the active segment.
         #: An offset belongs to the last segment that begins at or before it.
-        self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
+        self.segments: list[LogSegment] = []
         #: The first offset that is served.
-        self.log_start_offset = log_start
+        self.log_start_offset = 0
         #: All records before this offset are synced.
-        self.recovery_point = recovery_point
+        self.recovery_point = 0
         #: Why the log takes no more appends.
         self.failed: str | None = None
         #: Why the partition is not served: its folder belongs to another topic.
         self.offline: str | None = None
-        self.report = report
         #: The topic's id, until the files are made.
         self._topic_id_without_files: bytes | None = None
         self._segment_bytes = segment_bytes
-        self._base_offsets = [each.base_offset for each in segments]
         #: The folder and its names are synced by the first flush only, as a topic may have many
         #: partitions.
-        self._names_synced = recovery_point > 0
+        self._names_synced = False
 
     @classmethod
     def create(  # noqa: PLR0913, see above
@@ -115,23 +108,11 @@ class Log:
         :param segment_bytes: replaces the topic's ``segment.bytes``, which has a minimum
         :param make_files: make folder and files now, not with the first record
         """
-        epochs = LeaderEpochs()
-        first = LogSegment(
-            disk, folder, 0, epochs=epochs, interval=config.index_interval, report=report
-        )
-        first.begin_empty(now)
         log = cls(
-            disk,
-            folder,
-            config,
-            segments=[first],
-            epochs=epochs,
-            producers=ProducerStateManager(expiration),
-            log_start=0,
-            recovery_point=0,
-            report=report,
-            segment_bytes=segment_bytes,
+            disk, folder, config, report=report, expiration=expiration, segment_bytes=segment_bytes
         )
+        log.segments.append(log.new_segment(0))
+        log.segments[0].begin_empty(now)
         log._topic_id_without_files = topic_id
         if make_files:
             log._make_files(now)
@@ -159,31 +140,13 @@ class Log:
         :param log_start: the first offset that is served, says the checkpoint
         :raises DiskError: the operating system refused
         """
-        loader = LogLoader(
-            disk=disk,
-            folder=folder,
-            report=report,
-            now=now,
-            recovery_point=recovery_point,
-            clean_shutdown=clean,
-            log_start_offset=log_start,
-            index_interval=config.index_interval,
-            compacted=config.is_compacted,
-            producer_expiration=expiration,
+        log = cls(
+            disk, folder, config, report=report, expiration=expiration, segment_bytes=segment_bytes
         )
-        loader.load()
-        return cls(
-            disk,
-            folder,
-            config,
-            segments=loader.segments,
-            epochs=loader.epochs,
-            producers=loader.producers,
-            log_start=loader.log_start_offset,
-            recovery_point=loader.recovery_point,
-            report=report,
-            segment_bytes=segment_bytes,
-        )
+        log.recovery_point, log.log_start_offset = recovery_point, log_start
+        LogLoader(log, now=now, clean_shutdown=clean).load()
+        log._names_synced = log.recovery_point > 0
+        return log
 
     @property
     def has_files(self) -> bool:
@@ -349,16 +312,15 @@ class Log:
         for path in (old.log_path, old.offset_index.path, old.time_index.path):
             self._sync(path)
         self._save_snapshot(durable=True)
-        new = self._make_segment(old.end_offset)
+        new = self.new_segment(old.end_offset)
         new.create(now)
         self.disk.sync(self.folder)
         old.close_for_writes()
         self.segments.append(new)
-        self._base_offsets.append(new.base_offset)
         self.recovery_point = old.end_offset
         return new
 
-    def _make_segment(self, base_offset: int) -> LogSegment:
+    def new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
             self.disk,
             self.folder,
@@ -386,7 +348,7 @@ class Log:
             )
         until = self.log_end_offset if to is None else min(to, self.log_end_offset)
         pieces: list[Bytes] = []
-        row = self._row_of(offset)
+        row = log_segment.find_row(self.segments, offset)
         while offset < until and row < len(self.segments):
             segment = self.segments[row]
             found = _read_segment(segment, offset, max_bytes, until, at_least_one and not pieces)
@@ -401,9 +363,6 @@ class Log:
                 break
             row += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _row_of(self, offset: int) -> int:
-        return bisect_right(self._base_offsets, offset) - 1
 
     def find_timestamp(
         self, timestamp: int, budget: DecodeBudget | None = None
@@ -448,7 +407,7 @@ class Log:
         :return: their producer ids and first offsets, in the order in which they ended
         """
         found: list[tuple[int, int]] = []
-        for row in range(max(self._row_of(first), 0), len(self.segments)):
+        for row in range(log_segment.find_row(self.segments, first), len(self.segments)):
             entries = index.select_overlapping(
                 producer_state.aborted_transactions(self.segments, row), first, last
             )
@@ -477,23 +436,22 @@ class Log:
         if len(expired) == len(self.segments):
             self.roll(now)
         for segment in expired:
-            del self.segments[0], self._base_offsets[0]
+            del self.segments[0]
             self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
             segment.remove()
-            producer_state.remove_snapshots(self.disk, self.folder, [segment.base_offset])
+            self.disk.remove(producer_state.snapshot_path(self.folder, segment.base_offset))
         return len(expired)
 
     def replace_segments(self, base_offsets: Sequence[int]) -> None:
         """Replaces adjacent segments by the compacted one, whose files are those of the first."""
-        new = self._make_segment(base_offsets[0])
-        row = self._base_offsets.index(base_offsets[0])
+        new = self.new_segment(base_offsets[0])
+        row = log_segment.find_row(self.segments, base_offsets[0])
         end = row + len(base_offsets)
         new.size = self.disk.size(new.log_path) or 0
-        new.end_offset = self._base_offsets[end]
+        new.end_offset = self.segments[end].base_offset
         new.created_at = self.segments[row].created_at
         new.last_written_at = self.segments[end - 1].last_written_at
         self.segments[row:end] = [new]
-        self._base_offsets[row:end] = [new.base_offset]
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """Returns the largest leader epoch up to this one, and its end offset."""
@@ -539,12 +497,7 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

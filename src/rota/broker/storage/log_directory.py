@@ -333,16 +333,6 @@ def _new_meta_properties(node_id: int, new_id: Callable[[], bytes]) -> MetaPrope
     return MetaProperties(cluster_id=cluster, node_id=node_id, directory_id=uuid_to_text(new_id()))
 
 
-def _pack_meta_properties(identity: MetaProperties) -> bytes:
-    lines = {
-        "cluster.id": identity.cluster_id,
-        "directory.id": identity.directory_id,
-        "node.id": identity.node_id,
-        "version": 1,
-    }
-    return "".join(f"{key}={value}\n" for key, value in lines.items()).encode()
-
-
 def _read_meta_properties(
     disk: Disk, new_id: Callable[[], bytes] | None = None
 ) -> MetaProperties | None:
@@ -374,7 +364,9 @@ def _repair_meta_properties(disk: Disk, identity: MetaProperties, report: Report
     if _read_meta_properties(disk) != identity:
         if disk.size(META_PROPERTIES_FILE) is not None:
             report(f"{META_PROPERTIES_FILE}: it does not match the catalogue; rewritten")
-        disk.replace(META_PROPERTIES_FILE, _pack_meta_properties(identity))
+        text = f"cluster.id={identity.cluster_id}\ndirectory.id={identity.directory_id}\n"
+        text += f"node.id={identity.node_id}\nversion=1\n"
+        disk.replace(META_PROPERTIES_FILE, text.encode())
 
 
 def _was_clean_shutdown(disk: Disk, report: Report) -> bool:
@@ -503,7 +495,7 @@ def find_next_producer_id(disk: Disk) -> int:
         for offset in producer_state.list_snapshot_offsets(disk, folder):
             path = producer_state.snapshot_path(folder, offset)
             with suppress(FormatError, DiskError):
-                known = producer_state.unpack_snapshot(disk.read(path, 0, disk.size(path) or 0))
+                known = producer_state.unpack_snapshot(read_file(disk, path) or b"")
                 highest = max([highest, *(producer_id for producer_id, _ in known)])
     return 0 if highest < 0 else (highest // PRODUCER_ID_GAP + 1) * PRODUCER_ID_GAP
 

@@ -10,7 +10,9 @@ costs a scan of the segment, which rebuilds both indexes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from rota.broker.storage.checkpoint import LeaderEpochs
@@ -133,18 +135,21 @@ class LogSegment:
         """Updates indexes and offsets after a batch was appended to the file."""
         indexer = self.indexer
         assert indexer is not None, f"{self.log_path} is not active"
-        size, last_offset = header.size, header.last_offset
+        self.index_batch(indexer, header, self.size)
+        if not self.size:
+            self.first_timestamp = header.max_timestamp
+        self.size += header.size
+        self.end_offset = header.last_offset + 1
+        self.last_written_at = now
+
+    def index_batch(self, indexer: IndexBuilder, header: BatchHeader, position: int) -> None:
+        """Adds the index entries of a batch at a position of the file, if it gets any."""
         offset_entry, time_entry = indexer.add_batch(
-            self.size, size, last_offset, header.max_timestamp
+            position, header.size, header.last_offset, header.max_timestamp
         )
         if offset_entry:
             self.offset_index.add(offset_entry)
             self.time_index.add(time_entry)
-        if not self.size:
-            self.first_timestamp = header.max_timestamp
-        self.size += size
-        self.end_offset = last_offset + 1
-        self.last_written_at = now
 
     def time_since_first_batch(self, timestamp: int, now: int) -> int:
         """How much newer this timestamp is than the segment's first batch, in milliseconds."""
@@ -269,6 +274,11 @@ class LogSegment:
         if damage.position not in self._reported_positions:
             self._reported_positions.add(damage.position)
             self.report(f"{damage}; reads of this batch fail")
+
+
+def find_row(segments: Sequence[LogSegment], offset: int) -> int:
+    """Returns the row of the last segment that begins at or before an offset, or else 0."""
+    return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
 
 
 #: The window of a lookup: the distance of a few index entries.
@@ -494,12 +504,7 @@ def rebuild_indexes(segment: LogSegment, reason: str) -> IndexBuilder:
     segment.time_index.clear()
     try:
         for batch in segment.scan():
-            header = batch.header
-            offset_entry, time_entry = indexer.add_batch(
-                batch.position, header.size, header.last_offset, header.max_timestamp
-            )
-            segment.offset_index.add(offset_entry)
-            segment.time_index.add(time_entry)
+            segment.index_batch(indexer, batch.header, batch.position)
     except CorruptBatchError as damage:
         segment.report_damage(damage)
     if segment.indexer is not None:

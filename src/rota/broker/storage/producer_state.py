@@ -21,11 +21,12 @@ A field without a value is -1 (the offset delta: 0).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rota.broker.storage.checkpoint import read_file
 from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import CorruptBatchError, StoredBatch
 from rota.broker.storage.index import AbortedTransaction
@@ -117,7 +118,7 @@ class ProducerStateManager:
         if producer is None:
             # All it wrote was deleted or has expired, or it is new: any sequence may come first.
             if header.transactional:
-                raise _transaction_not_open(header)
+                raise _refused(header, Code.INVALID_TXN_STATE, TRANSACTION_NOT_OPEN)
             return None
         epoch = header.producer_epoch
         if epoch == producer.epoch:
@@ -126,22 +127,17 @@ class ProducerStateManager:
                 if taken.first_sequence == first and taken.last_sequence == last:
                     return taken
         elif epoch < producer.epoch:
-            raise Refused(
-                Code.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id}: epoch {epoch} is over, the current one is "
-                f"{producer.epoch}",
-            )
+            text = f"epoch {epoch} is over, the current one is {producer.epoch}"
+            raise _refused(header, Code.INVALID_PRODUCER_EPOCH, text)
         if header.transactional and (
             producer.open_transaction_offset is None or epoch != producer.epoch
         ):
-            raise _transaction_not_open(header)
+            raise _refused(header, Code.INVALID_TXN_STATE, TRANSACTION_NOT_OPEN)
         _check_sequence(header, producer)
         if producer.open_transaction_offset is not None and not header.transactional:
-            raise Refused(
-                Code.INVALID_TXN_STATE,
-                f"producer {header.producer_id}: a batch outside its transaction, which is open "
-                f"since offset {producer.open_transaction_offset}",
-            )
+            since = f"which is open since offset {producer.open_transaction_offset}"
+            text = f"a batch outside its transaction, {since}"
+            raise _refused(header, Code.INVALID_TXN_STATE, text)
         return None
 
     def add_batch(
@@ -230,20 +226,15 @@ def read_marker(batch: Bytes) -> EndTransactionMarker | None:
 
 def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
     first = header.base_sequence
+    last = producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE
+    text = None
     if producer.epoch != header.producer_epoch:
         if first and producer.epoch != NO_EPOCH:
-            raise Refused(
-                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id}: epoch {header.producer_epoch} begins with "
-                f"sequence {first}, not 0",
-            )
-        return
-    last = producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE
-    if first != last + 1 and not (first == 0 and last == MAX_INT):
-        raise Refused(
-            Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id}: sequence {first} after {last}",
-        )
+            text = f"epoch {header.producer_epoch} begins with sequence {first}, not 0"
+    elif first != last + 1 and not (first == 0 and last == MAX_INT):
+        text = f"sequence {first} after {last}"
+    if text is not None:
+        raise _refused(header, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
 
 def _last_sequence(header: BatchHeader) -> int:
@@ -252,11 +243,11 @@ def _last_sequence(header: BatchHeader) -> int:
     return first if first == NO_SEQUENCE else (first + header.last_offset_delta) & MAX_INT
 
 
-def _transaction_not_open(header: BatchHeader) -> Refused:
-    return Refused(
-        Code.INVALID_TXN_STATE,
-        f"producer {header.producer_id}: a batch of a transaction that is not open",
-    )
+TRANSACTION_NOT_OPEN = "a batch of a transaction that is not open"
+
+
+def _refused(header: BatchHeader, code: Code, text: str) -> Refused:
+    return Refused(code, f"producer {header.producer_id}: {text}")
 
 
 SNAPSHOT_VERSION = 1
@@ -346,7 +337,7 @@ def load_snapshot(  # noqa: PLR0913, bounds of the search
         path = snapshot_path(folder, offset)
         if start < offset <= end:
             try:
-                found = unpack_snapshot(disk.read(path, 0, disk.size(path) or 0), expiration)
+                found = unpack_snapshot(read_file(disk, path) or b"", expiration)
             except (FormatError, DiskError) as error:
                 problem = str(error).removeprefix(f"{path}: ")
                 report(f"{path}: {problem}; the producers are read from the log instead")
@@ -368,11 +359,6 @@ def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
             with suppress(ValueError):
                 found.append(int(stem))
     return found
-
-
-def remove_snapshots(disk: Disk, folder: str, gone: Iterable[int]) -> None:
-    for offset in gone:
-        disk.remove(snapshot_path(folder, offset))
 
 
 def snapshot_path(folder: str, offset: int) -> str:
@@ -424,11 +410,9 @@ def _read_aborted_transactions(
     """Replays from the snapshot at the segment's base offset on, or else from the log's start."""
     disk, path = segments[row].disk, snapshot_path(segments[row].folder, segments[row].base_offset)
     first, producers = 0, ProducerStateManager()
-    size = disk.size(path)
-    if size:
+    if snapshot := read_file(disk, path):
         with suppress(FormatError):
-            producers = unpack_snapshot(disk.read(path, 0, size))
-            first = row
+            producers, first = unpack_snapshot(snapshot), row
     found: list[AbortedTransaction] = []
     for segment in segments[first : row + 1]:
         found.clear()

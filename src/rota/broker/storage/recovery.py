@@ -8,15 +8,13 @@ batches that were read.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from rota.broker.storage import checkpoint, log_segment, producer_state, swap
 from rota.broker.storage.checkpoint import LeaderEpochs
-from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import (
     BatchFile,
     CorruptBatchError,
@@ -28,28 +26,24 @@ from rota.broker.storage.log_segment import MAX_RELATIVE_OFFSET, LogSegment, seg
 from rota.broker.storage.producer_state import ProducerStateManager
 from rota.engine.formats.record_batch import BatchHeader
 
+if TYPE_CHECKING:
+    from rota.broker.storage.log import Log
 
-@dataclass(slots=True, kw_only=True)
+
 class LogLoader:
-    """Loads the log of one folder. After :meth:`load` the attributes describe the repaired log."""
+    """Loads a log from its folder, and repairs it."""
 
-    disk: Disk
-    folder: str
-    #: Receives a line for all damage, and its repair.
-    report: Report
-    now: int
-    #: As the checkpoints have them.
-    recovery_point: int
-    log_start_offset: int
-    clean_shutdown: bool
-    index_interval: int
-    compacted: bool
-    producer_expiration: int
-    segments: list[LogSegment] = field(default_factory=list)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
-    #: The log does not end as the last shutdown left it.
-    damaged: bool = False
+    def __init__(self, log: Log, *, now: int, clean_shutdown: bool) -> None:
+        """:param log: without segments, but with recovery point and start of the checkpoints"""
+        self.log = log
+        self.segments = log.segments
+        self.disk = log.disk
+        self.folder = log.folder
+        self.report = log.report
+        self.now = now
+        self.clean_shutdown = clean_shutdown
+        #: The log does not end as the last shutdown left it.
+        self.damaged = False
 
     def load(self) -> None:
         swap.remove_crash_files(self.disk, self.folder, self.report)
@@ -57,34 +51,24 @@ class LogLoader:
         self._open_segments(epochs)
         if epochs is None or not self._epochs_match_log(epochs):
             epochs = self._rebuild_epochs(epochs)
-        self.epochs = epochs
+        self.log.epochs = epochs
         for segment in self.segments:
             segment.epochs = epochs
         self._load_segments()
-        if not self.compacted:
+        if not self.log.config.is_compacted:
             self._report_gaps()
-        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
-        if self.log_start_offset > self.segments[-1].end_offset:
+        self.log.log_start_offset = max(self.log.log_start_offset, self.segments[0].base_offset)
+        if self.log.log_start_offset > self.segments[-1].end_offset:
             self._restart_at_log_start()
         end = self.segments[-1].end_offset
         clean = self.clean_shutdown and not self.damaged
-        self.recovery_point = end if clean else min(self.recovery_point, end)
-
-    def _make_segment(self, base_offset: int) -> LogSegment:
-        return LogSegment(
-            self.disk,
-            self.folder,
-            base_offset,
-            epochs=self.epochs,
-            interval=self.index_interval,
-            report=self.report,
-        )
+        self.log.recovery_point = end if clean else min(self.log.recovery_point, end)
 
     def _open_segments(self, epochs: LeaderEpochs | None) -> None:
         """Lists all segments, unread, in order; makes an empty one if there are none."""
         found = self.segments
         for base in swap.list_base_offsets(self.disk, self.folder):
-            segment = self._make_segment(base)
+            segment = self.log.new_segment(base)
             segment.epochs = epochs
             segment.size = self.disk.size(segment.log_path) or 0
             segment.created_at = segment.last_written_at = self.now
@@ -94,10 +78,10 @@ class LogLoader:
                 found[-1].end_offset = base
             found.append(segment)
         if not found:
-            start = self.log_start_offset
+            start = self.log.log_start_offset
             self.report(f"{self.folder}: it has no segment; the log starts anew at offset {start}")
             self.disk.make_folder(self.folder)
-            segment = self._make_segment(start)
+            segment = self.log.new_segment(start)
             segment.create(self.now)
             found.append(segment)
 
@@ -112,25 +96,24 @@ class LogLoader:
             self.report(f"{problem}; the segment is read again")
             self.damaged = True
         else:
-            bases = [each.base_offset for each in self.segments]
-            first = max(bisect_right(bases, self.recovery_point) - 1, 0)
+            first = log_segment.find_row(self.segments, self.log.recovery_point)
         self._load_producers(self.segments[first].base_offset)
         self._recover_segments(first)
 
     def _restart_at_log_start(self) -> None:
-        end, start = self.segments[-1].end_offset, self.log_start_offset
+        end, start = self.segments[-1].end_offset, self.log.log_start_offset
         self.report(f"{self.folder}: ends at {end}, before its start {start}; it starts anew there")
         for segment in reversed(self.segments):
             segment.remove()
-        new = self._make_segment(start)
+        new = self.log.new_segment(start)
         new.create(self.now)
         self.segments[:] = [new]
-        self.producers = ProducerStateManager(self.producer_expiration)
-        self.producers.end_offset = start
+        self.log.producers = ProducerStateManager(self.log.producers.expiration)
+        self.log.producers.end_offset = start
 
     def _resume_after_clean_shutdown(self) -> str | None:
         """Resumes the last segment after a clean shutdown; returns the reason if it cannot."""
-        segment, end = self.segments[-1], self.recovery_point
+        segment, end = self.segments[-1], self.log.recovery_point
         try:
             problem = self._resume_segment(segment)
             if problem is None or end <= segment.base_offset:
@@ -148,13 +131,13 @@ class LogLoader:
         Records after the damage were flushed, and offsets must not be assigned twice: consumers
         would take other records for those that they have.
         """
-        segment, end = self.segments[-1], self.recovery_point
+        segment, end = self.segments[-1], self.log.recovery_point
         if end <= segment.base_offset:
             return str(damage)
         self.report(f"{damage}; reads of this batch fail, and the log continues at offset {end}")
         segment.end_offset = end
         segment.close_for_writes()
-        new = self._make_segment(end)
+        new = self.log.new_segment(end)
         new.create(self.now)
         self.segments.append(new)
         return None
@@ -165,7 +148,7 @@ class LogLoader:
 
         :raises CorruptBatchError: its last batches are corrupt or missing
         """
-        segment.indexer = IndexBuilder(segment.base_offset, self.index_interval)
+        segment.indexer = IndexBuilder(segment.base_offset, self.log.config.index_interval)
         for index, limit in (
             (segment.offset_index, max(segment.size - 1, 0)),
             (segment.time_index, MAX_RELATIVE_OFFSET),
@@ -190,7 +173,7 @@ class LogLoader:
 
         :raises CorruptBatchError: a batch there is corrupt, or the segment ends early
         """
-        expected = self.recovery_point
+        expected = self.log.recovery_point
         after = expected if expected > segment.base_offset else None
         file = BatchFile(self.disk, segment.log_path, segment.size, segment.epochs, after)
         end = segment.base_offset
@@ -206,32 +189,33 @@ class LogLoader:
 
     def _load_producers(self, end: int) -> None:
         """Loads the newest snapshot up to an offset, and replays the batches from there to it."""
-        self.producers = producer_state.load_snapshot(
+        self.log.producers = producer_state.load_snapshot(
             self.disk,
             self.folder,
-            start=max(self.log_start_offset, self.segments[0].base_offset),
+            start=max(self.log.log_start_offset, self.segments[0].base_offset),
             end=end,
             now=self.now,
             report=self.report,
-            expiration=self.producer_expiration,
+            expiration=self.log.producers.expiration,
         )
-        kept = {each.base_offset for each in self.segments} | {self.producers.end_offset}
+        kept = {each.base_offset for each in self.segments} | {self.log.producers.end_offset}
         stray = set(producer_state.list_snapshot_offsets(self.disk, self.folder)) - kept
-        producer_state.remove_snapshots(self.disk, self.folder, sorted(stray))
+        for offset in sorted(stray):
+            self.disk.remove(producer_state.snapshot_path(self.folder, offset))
         for segment in self.segments:
-            if segment.end_offset <= self.producers.end_offset or segment.base_offset >= end:
+            if segment.end_offset <= self.log.producers.end_offset or segment.base_offset >= end:
                 continue
             try:
-                place = log_segment.find_offset(segment, self.producers.end_offset)
+                place = log_segment.find_offset(segment, self.log.producers.end_offset)
                 if place is not None:
                     for batch in scan_batches(segment.batch_file(), *place):
                         if batch.header.base_offset >= end:
                             break
-                        producer_state.replay_batch(self.producers, batch, self.report)
+                        producer_state.replay_batch(self.log.producers, batch, self.report)
             except CorruptBatchError as damage:
                 segment.report_damage(damage)
-            self.producers.end_offset = min(segment.end_offset, end)
-        self.producers.end_offset = end
+            self.log.producers.end_offset = min(segment.end_offset, end)
+        self.log.producers.end_offset = end
 
     def _recover_segments(self, first: int) -> None:
         """Reads all segments from one on, and ends the log at the first corrupt batch."""
@@ -241,8 +225,8 @@ class LogLoader:
         while row < len(segments):
             segment = segments[row]
             if before is not None:
-                if segment.base_offset < self.producers.end_offset:
-                    self._remove_segments(row, self.producers.end_offset - 1, row + 1)
+                if segment.base_offset < self.log.producers.end_offset:
+                    self._remove_segments(row, self.log.producers.end_offset - 1, row + 1)
                     continue
                 self._close_segment(before, segment.base_offset)
             damage = self._recover_segment(segment, last=row == len(segments) - 1)
@@ -251,8 +235,8 @@ class LogLoader:
                 self._truncate_segment(segment, damage)
             before = segment
             row += 1
-        last, expected = segments[-1], self.recovery_point
-        last.end_offset = self.producers.end_offset
+        last, expected = segments[-1], self.log.recovery_point
+        last.end_offset = self.log.producers.end_offset
         if last.end_offset < expected:
             self.report(
                 f"{last.log_path}: ends at offset {last.end_offset}, but {expected} was flushed"
@@ -261,28 +245,23 @@ class LogLoader:
     def _recover_segment(self, segment: LogSegment, *, last: bool) -> CorruptBatchError | None:
         """Reads a segment, and rebuilds its indexes; returns its first damage."""
         base = segment.base_offset
-        indexer = segment.indexer = IndexBuilder(base, self.index_interval)
+        indexer = segment.indexer = IndexBuilder(base, self.log.config.index_interval)
         segment.offset_index.clear()
         segment.time_index.clear()
         segment.indexes_checked = segment.time_index_checked = True
         aborted: list[AbortedTransaction] = []
-        self.producers.end_offset = base
+        self.log.producers.end_offset = base
         after = None if last else segment.end_offset
         file = BatchFile(self.disk, segment.log_path, segment.size, segment.epochs, after)
         file.max_offset = base + MAX_RELATIVE_OFFSET
         try:
             for batch in scan_batches(file, 0, base):
-                header = batch.header
-                offset_entry, time_entry = indexer.add_batch(
-                    batch.position, header.size, header.last_offset, header.max_timestamp
-                )
-                segment.offset_index.add(offset_entry)
-                segment.time_index.add(time_entry)
-                ended = producer_state.replay_batch(self.producers, batch, self.report)
+                segment.index_batch(indexer, batch.header, batch.position)
+                ended = producer_state.replay_batch(self.log.producers, batch, self.report)
                 if ended is not None:
                     aborted.append(ended)
         except CorruptBatchError as damage:
-            segment.end_offset = self.producers.end_offset
+            segment.end_offset = self.log.producers.end_offset
             return damage
         finally:
             self._save_aborted(segment, aborted)
@@ -298,14 +277,14 @@ class LogLoader:
 
     def _close_segment(self, segment: LogSegment, end: int) -> None:
         """Closes a complete segment that another one follows."""
-        if self.producers.end_offset < end and not self.compacted:
-            gap = f"offsets {self.producers.end_offset} to {end - 1} are missing after it"
+        if self.log.producers.end_offset < end and not self.log.config.is_compacted:
+            gap = f"offsets {self.log.producers.end_offset} to {end - 1} are missing after it"
             self.report(f"{segment.log_path}: {gap}")
         segment.end_offset = end
         segment.save_indexes()
         segment.close_for_writes()
-        self.producers.end_offset = end
-        producer_state.save_snapshot(self.disk, self.folder, self.producers)
+        self.log.producers.end_offset = end
+        producer_state.save_snapshot(self.disk, self.folder, self.log.producers)
 
     def _truncate_segment(self, segment: LogSegment, damage: CorruptBatchError) -> None:
         lost = segment.size - damage.position
@@ -327,11 +306,11 @@ class LogLoader:
     def _report_gaps(self) -> None:
         """Reports missing segments among those that were not read just now."""
         first = self.segments[0].base_offset
-        if self.clean_shutdown and self.log_start_offset < first:
-            start = self.log_start_offset
+        if self.clean_shutdown and self.log.log_start_offset < first:
+            start = self.log.log_start_offset
             self.report(f"{self.folder}: begins at offset {first}, but its start was {start}")
         for before, after in pairwise(self.segments):
-            if not self.clean_shutdown and after.base_offset > self.recovery_point:
+            if not self.clean_shutdown and after.base_offset > self.log.recovery_point:
                 break
             last = after.base_offset - 1
             with suppress(CorruptBatchError):  # a read of that batch reports it
@@ -340,9 +319,8 @@ class LogLoader:
 
     def _epochs_match_log(self, epochs: LeaderEpochs) -> bool:
         """Whether the log has the leader epochs of the file, which no checksum covers."""
-        bases = [each.base_offset for each in self.segments]
         for epoch, start in epochs.entries:
-            for segment in self.segments[max(bisect_right(bases, start) - 1, 0) :]:
+            for segment in self.segments[log_segment.find_row(self.segments, start) :]:
                 if start <= segment.base_offset:
                     header = read_header_at(self.disk, segment.log_path, 0)
                 else:

@@ -95,7 +95,7 @@ def _finish_swap(disk: Disk, folder: str, base: int, replaced: Iterable[int]) ->
         if old != base:
             for kind in (LOG_KIND, *INDEX_KINDS):
                 disk.remove(segment_path(folder, old, kind))
-            producer_state.remove_snapshots(disk, folder, [old])
+            disk.remove(producer_state.snapshot_path(folder, old))
     swaps = [
         kind
         for kind in INDEX_KINDS
