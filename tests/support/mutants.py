@@ -122,8 +122,8 @@ STORAGE = (
     Mutant(
         "what a recovery finds counts as synced",
         "broker/storage/recovery.py",
-        "self.recovery_point = end if clean else min(self.recovery_point, end)",
-        "self.recovery_point = end",
+        "self.log.recovery_point = end if clean else min(self.log.recovery_point, end)",
+        "self.log.recovery_point = end",
         LOG,
     ),
     Mutant(
@@ -288,15 +288,15 @@ STORAGE = (
     Mutant(
         "the recovery point is read but not used",
         "broker/storage/recovery.py",
-        "first = max(bisect_right(bases, self.recovery_point) - 1, 0)",
-        "first = len(bases) - 1",
+        "first = log_segment.find_row(self.segments, self.log.recovery_point)",
+        "first = len(self.segments) - 1",
         OPEN,
     ),
     Mutant(
         "after a kill all that was found counts as flushed",
         "broker/storage/recovery.py",
-        "self.recovery_point = end if clean else min(self.recovery_point, end)",
-        "self.recovery_point = end",
+        "self.log.recovery_point = end if clean else min(self.log.recovery_point, end)",
+        "self.log.recovery_point = end",
         OPEN,
     ),
     Mutant(
@@ -351,8 +351,8 @@ STORAGE = (
     Mutant(
         "compaction goes into an open transaction",
         "broker/storage/compaction.py",
-        "allowed = min(log.last_stable_offset, bases[-1])",
-        "allowed = bases[-1]",
+        "allowed = min(log.last_stable_offset, segments[-1].base_offset)",
+        "allowed = segments[-1].base_offset",
         COMPACTION,
     ),
     Mutant(
@@ -621,8 +621,8 @@ REPLAY = (
     Mutant(
         "a static id is read one version too early",
         "engine/formats/journal_classic.py",
-        'nullable_text("static id") if version >= 3 else None',
-        'nullable_text("static id") if version >= 2 else None',
+        'reader.nullable_string("static id") if version >= 3 else None',
+        'reader.nullable_string("static id") if version >= 2 else None',
         JOURNAL,
     ),
 )
