@@ -36,7 +36,6 @@ from rota.broker.storage.file_records import (
     CorruptBatchError,
     DecodeBudget,
     StoredBatch,
-    read_header_at,
 )
 from rota.broker.storage.index import AbortedTransaction, IndexBuilder
 from rota.broker.storage.log import Log
@@ -106,7 +105,7 @@ def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
             young = [each for each in dirty if log_segment.find_max_timestamp(each)[0] > now - lag]
             allowed = min([allowed, *(each.base_offset for each in young)])
         overdue = log.config.max_compaction_lag < MAX_LONG and any(
-            0 < _first_timestamp(each) < now - log.config.max_compaction_lag for each in dirty
+            0 < each.first_timestamp() < now - log.config.max_compaction_lag for each in dirty
         )
     except CorruptBatchError as damage:
         raise FormatError(str(damage)) from None
@@ -118,11 +117,6 @@ def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
         dirty_bytes=sum(each.size for each in dirty if each.base_offset < limit),
         overdue=overdue,
     )
-
-
-def _first_timestamp(segment: LogSegment) -> int:
-    header = read_header_at(segment.disk, segment.log_path, 0)
-    return -1 if header is None else header.max_timestamp
 
 
 def compact_log(

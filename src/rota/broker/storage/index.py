@@ -18,7 +18,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -189,8 +189,7 @@ TRANSACTION_ENTRY = struct.Struct(">hqqqq")
 TRANSACTION_INDEX_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """An aborted transaction, as in the transaction index."""
 
     producer_id: int
@@ -200,13 +199,7 @@ class AbortedTransaction:
     last_stable_offset: int
 
     def pack(self) -> bytes:
-        return TRANSACTION_ENTRY.pack(
-            TRANSACTION_INDEX_VERSION,
-            self.producer_id,
-            self.first_offset,
-            self.last_offset,
-            self.last_stable_offset,
-        )
+        return TRANSACTION_ENTRY.pack(TRANSACTION_INDEX_VERSION, *self)
 
 
 def select_overlapping(

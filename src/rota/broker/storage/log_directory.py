@@ -71,7 +71,6 @@ NEW_DIRECTORY_FILES = frozenset(
     {LOCK_FILE, "lost+found", f"{CATALOG_FILE}.tmp", f"{CATALOG_COPY_FILE}.tmp"}
 )
 
-MAX_NAMES_SHOWN = 3
 #: ``struct flock`` of Linux.
 FLOCK_STRUCT = struct.Struct("hhqqi4x")
 #: Linux's number, for Pythons built without it: python-build-standalone, which uv installs.
@@ -292,10 +291,9 @@ def _refuse_foreign(names: list[str], called: str, *, kafkas: bool, partitions: 
             f"{called} has partitions' folders, but no catalogue of Rota: start with --adopt to "
             "take them over"
         )
-    if names := [name for name in names if name not in NEW_DIRECTORY_FILES]:
-        raise InputError(
-            f"{called} does not belong to Rota, it has {_quote_names(names)}: choose an empty one"
-        )
+    if others := [repr(name) for name in names if name not in NEW_DIRECTORY_FILES]:
+        listed = list_first_names(others)
+        raise InputError(f"{called} does not belong to Rota, it has {listed}: choose an empty one")
 
 
 def _check_kafka_stopped(names: list[str], identity: MetaProperties | None, called: str) -> None:
@@ -314,16 +312,11 @@ def _check_only_partitions(names: list[str], partitions: list[str], called: str)
     others = [name for name in names if name not in known and not STRAY_FOLDER.fullmatch(name)]
     if others:
         raise InputError(
-            f"{called} does not belong to Rota, it has {_quote_names(others)}: adopt a folder that "
-            "has only partitions' folders"
+            f"{called} does not belong to Rota, it has {list_first_names([*map(repr, others)])}: "
+            "adopt a folder that has only partitions' folders"
         )
     if not partitions:
         raise InputError(f"{called} has no partition's folder to adopt: start without --adopt")
-
-
-def _quote_names(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(repr(name) for name in names[:MAX_NAMES_SHOWN]) + more
 
 
 def _new_meta_properties(node_id: int, new_id: Callable[[], bytes]) -> MetaProperties:

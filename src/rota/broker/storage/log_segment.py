@@ -94,12 +94,10 @@ class LogSegment:
         self.disk = disk
         self.folder = folder
         self.log_path = segment_path(folder, base_offset, "log")
-        self.offset_index = IndexFile(
-            disk, segment_path(folder, base_offset, "index"), OFFSET_ENTRY
-        )
-        self.time_index = IndexFile(
-            disk, segment_path(folder, base_offset, "timeindex"), TIME_ENTRY
-        )
+        index_path = segment_path(folder, base_offset, "index")
+        time_index_path = segment_path(folder, base_offset, "timeindex")
+        self.offset_index = IndexFile(disk, index_path, OFFSET_ENTRY)
+        self.time_index = IndexFile(disk, time_index_path, TIME_ENTRY)
         #: Set while the segment is active.
         self.indexer: IndexBuilder | None = None
         self.indexes_checked = False
@@ -107,8 +105,7 @@ class LogSegment:
         self.time_index_checked = True
         #: Set by :func:`find_max_timestamp`.
         self.max_timestamp_and_offset: tuple[int, int] | None = None
-        #: The max timestamp of the first batch, for ``segment.ms``.
-        self.first_timestamp: int | None = None
+        self._first_timestamp: int | None = None
         #: Used for records without timestamps.
         self.created_at = self.last_written_at = 0
         #: Set by :func:`~rota.broker.storage.producer_state.aborted_transactions`.
@@ -137,7 +134,7 @@ class LogSegment:
         assert indexer is not None, f"{self.log_path} is not active"
         self.index_batch(indexer, header, self.size)
         if not self.size:
-            self.first_timestamp = header.max_timestamp
+            self._first_timestamp = header.max_timestamp
         self.size += header.size
         self.end_offset = header.last_offset + 1
         self.last_written_at = now
@@ -155,12 +152,15 @@ class LogSegment:
         """How much newer this timestamp is than the segment's first batch, in milliseconds."""
         if not self.size:
             return 0
-        if self.first_timestamp is None:
+        first = self.first_timestamp()
+        return timestamp - first if first >= 0 else now - self.created_at
+
+    def first_timestamp(self) -> int:
+        """The max timestamp of the first batch; -1 if it has none."""
+        if self._first_timestamp is None:
             header = read_header_at(self.disk, self.log_path, 0)
-            self.first_timestamp = -1 if header is None else header.max_timestamp
-        return (
-            timestamp - self.first_timestamp if self.first_timestamp >= 0 else now - self.created_at
-        )
+            self._first_timestamp = -1 if header is None else header.max_timestamp
+        return self._first_timestamp
 
     def has_room(self, size: int, last_offset: int, max_bytes: int, index_bytes: int) -> bool:
         """Whether a batch of this size may be appended.
@@ -488,9 +488,8 @@ def check_indexes(segment: LogSegment) -> None:
         farthest = max(segment.end_offset - segment.base_offset - 1, 0)
         problem = segment.time_index.load(hold=hold, limit=farthest)
         no_times = segment.size and len(segment.offset_index) and not len(segment.time_index)
-        if problem is None and no_times:
-            first = read_header_at(segment.disk, segment.log_path, 0)
-            problem = "empty" if first is not None and first.max_timestamp >= 0 else None
+        if problem is None and no_times and segment.first_timestamp() >= 0:
+            problem = "empty"
     if problem is not None:
         rebuild_indexes(segment, f"{what}: {problem}")
     segment.indexes_checked = True

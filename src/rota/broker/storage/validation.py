@@ -15,7 +15,6 @@ from rota.engine.formats.record_batch import (
     CRC_FIELD,
     CRC_OFFSET,
     HEADER,
-    LOG_OVERHEAD,
     MAGIC,
     SMALLEST_RECORD,
     TIMESTAMP_TYPE_MASK,
@@ -80,12 +79,10 @@ def assign_offset(
 
 
 def _check_size(header: BatchHeader, size: int, config: TopicConfig) -> None:
-    if header.length != size - LOG_OVERHEAD:
-        if header.length > size - LOG_OVERHEAD:
-            code, text = Code.CORRUPT_MESSAGE, f"the batch is cut: {size} bytes of {header.size}"
-        else:
-            code, text = Code.INVALID_RECORD, f"the batch has {header.size} bytes of {size} sent"
-        raise Refused(code, text)
+    if header.size > size:
+        raise Refused(Code.CORRUPT_MESSAGE, f"the batch is cut: {size} bytes of {header.size}")
+    if header.size < size:
+        raise Refused(Code.INVALID_RECORD, f"the batch has {header.size} bytes of {size} sent")
     if size > config.max_message_bytes:
         raise Refused(
             Code.MESSAGE_TOO_LARGE,

@@ -108,18 +108,6 @@ def sort_by_topic(partitions: Partitions) -> list[tuple[str, tuple[int, ...]]]:
 FEW_MEMBERS = 16
 
 
-class ConcatenatedBuffer(ByteBuffer):
-    """Many byte strings as one, and where each begins and ends."""
-
-    __slots__ = ("limits", "starts")
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        super().__init__(pieces)
-        sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
-        self.limits: Int64Array = np.cumsum(sizes)
-        self.starts: Int64Array = self.limits - sizes
-
-
 def read_partition_lists(
     pieces: Sequence[bytes], offsets: Sequence[int]
 ) -> list[tuple[Partitions | None, int]]:
@@ -128,13 +116,15 @@ def read_partition_lists(
     """
     if len(pieces) < FEW_MEMBERS:
         return [(None, offset) for offset in offsets]
-    source = ConcatenatedBuffer(pieces)
-    walk = _PartitionListScan(source, source.starts + np.array(offsets))
-    walk.run()
-    name_at, count, member = walk.entries()
+    source = ByteBuffer(pieces)
+    limits = np.cumsum(np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces)))
+    starts = np.append(0, limits[:-1])
+    was_read, ends, (name_at, count, member) = _find_entries(
+        source, starts + np.array(offsets), limits
+    )
     name_size = source.int16[name_at].astype(np.int64) + 2
     names, topic = find_distinct_names(source, name_at, name_size)
-    walk.read[member[topic < 0]] = False
+    was_read[member[topic < 0]] = False
     first = np.cumsum(count) - count
     at = np.repeat(name_at + name_size + 4 - 4 * first, count)
     at += np.arange(0, 4 * len(at), 4)
@@ -144,61 +134,54 @@ def read_partition_lists(
         column.setflags(write=False)
     entry = np.searchsorted(member, np.arange(len(pieces) + 1))
     bounds = np.append(first, len(at))[entry].tolist()
-    ends = (walk.ends - source.starts).tolist()
     found: list[tuple[Partitions | None, int]] = []
-    for position, was_read in enumerate(walk.read.tolist()):
-        rows = slice(bounds[position], bounds[position + 1])
-        held = Partitions(names, topic[rows], numbers[rows]) if was_read else None
-        found.append((held, ends[position]))
+    for first_row, end_row, whole, end in zip(
+        bounds, bounds[1:], was_read.tolist(), (ends - starts).tolist(), strict=False
+    ):
+        rows = slice(first_row, end_row)
+        found.append((Partitions(names, topic[rows], numbers[rows]) if whole else None, end))
     return found
 
 
-class _PartitionListScan:
-    """Finds every entry of every list: the offset of its name, and its number of partitions."""
+def _find_entries(
+    source: ByteBuffer, starts: Int64Array, limits: Int64Array
+) -> tuple[BoolArray, Int64Array, tuple[Int64Array, Int64Array, Int64Array]]:
+    """Finds the entries of all lists.
 
-    def __init__(self, source: ConcatenatedBuffer, starts: Int64Array) -> None:
-        self.source = source
-        counts = source.int32[starts].astype(np.int64)
-        room = source.limits - starts - 4
-        self.read: BoolArray = (room >= 0) & (counts >= 0) & (counts * SMALLEST_TOPIC_ENTRY <= room)
-        self.sizes: Int64Array = np.where(self.read, counts, 0)
-        self.ends: Int64Array = starts + 4
-        self.name_at = np.empty(int(self.sizes.sum()), dtype=np.int64)
-        self.count = np.empty(len(self.name_at), dtype=np.int64)
-
-    def run(self) -> None:
-        int16, int32 = self.source.int16, self.source.int32
-        live = np.flatnonzero(self.sizes)
-        row_end = np.cumsum(self.sizes)[live]
-        row = row_end - self.sizes[live]
-        at, limit = self.ends[live], self.source.limits[live]
-        while len(live) >= FEW_MEMBERS:
-            size = int16[at]
-            count_at = at + 2 + size
-            bad = (size < 0) | (count_at + 4 > limit)
-            count = int32[np.where(bad, 0, count_at)].astype(np.int64)
-            after = count_at + 4 + 4 * count
-            bad |= (count < 0) | (after > limit)
-            self.name_at[row] = at
-            self.count[row] = count
-            row += 1
-            at = after
-            gone = bad | (row == row_end)
-            if gone.any():
-                self.ends[live] = at
-                self.read[live[bad]] = False
-                stay = ~gone
-                live, row, row_end = live[stay], row[stay], row_end[stay]
-                at, limit = at[stay], limit[stay]
-        self.read[live] = False
-
-    def entries(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Returns name offset, number of partitions and member of each entry that was read."""
-        member = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        if self.read.all():
-            return self.name_at, self.count, member
-        kept = self.read[member]
-        return self.name_at[kept], self.count[kept], member[kept]
+    :return: which lists were read; where they end; and by entry the offset of the topic's name, the
+        number of partitions, and the member
+    """
+    counts = source.int32[starts].astype(np.int64)
+    room = limits - starts - 4
+    read: BoolArray = (room >= 0) & (counts >= 0) & (counts * SMALLEST_TOPIC_ENTRY <= room)
+    sizes: Int64Array = np.where(read, counts, 0)
+    ends: Int64Array = starts + 4
+    name_at, entry_count = np.empty((2, int(sizes.sum())), dtype=np.int64)
+    live = np.flatnonzero(sizes)
+    row_end = np.cumsum(sizes)[live]
+    row = row_end - sizes[live]
+    at, limit = ends[live], limits[live]
+    while len(live) >= FEW_MEMBERS:
+        size = source.int16[at]
+        count_at = at + 2 + size
+        bad = (size < 0) | (count_at + 4 > limit)
+        count = source.int32[np.where(bad, 0, count_at)].astype(np.int64)
+        after = count_at + 4 + 4 * count
+        bad |= (count < 0) | (after > limit)
+        name_at[row], entry_count[row] = at, count
+        row += 1
+        at = after
+        gone = bad | (row == row_end)
+        if gone.any():
+            ends[live] = at
+            read[live[bad]] = False
+            stay = ~gone
+            live, row, row_end = live[stay], row[stay], row_end[stay]
+            at, limit = at[stay], limit[stay]
+    read[live] = False
+    member = np.repeat(np.arange(len(sizes)), sizes)
+    kept: BoolArray | slice = slice(None) if read.all() else read[member]
+    return read, ends, (name_at[kept], entry_count[kept], member[kept])
 
 
 SUBSCRIPTION = "subscription"
@@ -345,17 +328,15 @@ def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) ->
 ASSIGNMENT_PREFIX_SIZE, ASSIGNMENT_SUFFIX_SIZE = 6, 4
 
 
-class _UnalignedWriter:
-    """A buffer for values at any offsets, aligned or not."""
-
-    def __init__(self, size: int) -> None:
-        self.bytes = np.empty(size, dtype=np.uint8)
-
-    def put(
-        self, kind: str, at: npt.NDArray[np.integer], values: npt.NDArray[np.generic] | int
-    ) -> None:
-        rows = max(len(self.bytes) - np.dtype(kind).itemsize + 1, 0)
-        np.ndarray((rows,), kind, self.bytes, strides=(1,))[at] = values
+def _put(
+    buffer: npt.NDArray[np.uint8],
+    kind: str,
+    at: npt.NDArray[np.integer],
+    values: npt.NDArray[np.generic] | int,
+) -> None:
+    """Writes values at any offsets of a buffer, aligned or not."""
+    rows = max(len(buffer) - np.dtype(kind).itemsize + 1, 0)
+    np.ndarray((rows,), kind, buffer, strides=(1,))[at] = values
 
 
 def encode_assignments(placement: Placement) -> dict[str, bytes]:
@@ -382,16 +363,16 @@ def encode_assignments(placement: Placement) -> dict[str, bytes]:
     count_at = name_at + name_size
     member_at = ends[entry_bounds] + fixed * np.arange(len(bounds))
 
-    buffer = _UnalignedWriter(int(member_at[-1]))
-    buffer.put(">i2", member_at[:-1], HIGHEST_VERSION)
-    buffer.put(">i4", member_at[:-1] + 2, entries)
-    buffer.put(">i4", member_at[1:] - ASSIGNMENT_SUFFIX_SIZE, -1)
+    buffer = np.empty(int(member_at[-1]), dtype=np.uint8)
+    _put(buffer, ">i2", member_at[:-1], HIGHEST_VERSION)
+    _put(buffer, ">i4", member_at[:-1] + 2, entries)
+    _put(buffer, ">i4", member_at[1:] - ASSIGNMENT_SUFFIX_SIZE, -1)
     _write_names(buffer, names, entry_topic, name_at, name_size)
-    buffer.put(">i4", count_at, count)
+    _put(buffer, ">i4", count_at, count)
     number_at = np.repeat(count_at + 4 - 4 * first, count) + 4 * np.arange(len(rows))
-    buffer.put(">i4", number_at, rows - placement.layout.starts[topic])
+    _put(buffer, ">i4", number_at, rows - placement.layout.starts[topic])
 
-    data = buffer.bytes.tobytes()
+    data = buffer.tobytes()
     cuts = member_at.tolist()
     return {
         member_id: data[begin:end]
@@ -408,7 +389,7 @@ def _find_topic_entries(topic: IntArray, bounds: Int64Array) -> npt.NDArray[np.i
 
 
 def _write_names(
-    buffer: _UnalignedWriter,
+    buffer: npt.NDArray[np.uint8],
     names: list[bytes],
     entry_topic: IntArray,
     name_at: Int64Array,
@@ -426,7 +407,7 @@ def _write_names(
         alike = np.flatnonzero(sizes == size)
         position[alike] = np.arange(len(alike))
         table = np.frombuffer(b"".join([names[topic] for topic in alike]), dtype=f"V{size}")
-        buffer.put(f"V{size}", name_at[chosen], table[position[entry_topic[chosen]]])
+        _put(buffer, f"V{size}", name_at[chosen], table[position[entry_topic[chosen]]])
 
 
 STICKY_USER_DATA = "sticky user data"
