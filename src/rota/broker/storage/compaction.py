@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -250,15 +250,15 @@ class _CleanedSegment:
         for path in self._files.values():
             self._disk.append(path, b"")
 
-    def add_batch(self, batch: RetainedBatch) -> None:
-        size = len(batch.data)
+    def add_batch(self, data: Bytes) -> None:
+        header = BatchHeader._make(HEADER.unpack_from(data))
         offset_entry, time_entry = self._indexer.add_batch(
-            self.size, size, batch.last_offset, batch.max_timestamp
+            self.size, len(data), header.last_offset, header.max_timestamp
         )
-        self._unwritten["log"] += batch.data
+        self._unwritten["log"] += data
         self._unwritten["index"] += offset_entry
         self._unwritten["timeindex"] += time_entry
-        self.size += size
+        self.size += len(data)
 
     def write(self) -> None:
         for kind, data in self._unwritten.items():
@@ -371,14 +371,6 @@ class CleanedTransactions:
             self._aborted.setdefault(producer, False)
 
 
-class RetainedBatch(NamedTuple):
-    """A batch of the compacted segment."""
-
-    data: Bytes
-    last_offset: int
-    max_timestamp: int
-
-
 class RecordFilter:
     """Decides which records of each batch are kept, in the order of the log."""
 
@@ -408,7 +400,7 @@ class RecordFilter:
             for key, each in producers
         }
 
-    def filter_batches(self, group: BatchGroup) -> Iterator[RetainedBatch]:
+    def filter_batches(self, group: BatchGroup) -> Iterator[Bytes]:
         """Yields the kept batches with their kept records."""
         for batch, rows, marker in group:
             header = batch.header
@@ -445,25 +437,22 @@ class RecordFilter:
             found.append(row)
         return found
 
-    def _retain_records(
-        self, group: BatchGroup, batch: StoredBatch, rows: list[int]
-    ) -> RetainedBatch:
+    def _retain_records(self, group: BatchGroup, batch: StoredBatch, rows: list[int]) -> Bytes:
         header = batch.header
         if header.delete_horizon is None and any(group.value_size[row] < 0 for row in rows):
             records = _select_records(group, rows)
             return _encode_batch(header, records, self._now + self._delete_retention)
         if len(rows) == header.record_count:
-            return RetainedBatch(batch.data, header.last_offset, header.max_timestamp)
+            return batch.data
         timestamp = header.max_timestamp
         if not header.append_time:
             timestamp = int(group.columns.timestamp[rows].max())
         body = _copy_records(group, rows)
-        data = reencode_batch(header, body, record_count=len(rows), max_timestamp=timestamp)
-        return RetainedBatch(data, header.last_offset, timestamp)
+        return reencode_batch(header, body, record_count=len(rows), max_timestamp=timestamp)
 
     def _retain_marker(
         self, group: BatchGroup, batch: StoredBatch, rows: slice, marker: int
-    ) -> RetainedBatch | None:
+    ) -> Bytes | None:
         header = batch.header
         removable = self._transactions.on_control_batch_read(header, marker)
         horizon = header.delete_horizon
@@ -472,9 +461,9 @@ class RecordFilter:
         if removable and horizon is None:
             records = _select_records(group, list(range(rows.start, rows.stop)))
             return _encode_batch(header, records, self._now + self._delete_retention)
-        return RetainedBatch(batch.data, header.last_offset, header.max_timestamp)
+        return batch.data
 
-    def _retain_empty_batch(self, header: BatchHeader) -> RetainedBatch | None:
+    def _retain_empty_batch(self, header: BatchHeader) -> bytes | None:
         if header.last_offset + 1 == self._limit or self._is_last_of_producer(header):
             return _encode_batch(header, [], None)
         return None
@@ -508,10 +497,8 @@ def _select_records(group: BatchGroup, rows: list[int]) -> list[BatchRecord]:
     return [record for row, record in enumerate(records, start=first) if row in selected]
 
 
-def _encode_batch(
-    header: BatchHeader, records: list[BatchRecord], horizon: int | None
-) -> RetainedBatch:
-    data = encode_batch(
+def _encode_batch(header: BatchHeader, records: list[BatchRecord], horizon: int | None) -> bytes:
+    return encode_batch(
         records,
         base_offset=header.base_offset,
         last_offset=header.last_offset,
@@ -526,8 +513,6 @@ def _encode_batch(
         delete_horizon=horizon,
         max_timestamp=None if records else header.max_timestamp,
     )
-    stored = BatchHeader._make(HEADER.unpack_from(data))
-    return RetainedBatch(data, header.last_offset, stored.max_timestamp)
 
 
 #: Limits of a group of batches that are decoded together: bytes and batches (a larger batch is a

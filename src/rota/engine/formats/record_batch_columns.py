@@ -93,14 +93,11 @@ class BatchContents:
         made = [crc(view[a:b]) for a, b in zip(begins, self.limit.tolist(), strict=True)]
         stored = self.heads["checksum"]
         bad = np.flatnonzero(np.array(made, dtype=np.uint32) != stored)
-        found = {
-            row: (
-                BatchProblemKind.CHECKSUM,
-                f"checksum {made[row]:08x}, its head says {stored[row]:08x}",
-            )
+        texts = {
+            row: f"checksum {made[row]:08x}, its head says {stored[row]:08x}"
             for row in bad.tolist()
         }
-        self._reject(found)
+        self._reject({row: (BatchProblemKind.CHECKSUM, text) for row, text in texts.items()})
 
     def decompress_all(self, max_batch_bytes: int, max_bytes: int) -> None:
         """Decompresses; afterwards the records of all batches are in one buffer."""
@@ -149,11 +146,8 @@ class BatchContents:
             self._keep(np.arange(len(self.position)) < row)
 
     def reject_bad_records(self, bad: BoolArray) -> None:
-        found = {
-            row: (BatchProblemKind.RECORDS, self._reason(row))
-            for row in np.flatnonzero(bad).tolist()
-        }
-        self._reject(found)
+        rows = np.flatnonzero(bad).tolist()
+        self._reject({row: (BatchProblemKind.RECORDS, self._reason(row)) for row in rows})
 
     def _reason(self, row: int) -> str:
         if self.count[row] > MAX_EXPLAINED_RECORDS:
@@ -306,8 +300,7 @@ def _skip_headers(
     buffer: ByteBuffer, at: Int64Array, ends: Int64Array, count: Int64Array
 ) -> Int64Array:
     """Returns where the headers of each record end; past the record's end if they are malformed."""
-    order = np.argsort(-count, kind="stable")
-    going = np.searchsorted(-count[order], -np.arange(1, int(count.max()) + 2), "right")
+    order, going = _order_by_headers(count)
     place, end = at[order], ends[order]
     bad = np.zeros(len(at), dtype=np.bool_)
     step = 0
@@ -325,6 +318,15 @@ def _skip_headers(
     result = np.empty_like(at)
     result[order] = np.where(bad, end + 1, place)
     return result
+
+
+def _order_by_headers(count: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Returns the rows in descending order of their header counts, and how many rows have more than
+    0, 1, 2 ... headers.
+    """
+    order = np.argsort(-count, kind="stable")
+    steps = np.arange(1, int(count.max(initial=0)) + 2)
+    return order, np.searchsorted(-count[order], -steps, "right")
 
 
 def _skip_headers_one_by_one(data: bytes, at: int, end: int, count: int) -> int:
@@ -543,7 +545,7 @@ def _read_markers(content: BatchContents, read: RecordFields, control: BoolArray
     return marker
 
 
-#: With fewer records than this that have more headers, they are read one by one.
+#: The same for headers whose names and values are read.
 FEW_RECORDS = 12
 
 
@@ -567,8 +569,7 @@ def read_header_columns(buffer: ByteBuffer, start: Int64Array, count: Int64Array
     """
     total = int(count.sum())
     fields = np.empty((4, total), dtype=np.int64)
-    order = np.argsort(-count, kind="stable")
-    going = np.searchsorted(-count[order], -np.arange(1, int(count.max(initial=0)) + 2), "right")
+    order, going = _order_by_headers(count)
     at, row = start[order], (np.cumsum(count) - count)[order]
     step = 0
     while (live := int(going[step])) >= FEW_RECORDS:
