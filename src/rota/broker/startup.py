@@ -249,7 +249,7 @@ def _finish_deletions(context: StorageContext, names: frozenset[str]) -> list[st
             if name in names:
                 context.disk.rename(name, deleted)
                 to_remove.append(deleted)
-        context.folder.catalog.remove(entry.name)
+        context.folder.catalog.change_topics(remove=[entry.name])
     if to_remove:
         context.report(f"folders of deleted topics are removed: {list_first_names(to_remove)}")
     return to_remove

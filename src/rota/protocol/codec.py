@@ -622,10 +622,7 @@ def supported_versions(api: Api) -> Versions:
 
 
 def read_request_header(frame: Bytes) -> RequestHeader:
-    """Reads the header of a request of any API and version.
-
-    :raises FormatError: the header is cut
-    """
+    """Reads the header of a request of any API and version; raises FormatError if it is cut."""
     if len(frame) < _REQUEST_HEADER.size:
         raise FormatError(
             f"a request's header has {_REQUEST_HEADER.size} bytes at least, not {len(frame)}"
@@ -645,20 +642,14 @@ def read_request_header(frame: Bytes) -> RequestHeader:
 
 
 def read_request(request_class: type[MessageT], version: int, frame: Bytes, start: int) -> MessageT:
-    """Decodes a request's body, which starts at this position of the frame.
-
-    :raises FormatError: the body does not follow its schema
-    """
+    """Decodes the body that starts here; raises FormatError if it does not follow its schema."""
     return _decode_message(request_class, version, frame, start)
 
 
 def read_response(
     response_class: type[MessageT], version: int, frame: Bytes
 ) -> tuple[int, MessageT]:
-    """Returns the correlation id and the decoded body of a response.
-
-    :raises FormatError: the response does not follow its schema
-    """
+    """Returns correlation id and body; raises FormatError if they do not follow the schema."""
     try:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         start = (

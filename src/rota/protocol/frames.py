@@ -113,10 +113,7 @@ class FrameReader:
         return 0 if self._body is None else self._size - self._have
 
     def next_frame(self) -> Bytes | None:
-        """Returns the next whole frame, without its length; None: more bytes are needed.
-
-        :raises FormatError: the next bytes are no frame, or it is too long
-        """
+        """Returns the next whole frame, or None; raises FormatError if it is malformed or long."""
         if self._done is not None:
             frame, self._done = self._done, None
             return frame

@@ -181,10 +181,7 @@ class PlainSaslServer:
         self._over = False
 
     def step(self, data: bytes) -> SaslReply:
-        """Takes ``authzid NUL user NUL password``.
-
-        :raises Refused: the login has failed; the text may be sent to the client
-        """
+        """Takes ``authzid NUL user NUL password``; raises Refused with a text for the client."""
         if self._over:
             raise _login_over()
         self._over = True
@@ -234,10 +231,7 @@ class ScramSaslServer:
         self._auth_message = ""
 
     def step(self, data: bytes) -> SaslReply:
-        """Takes the client's first message, then its final one.
-
-        :raises Refused: the login has failed; the text may be sent to the client
-        """
+        """Takes the client's first or final message; raises Refused with a text for the client."""
         handle, self._next = self._next, None
         if handle is None:
             raise _login_over()

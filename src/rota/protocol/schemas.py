@@ -179,10 +179,7 @@ def list_schema_names() -> set[str]:
 
 
 def require_schemas(wanted: Iterable[str]) -> None:
-    """Checks that these schemas exist, without reading them.
-
-    :raises Unreachable: kafka-python is not installed, or too old to have one of them
-    """
+    """Raises Unreachable if kafka-python is not installed, or lacks one of these schemas."""
     existing = list_schema_names()
     for name in wanted:
         if name not in existing:
@@ -221,10 +218,7 @@ _DEFAULT_PARSERS: dict[str, Callable[[Any], DefaultValue]] = {
 
 @functools.cache
 def kafka_python_schema_folder() -> Path:
-    """The folder of kafka-python's schemas.
-
-    :raises Unreachable: kafka-python 3 is not installed
-    """
+    """The folder of kafka-python's schemas; raises Unreachable if version 3 is not installed."""
     spec = importlib.util.find_spec("kafka")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         folder = Path(place, "protocol", "schemas", "resources")
@@ -302,10 +296,8 @@ class Request(Message, Generic[ResponseT]):
 
 
 class LazyMessageClass:
-    """Stands in for a message's class, which it makes from the schema on first use.
-
-    A broker needs few of the sixty classes to start. Making all of them would take a tenth of its
-    start time.
+    """Stands in for a message's class, which it makes from the schema on first use: making all
+    sixty classes would take a tenth of a broker's start time.
     """
 
     def __init__(self, api: Api, name: str) -> None:

@@ -97,7 +97,7 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
 def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     folder = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
-    folder.catalog.put(ORDERS)
+    folder.catalog.change_topics(put=[ORDERS])
     folder.mark_clean_shutdown()
     lock.release()
     again = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)

@@ -132,7 +132,7 @@ def test_a_setting_that_is_not_known_any_more_is_ignored_and_said() -> None:
     assert b"flush.ms" in catalog
     entry = node.folder.catalog.topics["orders"]
     wrong = type(entry)(name="orders", id=entry.id, partitions=1, overrides={"flush.ms": "x"})
-    node.folder.catalog.put(wrong)
+    node.folder.catalog.change_topics(put=[wrong])
     again = node.restart(node.disk)
     found = again.topics.get("orders")
     assert found is not None

@@ -53,8 +53,8 @@ def opened(
 
 def with_topics(disk: FaultyDisk) -> Catalog:
     catalog = opened(disk).catalog
-    catalog.put(ORDERS)
-    catalog.put(BILLS)
+    catalog.change_topics(put=[ORDERS])
+    catalog.change_topics(put=[BILLS])
     return catalog
 
 
@@ -63,7 +63,7 @@ def test_topics_are_there_after_a_restart_in_the_order_of_names() -> None:
     with_topics(disk)
     catalog = opened(disk.crash(least=True)).catalog
     assert list(catalog.topics.values()) == [BILLS, ORDERS]
-    catalog.remove("orders")
+    catalog.change_topics(remove=["orders"])
     assert list(catalog.topics) == ["bills"]
 
 
@@ -132,7 +132,7 @@ def test_a_crash_at_any_step_leaves_the_old_catalogue_or_the_new() -> None:
             catalog = with_topics(disk)
             disk.stop_at(step)
             with pytest.raises(Stopped):
-                catalog.remove("bills")
+                catalog.change_topics(remove=["bills"])
             topics = tuple(opened(disk.crash()).catalog.topics)
             assert topics in {("bills", "orders"), ("orders",)}
             seen.add(topics)
@@ -145,10 +145,10 @@ def test_a_change_that_failed_is_not_there_after_a_restart(path: str) -> None:
     catalog = with_topics(disk)
     disk.refuse("replace", path)
     with pytest.raises(DiskError):
-        catalog.remove("orders")
+        catalog.change_topics(remove=["orders"])
     assert list(catalog.topics) == ["bills", "orders"]
     assert list(opened(disk.kill()).catalog.topics) == ["bills", "orders"]
-    catalog.remove("orders")
+    catalog.change_topics(remove=["orders"])
     assert list(opened(disk.kill()).catalog.topics) == ["bills"]
 
 
@@ -159,7 +159,7 @@ def test_a_crash_while_a_folder_is_made_leaves_one_that_can_be_opened() -> None:
             disk.stop_at(step)
             with pytest.raises(Stopped):
                 opened(disk)
-            opened(disk.crash()).catalog.put(ORDERS)
+            opened(disk.crash()).catalog.change_topics(put=[ORDERS])
 
 
 def test_a_producer_id_is_never_given_twice() -> None:
@@ -381,7 +381,8 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
 def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
     disk, said = kafkas(), list[str]()
     first = opened(disk, said, adopt=True)
-    first.catalog.put(replace(first.catalog.topics["bills"], overrides={"retention.ms": "5"}))
+    bills = replace(first.catalog.topics["bills"], overrides={"retention.ms": "5"})
+    first.catalog.change_topics(put=[bills])
     first.save_checkpoints(POINTS, {("bills", 0): 3})
     given = first.catalog.new_producer_id()
     disk.put(CLEAN_SHUTDOWN_FILE, b'{"version":0,"brokerEpoch":18}')

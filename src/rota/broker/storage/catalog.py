@@ -28,8 +28,6 @@ PRODUCER_ID_BLOCK = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEntry:
-    """A topic in the catalog."""
-
     name: str
     id: bytes
     partitions: int
@@ -48,8 +46,6 @@ class MetaProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogContent:
-    """The content of a catalog file."""
-
     #: Incremented with each change.
     version: int
     identity: MetaProperties
@@ -123,12 +119,6 @@ class Catalog:
     def topics(self) -> Mapping[str, TopicEntry]:
         """Topics by name, sorted."""
         return self._content.topics
-
-    def put(self, entry: TopicEntry) -> None:
-        self.change_topics(put=[entry])
-
-    def remove(self, name: str) -> None:
-        self.change_topics(remove=[name])
 
     def change_topics(self, *, put: Iterable[TopicEntry] = (), remove: Iterable[str] = ()) -> None:
         """Adds, replaces and removes topics, all at once."""

@@ -96,10 +96,7 @@ def pack_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def unpack_offsets(data: bytes) -> PartitionOffsets:
-    """Kafka first creates an empty file: it has no offsets.
-
-    :raises FormatError: the content does not follow the format
-    """
+    """Raises FormatError if the content is damaged. Kafka first creates an empty file."""
     if not data:
         return {}
     try:
@@ -193,10 +190,7 @@ def pack_leader_epochs(entries: Sequence[tuple[int, int]] = ((0, 0),)) -> bytes:
 
 
 def unpack_leader_epochs(data: bytes) -> LeaderEpochs | None:
-    """Returns None if the file has no epochs, as before the first record.
-
-    :raises FormatError: the content is damaged
-    """
+    """Returns None if the file has no epochs yet; raises FormatError if it is damaged."""
     try:
         version, count, *lines = data.decode("ascii").splitlines()
         if version != LEADER_EPOCH_VERSION or int(count) != len(lines):
@@ -249,10 +243,7 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
 
 
 def is_topic_id_damaged(disk: Disk, folder: str, topic_id: bytes) -> bool:
-    """Whether the file differs from this topic's in exactly one character.
-
-    Topic ids are random: two topics do not have such similar ids.
-    """
+    """Whether the file differs from this topic's in one character; random ids never do."""
     found = (read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b"").rstrip(b"\n")
     expected = pack_partition_metadata(topic_id)
     if len(found) != len(expected):

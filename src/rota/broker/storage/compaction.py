@@ -351,10 +351,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch_read(self, head: BatchHeader, kind: int) -> bool:
-        """Returns whether a marker can be removed, because no record of its transaction is left.
-
-        :param kind: the marker's type; -1 if the batch is empty
-        """
+        """Returns whether no record of the transaction is left; kind -1: the batch is empty."""
         self._advance_to(head.last_offset)
         producer = head.producer_id
         if kind == ControlRecordType.ABORT:

@@ -203,7 +203,6 @@ class RealDisk:
         return retried | {path: _disk_error(path, error) for path, error in failures.items()}
 
     def close(self) -> None:
-        """Closes all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 

@@ -110,9 +110,8 @@ class BatchFile:
         return header
 
     def check_offsets(self, header: BatchHeader, position: int, min_offset: int | None) -> None:
-        """Checks that offsets rise and that the leader epoch is right; no checksum covers either.
-
-        :raises CorruptBatchError: one is wrong
+        """Raises CorruptBatchError if offsets do not rise or the leader epoch is wrong: no checksum
+        covers either.
         """
         base = header.base_offset
         if base != min_offset and min_offset is not None:
@@ -135,10 +134,7 @@ class BatchFile:
                 raise CorruptBatchError(self.path, position, text)
 
     def check_large_batch(self, position: int, header: BatchHeader) -> None:
-        """Compares the checksum of a batch that is larger than a window, piece by piece.
-
-        :raises CorruptBatchError: it is wrong
-        """
+        """Raises CorruptBatchError if the checksum of a batch larger than a window is wrong."""
         computed = 0
         at, end = position + ATTRIBUTES_OFFSET, position + header.size
         while at < end:
@@ -256,10 +252,7 @@ class DecodeBudget:
         return self._initial - self.remaining
 
     def decode_batch(self, batch: Bytes, header: BatchHeader) -> RecordColumns:
-        """Decodes one batch whose checksum was verified; the result has the records or the problem.
-
-        :raises Refused: decoding would exceed the budget
-        """
+        """Decodes one batch of a right checksum; raises Refused if that exceeds the budget."""
         budget = min(self.remaining, BASE_BUDGET_BYTES + BUDGET_RATIO * header.size)
         record_cost = RECORD_COST_BYTES * max(header.record_count, 0)
         max_bytes = min(budget - record_cost, MAX_DECOMPRESSED_SIZE)

@@ -190,7 +190,7 @@ TRANSACTION_INDEX_VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction, as in the transaction index."""
+    """An entry of the transaction index."""
 
     producer_id: int
     first_offset: int

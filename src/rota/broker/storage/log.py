@@ -164,7 +164,6 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Size of all batches in bytes."""
         return sum(each.size for each in self.segments)
 
     def append(self, batch: Bytes, now: int, budget: DecodeBudget | None = None) -> LogAppendInfo:
@@ -301,10 +300,7 @@ class Log:
             self.report(f"{self.folder}: {reason}; the log takes no appends until it is reopened")
 
     def roll(self, now: int) -> LogSegment:
-        """Starts a new segment, and syncs the old one.
-
-        :raises DiskError: that failed; the old segment stays active
-        """
+        """Starts a new segment after a sync of the old one, which stays active on a DiskError."""
         old = self.segments[-1]
         if not old.size:
             return old
@@ -415,10 +411,7 @@ class Log:
         return found
 
     def advance_log_start(self, offset: int) -> None:
-        """Moves the log start offset forward; :meth:`delete_old_segments` removes the files.
-
-        :raises Refused: the offset is after the end of the log
-        """
+        """Moves the log start offset forward; raises Refused if the log ends before that offset."""
         if not 0 <= offset <= self.log_end_offset:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
@@ -458,10 +451,7 @@ class Log:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def flush(self) -> None:
-        """Syncs all appended batches to the disk.
-
-        :raises DiskError: a loss of power may take them
-        """
+        """Syncs all appended batches; after a DiskError a loss of power may take them."""
         end = self.log_end_offset
         if self.recovery_point < end:
             self._sync(self.segments[-1].log_path)

@@ -169,7 +169,6 @@ class LogDirectory:
         self._disk = disk
 
     def save_checkpoints(self, points: PartitionOffsets, starts: PartitionOffsets) -> None:
-        """Saves the recovery points and log start offsets."""
         checkpoint.write_offsets(self._disk, RECOVERY_POINT_CHECKPOINT, points)
         checkpoint.write_offsets(self._disk, LOG_START_CHECKPOINT, starts)
         self.recovery_points, self.log_start_offsets = dict(points), dict(starts)
@@ -236,10 +235,7 @@ def open_log_directory(  # noqa: PLR0913, arguments of a start
 def inspect_log_directory(
     disk: Disk, *, node_id: int, new_id: Callable[[], bytes], adopt: bool, called: str
 ) -> DirectoryState:
-    """Inspects a directory without writing.
-
-    :raises InputError, Unreachable: as :func:`open_log_directory`
-    """
+    """Inspects a directory without writing. Raises errors like :func:`open_log_directory`."""
     copies = read_catalog_copies(disk)
     # a Kafka that used the directory last may have other topics than the catalog
     kafka_was_last = bool(
@@ -409,8 +405,6 @@ class AdoptedTopics:
 
 @dataclass(slots=True)
 class _TopicFolders:
-    """The folders of a topic."""
-
     partitions: set[int] = field(default_factory=set)
     #: Each with the first folder that has it.
     topic_ids: dict[bytes, str] = field(default_factory=dict)

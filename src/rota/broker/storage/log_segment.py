@@ -176,7 +176,7 @@ class LogSegment:
         )
 
     def save_indexes(self) -> None:
-        """Saves the indexes, with a last time entry, so that the segment may be closed."""
+        """Saves the indexes, with a last time entry."""
         if self.indexer is not None:
             self.time_index.add(self.indexer.last_time_entry())
             self.offset_index.save()
@@ -209,10 +209,7 @@ class LogSegment:
         return BatchFile(self.disk, self.log_path, self.size, self.epochs, self.end_offset)
 
     def scan(self, window: int = SCAN_WINDOW_BYTES) -> Iterator[StoredBatch]:
-        """Yields every batch.
-
-        :raises CorruptBatchError: at the first corrupt batch
-        """
+        """Yields every batch; raises CorruptBatchError at the first corrupt one."""
         return scan_batches(self.batch_file(), 0, self.base_offset, window)
 
     def read(
@@ -314,10 +311,7 @@ def find_offset(segment: LogSegment, offset: int) -> BatchPosition | None:
 
 
 def _position_of_entry(segment: LogSegment, row: int) -> BatchPosition | None:
-    """The position that an offset entry points to, if that batch is there.
-
-    Row -1 is the start of the segment.
-    """
+    """The position of an offset entry, if its batch is there; row -1 is the segment's start."""
     if row < 0:
         return BatchPosition(0, segment.base_offset)
     relative, position = segment.offset_index[row]

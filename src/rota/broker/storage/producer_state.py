@@ -48,8 +48,6 @@ NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
 
 
 class BatchMetadata(NamedTuple):
-    """A batch of a producer in the log."""
-
     first_sequence: int
     last_sequence: int
     first_offset: int
@@ -68,8 +66,6 @@ class EndTransactionMarker(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ProducerStateEntry:
-    """The state of one producer."""
-
     epoch: int = NO_EPOCH
     #: Of the last batch or marker.
     timestamp: int = NO_TIMESTAMP
@@ -103,16 +99,14 @@ class ProducerStateManager:
         return self._entries.get(producer_id)
 
     def put(self, producer_id: int, producer: ProducerStateEntry) -> None:
-        """Adds a producer from a snapshot."""
         self._entries[producer_id] = producer
         if producer.open_transaction_offset is not None:
             self._open_transactions[producer.open_transaction_offset] = producer_id
             self._open_transactions = dict(sorted(self._open_transactions.items()))
 
     def check_batch(self, header: BatchHeader) -> BatchMetadata | None:
-        """Checks a batch before its append; returns the earlier one if it is a duplicate.
-
-        :raises Refused: its epoch, sequence or transaction is wrong
+        """Returns the earlier batch if this one is a duplicate; raises Refused if its epoch, its
+        sequence or its transaction is wrong.
         """
         producer = self._entries.get(header.producer_id)
         if producer is None:
@@ -196,10 +190,7 @@ class ProducerStateManager:
         return min(next(iter(self._open_transactions), end), end)
 
     def remove_expired(self, now: int) -> None:
-        """Removes producers that have not written for ``producer.id.expiration.ms``.
-
-        A producer with an open transaction stays.
-        """
+        """Removes the producers that have expired and have no open transaction."""
         limit = now - self.expiration
         gone = [key for key, each in self._entries.items() if each.timestamp <= limit]
         for key in gone:
@@ -208,10 +199,7 @@ class ProducerStateManager:
 
 
 def read_marker(batch: Bytes) -> EndTransactionMarker | None:
-    """Returns the marker of a control batch; None if it is empty or of another type.
-
-    :raises FormatError: the marker cannot be read
-    """
+    """Returns None if the batch has no marker; raises FormatError if the marker cannot be read."""
     columns = decode_batches(batch, check=False)
     if columns.problems:
         raise FormatError(f"control batch: {columns.problems[0].text}")
@@ -368,10 +356,7 @@ def snapshot_path(folder: str, offset: int) -> str:
 def replay_batch(
     producers: ProducerStateManager, batch: StoredBatch, report: Report
 ) -> AbortedTransaction | None:
-    """Updates the producer state with a batch from the log.
-
-    :return: the transaction that the batch aborted, if it did
-    """
+    """Updates the state with a batch of the log; returns the transaction that it aborted."""
     header = batch.header
     producers.end_offset = header.last_offset + 1
     if header.producer_id < 0:

@@ -169,9 +169,8 @@ class LogLoader:
         return self._find_end_offset(segment, position, timestamp)
 
     def _find_end_offset(self, segment: LogSegment, position: int, timestamp: int) -> str | None:
-        """Finds the end of a segment from its last index entry on.
-
-        :raises CorruptBatchError: a batch there is corrupt, or the segment ends early
+        """Finds the end of a segment from its last index entry on; raises CorruptBatchError if the
+        segment ends early or a batch there is corrupt.
         """
         expected = self.log.recovery_point
         after = expected if expected > segment.base_offset else None

@@ -34,10 +34,7 @@ MAX_RECORD_ERRORS = 1_000
 def validate_batch(
     batch: Bytes, config: TopicConfig, now: int, budget: DecodeBudget
 ) -> BatchHeader:
-    """Checks a batch that a producer sent, and returns its header.
-
-    :raises Refused: the topic does not accept the batch
-    """
+    """Returns the header of a producer's batch; raises Refused if the topic does not accept it."""
     if len(batch) < HEADER.size:
         raise Refused(
             Code.CORRUPT_MESSAGE, f"{len(batch)} bytes are too few, a batch has {HEADER.size}"

@@ -64,10 +64,7 @@ _TYPE_FIELD = struct.Struct(">h")
 
 
 def decode_record(key: bytes, value: bytes | None) -> JournalEntry:
-    """Decodes a record.
-
-    :raises FormatError: the bytes do not follow their type's format; the error names field and byte
-    """
+    """Decodes a record; raises a FormatError that names the field and the byte."""
     try:
         (number,) = _TYPE_FIELD.unpack_from(key)
     except struct.error:

@@ -231,10 +231,7 @@ def _read_members(
 
 
 def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
-    """Reads the form of nearly all groups, in few steps.
-
-    :raises struct.error: the form is another, or the bytes are too few
-    """
+    """Reads the form of nearly all groups, in few steps; raises struct.error for any other form."""
     data, at = reader.data, reader.offset
     texts: list[str | None] = []
     for _ in range(4):

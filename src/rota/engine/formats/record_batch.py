@@ -99,7 +99,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.length
 
     @property
@@ -139,10 +138,7 @@ HEADER_DTYPE = np.dtype(
 
 
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """Reads the header at a position.
-
-    :raises FormatError: it is cut, or not of magic 2
-    """
+    """Reads a header; raises FormatError if it is cut or not of magic 2."""
     if not 0 <= position <= len(data) - HEADER.size:
         left = max(len(data) - position, 0)
         raise FormatError(f"batch at byte {position}: {HEADER.size} bytes needed, {left} left")
@@ -501,10 +497,7 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
 def reencode_batch(
     header: BatchHeader, body: bytes, *, record_count: int, max_timestamp: int
 ) -> bytes:
-    """Encodes a batch again with some of its records; everything else stays as it was.
-
-    :param body: the encoded records, not compressed
-    """
+    """Encodes a batch again with some of its records, ``body``, which is not compressed."""
     body = compress(header.codec, body)
     header = header._replace(
         length=HEADER.size - LOG_OVERHEAD + len(body),
@@ -608,10 +601,7 @@ class RecordReader:
         self.record = 0
 
     def read_records(self, count: int, base_offset: int, base_timestamp: int) -> list[BatchRecord]:
-        """Reads all records; nothing may follow them.
-
-        :raises FormatError: they do not follow the format
-        """
+        """Reads all records; raises FormatError if they are malformed, or if bytes follow them."""
         end = self.limit
         if not 0 <= count <= (end - self.at) // SMALLEST_RECORD:
             raise FormatError(f"impossible count {count}, {end - self.at} bytes there")

@@ -193,10 +193,7 @@ RECORD_FIELDS = (
 
 
 def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
-    """Reads all fields of the records between these offsets.
-
-    It reads chunks that fit the processor's cache, as each is read about a hundred times.
-    """
+    """Reads all fields of these records, in chunks that fit the processor's cache."""
     if len(starts) <= RECORDS_PER_CHUNK:
         return _read_chunk(buffer, starts, ends)
     chunks = [

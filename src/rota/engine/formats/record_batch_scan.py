@@ -316,7 +316,6 @@ def find_records_in_sequence(buffer: ByteBuffer, at: int, limit: int) -> Int64Ar
 
 
 def _count_equal_at_start(lengths: npt.NDArray[np.uint16]) -> int:
-    """Counts equal values at the start."""
     known, window = 0, SHORTEST_USEFUL_RUN
     while known < len(lengths):
         others = np.flatnonzero(lengths[known : known + window] != lengths[0])
