@@ -348,20 +348,16 @@ def _min_field_size(kind: str, *, flexible: bool) -> int:
     return 1 if flexible else 2 if kind == "string" else 4
 
 
-def _raise_bad_length(length: int, left: int) -> NoReturn:
-    raise FormatError(_describe_bad_length(length, "bytes", left))
+def _raise_bad_length(number: int, left: int, what: str = "bytes") -> NoReturn:
+    if number == -1:
+        raise FormatError("is null")
+    raise FormatError(f"declares {number} {what}, but {max(left, 0)} bytes are left")
 
 
 def _raise_bad_count(count: int, left: int, room: int = MAX_REQUEST_ELEMENTS) -> NoReturn:
     if room < count <= left:
         raise FormatError(f"has {count} elements: a message may have {MAX_REQUEST_ELEMENTS} in all")
-    raise FormatError(_describe_bad_length(count, "elements", left))
-
-
-def _describe_bad_length(number: int, what: str, left: int) -> str:
-    if number == -1:
-        return "is null"
-    return f"declares {number} {what}, but {max(left, 0)} bytes are left"
+    _raise_bad_length(count, left, "elements")
 
 
 def _raise_bad_end(left: int) -> NoReturn:

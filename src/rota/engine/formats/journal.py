@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from rota.engine.formats.buffer import (
     read_unsigned_varints,
 )
 from rota.engine.formats.journal_classic import (
-    CONSUMER_GROUP_RECORD_NAMES,
+    CONSUMER_GROUP_TYPES,
     EXPIRING_OFFSET_VERSION,
     FLEXIBLE_VERSION,
     GROUP_TYPE,
@@ -57,7 +56,7 @@ from rota.engine.model.text import MAX_STRING_BYTES
 from rota.engine.model.topic import NO_LEADER_EPOCH, IntArray
 from rota.errors import FormatError
 
-DECODED_TYPES = (LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE, *CONSUMER_GROUP_RECORD_NAMES)
+DECODED_TYPES = (LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE, *CONSUMER_GROUP_TYPES)
 UNKNOWN_RECORD_NAME = "unknown"
 _OFFSET_TYPES = frozenset((LEGACY_OFFSET_TYPE, OFFSET_TYPE))
 _TYPE_FIELD = struct.Struct(">h")
@@ -73,7 +72,7 @@ def decode_record(key: bytes, value: bytes | None) -> JournalEntry:
         return journal_classic.decode_offset(key, value)
     if number == GROUP_TYPE:
         return journal_classic.decode_group(key, value)
-    if number in CONSUMER_GROUP_RECORD_NAMES:
+    if number in CONSUMER_GROUP_TYPES:
         from rota.engine.formats import journal_consumer  # noqa: PLC0415, not used by brokers
 
         return journal_consumer.decode_consumer_record(number, key, value)
@@ -110,18 +109,16 @@ NO_GROUP = NO_TOPIC = NULL = -1
 SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)
 
 #: The values of fields that a version or a tombstone does not have.
-DEFAULT_COLUMN_VALUES = MappingProxyType(
-    {
-        "version": NULL,
-        "offset": NULL,
-        "leader_epoch": NO_LEADER_EPOCH,
-        "metadata_start": 0,
-        "metadata_size": 0,
-        "commit_timestamp": NO_TIMESTAMP,
-        "expire_timestamp": NO_TIMESTAMP,
-        "topic_id_start": NULL,
-    }
-)
+DEFAULT_COLUMN_VALUES = {
+    "version": NULL,
+    "offset": NULL,
+    "leader_epoch": NO_LEADER_EPOCH,
+    "metadata_start": 0,
+    "metadata_size": 0,
+    "commit_timestamp": NO_TIMESTAMP,
+    "expire_timestamp": NO_TIMESTAMP,
+    "topic_id_start": NULL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +188,8 @@ def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryCo
     control = columns.batches.control[columns.batch]
     keys = Slices(columns.key_start, np.where(control, NULL, columns.key_size))
     found = decode_entries(columns.buffer, keys, Slices(columns.value_start, columns.value_size))
-    return (
-        replace(found, undecoded_rows=found.undecoded_rows[~control[found.undecoded_rows]])
-        if control.any()
-        else found
-    )
+    rows = found.undecoded_rows
+    return replace(found, undecoded_rows=rows[~control[rows]])
 
 
 def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryColumns:

@@ -46,23 +46,17 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.topic import NO_LEADER_EPOCH
 
-#: The record types of consumer groups (KIP-848).
-CONSUMER_GROUP_RECORD_NAMES = {
+#: Kafka's name of each record type.
+RECORD_NAMES = {
+    0: "LegacyOffsetCommit",
+    1: "OffsetCommit",
+    2: "GroupMetadata",
     3: "ConsumerGroupMetadata",
     4: "ConsumerGroupPartitionMetadata",
     5: "ConsumerGroupMemberMetadata",
     6: "ConsumerGroupTargetAssignmentMetadata",
     7: "ConsumerGroupTargetAssignmentMember",
     8: "ConsumerGroupCurrentMemberAssignment",
-    16: "ConsumerGroupRegularExpression",
-}
-
-#: Kafka's name of each record type.
-RECORD_NAMES = {
-    0: "LegacyOffsetCommit",
-    1: "OffsetCommit",
-    2: "GroupMetadata",
-    **CONSUMER_GROUP_RECORD_NAMES,
     9: "ShareGroupPartitionMetadata",  # of early releases of Kafka 4, like 18
     10: "ShareGroupMemberMetadata",
     11: "ShareGroupMetadata",
@@ -70,6 +64,7 @@ RECORD_NAMES = {
     13: "ShareGroupTargetAssignmentMember",
     14: "ShareGroupCurrentMemberAssignment",
     15: "ShareGroupStatePartitionMetadata",
+    16: "ConsumerGroupRegularExpression",
     17: "StreamsGroupMetadata",
     18: "StreamsGroupPartitionMetadata",
     19: "StreamsGroupMemberMetadata",
@@ -78,6 +73,8 @@ RECORD_NAMES = {
     22: "StreamsGroupCurrentMemberAssignment",
     23: "StreamsGroupTopology",
 }
+#: The record types of consumer groups (KIP-848).
+CONSUMER_GROUP_TYPES = (3, 4, 5, 6, 7, 8, 16)
 
 LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE = 0, 1, 2
 OFFSET_KEY, OFFSET_VALUE = "OffsetCommit key", "OffsetCommit value"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rota.engine.formats.journal_classic import CONSUMER_GROUP_RECORD_NAMES, read_value_version
+from rota.engine.formats.journal_classic import RECORD_NAMES, read_value_version
 from rota.engine.formats.primitive import UUID_SIZE, PrimitiveReader, PrimitiveWriter
 from rota.engine.model.consumer_group_entry import (
     ClassicMemberMetadata,
@@ -131,22 +131,8 @@ def compact_array(kind: FieldType) -> FieldType:
     return FieldType(read, write, 1)
 
 
-def _read_nullable_int32s(reader: PrimitiveReader, field: str) -> tuple[int, ...] | None:
-    count = reader.nullable_count(field, 4)
-    return None if count is None else reader.int32s(count, field)
-
-
-def _write_nullable_int32s(writer: PrimitiveWriter, values: tuple[int, ...] | None) -> None:
-    if values is None:
-        writer.count(-1)
-    else:
-        writer.int32s(values)
-
-
-INT32S = FieldType(
-    lambda reader, field: reader.int32s(reader.count(field, 4), field), PrimitiveWriter.int32s, 1
-)
-NULLABLE_INT32S = FieldType(_read_nullable_int32s, _write_nullable_int32s, 1)
+INT32S = FieldType(PrimitiveReader.int32s, PrimitiveWriter.int32s, 1)
+NULLABLE_INT32S = FieldType(PrimitiveReader.nullable_int32s, PrimitiveWriter.int32s, 1)
 
 
 def field_label(field: str) -> str:
@@ -202,7 +188,7 @@ class RecordType:
 
     @property
     def name(self) -> str:
-        return CONSUMER_GROUP_RECORD_NAMES[self.number]
+        return RECORD_NAMES[self.number]
 
 
 RECORD_TYPES = (

@@ -155,7 +155,14 @@ class PrimitiveReader:
             raise self.error(field, "null where bytes are needed", at)
         return data
 
-    def int32s(self, count: int, field: str) -> tuple[int, ...]:
+    def int32s(self, field: str) -> tuple[int, ...]:
+        return self._int32s(self.count(field, 4), field)
+
+    def nullable_int32s(self, field: str) -> tuple[int, ...] | None:
+        count = self.nullable_count(field, 4)
+        return None if count is None else self._int32s(count, field)
+
+    def _int32s(self, count: int, field: str) -> tuple[int, ...]:
         return struct.unpack_from(f">{count}i", self.data, self._advance(4 * count, field))
 
     def packed_int32s(self, field: str) -> bytes:
@@ -250,8 +257,9 @@ class PrimitiveWriter:
         self.count(-1 if data is None else len(data))
         self.out += data or b""
 
-    def int32s(self, values: Sequence[int]) -> None:
-        self.count(len(values))
+    def int32s(self, values: Sequence[int] | None) -> None:
+        self.count(-1 if values is None else len(values))
+        values = values or ()
         try:
             self.out += struct.pack(f">{len(values)}i", *values)
         except struct.error:
