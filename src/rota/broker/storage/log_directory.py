@@ -189,7 +189,10 @@ class DirectoryState:
     copies: CatalogCopies
     #: From ``meta.properties``.
     identity: MetaProperties | None = None
-    adoption: AdoptedTopics | None = None
+    #: The topics that were found in partitions' folders; None: nothing is adopted.
+    adopted: Mapping[str, TopicEntry] | None = None
+    #: Lines for the user.
+    notes: tuple[str, ...] = ()
 
 
 def open_log_directory(  # noqa: PLR0913, arguments of a start
@@ -209,21 +212,21 @@ def open_log_directory(  # noqa: PLR0913, arguments of a start
     :raises Unreachable: its catalog is lost
     """
     found = inspect_log_directory(disk, node_id=node_id, new_id=new_id, adopt=adopt, called=called)
-    if found.copies.content is not None and found.adoption is None:
+    if found.copies.content is not None and found.adopted is None:
         catalog = Catalog.open(disk, found.copies, report)
     else:
         for path, problem in found.copies.problems.items():
             report(f"{path}: {problem}")
         identity = found.identity or _new_meta_properties(node_id, new_id)
-        if found.adoption is None:
+        if found.adopted is None:
             catalog = Catalog.create(disk, identity)
         else:
             next_id = find_next_producer_id(disk)
-            topics = found.adoption.topics
-            catalog = Catalog.create(disk, identity, topics, next_id, found.copies.content)
+            before = found.copies.content
+            catalog = Catalog.create(disk, identity, found.adopted, next_id, before)
             for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT):
                 disk.remove(f"{name}.copy")  # Kafka has written the checkpoints since
-            for note in found.adoption.notes:
+            for note in found.notes:
                 report(note)
     _repair_meta_properties(disk, catalog.identity, report)
     clean = _was_clean_shutdown(disk, report)
@@ -267,8 +270,8 @@ def inspect_log_directory(
     if identity is not None:
         _check_node_id(identity, node_id, called)
     known = {} if copies.content is None else copies.content.topics
-    found = find_adoptable_topics(disk, new_id, kafkas=kafkas, called=called, known=known)
-    return DirectoryState(copies=copies, identity=identity, adoption=found)
+    topics, notes = find_adoptable_topics(disk, new_id, known, kafkas=kafkas, called=called)
+    return DirectoryState(copies=copies, identity=identity, adopted=topics, notes=tuple(notes))
 
 
 def _check_node_id(identity: MetaProperties, node_id: int, called: str) -> None:
@@ -394,15 +397,6 @@ COPY_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedTopics:
-    """The topics that were found in partitions' folders."""
-
-    topics: Mapping[str, TopicEntry]
-    #: Lines for the user.
-    notes: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class _TopicFolders:
     partitions: set[int] = field(default_factory=set)
@@ -434,16 +428,16 @@ def list_partition_folders(disk: Disk) -> list[str]:
 def find_adoptable_topics(
     disk: Disk,
     new_id: Callable[[], bytes],
+    known: Mapping[str, TopicEntry],
     *,
     kafkas: bool,
     called: str,
-    known: Mapping[str, TopicEntry] | None = None,
-) -> AdoptedTopics:
-    """Finds the topics of a directory by its partitions' folders.
+) -> tuple[dict[str, TopicEntry], list[str]]:
+    """Finds the topics of a directory by its partitions' folders; returns also lines for the user.
 
+    :param known: topics of an old catalog, which keep their settings
     :param kafkas: Kafka may get the directory back, so no folder or id may be made in it
     :param called: the name of the directory in error messages
-    :param known: topics of an old catalog, which keep their settings
     :raises InputError: the directory cannot be adopted
     """
     seen: dict[str, _TopicFolders] = {}
@@ -455,7 +449,7 @@ def find_adoptable_topics(
         topic_id = checkpoint.read_topic_id(disk, name)
         if topic_id is not None:
             found.topic_ids.setdefault(topic_id, name)
-    topics, notes = {}, list[str]()
+    topics, notes = dict[str, TopicEntry](), list[str]()
     for topic, found in sorted(seen.items()):
         _check_topic_folders(topic, found, kafkas=kafkas, called=called)
         if found.missing:
@@ -464,7 +458,7 @@ def find_adoptable_topics(
         if not found.topic_ids:
             notes.append(f"topic {topic!r}: its folders have no topic id; it gets a new one")
         topic_id = next(iter(found.topic_ids), None) or new_id()
-        old = (known or {}).get(topic)
+        old = known.get(topic)
         overrides = COMPACT_CONFIG if topic == CONSUMER_OFFSETS_TOPIC else KEEP_ALL_CONFIG
         if old is not None and old.id == topic_id:
             overrides = dict(old.overrides)
@@ -472,7 +466,7 @@ def find_adoptable_topics(
             name=topic, id=topic_id, partitions=found.partition_count, overrides=overrides
         )
     notes.append(f"{len(topics)} topics were adopted; {KEEP_ALL_NOTE}")
-    return AdoptedTopics(topics=topics, notes=tuple(notes))
+    return topics, notes
 
 
 def find_next_producer_id(disk: Disk) -> int:
