@@ -222,7 +222,7 @@ class _DecoderWriter(_FunctionWriter):
             out.add_line(f"{target} = {self._struct(struct)}")
 
     def _text(self, kind: str, target: str, *, nullable: bool) -> None:
-        """Text or bytes, behind their length."""
+        """Text or bytes, after their length."""
         out = self._out
         self._length("n", wide=kind != "string")
         self._null("n", target, "refuse", nullable=nullable)

@@ -48,7 +48,7 @@ class FrameReader:
     ) -> None:
         """:param limit: bytes of a frame; may be changed for the next frames
         :param cause: the setting that the limit comes from, for the error message
-        :param at_once: bytes that are allocated as soon as a peer that is trusted announces them
+        :param at_once: bytes that are allocated as soon as a trusted peer announces them
         :param scratch: a buffer for arriving bytes. Connections in one thread may share it, so that
             an idle connection needs no buffer
         """

@@ -73,7 +73,7 @@ class Api(enum.IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-#: What Rota's client asks a Kafka, and Rota's broker does not serve.
+#: APIs that Rota's client uses and Rota's broker does not serve.
 CLIENT_ONLY_APIS: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_LOG_DIRS})
 
 #: Types of a fixed size, with their :mod:`struct` formats.

@@ -343,7 +343,7 @@ def test_checksums_may_be_left_alone() -> None:
 @pytest.mark.parametrize(
     ("at", "new", "words"),
     [
-        (57, struct.pack(">i", 2), "bytes behind the last record"),
+        (57, struct.pack(">i", 2), "bytes after the last record"),
         (57, struct.pack(">i", 4), "record 3: length"),
         (57, struct.pack(">i", -1), "impossible count -1"),
         (57, struct.pack(">i", 2**31 - 1), "impossible count 2147483647"),

@@ -338,29 +338,29 @@ class CleanedTransactions:
         #: Producers of which a batch was read that is not aborted.
         self._committed: set[int] = set()
 
-    def on_batch_read(self, head: BatchHeader) -> bool:
+    def on_batch_read(self, header: BatchHeader) -> bool:
         """Returns whether a data batch belongs to an aborted transaction, so can be removed."""
-        self._advance_to(head.last_offset)
-        if not head.transactional:
+        self._advance_to(header.last_offset)
+        if not header.transactional:
             return False
-        producer = head.producer_id
+        producer = header.producer_id
         if producer in self._aborted:
             self._aborted[producer] = True
             return True
         self._committed.add(producer)
         return False
 
-    def on_control_batch_read(self, head: BatchHeader, kind: int) -> bool:
+    def on_control_batch_read(self, header: BatchHeader, kind: int) -> bool:
         """Returns whether no record of the transaction is left; kind -1: the batch is empty."""
-        self._advance_to(head.last_offset)
-        producer = head.producer_id
+        self._advance_to(header.last_offset)
+        producer = header.producer_id
         if kind == ControlRecordType.ABORT:
             return not self._aborted.pop(producer, False)
         if kind == ControlRecordType.COMMIT:
             left = producer in self._committed
             self._committed.discard(producer)
             return not left
-        return head.record_count == 0
+        return header.record_count == 0
 
     def _advance_to(self, offset: int) -> None:
         while self._upcoming_aborted and self._upcoming_aborted[0][0] <= offset:

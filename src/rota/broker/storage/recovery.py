@@ -143,8 +143,8 @@ class LogLoader:
         return None
 
     def _resume_segment(self, segment: LogSegment) -> str | None:
-        """Makes a segment active again, of which only the end is read; returns what is wrong with
-        its indexes.
+        """Makes a segment active again after reading only its end; returns the problem of its
+        indexes, if any.
 
         :raises CorruptBatchError: its last batches are corrupt or missing
         """

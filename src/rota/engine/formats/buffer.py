@@ -19,7 +19,7 @@ from rota.engine.model.topic import IntArray
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = bytes | bytearray | memoryview
-#: Behind the last byte: for a word and two bytes more, the longest varint.
+#: Bytes after the last byte: for a word and two bytes more, the longest varint.
 PADDING = 16
 
 NUMBER_TYPES: Mapping[str, npt.DTypeLike] = {
@@ -40,7 +40,7 @@ class ByteBuffer:
     """
 
     __slots__ = ("_base", "_begin", "data", "size", "view", *NUMBER_TYPES)
-    #: All of it, and the room.
+    #: All bytes, and the padding.
     data: bytes
     uint8: npt.NDArray[np.uint8]
     int16: npt.NDArray[np.int16]
@@ -112,9 +112,9 @@ TABLE_BITS = 16
 
 
 def read_unsigned_varints(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The numbers of 32 bits at these offsets, and the offsets behind them.
+    """Returns the 32-bit numbers at these offsets, and the offsets after them.
 
-    Where there is none, because it has too many bytes or bits, the number is 2^32 or more.
+    A number is 2^32 or more if the varint has too many bytes or bits.
     """
     value = buffer.uint8[at].astype(np.int64)
     after = at + 1
@@ -143,9 +143,8 @@ def decode_zigzag(value: Int64Array) -> Int64Array:
 def decode_leading_varints(
     word: npt.NDArray[np.uint64],
 ) -> tuple[Int64Array, npt.NDArray[np.uint8], BoolArray]:
-    """The signed numbers that begin these words, their bits there, and which have more than 32.
-
-    Of those the number is wrong.
+    """Returns the signed numbers that begin these words, how many bits they take in the word, and
+    which take more than 32: those numbers are wrong.
     """
     numbers, sizes = _short_varint_table()
     low = word.view(np.int64) & 0xFFFF

@@ -151,7 +151,7 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
 def describe_magic(magic: int) -> str:
     if magic in {0, 1}:
         return f"message format {magic}, as before Kafka 0.11; only format 2 is read"
-    return f"magic {magic} is none that is known"
+    return f"magic {magic} is unknown"
 
 
 class BatchProblemKind(enum.StrEnum):
@@ -235,21 +235,21 @@ def _load_c_extension() -> ModuleType | None:
     return made if hasattr(made, CRC32C_LIBRARY) else None
 
 
-#: The most bytes that one batch may have, decompressed: many times what brokers accept.
+#: Limit of the decompressed bytes of one batch: many times the limit of brokers.
 MAX_DECOMPRESSED_SIZE = 1 << 27
 #: zlib's window bits for gzip with the largest window.
 GZIP_WINDOW_BITS = 31
-#: Bytes that are read at a time: of each, zlib copies what is behind the end of a member.
+#: Bytes that are read at a time: zlib copies those after the end of a member.
 GZIP_CHUNK_SIZE = 1 << 14
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
-#: The version, and the oldest that can read it.
+#: The version, and the oldest compatible version.
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_SIZE = 32 * 1024
 #: First guess of the ratio of uncompressed to compressed size; later attempts use a larger one.
 ASSUMED_COMPRESSION_RATIO = 4
 #: The default level of Kafka's producer.
 ZSTD_LEVEL = 3
-#: What cramjam says where the room was too small.
+#: cramjam's error if the output buffer was too small.
 CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
 _BLOCK_SIZE_FIELD = struct.Struct(">i")
 
@@ -366,20 +366,20 @@ def _decompress_xerial_blocks(library: ModuleType, data: Bytes, most: int) -> li
         most -= len(found[-1])
         at += size
     if at > len(data):
-        raise FormatError("snappy: the head is cut")
+        raise FormatError("snappy: the header is cut")
     return found
 
 
 def _decompress_snappy_block(library: ModuleType, data: Bytes, most: int) -> bytes:
     snappy = library.snappy
     if not data:
-        raise FormatError("snappy: nothing there")
+        raise FormatError("snappy: empty")
     size = snappy.decompress_raw_len(data)
     if size > most:
         raise DecompressedTooLarge
     out = bytearray(size)
     if snappy.decompress_raw_into(data, out) != size:
-        raise FormatError("snappy: shorter than it says")
+        raise FormatError("snappy: shorter than declared")
     return bytes(out)
 
 
@@ -431,7 +431,7 @@ class BatchRecord(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
-def encode_batch(  # noqa: PLR0913, each is a field of the head
+def encode_batch(  # noqa: PLR0913, each is a field of the header
     records: Iterable[BatchRecord],
     *,
     base_offset: int | None = None,
@@ -604,7 +604,7 @@ class RecordReader:
         """Reads all records; raises FormatError if they are malformed, or if bytes follow them."""
         end = self.limit
         if not 0 <= count <= (end - self.at) // SMALLEST_RECORD:
-            raise FormatError(f"impossible count {count}, {end - self.at} bytes there")
+            raise FormatError(f"impossible count {count}, {end - self.at} bytes left")
         found = []
         for self.record in range(count):
             self.limit = end
@@ -614,7 +614,7 @@ class RecordReader:
             self.limit = self.at + size
             found.append(self._read(base_offset, base_timestamp))
         if self.at != end:
-            raise FormatError(f"{end - self.at} bytes behind the last record")
+            raise FormatError(f"{end - self.at} bytes after the last record")
         return found
 
     def _read(self, base_offset: int, base_timestamp: int) -> BatchRecord:

@@ -2,10 +2,10 @@
 
 `decode_batches` checks the checksums, decompresses, finds all records (record_batch_scan.py) and
 then reads each field for all records at once. A batch that is damaged has no rows and is one of
-``columns.problems``; the reader of single batches says what is wrong with it.
+``columns.problems``; the reader of single batches describes the problem.
 
 `RecordColumns` has a row per record: ``offset``, ``timestamp``, ``key_start``, ``key_size`` (-1:
-null), ``value_start``, ``value_size`` (-1: null), ``headers_start``, ``headers`` (how many),
+null), ``value_start``, ``value_size`` (-1: null), ``headers_start``, ``headers`` (their number),
 ``batch`` (row of ``columns.batches``). Starts are positions in ``columns.buffer.data``.
 `BatchColumns` has a row per batch. `iterate_records` gives the records one by one as `BatchRecord`.
 """
@@ -56,9 +56,9 @@ from rota.errors import FormatError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-#: The most bytes that the batches of one buffer may have together, decompressed.
+#: Limit of the decompressed bytes of all batches of one buffer.
 MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30
-#: Records of a batch that are read one by one, only to say what is wrong with one of them.
+#: A batch with more records is not read one by one to describe a problem.
 MAX_EXPLAINED_RECORDS = 10_000
 
 
@@ -77,10 +77,10 @@ class BatchContents:
         self.size = found.sizes
         self._chunk_bytes = chunk_bytes
         rows = max(len(view) - HEADER.size + 1, 0)
-        self.heads = np.ndarray((rows,), HEADER_DTYPE, view, strides=(1,))[found.positions]
-        self.count: Int64Array = self.heads["record_count"].astype(np.int64)
+        self.headers = np.ndarray((rows,), HEADER_DTYPE, view, strides=(1,))[found.positions]
+        self.count: Int64Array = self.headers["record_count"].astype(np.int64)
         self.start: Int64Array = self.position + HEADER.size
-        #: Where the records are: in the view, and once opened in the buffer.
+        #: The end of the records: in the view, and in the buffer after :meth:`decompress_all`.
         self.limit: Int64Array = self.position + self.size
         if chunk_bytes is not None and len(view) > chunk_bytes:
             self._end_before(max(int(np.searchsorted(self.size.cumsum(), chunk_bytes, "right")), 1))
@@ -91,10 +91,10 @@ class BatchContents:
         crc, view = record_batch.load_crc32c(), self.view
         begins = (self.position + ATTRIBUTES_OFFSET).tolist()
         made = [crc(view[a:b]) for a, b in zip(begins, self.limit.tolist(), strict=True)]
-        stored = self.heads["checksum"]
+        stored = self.headers["checksum"]
         bad = np.flatnonzero(np.array(made, dtype=np.uint32) != stored)
         texts = {
-            row: f"checksum {made[row]:08x}, its head says {stored[row]:08x}"
+            row: f"checksum {made[row]:08x}, but the header has {stored[row]:08x}"
             for row in bad.tolist()
         }
         self._reject({row: (BatchProblemKind.CHECKSUM, text) for row, text in texts.items()})
@@ -105,12 +105,12 @@ class BatchContents:
         size = len(self.view)
         left = max_bytes
         found = {}
-        compressed = (self.heads["attributes"] & COMPRESSION_CODEC_MASK != CompressionType.NONE) & (
-            self.count > 0
-        )
+        compressed = (
+            self.headers["attributes"] & COMPRESSION_CODEC_MASK != CompressionType.NONE
+        ) & (self.count > 0)
         for row in np.flatnonzero(compressed).tolist():
             data = self.view[int(self.start[row]) : int(self.limit[row])]
-            codec = int(self.heads["attributes"][row]) & COMPRESSION_CODEC_MASK
+            codec = int(self.headers["attributes"][row]) & COMPRESSION_CODEC_MASK
             limit = min(max_batch_bytes, left)
             chunk_limit = limit
             if row and self._chunk_bytes is not None:
@@ -123,7 +123,7 @@ class BatchContents:
                 if chunk_limit < limit:
                     self._end_before(row)
                     break
-                found[row] = BatchProblemKind.SIZE, f"more than {limit} bytes, decompressed"
+                found[row] = BatchProblemKind.SIZE, f"decompresses to more than {limit} bytes"
             else:
                 pieces.append(piece)
                 self.start[row], self.limit[row] = size, size + len(piece)
@@ -133,7 +133,7 @@ class BatchContents:
         room = (self.limit - self.start) // SMALLEST_RECORD
         for row in np.flatnonzero((self.count < 0) | (self.count > room)).tolist():
             size = self.limit[row] - self.start[row]
-            text = f"impossible count {self.count[row]}, {size} bytes there"
+            text = f"impossible count {self.count[row]}, {size} bytes left"
             found.setdefault(row, (BatchProblemKind.RECORDS, text))
         self._reject(found)
         self.buffer = ByteBuffer(pieces)
@@ -170,7 +170,7 @@ class BatchContents:
         self._keep(keep)
 
     def _keep(self, rows: BoolArray) -> None:
-        self.heads, self.count = self.heads[rows], self.count[rows]
+        self.headers, self.count = self.headers[rows], self.count[rows]
         self.position, self.size = self.position[rows], self.size[rows]
         self.start, self.limit = self.start[rows], self.limit[rows]
 
@@ -426,13 +426,13 @@ class RecordColumns:
 
 
 def iterate_records(
-    columns: RecordColumns, first: int = 0, behind: int | None = None
+    columns: RecordColumns, first: int = 0, end: int | None = None
 ) -> Iterator[BatchRecord]:
     """Yields the records as values, all or those of a range of rows."""
     data = columns.buffer.data
     names = ("offset", "timestamp", "key_start", "key_size", "value_start", "value_size")
     wanted = [getattr(columns, name) for name in (*names, "headers_start", "headers")]
-    lists = [each[first:behind].tolist() for each in wanted]
+    lists = [each[first:end].tolist() for each in wanted]
     for offset, at, key, key_size, value, value_size, start, count in zip(*lists, strict=True):
         yield BatchRecord(
             offset,
@@ -487,18 +487,18 @@ def _build_columns(
     span: tuple[Int64Array, Int64Array],
     at: int,
 ) -> RecordColumns:
-    heads = content.heads
-    attributes = heads["attributes"].astype(np.int64)
+    headers = content.headers
+    attributes = headers["attributes"].astype(np.int64)
     append_time = (attributes & TIMESTAMP_TYPE_MASK) != 0
     numbers = {
-        name: heads[name].astype(np.int64)
+        name: headers[name].astype(np.int64)
         for name in (
             *("base_offset", "leader_epoch", "max_timestamp"),
             *("producer_id", "producer_epoch", "base_sequence"),
         )
     }
     base_offset = numbers["base_offset"]
-    timestamp = np.repeat(heads["base_timestamp"].astype(np.int64), content.count)
+    timestamp = np.repeat(headers["base_timestamp"].astype(np.int64), content.count)
     timestamp += read["timestamp_delta"]
     if append_time.any():
         timestamp = np.where(append_time[batch], numbers["max_timestamp"][batch], timestamp)
@@ -506,7 +506,7 @@ def _build_columns(
     batches = BatchColumns(
         position=content.position + at,
         size=content.size,
-        last_offset=base_offset + heads["last_offset_delta"],
+        last_offset=base_offset + headers["last_offset_delta"],
         count=content.count,
         codec=attributes & COMPRESSION_CODEC_MASK,
         append_time=append_time,

@@ -182,7 +182,7 @@ def _describe_cut_batch(view: memoryview, at: int) -> BatchProblem | None:
 def _build_cut_problem(at: int, size: int, length: int | None) -> BatchProblem:
     whole = f"at least {HEADER.size}" if length is None else LOG_OVERHEAD + length
     return BatchProblem(
-        at, size, BatchProblemKind.CUT, f"a batch of {whole} bytes is cut, {size} are there"
+        at, size, BatchProblemKind.CUT, f"a batch of {whole} bytes is cut, {size} left"
     )
 
 
@@ -247,14 +247,14 @@ class _BatchSearch:
         numbers = np.frombuffer(self.view, np.uint8)
         found = np.flatnonzero(numbers[begin + MAGIC_OFFSET : end + MAGIC_OFFSET] == MAGIC) + begin
         rows = len(self.view) - HEADER.size + 1
-        heads = np.ndarray((rows,), HEADER_DTYPE, self.view, strides=(1,))[found]
-        size = heads["length"] + np.int64(LOG_OVERHEAD)
+        headers = np.ndarray((rows,), HEADER_DTYPE, self.view, strides=(1,))[found]
+        size = headers["length"] + np.int64(LOG_OVERHEAD)
         good = (
-            (size >= HEADER.size) & (size <= len(self.view) - found) & (heads["base_offset"] >= 0)
+            (size >= HEADER.size) & (size <= len(self.view) - found) & (headers["base_offset"] >= 0)
         )
-        good &= (heads["attributes"] & ~KNOWN_ATTRIBUTES) == 0
-        good &= (heads["record_count"] >= 0) & (
-            heads["last_offset_delta"] >= heads["record_count"] - 1
+        good &= (headers["attributes"] & ~KNOWN_ATTRIBUTES) == 0
+        good &= (headers["record_count"] >= 0) & (
+            headers["last_offset_delta"] >= headers["record_count"] - 1
         )
         return zip(found[good].tolist(), size[good].tolist(), strict=True)
 
@@ -436,12 +436,12 @@ def _peek_records(
 ) -> tuple[Int64Array, npt.NDArray[np.uint8], Int64Array]:
     """Returns the size, attributes and offset delta that a record at these offsets would have."""
     pair = buffer.pair[at]
-    behind = at + 1 + (pair >> 7 & 1)
-    word = buffer.little[behind + 1]
+    start = at + 1 + (pair >> 7 & 1)
+    word = buffer.little[start + 1]
     _, bits, _ = decode_leading_varints(word)
     return (
         record_stride_table()[pair],
-        buffer.uint8[behind],
+        buffer.uint8[start],
         decode_leading_varints(word >> bits)[0],
     )
 
