@@ -88,10 +88,9 @@ class LogToClean:
 
 
 def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
-    """Finds the part of a log that can be cleaned.
+    """Finds the part of a log that can be cleaned; raises FormatError if the log is damaged.
 
     :param checkpoint: the offset up to which the log was compacted before
-    :raises FormatError: the log is damaged
     """
     first = log.log_start_offset
     if checkpoint is not None and first <= checkpoint <= log.log_end_offset:
@@ -543,8 +542,7 @@ class BatchGroup:
 def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
     """Decodes a whole segment, some batches at a time, which is much faster than one by one.
 
-    :raises CorruptBatchError: a batch is corrupt
-    :raises FormatError: a batch's records cannot be decoded, or decoding exceeds the budget
+    Raises CorruptBatchError or FormatError for a damaged batch, or one that exceeds the budget.
     """
     found: list[StoredBatch] = []
     size = 0

@@ -93,11 +93,9 @@ class RealDisk:
         self._unwritten_bytes: dict[str, int] = {}
 
     def list_names(self, folder: str) -> list[str]:
-        with _disk_errors(folder):
-            try:
-                return sorted(os.listdir(self._full_path(folder)))  # noqa: PTH208
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        with _disk_errors(folder), suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(os.listdir(self._full_path(folder)))  # noqa: PTH208
+        return []
 
     def size(self, path: str) -> int | None:
         found = self._stat_file(path)

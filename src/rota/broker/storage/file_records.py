@@ -163,10 +163,9 @@ class BatchFile:
 def scan_batches(
     file: BatchFile, begin: int, min_offset: int | None, window: int = SCAN_WINDOW_BYTES
 ) -> Iterator[StoredBatch]:
-    """Yields every batch from a position on, at which a batch begins.
+    """Yields every batch from a position on; raises CorruptBatchError at the first invalid one.
 
     :param min_offset: the offset after the batch before; None if an index confirms the first batch
-    :raises CorruptBatchError: at the first batch that is not valid
     """
     at = begin
     while at < file.size:

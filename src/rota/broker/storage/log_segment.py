@@ -278,6 +278,9 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
     return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
 
 
+# The searches raise CorruptBatchError if a batch that they must read is corrupt, and Refused if its
+# decoding exceeds the budget.
+
 #: The window of a lookup: the distance of a few index entries.
 LOOKUP_WINDOW_BYTES = 1 << 16
 #: Up to this many bytes are read to check a timestamp; of more only samples are taken.
@@ -286,10 +289,7 @@ CHECK_SAMPLES = 64
 
 
 def find_offset(segment: LogSegment, offset: int) -> BatchPosition | None:
-    """Finds the batch that has an offset, or the next one after it; None if all batches are before.
-
-    :raises CorruptBatchError: a batch on the way to it is corrupt
-    """
+    """Finds the batch that has an offset, or else the next one; None if all batches are before."""
     position = segment.read_positions.get(offset)
     if position is not None:
         return BatchPosition(position, offset) if position < segment.size else None
@@ -324,11 +324,7 @@ def _position_of_entry(segment: LogSegment, row: int) -> BatchPosition | None:
 def find_timestamp(
     segment: LogSegment, timestamp: int, start: int, budget: DecodeBudget
 ) -> tuple[int, int] | None:
-    """Returns offset and timestamp of the first record, from an offset on, that is not older.
-
-    :raises CorruptBatchError: a batch on the way to it is corrupt
-    :raises Refused: decoding a batch exceeds the budget
-    """
+    """Returns offset and timestamp of the first record, from an offset on, that is not older."""
     if find_max_timestamp(segment)[0] < timestamp:
         return None
     place = _position_by_time_index(segment, timestamp)
@@ -395,10 +391,7 @@ def _find_record_in_batch(
 
 
 def find_max_timestamp(segment: LogSegment) -> tuple[int, int]:
-    """Returns the newest timestamp and the last offset of its batch; -1 if none has one.
-
-    :raises CorruptBatchError: a batch that must be read is corrupt
-    """
+    """Returns the newest timestamp and the last offset of its batch; -1 if none has one."""
     check_indexes(segment)
     indexer = segment.indexer
     if indexer is not None:
@@ -455,11 +448,7 @@ def _check_samples(
 
 
 def find_newest_record(segment: LogSegment, budget: DecodeBudget) -> tuple[int, int] | None:
-    """Returns offset and timestamp of the first record with the newest timestamp.
-
-    :raises CorruptBatchError: its batch is corrupt
-    :raises Refused: decoding the batch exceeds the budget
-    """
+    """Returns offset and timestamp of the first record with the newest timestamp."""
     timestamp, last_offset = find_max_timestamp(segment)
     if timestamp < 0:
         return None

@@ -227,9 +227,7 @@ def find_distinct_names(
     buffer: ByteBuffer, name_at: Int64Array, name_size: Int64Array
 ) -> tuple[tuple[str, ...], IntArray]:
     """Returns the distinct names, and for each row the position of its name, or -1 if it is not
-    UTF-8.
-
-    Sizes include the two bytes of the length.
+    UTF-8. Sizes include the two bytes of the length.
     """
     index: dict[bytes, int] = {}
     names: list[str] = []

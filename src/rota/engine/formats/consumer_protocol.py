@@ -438,7 +438,10 @@ def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
     """
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     try:
-        read = _read_java_user_data(reader)
+        partitions = read_partitions(reader, "previous assignment")
+        # version 1 has a generation, version 0 has none
+        generation = reader.int32("generation") if reader.remaining >= 4 else NO_GENERATION
+        read = OwnedPartitions(partitions=partitions, generation=generation)
     except FormatError as error:
         read = OwnedPartitions(partitions=NO_PARTITIONS, note=f"unreadable, so no claim: {error}")
     else:
@@ -463,13 +466,6 @@ def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
             generation = int.from_bytes(piece[end:], "big", signed=True) if left else NO_GENERATION
             found.append(OwnedPartitions(partitions=partitions, generation=generation))
     return found
-
-
-def _read_java_user_data(reader: PrimitiveReader) -> OwnedPartitions:
-    """Reads version 1 if enough bytes for a generation are left, else version 0."""
-    partitions = read_partitions(reader, "previous assignment")
-    generation = reader.int32("generation") if reader.remaining >= 4 else NO_GENERATION
-    return OwnedPartitions(partitions=partitions, generation=generation)
 
 
 def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:

@@ -86,8 +86,7 @@ def hash_map_order(keys: Sequence[str]) -> list[int]:
 
 
 def hash_set_order(hashes: Sequence[int], announced: int | None = None) -> list[int]:
-    """Returns the same for a ``HashSet`` made from a collection, from the hash codes of its
-    elements.
+    """Returns the same for a ``HashSet`` made from a collection of elements with these hash codes.
 
     ``announced`` is the size that the collection states, if it then yields fewer elements.
     """

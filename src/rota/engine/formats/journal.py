@@ -180,10 +180,8 @@ class Slices(NamedTuple):
 
 
 def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryColumns:
-    """Decodes the records of record batches.
-
-    Records of control batches are not entries: they have no type, and are not among the undecoded
-    rows either.
+    """Decodes the records of record batches. Those of control batches are no entries: they have no
+    type, and are not among the undecoded rows either.
     """
     control = columns.batches.control[columns.batch]
     keys = Slices(columns.key_start, np.where(control, NULL, columns.key_size))

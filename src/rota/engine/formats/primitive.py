@@ -97,9 +97,8 @@ class PrimitiveReader:
         return self._bytes(UUID_SIZE, field)
 
     def count(self, field: str, smallest: int) -> int:
-        """The length of an array whose elements take at least ``smallest`` bytes each.
-
-        A count that the remaining bytes cannot hold is refused here, before anything is allocated.
+        """Reads the length of an array whose elements take at least ``smallest`` bytes each.
+        A count that the remaining bytes cannot hold is refused before anything is allocated.
         """
         at = self.offset
         count = self.nullable_count(field, smallest)
