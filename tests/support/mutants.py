@@ -166,7 +166,7 @@ STORAGE = (
         "broker/storage/file_records.py",
         "        if computed != header.checksum:\n"
         "            raise CorruptBatchError("
-        "self.path, origin + at, _describe_mismatch(header, computed))\n",
+        "self.path, origin + at, describe_mismatch(header, computed))\n",
         "",
         READ,
     ),

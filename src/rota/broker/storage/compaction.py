@@ -217,17 +217,11 @@ def _group_segments(log: Log, segments: Sequence[LogSegment]) -> list[list[LogSe
     limits = np.array([log.config.segment_bytes, index_bytes, index_bytes])
     total = np.zeros(3, dtype=np.int64)
     for segment in segments:
-        paths = [
-            segment_path(log.folder, segment.base_offset, kind)
-            for kind in ("log", "index", "timeindex")
-        ]
+        paths = (segment.log_path, segment.offset_index.path, segment.time_index.path)
         sizes = np.array([log.disk.size(path) or 0 for path in paths])
         total = total + sizes
-        if (
-            groups
-            and (total <= limits).all()
-            and segment.end_offset - 1 - groups[-1][0].base_offset <= MAX_INT
-        ):
+        last = segment.end_offset - 1
+        if groups and (total <= limits).all() and last - groups[-1][0].base_offset <= MAX_INT:
             groups[-1].append(segment)
         else:
             groups.append([segment])

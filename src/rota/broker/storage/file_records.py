@@ -105,7 +105,7 @@ class BatchFile:
             return None
         computed = self.crc(view[at + ATTRIBUTES_OFFSET : end])
         if computed != header.checksum:
-            raise CorruptBatchError(self.path, origin + at, _describe_mismatch(header, computed))
+            raise CorruptBatchError(self.path, origin + at, describe_mismatch(header, computed))
         self.check_offsets(header, origin + at, min_offset)
         return header
 
@@ -144,7 +144,7 @@ class BatchFile:
             computed = self.crc(piece, computed)
             at += len(piece)
         if computed != header.checksum:
-            raise CorruptBatchError(self.path, position, _describe_mismatch(header, computed))
+            raise CorruptBatchError(self.path, position, describe_mismatch(header, computed))
 
     def _base_offset_at(self, position: int) -> int | None:
         if position >= self.size:
@@ -227,7 +227,7 @@ def _read_large_batch(file: BatchFile, at: int, view: Bytes, min_offset: int | N
     return StoredBatch(at, header, memoryview(file.disk.read(file.path, at, header.size)))
 
 
-def _describe_mismatch(header: BatchHeader, computed: int) -> str:
+def describe_mismatch(header: BatchHeader, computed: int) -> str:
     return f"checksum {computed:08x}, but the header has {header.checksum:08x}"
 
 

@@ -179,11 +179,10 @@ class Log:
         )
         end = self.segments[-1].end_offset
         if header.producer_id >= 0:
-            known = self.producers.check_batch(header)
-            if known is not None:
-                return LogAppendInfo(
-                    known.first_offset, known.timestamp, self.log_start_offset, True
-                )
+            first = self.producers.check_batch(header)
+            if first is not None:
+                start = self.log_start_offset
+                return LogAppendInfo(first.first_offset, first.timestamp, start, duplicate=True)
         append_time = now if self.config.timestamp_type == "LogAppendTime" else None
         stored, header = validation.assign_offset(
             batch, header, end, self.epochs.latest, append_time
@@ -337,11 +336,9 @@ class Log:
         """
         self.check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise Refused(
-                Code.OFFSET_OUT_OF_RANGE,
-                f"{self.folder}: offset {offset} is outside {self.log_start_offset} to "
-                f"{self.log_end_offset}",
-            )
+            served = f"{self.log_start_offset} to {self.log_end_offset}"
+            text = f"{self.folder}: offset {offset} is outside {served}"
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
         until = self.log_end_offset if to is None else min(to, self.log_end_offset)
         pieces: list[Bytes] = []
         row = log_segment.find_row(self.segments, offset)
@@ -371,9 +368,8 @@ class Log:
         budget = budget or self.decode_budget()
         for segment in self.segments:
             with _refuse_damage(segment):
-                found = log_segment.find_timestamp(
-                    segment, timestamp, self.log_start_offset, budget
-                )
+                start = self.log_start_offset
+                found = log_segment.find_timestamp(segment, timestamp, start, budget)
                 if found is not None:
                     return found
         return None
@@ -404,19 +400,16 @@ class Log:
         """
         found: list[tuple[int, int]] = []
         for row in range(log_segment.find_row(self.segments, first), len(self.segments)):
-            entries = index.select_overlapping(
-                producer_state.aborted_transactions(self.segments, row), first, last
-            )
+            aborted = producer_state.aborted_transactions(self.segments, row)
+            entries = index.select_overlapping(aborted, first, last)
             found += [(each.producer_id, each.first_offset) for each in entries]
         return found
 
     def advance_log_start(self, offset: int) -> None:
         """Moves the log start offset forward; raises Refused if the log ends before that offset."""
         if not 0 <= offset <= self.log_end_offset:
-            raise Refused(
-                Code.OFFSET_OUT_OF_RANGE,
-                f"{self.folder}: offset {offset} is after the log's end {self.log_end_offset}",
-            )
+            text = f"{self.folder}: offset {offset} is after the log's end {self.log_end_offset}"
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
         self.log_start_offset = max(self.log_start_offset, offset)
 
     def delete_old_segments(self, now: int) -> int:

@@ -6,7 +6,7 @@ topic needs their keys, or a timestamp is out of bounds: a batch is stored as th
 
 from __future__ import annotations
 
-from rota.broker.storage.file_records import DecodeBudget
+from rota.broker.storage.file_records import DecodeBudget, describe_mismatch
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import (
     ATTRIBUTES_OFFSET,
@@ -45,10 +45,7 @@ def validate_batch(
     _check_size(header, len(batch), config)
     computed = load_crc32c()(memoryview(batch)[ATTRIBUTES_OFFSET:])
     if computed != header.checksum:
-        raise Refused(
-            Code.CORRUPT_MESSAGE,
-            f"checksum {computed:08x}, but the header has {header.checksum:08x}",
-        )
+        raise Refused(Code.CORRUPT_MESSAGE, describe_mismatch(header, computed))
     _check_header(header, len(batch))
     _check_timestamps(batch, header, config, now, budget)
     if config.is_compacted:
