@@ -26,11 +26,15 @@ from __future__ import annotations
 
 import gc
 import importlib
+import time
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import ModuleType
+
     from rota import errors
     from rota.broker.control import Group, GroupMember, Record
     from rota.broker.embedded import Broker, BrokerClock
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     )
     from rota.engine.assignors.certificate import Certificate
     from rota.engine.assignors.interface import Assignor, PartitionAssignor
+    from rota.engine.assignors.registry import StrategyList
     from rota.engine.model.member import (
         Assignment,
         GroupAssignment,
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
         Subscription,
     )
     from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
-    from rota.engine.plan import Move, Plan, assign
+    from rota.engine.plan import Move, Plan, ReplicaRacks
     from rota.engine.simulator.rebalances import SimulatedRebalance
     from rota.engine.simulator.scenario import Scenario
     from rota.engine.simulator.simulation import Simulation, simulate
@@ -121,7 +126,7 @@ _MODULES = {
         "rota.engine.model.member": "Assignment GroupAssignment GroupSubscription Member "
         "RebalanceProtocol Subscription",
         "rota.engine.model.topic": "Cluster OffsetAndMetadata Partitions TopicPartition",
-        "rota.engine.plan": "Move Plan assign",
+        "rota.engine.plan": "Move Plan",
         "rota.engine.simulator.rebalances": "SimulatedRebalance",
         "rota.engine.simulator.scenario": "Scenario",
         "rota.engine.simulator.simulation": "Simulation simulate",
@@ -137,6 +142,52 @@ _EXTRAS |= dict.fromkeys(
 )
 
 
+def _import(module: str) -> ModuleType:
+    """Imports a module with the garbage collector off: it would examine hundreds of new classes
+    again and again, which takes a tenth of the time to import a broker.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def assign(  # noqa: PLR0913 (all but two are options)
+    strategy: StrategyList,
+    partitions: Mapping[str, int],
+    members: Iterable[Member],
+    *,
+    solver: str = "exact",
+    racks: ReplicaRacks | None = None,
+    left: Iterable[Member] = (),
+    budget_ms: int | None = 5_000,
+) -> Plan:
+    """Plans a rebalance: which member gets which partition under a strategy.
+
+    :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
+        instance; or a list of them, as every member would be configured. The first is used, and the
+        rebalance protocol is the highest that the whole list supports.
+    :param partitions: partition counts by topic
+    :param members: the group's members, with what they own now
+    :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
+    :param racks: replica racks by topic and partition: ``{"t0": [("r1", "r2"), ...]}``
+    :param left: members that have just left, for :attr:`Plan.orphaned`
+    :param budget_ms: how long the exact solver may look for fewer moves; None for no limit
+    """
+    _import("rota.engine.plan")
+    from rota.engine.assignors.sticky import TimeBudget, unlimited_budget  # noqa: PLC0415 (slow)
+    from rota.engine.plan import plan_rebalance  # noqa: PLC0415 (slow)
+
+    # The engine has no clock of its own.
+    budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms, time.monotonic)
+    return plan_rebalance(
+        strategy, partitions, members, solver=solver, racks=racks, left=left, budget=budget
+    )
+
+
 if not TYPE_CHECKING:  # so that a type checker accepts only the names above
 
     def __getattr__(name: str) -> object:
@@ -147,15 +198,7 @@ if not TYPE_CHECKING:  # so that a type checker accepts only the names above
         package = _EXTRAS.get(name)
         if package is not None and (problem := importlib.import_module(package).missing()):
             raise importlib.import_module("rota.errors").MissingExtra(problem)
-        # The garbage collector would examine hundreds of new classes again and again, which takes a
-        # tenth of the time to import a broker.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
-        finally:
-            if was_enabled:
-                gc.enable()
+        value = globals()[name] = getattr(_import(_MODULES[name]), name)
         return value
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rota import assign
 from rota.cli import flags
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
 from rota.cli.plan_group import Case, parse_case
@@ -29,7 +30,7 @@ from rota.engine.assignors.registry import (
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, check_solver
 from rota.engine.model.member import Member, RebalanceProtocol
 from rota.engine.model.text import count_noun
-from rota.engine.plan import Plan, apply_plan, assign
+from rota.engine.plan import Plan
 from rota.errors import InputError
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def _make_plan(
     owns_nothing = not any(len(member.owned) for member in before.members)
     origin = flags.split_names(args.origin)
     if owns_nothing and (origin or after != before):
-        applied = apply_plan(plan(before, origin or strategies), before.members, generation=1)
+        applied = plan(before, origin or strategies).apply(before.members, generation=1)
         if origin:  # user data of another strategy
             applied = [replace(member, user_data=None) for member in applied]
         settled = {member.id: member for member in applied}

@@ -1,15 +1,13 @@
 """Plans: which partitions a strategy would assign to each member, which would move, and how many
 moves were necessary.
 
-`assign` is the entry point (``rota.assign``). It resolves the strategy (assignors/registry.py),
-asks it for the members' user data, builds the `Problem`, runs and checks the strategy
-(assignors/interface.py) and returns a `Plan`. It is the only module of the engine that reads a
-clock: callers of ``rota.assign`` give the solver a time budget, not a clock.
+`plan_rebalance` resolves the strategy (assignors/registry.py), asks it for the members' user data,
+builds the `Problem`, runs and checks the strategy (assignors/interface.py) and returns a `Plan`.
+``rota.assign`` calls it with a time budget on the machine's clock.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,11 +38,9 @@ from rota.engine.assignors.registry import (
     split_strategies,
 )
 from rota.engine.assignors.sticky import (
-    DEFAULT_BUDGET_MS,
     AbstractStickyAssignor,
     Expired,
     StickyAssignor,
-    TimeBudget,
     unlimited_budget,
 )
 from rota.engine.formats.buffer import BoolArray
@@ -85,7 +81,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     Everything is kept as arrays; names and tuples are created on request.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 (only `assign` creates one)
+    def __init__(  # noqa: PLR0913, PLR0917 (only `plan_rebalance` creates one)
         self,
         assignors: tuple[Assignor, ...],
         member_assignors: MemberAssignors | None,
@@ -100,6 +96,8 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         self._problem = before
         self._left_members = left
         self._budget = budget
+        #: What the hooks returned in `apply`, by member and generation.
+        self._user_data: dict[tuple[str, int], bytes | None] = {}
         self._allows_unassigned = first.allow_unassigned
         self.strategy = first.name
         self.solver = first.solver if isinstance(first, AbstractStickyAssignor) else None
@@ -137,15 +135,35 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
             GroupAssignment(Placement(self._problem.layout, self.members, target))
         )
 
-    def next_user_data(self, member: Member, generation: int) -> bytes | None:
-        """Returns what this member's strategy sends to the leader after the plan was applied; None
-        if the strategy has no hooks of its own.
+    def apply(self, members: Iterable[Member], generation: int) -> list[Member]:
+        """Returns the members after a rebalance with this plan.
+
+        Each member owns its partitions in this generation. A strategy with hooks of its own learns
+        of the assignment (`on_assignment`) and makes the next user data; the hooks are called once
+        for a member and generation.
         """
+        return [
+            replace(
+                member,
+                owned=self.partitions(member.id),
+                generation=generation,
+                user_data=self._next_user_data(member, generation),
+            )
+            for member in members
+        ]
+
+    def _next_user_data(self, member: Member, generation: int) -> bytes | None:
         if self._member_assignors is None:
             return None
-        given = self._checked.result[member.id]
-        self._member_assignors.on_assignment(member.id, given, generation)
-        return self._member_assignors.subscription_user_data(member.id, member.topics)
+        key = member.id, generation
+        if key not in self._user_data:
+            self._member_assignors.on_assignment(
+                member.id, self._checked.result[member.id], generation
+            )
+            self._user_data[key] = self._member_assignors.subscription_user_data(
+                member.id, member.topics
+            )
+        return self._user_data[key]
 
     def owners(self, topic: str) -> IntArray:
         """For each partition of a topic the position of its owner in ``members``, -1 for none.
@@ -335,7 +353,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return tuple(dict.fromkeys(notes))
 
 
-def assign(  # noqa: PLR0913 (all but two are options)
+def plan_rebalance(  # noqa: PLR0913 (all but two are options)
     strategy: StrategyList,
     partitions: Mapping[str, int],
     members: Iterable[Member],
@@ -343,21 +361,12 @@ def assign(  # noqa: PLR0913 (all but two are options)
     solver: str = "exact",
     racks: ReplicaRacks | None = None,
     left: Iterable[Member] = (),
-    budget_ms: int | None = DEFAULT_BUDGET_MS,
+    budget: Callable[[], Expired] = unlimited_budget,
 ) -> Plan:
-    """Plans a rebalance: who gets which partition under a strategy.
+    """Plans a rebalance; the parameters are those of ``rota.assign``.
 
-    :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
-        instance; or a list of them, as every member would be configured. The first is used, and the
-        rebalance protocol is the highest that the whole list supports.
-    :param partitions: partition counts by topic
-    :param members: the group's members, with what they own now
-    :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
-    :param racks: replica racks by topic and partition: ``{"t0": [("r1", "r2"), ...]}``
-    :param left: members that have just left, for :attr:`Plan.orphaned`
-    :param budget_ms: how long the exact solver may look for fewer moves; None for ever
+    :param budget: starts the exact solver's time budget, as for :class:`AbstractStickyAssignor`
     """
-    budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms, time.monotonic)
     specs = split_strategies(strategy)
     assignors = resolve_strategies(specs, solver=solver, budget=budget)
     first = assignors[0]
@@ -404,18 +413,3 @@ def _ask_for_user_data(group: GroupSubscription, assignors: MemberAssignors) -> 
 def _partitions_by_member_and_topic(assignment: GroupAssignment) -> dict[str, dict[str, list[int]]]:
     given = {member: assignment[member].partitions.by_topic() for member in sorted(assignment)}
     return {m: {topic: sorted(given[m][topic]) for topic in sorted(given[m])} for m in given}
-
-
-def apply_plan(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:
-    """Returns the members after the plan was applied, with this generation, and with the user data
-    that the plan's strategy would send next.
-    """
-    return [
-        replace(
-            member,
-            owned=plan.partitions(member.id),
-            generation=generation,
-            user_data=plan.next_user_data(member, generation),
-        )
-        for member in members
-    ]

@@ -13,7 +13,6 @@ from examples.sticky_2x import Sticky2x
 import rota
 from rota.engine.assignors.sticky import StickyAssignor
 from rota.engine.formats import consumer_protocol
-from rota.engine.plan import apply_plan
 from rota.errors import StrategyFailed
 
 TOPICS = {f"t{number}": 2 for number in range(4)}
@@ -110,10 +109,10 @@ def test_sticky_reads_given_user_data() -> None:
 
 def test_a_custom_sticky_strategy_moves_what_the_newcomer_gets_and_no_more() -> None:
     three = [rota.Member(id=name, topics=TOPICS) for name in "abc"]
-    settled = apply_plan(rota.assign(Sticky2x, TOPICS, three), three, generation=1)
+    settled = rota.assign(Sticky2x, TOPICS, three).apply(three, generation=1)
     left = rota.assign(Sticky2x, TOPICS, [settled[0], settled[2]])
     assert (left.moved, left.moved_min, left.balance_score) == (0, 0, 0)
-    two = apply_plan(left, [settled[0], settled[2]], generation=2)
+    two = left.apply([settled[0], settled[2]], generation=2)
     joined = rota.assign(Sticky2x, TOPICS, [*two, rota.Member(id="d", topics=TOPICS)])
     assert (joined.moved, joined.needless, joined.balance_score) == (2, 0, 2)
     assert joined.certificate.is_best
@@ -139,8 +138,16 @@ def test_applying_a_plan_carries_what_the_leader_sent_with_the_assignment() -> N
 
     members = [rota.Member(id="a", topics=["t"])]
     for generation in (1, 2, 3):
-        members = apply_plan(rota.assign(Counting, {"t": 1}, members), members, generation)
+        members = rota.assign(Counting, {"t": 1}, members).apply(members, generation)
     assert members[0].user_data == b"3"
+
+
+def test_applying_a_plan_twice_gives_the_same_members() -> None:
+    members = two_members()
+    plan = rota.assign(Recorder, {"t": 2}, members)
+    once = plan.apply(members, generation=8)
+    assert plan.apply(members, generation=8) == once
+    assert json.loads(once[1].user_data or b"") == [["t"], [[], 8], ["t"]]
 
 
 def test_a_sticky_subclass_with_hooks_of_its_own_has_them_called() -> None:

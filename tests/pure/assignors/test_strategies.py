@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import rota
 from rota.engine.model.topic import Partitions
-from rota.engine.plan import apply_plan
 from tests.support.examples import examples
 from tests.support.random_groups import changed, groups, replica_racks
 
@@ -82,7 +81,7 @@ def test_a_cooperative_change_is_complete_after_two_rounds(
         racks = data.draw(replica_racks(counts)) if solver == "exact" else None
         for _ in range(rounds):
             plan = rota.assign("cooperative-sticky", counts, members, solver=solver, racks=racks)
-            members = apply_plan(plan, members, generation=4)
+            members = plan.apply(members, generation=4)
         assert plan.withheld == 0, "everything is given out"
         assert plan.moved == 0, "and nothing taken away"
         counts, members = data.draw(changed(counts, members, change))

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import rota
-from rota.engine.plan import Plan, apply_plan
+from rota.engine.plan import Plan
 
 
 def group(text: str, topics: dict[str, int]) -> list[rota.Member]:
@@ -125,7 +125,7 @@ def chain(strategy: str, steps: list[tuple[str, str]], solver: str = "exact") ->
             for m in now
         ]
         plan = rota.assign(strategy, counts(topics), now, solver=solver, left=left)
-        before = {m.id: m for m in apply_plan(plan, now, generation)}
+        before = {m.id: m for m in plan.apply(now, generation)}
         plans.append(plan)
     return plans
 

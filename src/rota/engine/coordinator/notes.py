@@ -6,8 +6,7 @@ the simulator and the CLI match on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from rota.engine.coordinator.state import GroupState
@@ -208,17 +207,6 @@ class GroupNote:
     generation: int
     state: GroupState
     change: GroupChange
-
-
-def rename_members(reason: RebalanceReason, names: Mapping[str, str]) -> RebalanceReason:
-    """Returns the reason with other names for the member ids in ``names``."""
-    values = {field.name: getattr(reason, field.name) for field in fields(reason)}
-    for name, value in values.items():
-        if isinstance(value, tuple):
-            values[name] = tuple(names.get(member, member) for member in value)
-        elif isinstance(value, str):
-            values[name] = names.get(value, value)
-    return replace(reason, **values)
 
 
 def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case for each)

@@ -13,23 +13,27 @@ assignment, and for each member to take its assignment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, assert_never
 
 from rota.engine.coordinator.notes import (
+    AssignmentNotStored,
     GenerationStarted,
     GroupEmptied,
     GroupNote,
     GroupStabilized,
     JoinTimedOut,
+    LoadedAboveMaxSize,
+    MemberAdded,
     MemberLeft,
+    MemberRejoined,
     MembersLeft,
     RebalanceReason,
     RebalanceStarted,
     SessionExpired,
+    StaticMemberReplaced,
     SyncTimedOut,
     describe_reason,
-    rename_members,
 )
 from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
 from rota.engine.history.generations import member_key, read_generations
@@ -313,7 +317,7 @@ def find_simulated_rebalances(
                 start=attempts[0].start,
                 end=until if ended is None else ended,
                 finished=ended is not None or until != end,
-                cause=rename_members(attempts[0].cause, reader.names),
+                cause=_name_processes(attempts[0].cause, reader.names),
                 polled_late=attempts[0].polled_late,
                 attempts=len(attempts),
                 waits=tuple(wait for attempt in attempts for wait in attempt.waits),
@@ -324,6 +328,30 @@ def find_simulated_rebalances(
         )
         until = attempts[0].start
     return tuple(reversed(rebalances))
+
+
+def _name_processes(reason: RebalanceReason, names: Mapping[str, str]) -> RebalanceReason:
+    """Returns the reason with the names of processes in place of member ids."""
+
+    def name(member_id: str) -> str:
+        return names.get(member_id, member_id)
+
+    match reason:
+        case MemberAdded() | MemberRejoined() | SessionExpired():
+            return replace(reason, member_id=name(reason.member_id))
+        case StaticMemberReplaced():
+            old = name(reason.old_member_id)
+            return replace(reason, old_member_id=old, member_id=name(reason.member_id))
+        case MembersLeft():
+            return MembersLeft(tuple(map(name, reason.members)))
+        case SyncTimedOut():
+            return SyncTimedOut(tuple(map(name, reason.member_ids)))
+        case AssignmentNotStored():
+            return AssignmentNotStored(name(reason.leader))
+        case LoadedAboveMaxSize():
+            return reason
+        case _:
+            assert_never(reason)
 
 
 def _count_loads(generation: Generation | None, names: Mapping[str, str]) -> dict[str, int]:
