@@ -22,7 +22,7 @@ from rota.engine.model.response import (
 )
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.broker import CrashPoint
-from rota.engine.simulator.network import Delivery, FaultRates, FaultyNetwork, ReliableNetwork
+from rota.engine.simulator.network import Delivery, ReliableNetwork
 from rota.engine.simulator.seeded_random import SeededRandom
 from rota.engine.simulator.trace import TraceEventType
 from rota.engine.simulator.world import World
@@ -38,6 +38,7 @@ from tests.support.simulation.settled import (
     saved,
     settled,
 )
+from tests.support.simulation.unreliable_network import FaultRates, FaultyNetwork
 
 SESSION = 45_000
 BEAT = 3_000

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rota.engine.model.config import GroupConfig
-from rota.engine.simulator.network import FaultRates
 from rota.engine.simulator.seeded_random import SeededRandom
+from tests.support.simulation.unreliable_network import FaultRates
 
 SECOND = 1_000
 #: So long before the end of the script nothing new happens; what broke is mended until then.

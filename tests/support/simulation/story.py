@@ -13,7 +13,6 @@ from rota.engine.assignors.registry import resolve_strategies
 from rota.engine.model.config import GroupConfig, MemberConfig
 from rota.engine.model.request import DeleteGroups, OffsetDelete
 from rota.engine.model.topic import TopicPartition
-from rota.engine.simulator.network import FaultRates
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.errors import Code
 from tests.support.simulation.liveness import CALM, check_settled, resubscribe_if_needed
@@ -21,6 +20,7 @@ from tests.support.simulation.plan import SECOND, FaultKind, GroupPlan, Plan
 from tests.support.simulation.rule import must
 from tests.support.simulation.run_seed import Watched, run
 from tests.support.simulation.run_seed import settle as settle_down
+from tests.support.simulation.unreliable_network import FaultRates
 from tests.support.simulation.worlds import CheckedWorld, watched
 
 GROUP = "g"

@@ -12,24 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from rota.engine.coordinator import events
 from rota.engine.coordinator.coordinator import Coordinator
-from rota.engine.coordinator.events import (
-    AppendEntries,
-    AppendFailed,
-    AppendSucceeded,
-    CoordinatorCommand,
-    GroupTimerFired,
-    GroupTimerKey,
-    GroupTimerKind,
-    JournalLoaded,
-    JournalLoadStarted,
-    JournalUnloaded,
-    RequestReceived,
-    SendResponse,
-    StartGroupTimer,
-    StopGroupTimer,
-    TopicsDeleted,
-)
+from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
 from rota.engine.coordinator.notes import GroupNote
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry, OffsetCommitEntry
@@ -90,7 +75,7 @@ class SimulatedBroker:
         self.coordinator = Coordinator(self._config, self._new_id)
         self._life += 1
         self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
-        self._execute(self.coordinator.handle(JournalLoadStarted(), self._state.now))
+        self._execute(self.coordinator.handle(events.JournalLoadStarted(), self._state.now))
         if load_time:
             due = self._state.now + load_time
             self._state.scheduler.add(due, self._load, self._life)
@@ -104,7 +89,7 @@ class SimulatedBroker:
         for entry in self.journal:
             self.coordinator.replay(entry)
         self._state.add_record(TraceEventType.COORDINATOR, "", "loaded")
-        self._execute(self.coordinator.handle(JournalLoaded(), now))
+        self._execute(self.coordinator.handle(events.JournalLoaded(), now))
 
     def stop(self) -> None:
         """Stops the process at once; unwritten entries are lost."""
@@ -119,7 +104,7 @@ class SimulatedBroker:
         if self.coordinator is None:
             return
         self._state.add_record(TraceEventType.COORDINATOR, "", "unloaded")
-        self._execute(self.coordinator.handle(JournalUnloaded(), self._state.now))
+        self._execute(self.coordinator.handle(events.JournalUnloaded(), self._state.now))
         self._clear()
         self.start(load_time)
 
@@ -155,26 +140,26 @@ class SimulatedBroker:
         assert self.coordinator is not None
         self._tokens += 1
         self._receivers[self._tokens] = receiver
-        event = RequestReceived(self._tokens, request)
+        event = events.RequestReceived(self._tokens, request)
         self._execute(self.coordinator.handle(event, self._state.now))
 
     def delete_topics(self, topics: tuple[str, ...]) -> None:
         if self.coordinator is not None:
-            event = TopicsDeleted(tuple((topic, None) for topic in topics))
+            event = events.TopicsDeleted(tuple((topic, None) for topic in topics))
             self._execute(self.coordinator.handle(event, self._state.now))
 
     def _fire(self, key: GroupTimerKey) -> None:
         assert self.coordinator is not None
         del self.timers[key]
-        self._execute(self.coordinator.handle(GroupTimerFired(key), self._state.now))
+        self._execute(self.coordinator.handle(events.GroupTimerFired(key), self._state.now))
 
-    def _append_ended(self, argument: tuple[int, AppendEntries, Code]) -> None:
+    def _append_ended(self, argument: tuple[int, events.AppendEntries, Code]) -> None:
         life, append, code = argument
         if life != self._life or self.coordinator is None:
             return
         now = self._state.now
         if code is not Code.NONE:
-            self._execute(self.coordinator.handle(AppendFailed(append.append_id, code), now))
+            self._execute(self.coordinator.handle(events.AppendFailed(append.append_id, code), now))
             return
         self.journal += append.entries
         is_activity = not _is_commit_append(append)
@@ -187,42 +172,45 @@ class SimulatedBroker:
                 self.committed[key] = entry.offset
         if self._crashes_at(CrashPoint.BEFORE_REPLAY):
             return
-        commands = self.coordinator.handle(AppendSucceeded(append.append_id), now)
+        commands = self.coordinator.handle(events.AppendSucceeded(append.append_id), now)
         if not self._crashes_at(CrashPoint.BEFORE_RESPONSE):
             self._execute(commands)
 
     # what goes out
 
-    def _execute(self, commands: list[CoordinatorCommand]) -> None:
+    def _execute(self, commands: list[events.CoordinatorCommand]) -> None:
         life = self._life
         for command in commands:
             if life != self._life:  # it died over one of them
                 return
             match command:
-                case StartGroupTimer():
+                case events.StartGroupTimer():
                     self._start_timer(command)
-                case SendResponse():
+                case events.SendResponse():
                     self._receivers.pop(command.token).receive_response(command.response)
-                case StopGroupTimer():
+                case events.StopGroupTimer():
                     entry = self.timers.pop(command.key, None)
                     if entry is not None:
                         self._state.scheduler.cancel(entry)
-                case AppendEntries():
+                case events.AppendEntries():
                     self._append(command)
                 case GroupNote():
                     self._state.add_record(TraceEventType.NOTE, command.group, command)
                 case _:
                     assert_never(command)
 
-    def _start_timer(self, command: StartGroupTimer) -> None:
+    def _start_timer(self, command: events.StartGroupTimer) -> None:
         entry = self.timers.get(command.key)
         if entry is None:
-            is_periodic = command.key.kind in {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
+            is_periodic = command.key.kind in {
+                GroupTimerKind.SESSION,
+                GroupTimerKind.RETENTION,
+            }
             entry = ScheduledAction(self._fire, command.key, command.key, is_periodic=is_periodic)
             self.timers[command.key] = entry
         self._state.scheduler.reschedule(entry, command.due_at)
 
-    def _append(self, append: AppendEntries) -> None:
+    def _append(self, append: events.AppendEntries) -> None:
         state = self._state
         is_periodic = _is_commit_append(append)
         if not is_periodic:
@@ -235,7 +223,7 @@ class SimulatedBroker:
         state.scheduler.add(self._written_by, self._append_ended, argument, is_periodic=is_periodic)
 
 
-def _is_commit_append(append: AppendEntries) -> bool:
+def _is_commit_append(append: events.AppendEntries) -> bool:
     """Whether an append is an offset commit; members commit repeatedly while nothing happens."""
     return isinstance(append.entries[0], OffsetCommitEntry)
 

@@ -1,7 +1,6 @@
 """Network models: how long requests and appends take, and which of them fail.
 
-A scenario runs on :class:`ReliableNetwork`. :class:`FaultyNetwork` loses, repeats and delays
-messages, for tests.
+A scenario runs on :class:`ReliableNetwork`; tests have models that lose, repeat and delay messages.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rota.engine.model.request import GroupRequest
-from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_numbers
+from rota.engine.simulator.seeded_random import hash_text, mix_numbers
 from rota.errors import Code
 
 
@@ -91,63 +90,3 @@ class ReliableNetwork:
 
     def deliver_append(self, now: int) -> tuple[int, Code]:
         return self._append, Code.NONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultRates:
-    """How often each fault happens, from 0 (never) to 1 (always)."""
-
-    #: A message takes up to ``patience`` longer.
-    slow: float = 0.0
-    lost: float = 0.0
-    repeated: float = 0.0
-    #: The connection breaks between a request and its reply.
-    cut: float = 0.0
-    #: An append fails.
-    append_failed: float = 0.0
-    max_delay: int = 2_000
-
-
-class FaultyNetwork:
-    """Messages are late, lost, duplicated or cut off, and appends fail, at the given rates.
-
-    The rates may be replaced while a world runs: ``FaultRates()`` ends all faults.
-    """
-
-    is_memoryless = False
-
-    def __init__(
-        self, odds: FaultRates, chance: SeededRandom, *, latency: int = 1, append: int = 1
-    ) -> None:
-        self.rates = odds
-        self._chance = chance
-        self._latency = latency
-        self._append = append
-
-    @property
-    def max_latency(self) -> int:
-        return self._latency * 2
-
-    def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
-        chance, odds = self._chance, self.rates
-        cut = chance.between(0, odds.max_delay) if chance.happens(odds.cut) else None
-        copies = chance.between(1, 2) if chance.happens(odds.repeated) else 0
-        return Delivery(
-            delay=self._delay(),
-            response_delay=self._delay(),
-            lost=chance.happens(odds.lost),
-            disconnect_after=cut,
-            duplicate_delays=tuple(self._delay() for _ in range(copies)),
-        )
-
-    def _delay(self) -> int:
-        more = self._chance.below(self._latency + 1)
-        if self._chance.happens(self.rates.slow):
-            more += self._chance.between(0, self.rates.max_delay)
-        return self._latency + more
-
-    def deliver_append(self, now: int) -> tuple[int, Code]:
-        if not self._chance.happens(self.rates.append_failed):
-            return self._append, Code.NONE
-        failures = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
-        return self._append, self._chance.pick(failures)

@@ -13,41 +13,9 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
+from rota.engine.member import events
 from rota.engine.member.classic import compute_assignment
-from rota.engine.member.events import (
-    AssignmentComputed,
-    CallInterceptors,
-    CallListener,
-    CloseRequested,
-    CommitRequested,
-    ComputeAssignment,
-    CoordinatorFound,
-    CoordinatorNotFound,
-    FindCoordinator,
-    FinishClose,
-    FinishSyncCommit,
-    ListenerMethod,
-    ListenerReturned,
-    MarkPendingRevocation,
-    MemberCommand,
-    MemberEvent,
-    MemberNote,
-    MemberTimer,
-    MemberTimerFired,
-    MetadataUpdated,
-    PollBegan,
-    PollEnded,
-    RaiseError,
-    RequestFailed,
-    RequestMetadata,
-    ResponseReceived,
-    RunCommitCallback,
-    SendRequest,
-    SetAssignment,
-    StartMemberTimer,
-    StopMemberTimer,
-    Subscribed,
-)
+from rota.engine.member.events import ListenerMethod, MemberTimer
 from rota.engine.member.member import MemberStateMachine
 from rota.engine.model.config import MemberConfig
 from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
@@ -181,19 +149,18 @@ class TrafficReader:
 
 #: Timers that run on while nothing happens.
 RECURRING_TIMERS = frozenset(
-    {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
+    {
+        MemberTimer.HEARTBEAT,
+        MemberTimer.SESSION,
+        MemberTimer.POLL,
+        MemberTimer.COMMIT,
+    }
 )
 
 #: How long an application waits for its consumer to close: Kafka's default.
 CLOSE_TIMEOUT = 30_000
 
 ListenerBehavior = Callable[[ListenerMethod, tuple[TopicPartition, ...]], Exception | None]
-
-
-def _accept_listener_call(
-    _call: ListenerMethod, _partitions: tuple[TopicPartition, ...]
-) -> Exception | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +178,7 @@ class ProcessConfig:
     #: How long a call of its rebalance listener takes.
     listener_time: int = 0
     #: Decides whether a call raises.
-    listener: ListenerBehavior = _accept_listener_call
+    listener: ListenerBehavior = lambda _method, _partitions: None
     #: Its address, as the broker sees it.
     host: str = ""
     #: What is written to the topics it reads.
@@ -257,7 +224,7 @@ class SimulatedProcess:
         self._stalled = False
         self._paused = False
         self._commits = 0
-        self._computed_assignment: AssignmentComputed | None = None
+        self._computed_assignment: events.AssignmentComputed | None = None
         self._reader = TrafficReader(program.traffic, program.capacity, self._committed)
         state.add_period(program.config.heartbeat_interval)
         self._expect_loop()
@@ -268,8 +235,8 @@ class SimulatedProcess:
         self._state.add_record(
             TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
         )
-        self.handle_event(Subscribed(self.program.topics, self.program.pattern))
-        self.handle_event(PollBegan())
+        self.handle_event(events.Subscribed(self.program.topics, self.program.pattern))
+        self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
         """Ends the process without a LeaveGroup."""
@@ -321,7 +288,7 @@ class SimulatedProcess:
         if not self._ready(lambda _: self.subscribe(topics, pattern)):
             return
         self._state.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
-        self.handle_event(Subscribed(topics, pattern))
+        self.handle_event(events.Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
         """Commits the positions, and waits up to ``wait`` milliseconds for the result."""
@@ -329,7 +296,7 @@ class SimulatedProcess:
             return
         self._commits += 1
         until = None if wait is None else self._state.now + wait
-        self.handle_event(CommitRequested(self._commits, None, until))
+        self.handle_event(events.CommitRequested(self._commits, None, until))
 
     def refresh_metadata(self, after: int) -> None:
         """Schedules a metadata update at the next multiple of ``after`` milliseconds since
@@ -342,11 +309,11 @@ class SimulatedProcess:
 
     # what machine and network tell it
 
-    def handle_event(self, event: MemberEvent) -> None:
+    def handle_event(self, event: events.MemberEvent) -> None:
         """Passes an event to the state machine and executes its commands; strategies take no
         time here.
         """
-        following: MemberEvent | None = event
+        following: events.MemberEvent | None = event
         while following is not None:
             for command in self.machine.handle(following, self._state.now):
                 self._execute(command)
@@ -354,7 +321,7 @@ class SimulatedProcess:
         self._leave_poll_if_due()
 
     def receive_response(self, request_id: int, response: GroupResponse) -> None:
-        self.handle_event(ResponseReceived(request_id, response))
+        self.handle_event(events.ResponseReceived(request_id, response))
         if type(response) is JoinGroupResult and self.machine.member_id != self.member_id:
             self.member_id = self.machine.member_id
             self._state.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
@@ -365,14 +332,14 @@ class SimulatedProcess:
             self.connection = None
         for request_id in request_ids:
             self._state.add_record(TraceEventType.FAILED, self.name)
-            self.handle_event(RequestFailed(request_id))
+            self.handle_event(events.RequestFailed(request_id))
 
-    def _execute(self, command: MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
+    def _execute(self, command: events.MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
         state = self._state
         match command:
-            case StartMemberTimer():
+            case events.StartMemberTimer():
                 self._start_timer(command)
-            case SendRequest():
+            case events.SendRequest():
                 if self.connection is None or not self.connection.is_open:
                     self.connection = SimulatedConnection(state, self._broker, self)
                 if not self._recurs(command.request):
@@ -381,47 +348,46 @@ class SimulatedProcess:
                 if type(request) is JoinGroup:
                     request = replace(request, client_host=self.program.host)
                 self.connection.send(command.request_id, request)
-            case ComputeAssignment():
-                self._computed_assignment = compute_assignment(
-                    command
-                )  # told when all else is done that came with it
-            case StopMemberTimer():
+            case events.ComputeAssignment():
+                # passed to the machine after the other commands
+                self._computed_assignment = compute_assignment(command)
+            case events.StopMemberTimer():
                 entry = self.timers.get(command.timer)
                 if entry is not None:
                     state.scheduler.cancel(entry)
-            case SetAssignment():
+            case events.SetAssignment():
                 self._read()
                 self.owned = command.partitions
                 self._reader.set_partitions(self.owned, state.now)
                 state.add_record(
                     TraceEventType.ASSIGNMENT, self.name, (command.generation, command.partitions)
                 )
-            case CallListener():
+            case events.CallListener():
                 self._call_listener(command)
-            case MarkPendingRevocation():
+            case events.MarkPendingRevocation():
                 state.add_record(TraceEventType.WITHHELD, self.name, command.partitions)
-            case FindCoordinator():
+            case events.FindCoordinator():
                 self._look_for_coordinator()
-            case RequestMetadata():
+            case events.RequestMetadata():
                 delivery = state.network.deliver_request(self.name, None, state.now)
                 state.scheduler.add(
                     state.now + delivery.delay + delivery.response_delay, self._see_cluster
                 )
-            case FinishSyncCommit() | RunCommitCallback():
+            case events.FinishSyncCommit() | events.RunCommitCallback():
                 error = None if command.error is None else type(command.error).__name__
                 state.add_record(TraceEventType.COMMIT, self.name, error)
-            case CallInterceptors():
+            case events.CallInterceptors():
                 pass
-            case RaiseError():
+            case events.RaiseError():
                 state.add_record(
                     TraceEventType.RAISED,
                     self.name,
                     f"{type(command.error).__name__}: {command.error}",
                 )
                 state.scheduler.add(state.now, self._give_up)
-            case MemberNote():
+            case events.MemberNote():
                 state.add_record(TraceEventType.SAID, self.name, command)
-            case FinishClose():
+            case events.FinishClose():
                 state.add_record(TraceEventType.GONE, self.name)
                 self._end()
             case _:
@@ -432,7 +398,7 @@ class SimulatedProcess:
         idle = not self.processing
         return type(request) is Heartbeat or (type(request) is OffsetCommit and idle)
 
-    def _start_timer(self, command: StartMemberTimer) -> None:
+    def _start_timer(self, command: events.StartMemberTimer) -> None:
         # an entry is kept when its timer fires, for it will be started again
         entry = self.timers.get(command.timer)
         if entry is None:
@@ -445,12 +411,11 @@ class SimulatedProcess:
         if self.frozen_until > self._state.now:
             self._state.scheduler.reschedule(self.timers[timer], self.frozen_until)
             return
-        commits = (
-            timer is MemberTimer.COMMIT and self.processing_timer is None
-        )  # else it does at the next poll
+        # outside of poll it commits at the next poll
+        commits = timer is MemberTimer.COMMIT and self.processing_timer is None
         if timer is not MemberTimer.HEARTBEAT and not commits:
-            self._state.mark_activity()  # the others are there to be moved, not to fire
-        self.handle_event(MemberTimerFired(timer))
+            self._state.mark_activity()  # other timers are rescheduled before they fire
+        self.handle_event(events.MemberTimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
         state = self._state
@@ -466,13 +431,13 @@ class SimulatedProcess:
     def _found(self, asked: bool) -> None:
         if self._ready(self._found, asked):
             there = asked and self._broker.coordinator is not None
-            self.handle_event(CoordinatorFound() if there else CoordinatorNotFound())
+            self.handle_event(events.CoordinatorFound() if there else events.CoordinatorNotFound())
 
     def _see_cluster(self, _: object) -> None:
         if self._ready(self._see_cluster):
-            self.handle_event(MetadataUpdated(self._cluster()))
+            self.handle_event(events.MetadataUpdated(self._cluster()))
 
-    def _call_listener(self, command: CallListener) -> None:
+    def _call_listener(self, command: events.CallListener) -> None:
         inside = self.processing_timer is None or self._closing
         assert inside, f"{self.name}: its listener is called outside of poll"
         state = self._state
@@ -487,7 +452,7 @@ class SimulatedProcess:
     def _listener_returned(self, argument: tuple[int, Exception | None]) -> None:
         if self._ready(self._listener_returned, argument):
             self._calls -= 1
-            self.handle_event(ListenerReturned(*argument))
+            self.handle_event(events.ListenerReturned(*argument))
 
     def _give_up(self, _: object) -> None:
         """An application that gets an error from poll closes its consumer."""
@@ -522,7 +487,7 @@ class SimulatedProcess:
             )
             if self._too_slow:  # what it works on will not be its own
                 self._set_stalled()
-            self.handle_event(PollEnded())
+            self.handle_event(events.PollEnded())
 
     def _set_stalled(self) -> None:
         if not self._stalled:
@@ -555,10 +520,10 @@ class SimulatedProcess:
         if self._closing:
             self._close()
         else:
-            self.handle_event(PollBegan())
+            self.handle_event(events.PollBegan())
 
     def _close(self) -> None:
-        self.handle_event(CloseRequested(self._state.now + CLOSE_TIMEOUT))
+        self.handle_event(events.CloseRequested(self._state.now + CLOSE_TIMEOUT))
 
     # what it reads
 

@@ -16,25 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
-from rota.engine.coordinator.notes import (
-    AssignmentNotStored,
-    GenerationStarted,
-    GroupEmptied,
-    GroupNote,
-    GroupStabilized,
-    JoinTimedOut,
-    LoadedAboveMaxSize,
-    MemberAdded,
-    MemberLeft,
-    MemberRejoined,
-    MembersLeft,
-    RebalanceReason,
-    RebalanceStarted,
-    SessionExpired,
-    StaticMemberReplaced,
-    SyncTimedOut,
-    describe_reason,
-)
+from rota.engine.coordinator import notes
+from rota.engine.coordinator.notes import RebalanceReason
 from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
 from rota.engine.history.generations import member_key, read_generations
 from rota.engine.history.rebalances import compute_cost, find_rebalances, is_round_due
@@ -86,10 +69,10 @@ class SimulatedRebalance:
     def reason(self) -> str:
         """Why it began, in a few words."""
         if not self.polled_late:
-            return describe_reason(self.cause)
-        if isinstance(self.cause, MembersLeft):
+            return notes.describe_reason(self.cause)
+        if isinstance(self.cause, notes.MembersLeft):
             return f"member {', '.join(self.cause.members)} polled too late"
-        return f"{describe_reason(self.cause)}: it has not polled in time"
+        return f"{notes.describe_reason(self.cause)}: it has not polled in time"
 
     @property
     def generations(self) -> tuple[int, ...]:
@@ -131,12 +114,7 @@ class _JoinAttempt:
     #: The last member that joined or was removed: when, who, and how.
     last_change: tuple[int, tuple[str, ...], str] | None = None
 
-    def member_joined(self, now: int, name: str) -> None:
-        if name in self.missing:
-            del self.missing[name]
-            self.last_change = (now, (name,), "joined late")
-
-    def members_removed(self, now: int, names: tuple[str, ...], why: str) -> None:
+    def remove_missing(self, now: int, names: tuple[str, ...], why: str) -> None:
         for name in names:
             self.missing.pop(name, None)
         self.last_change = (now, names, why)
@@ -190,8 +168,8 @@ class _AttemptReader:
                 self._late.add(record.subject)
             case TraceEventType.ASKED if isinstance(record.detail, JoinGroup):
                 self._late.discard(record.subject)
-                if self.attempts:
-                    self.attempts[-1].member_joined(record.at, record.subject)
+                if self.attempts and record.subject in self.attempts[-1].missing:
+                    self.attempts[-1].remove_missing(record.at, (record.subject,), "joined late")
             case TraceEventType.CRASHED | TraceEventType.GONE:
                 self._running.discard(record.subject)
                 self._awaited.discard(record.subject)
@@ -211,34 +189,34 @@ class _AttemptReader:
 
     def _read_note(self, record: TraceRecord) -> None:  # noqa: C901 (a case for each)
         note, now = record.detail, record.at
-        assert isinstance(note, GroupNote)
+        assert isinstance(note, notes.GroupNote)
         match note.change:
-            case RebalanceStarted(reason):
+            case notes.RebalanceStarted(reason):
                 missing = dict.fromkeys(sorted(self._members))
                 attempt = _JoinAttempt(now, reason, self._is_late(reason), missing, now)
                 self.attempts.append(attempt)
                 self._stable = False
-            case GenerationStarted():
+            case notes.GenerationStarted():
                 if self.attempts:
                     self.attempts[-1].end_join(now)
-            case GroupStabilized():
+            case notes.GroupStabilized():
                 if self.attempts:
                     self.attempts[-1].end_phase(now, (), "came late")
                 self._stable = True
                 # a static member that is down is in the group, but takes no assignment
                 self._awaited = self._running.intersection(self._members)
                 self._end_if_complete(now)
-            case GroupEmptied():
+            case notes.GroupEmptied():
                 self._stable = True
                 self._awaited.clear()
                 self._end_if_complete(now)
-            case MemberLeft(member_id):
+            case notes.MemberLeft(member_id):
                 self._remove_members(now, (member_id,), "left")
-            case SessionExpired(member_id):
+            case notes.SessionExpired(member_id):
                 self._remove_members(now, (member_id,), "was silent")
-            case JoinTimedOut(member_ids):
+            case notes.JoinTimedOut(member_ids):
                 self._remove_members(now, member_ids, "did not join in time")
-            case SyncTimedOut(member_ids):
+            case notes.SyncTimedOut(member_ids):
                 self._remove_members(now, member_ids, "did not sync in time")
             case _:
                 pass
@@ -249,7 +227,7 @@ class _AttemptReader:
         difference.
         """
         match reason:
-            case MembersLeft((member_id,)) | SessionExpired(member_id):
+            case notes.MembersLeft((member_id,)) | notes.SessionExpired(member_id):
                 return self.names.get(member_id) in self._late
             case _:
                 return False
@@ -259,7 +237,7 @@ class _AttemptReader:
         if self._late.issuperset(names):
             why = "polled too late"
         if self.attempts:
-            self.attempts[-1].members_removed(now, names, why)
+            self.attempts[-1].remove_missing(now, names, why)
 
     def _read_listener_call(self, record: TraceRecord) -> None:
         assert isinstance(record.detail, tuple)
@@ -337,18 +315,18 @@ def _name_processes(reason: RebalanceReason, names: Mapping[str, str]) -> Rebala
         return names.get(member_id, member_id)
 
     match reason:
-        case MemberAdded() | MemberRejoined() | SessionExpired():
+        case notes.MemberAdded() | notes.MemberRejoined() | notes.SessionExpired():
             return replace(reason, member_id=name(reason.member_id))
-        case StaticMemberReplaced():
+        case notes.StaticMemberReplaced():
             old = name(reason.old_member_id)
             return replace(reason, old_member_id=old, member_id=name(reason.member_id))
-        case MembersLeft():
-            return MembersLeft(tuple(map(name, reason.members)))
-        case SyncTimedOut():
-            return SyncTimedOut(tuple(map(name, reason.member_ids)))
-        case AssignmentNotStored():
-            return AssignmentNotStored(name(reason.leader))
-        case LoadedAboveMaxSize():
+        case notes.MembersLeft():
+            return notes.MembersLeft(tuple(map(name, reason.members)))
+        case notes.SyncTimedOut():
+            return notes.SyncTimedOut(tuple(map(name, reason.member_ids)))
+        case notes.AssignmentNotStored():
+            return notes.AssignmentNotStored(name(reason.leader))
+        case notes.LoadedAboveMaxSize():
             return reason
         case _:
             assert_never(reason)

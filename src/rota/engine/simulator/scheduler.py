@@ -15,12 +15,6 @@ from typing import Any, TypeAlias
 from rota.engine.simulator.network import NetworkModel
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
-# What is to happen when: one heap of entries, in an order that never depends on chance.
-#
-# Entries that are due at the same moment come in the order in which they were set. A timer is an
-# entry that can be moved. Heartbeats move timers all the time, nearly always further away, so a
-# moved entry keeps its place in the heap and is put where it belongs when its old turn comes.
-
 Action: TypeAlias = Callable[[Any], object]
 NEVER = -1
 
