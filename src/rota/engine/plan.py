@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rota.engine.assignors import registry
 from rota.engine.assignors.certificate import Certificate, certify
 from rota.engine.assignors.exact import solver
 from rota.engine.assignors.exact.solver import FewestMoves
@@ -25,18 +26,7 @@ from rota.engine.assignors.interface import (
     MemberAssignors,
     assign_checked,
 )
-from rota.engine.assignors.problem import (
-    Problem,
-    find_owned_by_another,
-    find_previous_owners,
-)
-from rota.engine.assignors.registry import (
-    StrategyList,
-    common_protocol,
-    create_member_assignors,
-    resolve_strategies,
-    split_strategies,
-)
+from rota.engine.assignors.problem import Problem, find_owned_by_another, find_previous_owners
 from rota.engine.assignors.sticky import (
     AbstractStickyAssignor,
     Expired,
@@ -101,7 +91,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         self._allows_unassigned = first.allow_unassigned
         self.strategy = first.name
         self.solver = first.solver if isinstance(first, AbstractStickyAssignor) else None
-        self.protocol = common_protocol(assignors)
+        self.protocol = registry.common_protocol(assignors)
         self.members = before.members
         self.skipped_topics = before.skipped_topics
 
@@ -287,9 +277,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @property
     def stopped(self) -> int:
-        """Number of revoked partitions: with the eager protocol all owned ones, with the
-        cooperative one only those that move.
-        """
+        """Number of revoked partitions: with the cooperative protocol only those that move."""
         owned = self._previous != UNASSIGNED
         if self.protocol is RebalanceProtocol.COOPERATIVE:
             owned &= ~self._kept
@@ -343,9 +331,8 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
         if disputed.any():
             numbers = np.unique(claims.partition[disputed])
-            names = list_first_names(
-                [str(partition) for partition in self._problem.layout.partitions_at(numbers)]
-            )
+            partitions = self._problem.layout.partitions_at(numbers)
+            names = list_first_names(list(map(str, partitions)))
             notes.append(f"claimed by several in one generation, so no claim counts: {names}")
         if not self.members:
             notes.append("the group has no members")
@@ -354,7 +341,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
 
 def plan_rebalance(  # noqa: PLR0913 (all but two are options)
-    strategy: StrategyList,
+    strategy: registry.StrategyList,
     partitions: Mapping[str, int],
     members: Iterable[Member],
     *,
@@ -367,13 +354,13 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
 
     :param budget: starts the exact solver's time budget, as for :class:`AbstractStickyAssignor`
     """
-    specs = split_strategies(strategy)
-    assignors = resolve_strategies(specs, solver=solver, budget=budget)
+    specs = registry.split_strategies(strategy)
+    assignors = registry.resolve_strategies(specs, solver=solver, budget=budget)
     first = assignors[0]
     cluster = Cluster(partitions, racks or {})
     group = GroupSubscription.of(members)
     before = Problem.from_group(cluster, group)
-    member_assignors = create_member_assignors(specs[0], first, solver=solver)
+    member_assignors = registry.create_member_assignors(specs[0], first, solver=solver)
     if member_assignors is not None:
         group = _ask_for_user_data(group, member_assignors)
     asked: Problem | None = before
@@ -382,7 +369,7 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
         if isinstance(first, StickyAssignor) and not len(before.claims.partition):
             before = first.build_problem(cluster, group)
     stands_for_user_data = isinstance(first, StickyAssignor) and member_assignors is None
-    if common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
+    if registry.common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
         # An eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
         # Java), so the leader sees no owned partitions: only user data.
         group = GroupSubscription(
@@ -397,9 +384,8 @@ def _ask_for_user_data(group: GroupSubscription, assignors: MemberAssignors) -> 
     """Shows each member's instance its current assignment, and asks it for the user data of the
     next subscription, as a real member does.
     """
-    found = {}
+    found = dict(group)
     for member, subscription in group.items():
-        found[member] = subscription
         if subscription.user_data is None:
             generation, owned = subscription.generation, subscription.owned
             if generation is not None or len(owned):

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from rota.engine.assignors.problem import Problem, find_previous_owners
-from rota.engine.formats.buffer import BoolArray, Int64Array
+from rota.engine.assignors.problem import NO_RACK, Problem, find_previous_owners
+from rota.engine.formats.buffer import Int64Array
 from rota.engine.model.topic import IntArray
 
 
@@ -59,13 +60,13 @@ def certify(problem: Problem, owners: IntArray) -> Certificate:
         return Certificate(None)
     if owners.min() < 0 or owners.max() >= len(problem.members):
         return Certificate("a partition without an owner")
-    edges = _Subscriptions.from_problem(problem)
-    if not edges.contains(problem.class_of[owners], problem.layout.topic_of).all():
+    if not problem.is_subscribed(owners, np.arange(len(owners), dtype=np.int32)).all():
         return Certificate("an owner that does not subscribe")
-    return _find_improvement(problem, owners, edges)
+    return _find_improvement(problem, owners)
 
 
-def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Certificate:
+def _find_improvement(problem: Problem, owners: IntArray) -> Certificate:
+    edges = _Subscriptions.from_problem(problem)
     level = _find_levels(problem, owners, edges)
     if level is None:
         return Certificate("loads could be more even")
@@ -79,29 +80,17 @@ def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions)
     return Certificate(None, levels, dict(zip(problem.members, prices.tolist(), strict=True)))
 
 
-@dataclass(slots=True)
-class _Subscriptions:
+class _Subscriptions(NamedTuple):
     """Pairs of member class and topic, sorted."""
 
     topic: Int64Array
     member_class: Int64Array
-    key: Int64Array
-    topics: int
 
     @classmethod
     def from_problem(cls, problem: Problem) -> _Subscriptions:
         sizes = [len(topics) for topics in problem.classes]
-        position = np.repeat(np.arange(len(sizes)), sizes)
         topic = np.concatenate(problem.classes).astype(np.int64)
-        topics = len(problem.layout.topics)
-        return cls(topic, position, position * topics + topic, topics)
-
-    def contains(self, position: IntArray, topic: IntArray) -> BoolArray:
-        """Is each of these pairs among them?"""
-        wanted = position * np.int64(self.topics) + topic
-        place = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
-        found: BoolArray = self.key[place] == wanted
-        return found
+        return cls(topic, np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Int64Array | None:
@@ -112,7 +101,7 @@ def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> I
     topic, owner = pairs // members, pairs % members
     level = loads
     while True:
-        of_topic = np.zeros(edges.topics, dtype=np.int64)
+        of_topic = np.zeros(len(problem.layout.topics), dtype=np.int64)
         np.maximum.at(of_topic, topic, level[owner])
         of_class = np.zeros(len(problem.classes), dtype=np.int64)
         np.maximum.at(of_class, edges.member_class, of_topic[edges.topic])
@@ -142,6 +131,7 @@ class _Exchanges:
         kind_of += 0 if racks is None else racks.set_of_partition
         kinds, kind_of = np.unique(kind_of, return_inverse=True)
         self.kind_topic, self.kind_set = kinds // sets, kinds % sets
+        self.rack = np.full(members, NO_RACK) if racks is None else racks.rack_of_member
         self.local_worth = problem.layout.size + 1
         self.level = level
         self.loads = np.bincount(owners, minlength=members)
@@ -153,9 +143,8 @@ class _Exchanges:
         only pairs at the kind's least level.
         """
         racks = problem.racks
-        rack = np.full(len(problem.members), -1) if racks is None else racks.rack_of_member
         count = 1 if racks is None else len(racks.names) + 1
-        door = problem.class_of.astype(np.int64) * count + rack + 1
+        door = problem.class_of.astype(np.int64) * count + self.rack + 1
         doors, first, self.class_rack_of_member = np.unique(
             door, return_index=True, return_inverse=True
         )
@@ -164,7 +153,7 @@ class _Exchanges:
         # a kind's edges: its topic's classes, each with its doors
         order = np.argsort(edges.topic, kind="stable")
         by_topic = edges.member_class[order]
-        start = np.searchsorted(edges.topic[order], np.arange(edges.topics + 1))
+        start = np.searchsorted(edges.topic[order], np.arange(len(problem.layout.topics) + 1))
         kind, classes = _join_ranges(self.kind_topic, start, by_topic)
         door_start = np.searchsorted(door_class, np.arange(len(problem.classes) + 1))
         edge, doors_reached = _join_ranges(classes, door_start, np.arange(len(doors)))
@@ -183,18 +172,13 @@ class _Exchanges:
     def _local(self, problem: Problem, kind: Int64Array, rack: Int64Array) -> Int64Array:
         if problem.racks is None:
             return np.zeros(len(kind), dtype=np.int64)
-        table = np.zeros((len(problem.racks.sets), len(problem.racks.names) + 1), dtype=np.int64)
-        for row, names in enumerate(problem.racks.sets):
-            table[row, list(names)] = 1
-        return table[self.kind_set[kind], rack]  # rack -1 is the last column, which is zero
+        local = problem.racks.set_has_rack[self.kind_set[kind], rack] & (rack >= 0)
+        return local.astype(np.int64)
 
     def _add_releasing_edges(self, problem: Problem, owners: IntArray, kind_of: Int64Array) -> None:
         """Adds the edges for partitions that members have, and for those they owned and lack."""
         members = len(problem.members)
         previous = find_previous_owners(problem).astype(np.int64)
-        member_rack = (
-            np.full(members, -1) if problem.racks is None else problem.racks.rack_of_member
-        )
         claimed = np.flatnonzero(previous >= 0)
         both = np.concatenate((kind_of, kind_of[claimed]))
         who = np.concatenate((owners.astype(np.int64), previous[claimed]))
@@ -203,7 +187,7 @@ class _Exchanges:
         owned = np.bincount(row[len(owners) :], minlength=len(key))
         self.kept = int(np.minimum(has, owned).sum())
         kind, member = key // members, key % members
-        local = self.local_worth * self._local(problem, kind, member_rack[member])
+        local = self.local_worth * self._local(problem, kind, self.rack[member])
         held = has > 0
         self.release_member, self.release_kind = member[held], kind[held]
         # the cheapest to give up: one that is new here if there is any, else one that is kept

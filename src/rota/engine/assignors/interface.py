@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -284,130 +285,113 @@ def assign_checked(
         else:
             problem = problem or Problem.from_group(cluster, group)
             result = assignor.assign(cluster, group)
-        return _check_result(assignor, cluster, problem, result)
+        return _ResultChecker(assignor, cluster, problem).check(result)
 
 
-def _check_result(
-    assignor: Assignor, cluster: Cluster, problem: Problem, result: object
-) -> CheckedAssignment:
-    if not isinstance(result, GroupAssignment):
-        raise BrokenRule(
-            assignor.name,
-            "a-result",
-            f"assign returned {type(result).__name__}, not a GroupAssignment",
-        )
-    partition, member = _to_rows(assignor, cluster, problem, result)
-    _check_rows(assignor, problem, partition, member)
-    target = result.target
-    return CheckedAssignment(
-        problem=problem,
-        result=result,
-        partition=partition,
-        member=member,
+@dataclass(frozen=True, slots=True)
+class _ResultChecker:
+    """Checks the result of a strategy against the rules above."""
+
+    assignor: Assignor
+    cluster: Cluster
+    problem: Problem
+
+    def broken(self, rule: str, detail: str) -> BrokenRule:
+        return BrokenRule(self.assignor.name, rule, detail)
+
+    def check(self, result: object) -> CheckedAssignment:
+        if not isinstance(result, GroupAssignment):
+            given = type(result).__name__
+            raise self.broken("a-result", f"assign returned {given}, not a GroupAssignment")
+        partition, member = self._to_rows(result)
+        self._check_rows(partition, member)
         # a custom strategy may set anything as its target
-        target=target.owners
-        if isinstance(target, Placement) and target.layout is problem.layout
-        else None,
-    )
-
-
-def _to_rows(
-    assignor: Assignor, cluster: Cluster, problem: Problem, result: GroupAssignment
-) -> tuple[IntArray, IntArray]:
-    """Returns the result as rows (partition, member), after checking that it names exactly
-    this group's members.
-    """
-    placement = result.placement
-    if placement is not None and placement.layout is problem.layout:
-        owners = placement.owners
-        if len(owners) and not UNASSIGNED <= owners.min() <= owners.max() < len(problem.members):
-            raise BrokenRule(assignor.name, "only-members", "an owner that is not in the group")
-        partition = np.flatnonzero(owners != UNASSIGNED).astype(np.int32)
-        return partition, owners[partition]
-    missing = [member for member in problem.members if member not in result]
-    if missing:
-        raise BrokenRule(assignor.name, "all-members", f"no entry for {list_first_names(missing)}")
-    position = {member: index for index, member in enumerate(problem.members)}
-    strangers = sorted(str(member) for member in result if member not in position)
-    if strangers:
-        raise BrokenRule(
-            assignor.name, "only-members", f"not in the group: {list_first_names(strangers)}"
+        target = result.target
+        known = isinstance(target, Placement) and target.layout is self.problem.layout
+        return CheckedAssignment(
+            problem=self.problem,
+            result=result,
+            partition=partition,
+            member=member,
+            target=target.owners if target is not None and known else None,
         )
-    partitions: list[int] = []
-    members: list[int] = []
-    for member in problem.members:
-        given = _number_partitions(assignor, cluster, problem, member, result[member])
-        partitions += given
-        members += [position[member]] * len(given)
-    return np.array(partitions, dtype=np.int32), np.array(members, dtype=np.int32)
 
-
-def _number_partitions(
-    assignor: Assignor, cluster: Cluster, problem: Problem, member: str, assignment: object
-) -> list[int]:
-    if not isinstance(assignment, Assignment) or not isinstance(assignment.partitions, Partitions):
-        raise BrokenRule(
-            assignor.name, "a-result", f"the entry for {member!r} is not an Assignment"
+    def _to_rows(self, result: GroupAssignment) -> tuple[IntArray, IntArray]:
+        """Returns the result as rows (partition, member), after checking that it names exactly
+        this group's members.
+        """
+        members, placement = self.problem.members, result.placement
+        if placement is not None and placement.layout is self.problem.layout:
+            owners = placement.owners
+            if len(owners) and not UNASSIGNED <= owners.min() <= owners.max() < len(members):
+                raise self.broken("only-members", "an owner that is not in the group")
+            partition = np.flatnonzero(owners != UNASSIGNED).astype(np.int32)
+            return partition, owners[partition]
+        missing = [member for member in members if member not in result]
+        if missing:
+            raise self.broken("all-members", f"no entry for {list_first_names(missing)}")
+        strangers = sorted(str(member) for member in set(result).difference(members))
+        if strangers:
+            raise self.broken("only-members", f"not in the group: {list_first_names(strangers)}")
+        numbers = [self._number_partitions(member, result[member]) for member in members]
+        sizes = [len(each) for each in numbers]
+        return (
+            np.array(list(chain.from_iterable(numbers)), dtype=np.int32),
+            np.repeat(np.arange(len(members), dtype=np.int32), sizes),
         )
-    if not isinstance(assignment.user_data, bytes | None):
-        raise BrokenRule(assignor.name, "a-result", f"the user data for {member!r} is not bytes")
-    layout = problem.layout
-    numbers = []
-    for given in assignment.partitions:
-        topic = layout.index.get(given.topic)
-        if topic is None and 0 <= given.partition < cluster.partitions.get(given.topic, 0):
-            raise BrokenRule(
-                assignor.name,
+
+    def _number_partitions(self, member: str, assignment: object) -> list[int]:
+        if not isinstance(assignment, Assignment) or not isinstance(
+            assignment.partitions, Partitions
+        ):
+            raise self.broken("a-result", f"the entry for {member!r} is not an Assignment")
+        if not isinstance(assignment.user_data, bytes | None):
+            raise self.broken("a-result", f"the user data for {member!r} is not bytes")
+        layout = self.problem.layout
+        numbers = []
+        for given in assignment.partitions:
+            topic = layout.index.get(given.topic)
+            if topic is None and 0 <= given.partition < self.cluster.partitions.get(given.topic, 0):
+                detail = f"{member!r} was given {given}, nobody subscribes to that topic"
+                raise self.broken("subscribed", detail)
+            if topic is None or not 0 <= given.partition < layout.counts[topic]:
+                raise self.broken("exists", f"{member!r} was given {given}, there is none")
+            numbers.append(int(layout.starts[topic]) + given.partition)
+        twice = [number for number, times in Counter(numbers).items() if times > 1]
+        if twice:
+            raise self.broken("one-owner", f"{member!r} was given twice: {self._names(twice)}")
+        return numbers
+
+    def _check_rows(self, partition: IntArray, member: IntArray) -> None:
+        assignor, problem = self.assignor, self.problem
+        allowed = problem.is_subscribed(member, partition)
+        if not allowed.all():
+            row = int(np.flatnonzero(~allowed)[0])
+            raise self.broken(
                 "subscribed",
-                f"{member!r} was given {given}, nobody subscribes to that topic",
+                f"{problem.members[member[row]]!r} was given {self._names(partition[[row]])}, "
+                "a topic it does not subscribe to",
             )
-        if topic is None or not 0 <= given.partition < layout.counts[topic]:
-            raise BrokenRule(
-                assignor.name, "exists", f"{member!r} was given {given}, there is none"
-            )
-        numbers.append(int(layout.starts[topic]) + given.partition)
-    twice = [layout.partition_at(number) for number, times in Counter(numbers).items() if times > 1]
-    if twice:
-        names = list_first_names([str(partition) for partition in twice])
-        raise BrokenRule(assignor.name, "one-owner", f"{member!r} was given twice: {names}")
-    return numbers
+        owners_of = np.bincount(partition, minlength=problem.layout.size)
+        shared = np.flatnonzero(owners_of > 1)
+        if len(shared) and not assignor.allow_shared:
+            raise self.broken("one-owner", f"given more than once: {self._names(shared)}")
+        unowned = owners_of == 0
+        if RebalanceProtocol.COOPERATIVE in assignor.protocols and not assignor.allow_shared:
+            owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+            owners[partition] = member
+            held = find_owned_by_another(problem, owners)
+            handed = np.flatnonzero(held & ~unowned)
+            if len(handed):
+                names = self._names(handed)
+                raise self.broken(
+                    "no-hand-over", f"given while another member still holds it: {names}"
+                )
+            unowned &= ~held
+        if unowned.any() and not assignor.allow_unassigned:
+            names = self._names(np.flatnonzero(unowned))
+            raise self.broken("all-owned", f"without an owner: {names}")
 
-
-def _check_rows(
-    assignor: Assignor, problem: Problem, partition: IntArray, member: IntArray
-) -> None:
-    layout = problem.layout
-
-    def named(numbers: Iterable[int]) -> str:
-        return list_first_names([str(layout.partition_at(number)) for number in numbers])
-
-    allowed = problem.is_subscribed(member, partition)
-    if not allowed.all():
-        row = int(np.flatnonzero(~allowed)[0])
-        raise BrokenRule(
-            assignor.name,
-            "subscribed",
-            f"{problem.members[member[row]]!r} was given {named([int(partition[row])])}, "
-            "a topic it does not subscribe to",
-        )
-    owners_of = np.bincount(partition, minlength=layout.size)
-    shared = np.flatnonzero(owners_of > 1)
-    if len(shared) and not assignor.allow_shared:
-        raise BrokenRule(assignor.name, "one-owner", f"given more than once: {named(shared)}")
-    unowned = owners_of == 0
-    if RebalanceProtocol.COOPERATIVE in assignor.protocols and not assignor.allow_shared:
-        owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
-        owners[partition] = member
-        held = find_owned_by_another(problem, owners)
-        handed = np.flatnonzero(held & ~unowned)
-        if len(handed):
-            raise BrokenRule(
-                assignor.name,
-                "no-hand-over",
-                f"given while another member still holds it: {named(handed)}",
-            )
-        unowned &= ~held
-    if unowned.any() and not assignor.allow_unassigned:
-        raise BrokenRule(
-            assignor.name, "all-owned", f"without an owner: {named(np.flatnonzero(unowned))}"
-        )
+    def _names(self, numbers: Iterable[int]) -> str:
+        partition_at = self.problem.layout.partition_at
+        return list_first_names([str(partition_at(number)) for number in numbers])

@@ -15,7 +15,7 @@ subscribers in that order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -47,7 +47,7 @@ def stated_ownership(subscription: Subscription) -> OwnedPartitions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Claims:
     """Claims on partitions that exist, one row each: member ``member[i]`` says it owns partition
     number ``partition[i]``.
@@ -61,6 +61,12 @@ class Claims:
     member: IntArray
     subscribed: BoolArray
     generation: IntArray
+
+    def subscribed_rows(self) -> tuple[IntArray, IntArray]:
+        """Returns partitions and members of the rows whose member still subscribes."""
+        if self.subscribed.all():
+            return self.partition, self.member
+        return self.partition[self.subscribed], self.member[self.subscribed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +137,7 @@ class Problem:
 
     def without_claims(self) -> Problem:
         """Returns the same problem without any claims, and without the notes about them."""
-        return replace(self, claims=_empty_claims(self.claims.generation), notes=())
+        return self.with_claims(_empty_claims(self.claims.generation), notes=())
 
     def with_claims(self, claims: Claims, notes: tuple[str, ...] | None = None) -> Problem:
         """Returns the same problem with other claims.
@@ -171,9 +177,7 @@ class Problem:
         problem = cls(
             layout=layout,
             members=members,
-            group_instance_ids=tuple(
-                subscription.group_instance_id for subscription in subscriptions
-            ),
+            group_instance_ids=tuple(one.group_instance_id for one in subscriptions),
             class_of=class_of,
             classes=classes,
             subscriptions_identical=len(asked) <= 1,
@@ -225,16 +229,13 @@ def _read_claims(problem: Problem, owned: list[OwnedPartitions]) -> tuple[Claims
         notes += _describe_by_member(
             members, "claims on topics it no longer subscribes to dropped", foreign
         )
-    claims = Claims(
-        partition=partition, member=member, subscribed=subscribed, generation=generation
-    )
-    return claims, tuple(notes)
+    return Claims(partition, member, subscribed, generation), tuple(notes)
 
 
 def _empty_claims(generation: IntArray) -> Claims:
     none = np.empty(0, dtype=np.int32)
     flags = np.empty(0, dtype=np.bool_)
-    return Claims(partition=none, member=none, subscribed=flags, generation=generation)
+    return Claims(none, none, flags, generation)
 
 
 def _describe_by_member(
@@ -341,14 +342,7 @@ def find_previous_owners(problem: Problem) -> IntArray:
 
     Claims of members that no longer subscribe to the topic do not count.
     """
-    claims = problem.claims
-    keep = claims.subscribed
-    if keep.all():
-        return _resolve_claims(problem, claims.partition, claims.member)
-    return _resolve_claims(problem, claims.partition[keep], claims.member[keep])
-
-
-def _resolve_claims(problem: Problem, partition: IntArray, member: IntArray) -> IntArray:
+    partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     contested = _find_contested(owners, partition, member)
     if contested is None:
@@ -435,34 +429,27 @@ class ConsumersPerTopic:
 
     def __init__(self, problem: Problem) -> None:
         self.member_order = sort_members_static_first(problem.group_instance_ids)
-        self._problem = problem
+        self._class_by_place = problem.class_of[self.member_order]
+        self._class_count = len(problem.classes)
         self._subscribers: dict[int, IntArray] = {}
         #: The kind of each topic.
-        self.kind_of_topic: list[int]
         if len(problem.classes) <= 1:
             self.kind_of_topic = [0] * len(problem.layout.topics)
             self._classes = [np.zeros(1, dtype=np.int32)]
         else:
             kinds: dict[bytes, int] = {}
-            self.kind_of_topic = [
-                kinds.setdefault(classes.tobytes(), len(kinds))
-                for classes in find_classes_per_topic(problem)
-            ]
+            keys = (classes.tobytes() for classes in find_classes_per_topic(problem))
+            self.kind_of_topic = [kinds.setdefault(key, len(kinds)) for key in keys]
             self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
-
-    @cached_property
-    def _class_by_place(self) -> IntArray:
-        return self._problem.class_of[self.member_order]
 
     def find_subscribers(self, kind: int) -> IntArray:
         """Returns the places in member order of the subscribers to topics of this kind."""
-        found = self._subscribers.get(kind)
-        if found is None:
-            wants = np.zeros(len(self._problem.classes), dtype=np.bool_)
+        if kind not in self._subscribers:
+            wants = np.zeros(self._class_count, dtype=np.bool_)
             wants[self._classes[kind]] = True
-            found = np.flatnonzero(wants[self._class_by_place]).astype(np.int32)
-            self._subscribers[kind] = found
-        return found
+            places = np.flatnonzero(wants[self._class_by_place])
+            self._subscribers[kind] = places.astype(np.int32)
+        return self._subscribers[kind]
 
 
 def find_classes_per_topic(problem: Problem) -> list[IntArray]:

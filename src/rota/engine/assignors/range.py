@@ -17,12 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from rota.engine.assignors.interface import ColumnarAssignor, Solution
-from rota.engine.assignors.problem import (
-    NO_RACK,
-    ConsumersPerTopic,
-    Problem,
-    Racks,
-)
+from rota.engine.assignors.problem import NO_RACK, ConsumersPerTopic, Problem, Racks
 from rota.engine.formats.buffer import BoolArray
 from rota.engine.model.member import UNASSIGNED
 from rota.engine.model.topic import IntArray
@@ -49,10 +44,9 @@ class RangeAssignor(ColumnarAssignor):
             if topic in near:
                 columns.append(_assign_remaining_ranges(near[topic], line.find_subscribers(kind)))
                 continue
-            run = runs.get((kind, count))
-            if run is None:
-                run = runs[kind, count] = _assign_ranges(count, line.find_subscribers(kind))
-            columns.append(run)
+            if (kind, count) not in runs:
+                runs[kind, count] = _assign_ranges(count, line.find_subscribers(kind))
+            columns.append(runs[kind, count])
         return Solution(owners=line.member_order[np.concatenate(columns)])
 
 
@@ -108,23 +102,16 @@ def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict
     for (kind, _), topics in alike.items():
         if not needing or all(rack == NO_RACK for rack in racks_of[kind]):
             continue
+        # near[p, r]: rack r holds a replica of partition p of all these topics
+        near = np.logical_and.reduce(
+            [racks.set_has_rack[_rack_sets_of_topic(problem, racks, topic)] for topic in topics]
+        )
         if len(topics) > 1:
-            near = np.logical_and.reduce(
-                [_find_replica_racks(problem, racks, topic) for topic in topics]
-            )
-            found |= dict.fromkeys(
-                topics, _assign_co_partitioned_with_rack_matching(near, racks_of[kind])
-            )
+            taken = _assign_co_partitioned_with_rack_matching(near, racks_of[kind])
+            found |= dict.fromkeys(topics, taken)
         elif topics[0] in needing:
-            found[topics[0]] = _assign_topic_with_rack_matching(
-                _find_replica_racks(problem, racks, topics[0]), racks_of[kind]
-            )
+            found[topics[0]] = _assign_topic_with_rack_matching(near, racks_of[kind])
     return found
-
-
-def _find_replica_racks(problem: Problem, racks: Racks, topic: int) -> BoolArray:
-    """``near[p, r]``: rack r holds a replica of this topic's partition p."""
-    return racks.set_has_rack[_rack_sets_of_topic(problem, racks, topic)]
 
 
 def _rack_sets_of_topic(problem: Problem, racks: Racks, topic: int) -> IntArray:

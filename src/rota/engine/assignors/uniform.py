@@ -26,6 +26,7 @@ from struct import unpack
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.engine.assignors.interface import ColumnarAssignor, Solution
 from rota.engine.assignors.problem import Problem
@@ -149,22 +150,19 @@ def _uuid_hash(uuid: bytes) -> int:
     return int(folded >> 32 ^ folded & 0xFFFFFFFF)
 
 
-def find_target_owners(problem: Problem, turn: IntArray) -> IntArray:
+def find_target_owners(problem: Problem, turn: npt.NDArray[np.intp]) -> IntArray:
     """Returns the current target owner of each partition; ``turn`` is each member's place in the
     iteration order.
 
     A coordinator's targets never overlap. If claims do (only other sources of evidence can cause
     that), the latest generation counts, then the first in iteration order.
     """
-    claims = problem.claims
-    partition, member = claims.partition, claims.member
-    if not claims.subscribed.all():
-        partition, member = partition[claims.subscribed], member[claims.subscribed]
+    partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     owners[partition] = member
     if len(partition) and (owners[partition] != member).any():
         # the last one written stays
-        rows = np.lexsort((-turn[member], claims.generation[member]))
+        rows = np.lexsort((-turn[member], problem.claims.generation[member]))
         owners[partition[rows]] = member[rows]
     return owners
 
@@ -179,9 +177,7 @@ def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
     """
     walk = member_iteration_order(problem.members)
     order = np.array(walk, dtype=np.int32)
-    turn = np.empty_like(order)
-    turn[order] = np.arange(len(walk), dtype=np.int32)
-    owners = find_target_owners(problem, turn)
+    owners = find_target_owners(problem, np.argsort(order))
     counts = np.bincount(owners[owners >= 0], minlength=len(walk)).tolist()
     keeps, room = compute_quotas([counts[member] for member in walk], len(owners))
     topics = TopicIterationOrder(problem, ids)
@@ -220,8 +216,7 @@ def _find_unassigned_partitions(
     """Returns the unassigned partitions, topic by topic."""
     free = np.flatnonzero(owners == UNASSIGNED)
     if len(free) and len(topics.order) > 1:
-        rank = np.empty(len(topics.order), dtype=np.int32)
-        rank[topics.order] = np.arange(len(topics.order), dtype=np.int32)
+        rank = np.argsort(topics.order)
         free = free[np.argsort(rank[problem.layout.topic_of[free]], kind="stable")]
     return free.astype(np.int32)
 
@@ -291,11 +286,8 @@ class MemberAssignmentBalancer:
         """Returns the next member to receive a partition."""
         if self._next_least_loaded_member >= self._least_loaded_range_end:
             self._least_loaded_range_partition_count += 1
-            line, loads = self._sorted_members, self._loads
-            while (
-                self._least_loaded_range_end < len(line)
-                and loads[line[self._least_loaded_range_end]]
-                == self._least_loaded_range_partition_count
+            while self._load_at(self._least_loaded_range_end) == (
+                self._least_loaded_range_partition_count
             ):
                 self._least_loaded_range_end += 1
             self._next_least_loaded_member = 0
@@ -304,28 +296,26 @@ class MemberAssignmentBalancer:
 
     def next_most_loaded_member(self) -> int | None:
         """Returns the next member to give up a partition, or None if none is left."""
-        line, loads = self._sorted_members, self._loads
-        if self._next_most_loaded_member < self._most_loaded_range_start:
-            if (
-                self._most_loaded_range_end <= self._most_loaded_range_start
-                and self._most_loaded_range_start > 0
-            ):
-                self._most_loaded_range_partition_count = loads[
-                    line[self._most_loaded_range_start - 1]
-                ]
+        start = self._most_loaded_range_start
+        if self._next_most_loaded_member < start:
+            if self._most_loaded_range_end <= start > 0:
+                most_loaded = self._sorted_members[start - 1]
+                self._most_loaded_range_partition_count = self._loads[most_loaded]
             else:
                 self._most_loaded_range_partition_count -= 1
-            while (
-                self._most_loaded_range_start > 0
-                and loads[line[self._most_loaded_range_start - 1]]
-                == self._most_loaded_range_partition_count
-            ):
-                self._most_loaded_range_start -= 1
+            while self._load_at(start - 1) == self._most_loaded_range_partition_count:
+                start -= 1
+            self._most_loaded_range_start = start
             self._next_most_loaded_member = self._most_loaded_range_end - 1
         if self._next_most_loaded_member < 0:
             return None
         self._next_most_loaded_member -= 1
-        return line[self._next_most_loaded_member + 1]
+        return self._sorted_members[self._next_most_loaded_member + 1]
+
+    def _load_at(self, place: int) -> int | None:
+        if 0 <= place < len(self._sorted_members):
+            return self._loads[self._sorted_members[place]]
+        return None
 
     def exclude_most_loaded_member(self) -> None:
         """Excludes the member returned last: it has no partition to give up."""
@@ -356,8 +346,7 @@ class UniformHeterogeneousAssignmentBuilder:
     """
 
     def __init__(self, problem: Problem, ids: TopicIds, walk: IntArray) -> None:
-        turn = np.empty(len(walk), dtype=np.int32)
-        turn[walk] = np.arange(len(walk), dtype=np.int32)
+        turn = np.argsort(walk)
         held = find_target_owners(problem, turn)
         held = np.where(held == UNASSIGNED, held, turn[held])
         self._owners: list[int] = held.tolist()

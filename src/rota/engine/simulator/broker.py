@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from rota.engine.coordinator import events
@@ -77,19 +78,17 @@ class SimulatedBroker:
         self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._execute(self.coordinator.handle(events.JournalLoadStarted(), self._state.now))
         if load_time:
-            due = self._state.now + load_time
-            self._state.scheduler.add(due, self._load, self._life)
+            self._state.scheduler.add(self._state.now + load_time, self._load, self._life)
         else:
             self._load(self._life)
 
     def _load(self, life: int) -> None:
         if life != self._life or self.coordinator is None:
             return
-        now = self._state.now
         for entry in self.journal:
             self.coordinator.replay(entry)
         self._state.add_record(TraceEventType.COORDINATOR, "", "loaded")
-        self._execute(self.coordinator.handle(events.JournalLoaded(), now))
+        self._execute(self.coordinator.handle(events.JournalLoaded(), self._state.now))
 
     def stop(self) -> None:
         """Stops the process at once; unwritten entries are lost."""
@@ -202,10 +201,7 @@ class SimulatedBroker:
     def _start_timer(self, command: events.StartGroupTimer) -> None:
         entry = self.timers.get(command.key)
         if entry is None:
-            is_periodic = command.key.kind in {
-                GroupTimerKind.SESSION,
-                GroupTimerKind.RETENTION,
-            }
+            is_periodic = command.key.kind in {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
             entry = ScheduledAction(self._fire, command.key, command.key, is_periodic=is_periodic)
             self.timers[command.key] = entry
         self._state.scheduler.reschedule(entry, command.due_at)
@@ -250,22 +246,14 @@ class ConnectionClient(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class _InFlightRequest:
     """A request in flight; receives the coordinator's response."""
 
-    __slots__ = ("connection", "request", "request_id", "response_delay")
-
-    def __init__(
-        self,
-        connection: SimulatedConnection,
-        request_id: int,
-        request: GroupRequest,
-        response_delay: int,
-    ) -> None:
-        self.connection = connection
-        self.request_id = request_id
-        self.request = request
-        self.response_delay = response_delay
+    connection: SimulatedConnection
+    request_id: int
+    request: GroupRequest
+    response_delay: int
 
     def receive_response(self, response: GroupResponse) -> None:
         self.connection.send_response(self, response)
@@ -274,25 +262,11 @@ class _InFlightRequest:
 class _DiscardedResponse:
     """Discards the reply to a duplicate request, which a proxy sent again."""
 
-    __slots__ = ()
-
     def receive_response(self, response: GroupResponse) -> None: ...
 
 
 class SimulatedConnection:
     """An open connection; after it is closed no reply comes back."""
-
-    __slots__ = (
-        "_broker",
-        "_busy",
-        "_end",
-        "_last_request",
-        "_last_response",
-        "_queue",
-        "_state",
-        "_timeouts",
-        "is_open",
-    )
 
     def __init__(self, state: WorldState, broker: SimulatedBroker, end: ConnectionClient) -> None:
         self.is_open = True
@@ -320,11 +294,7 @@ class SimulatedConnection:
             in_flight = _InFlightRequest(self, request_id, request, delivery.response_delay)
             owner = self._end if heartbeat else None
             state.scheduler.add(
-                self._last_request,
-                self._arrive,
-                in_flight,
-                owner=owner,
-                is_periodic=is_periodic,
+                self._last_request, self._arrive, in_flight, owner=owner, is_periodic=is_periodic
             )
         for delay in delivery.duplicate_delays:
             state.scheduler.add(now + delay, self._arrive_again, request)
@@ -359,10 +329,7 @@ class SimulatedConnection:
         if type(in_flight.request) is not Heartbeat:
             is_activity = type(in_flight.request) is not OffsetCommit
             self._state.add_record(
-                TraceEventType.ASKED,
-                self._end.name,
-                in_flight.request,
-                is_activity=is_activity,
+                TraceEventType.ASKED, self._end.name, in_flight.request, is_activity=is_activity
             )
         self._broker.request(in_flight, in_flight.request)
 

@@ -104,12 +104,8 @@ class GroupPlan:
     capacity_percent: int = 260
 
 
-RANGE, ROUNDROBIN, STICKY, COOPERATIVE = (
-    ("range",),
-    ("roundrobin",),
-    ("sticky",),
-    ("cooperative-sticky",),
-)
+RANGE, ROUNDROBIN = ("range",), ("roundrobin",)
+STICKY, COOPERATIVE = ("sticky",), ("cooperative-sticky",)
 
 
 def _plan(
@@ -181,10 +177,7 @@ GROUP_PLANS = (
     _plan("orders-fulfilment", COOPERATIVE, "orders shipments", 8, _deploy("14h5m", surge=True)),
     _plan("web-analytics", COOPERATIVE, "clicks", 8, _deploy("18h30m", down="20s")),
     _plan(
-        "geo-enrichment",
-        ROUNDROBIN,
-        "positions",
-        6,
+        *("geo-enrichment", ROUNDROBIN, "positions", 6),
         _deploy("9h10m"),
         _deploy("16h"),
         client_id=STATEFUL_SET_CLIENT_ID,
@@ -277,10 +270,7 @@ GROUP_PLANS = (
     _plan("clickstream", RANGE, "clicks", 6),
     _plan("cdc-warehouse", COOPERATIVE, "", 4, pattern=r"cdc\..*"),
     _plan(
-        "cdc-search",
-        RANGE,
-        "",
-        3,
+        *("cdc-search", RANGE, "", 3),
         pattern=r"cdc\.(orders|sellers|stock)",
         client_id=DEFAULT_CLIENT_ID,
     ),
@@ -329,10 +319,7 @@ GROUP_PLANS = (
         _event("16h15m", restart=2, down="2m"),
     ),
     _plan(
-        "support-tickets",
-        DEFAULT_STRATEGIES,
-        "returns chat",
-        2,
+        *("support-tickets", DEFAULT_STRATEGIES, "returns chat", 2),
         commit_minutes=2,
         client_id=DEFAULT_CLIENT_ID,
     ),
@@ -446,13 +433,8 @@ def sample_offsets(*, seed: int, start: int) -> Iterator[OffsetSample]:
         for topic, count in _partition_counts(at - start).items():
             for number in range(count):
                 one = TopicPartition(topic, number)
-                yield OffsetSample(
-                    at,
-                    topic,
-                    number,
-                    traffic.beginning_offset(one, at),
-                    traffic.end_offset(one, at),
-                )
+                first, end = traffic.beginning_offset(one, at), traffic.end_offset(one, at)
+                yield OffsetSample(at, topic, number, first, end)
 
 
 def _is_created_later(topic: str) -> bool:
@@ -491,29 +473,23 @@ def _build_scenario(plan: GroupPlan, chance: SeededRandom, traffic: Traffic) -> 
         },
         source=plan.group,
     )
-    capacity = _member_capacity(plan, wanted)
-    kept = (
-        replace(
+    by_name = {
+        one.name: replace(
             one,
             commit_interval=max(plan.commit_minutes, 1) * MINUTE,
-            capacity=capacity,
+            capacity=_member_capacity(plan, wanted),
             client_id=plan.client_id,
         )
         for one in scenario.members
-    )
-    return _align_join_specs(replace(scenario, members=tuple(kept), traffic=traffic))
-
-
-def _align_join_specs(scenario: Scenario) -> Scenario:
-    """Gives members that join later the settings of their name."""
-    by_name = {one.name: one for one in scenario.members}
+    }
+    # members that join later have the same settings
     events = tuple(
         replace(event, specs={name: by_name[like.name] for name, like in event.specs.items()})
         if isinstance(event, JoinEvent)
         else event
         for event in scenario.events
     )
-    return replace(scenario, events=events)
+    return replace(scenario, members=tuple(by_name.values()), events=events, traffic=traffic)
 
 
 def _subscribed_topics(plan: GroupPlan) -> set[str]:
@@ -529,12 +505,11 @@ def _subscribed_topics(plan: GroupPlan) -> set[str]:
 
 
 def _growth_events(wanted: set[str]) -> list[EventTable]:
-    found: list[EventTable] = []
-    for at, counts in TOPIC_GROWTH:
-        own = {topic: count for topic, count in counts.items() if topic in wanted}
-        if own:
-            found.append({"at": at, "partitions": own})
-    return found
+    own = (
+        (at, {topic: count for topic, count in counts.items() if topic in wanted})
+        for at, counts in TOPIC_GROWTH
+    )
+    return [{"at": at, "partitions": counts} for at, counts in own if counts]
 
 
 def _broker_down_events(group: str) -> list[EventTable]:

@@ -68,10 +68,9 @@ class Traffic:
         self._known: dict[TopicPartition, tuple[int, int]] = {}
 
     def end_offset(self, partition: TopicPartition, now: int) -> int:
-        known = self._known.get(partition)
-        if known is None:
-            known = self._known[partition] = self._look_up(partition)
-        rate, before = known
+        if partition not in self._known:
+            self._known[partition] = self._look_up(partition)
+        rate, before = self._known[partition]
         return max(self._work(now) - before, 0) * rate // (HOUR * AVERAGE_PERCENT * AVERAGE_PERCENT)
 
     def beginning_offset(self, partition: TopicPartition, now: int) -> int:
@@ -149,12 +148,7 @@ class TrafficReader:
 
 #: Timers that run on while nothing happens.
 RECURRING_TIMERS = frozenset(
-    {
-        MemberTimer.HEARTBEAT,
-        MemberTimer.SESSION,
-        MemberTimer.POLL,
-        MemberTimer.COMMIT,
-    }
+    {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
 )
 
 #: How long an application waits for its consumer to close: Kafka's default.
@@ -359,9 +353,8 @@ class SimulatedProcess:
                 self._read()
                 self.owned = command.partitions
                 self._reader.set_partitions(self.owned, state.now)
-                state.add_record(
-                    TraceEventType.ASSIGNMENT, self.name, (command.generation, command.partitions)
-                )
+                assignment = command.generation, command.partitions
+                state.add_record(TraceEventType.ASSIGNMENT, self.name, assignment)
             case events.CallListener():
                 self._call_listener(command)
             case events.MarkPendingRevocation():
@@ -369,21 +362,15 @@ class SimulatedProcess:
             case events.FindCoordinator():
                 self._look_for_coordinator()
             case events.RequestMetadata():
-                delivery = state.network.deliver_request(self.name, None, state.now)
-                state.scheduler.add(
-                    state.now + delivery.delay + delivery.response_delay, self._see_cluster
-                )
+                self._add_round_trip(self._see_cluster)
             case events.FinishSyncCommit() | events.RunCommitCallback():
                 error = None if command.error is None else type(command.error).__name__
                 state.add_record(TraceEventType.COMMIT, self.name, error)
             case events.CallInterceptors():
                 pass
             case events.RaiseError():
-                state.add_record(
-                    TraceEventType.RAISED,
-                    self.name,
-                    f"{type(command.error).__name__}: {command.error}",
-                )
+                raised = f"{type(command.error).__name__}: {command.error}"
+                state.add_record(TraceEventType.RAISED, self.name, raised)
                 state.scheduler.add(state.now, self._give_up)
             case events.MemberNote():
                 state.add_record(TraceEventType.SAID, self.name, command)
@@ -423,10 +410,14 @@ class SimulatedProcess:
         if self.connection is not None:  # what was sent through it has been given up
             self.connection.close()
             self.connection = None
+        self._add_round_trip(self._found)
+
+    def _add_round_trip(self, action: Callable[[bool], None]) -> None:
+        """Calls the action when a request to any broker has its response, or is lost."""
+        state = self._state
         delivery = state.network.deliver_request(self.name, None, state.now)
-        state.scheduler.add(
-            state.now + delivery.delay + delivery.response_delay, self._found, not delivery.lost
-        )
+        due = state.now + delivery.delay + delivery.response_delay
+        state.scheduler.add(due, action, not delivery.lost)
 
     def _found(self, asked: bool) -> None:
         if self._ready(self._found, asked):
@@ -441,9 +432,8 @@ class SimulatedProcess:
         inside = self.processing_timer is None or self._closing
         assert inside, f"{self.name}: its listener is called outside of poll"
         state = self._state
-        state.add_record(
-            TraceEventType.LISTENER, self.name, (command.method.value, command.partitions)
-        )
+        call = command.method.value, command.partitions
+        state.add_record(TraceEventType.LISTENER, self.name, call)
         self._calls += 1
         error = self.program.listener(command.method, command.partitions)
         due = state.now + self.program.listener_time
@@ -480,9 +470,8 @@ class SimulatedProcess:
         stalled = self.stalled_until > now
         if stalled or (self.processing and self.owned):
             due = self.stalled_until if stalled else now + self.processing
-            scheduler = self._state.scheduler
             is_periodic = not stalled and not self._too_slow
-            self.processing_timer = scheduler.add(
+            self.processing_timer = self._state.scheduler.add(
                 due, self._poll_again, owner=self, is_periodic=is_periodic
             )
             if self._too_slow:  # what it works on will not be its own

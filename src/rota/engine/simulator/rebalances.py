@@ -242,18 +242,15 @@ class _AttemptReader:
     def _read_listener_call(self, record: TraceRecord) -> None:
         assert isinstance(record.detail, tuple)
         if self._stable and record.detail[0] == ListenerMethod.ASSIGNED.value:
-            if self.attempts and self._awaited == {record.subject}:
-                self.attempts[-1].end_phase(
-                    record.at, (record.subject,), "took its assignment late"
-                )
-            self._awaited.discard(record.subject)
+            name = record.subject
+            if self.attempts and self._awaited == {name}:
+                self.attempts[-1].end_phase(record.at, (name,), "took its assignment late")
+            self._awaited.discard(name)
             self._end_if_complete(record.at)
 
     def _end_if_complete(self, now: int) -> None:
-        if self._stable and not self._awaited and self.attempts:
-            attempt = self.attempts[-1]
-            if attempt.end is None:
-                attempt.end = now
+        if self._stable and not self._awaited and self.attempts and self.attempts[-1].end is None:
+            self.attempts[-1].end = now
 
 
 def find_simulated_rebalances(
@@ -268,17 +265,14 @@ def find_simulated_rebalances(
     )
     for record in trace:
         reader.read_record(record)
-    attempts_of: list[list[_JoinAttempt]] = [[] for _ in steps]
+    found: list[tuple[list[_JoinAttempt], Rebalance | None]] = [([], step) for step in steps]
     pending: list[_JoinAttempt] = []
     for attempt in reader.attempts:
         pending.append(attempt)
         if attempt.position is not None:
-            attempts_of[attempt.position] += pending
+            found[attempt.position][0].extend(pending)
             pending = []
     last = steps[-1].after if steps else None
-    found: list[tuple[list[_JoinAttempt], Rebalance | None]] = list(
-        zip(attempts_of, steps, strict=True)
-    )
     if pending and last is not None and is_round_due(last):
         found[-1][0].extend(pending)
     elif pending:
@@ -334,9 +328,8 @@ def _name_processes(reason: RebalanceReason, names: Mapping[str, str]) -> Rebala
 
 def _count_loads(generation: Generation | None, names: Mapping[str, str]) -> dict[str, int]:
     members = () if generation is None else generation.members
-    return dict(
-        sorted(
-            (names.get(one.member_id, member_key(one)), sum(map(len, one.assigned.values())))
-            for one in members
-        )
-    )
+    loads = {
+        names.get(one.member_id, member_key(one)): sum(map(len, one.assigned.values()))
+        for one in members
+    }
+    return dict(sorted(loads.items()))

@@ -186,6 +186,9 @@ class ScenarioTable:
     def error(self, key: str | None, problem: str) -> InputError:
         return self.source.error(self.path if key is None else (*self.path, key), problem)
 
+    def _type_error(self, key: str, expected: str, value: object) -> InputError:
+        return self.error(key, f"must be {expected}, not {_describe_value(value)}")
+
     def reject_unknown_keys(self, known: Sequence[str]) -> None:
         for key in self.values:
             if key not in known:
@@ -202,7 +205,7 @@ class ScenarioTable:
         """Returns a text that is not empty."""
         value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, str) or not value:
-            raise self.error(key, f"must be a text, not {_describe_value(value)}")
+            raise self._type_error(key, "a text", value)
         return self._carried(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -210,9 +213,7 @@ class ScenarioTable:
         value = self.require(key)
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple):
-            raise self.error(
-                key, f"must be a name or a list of names, not {_describe_value(value)}"
-            )
+            raise self._type_error(key, "a name or a list of names", value)
         if not listed:
             raise self.error(key, "must be a name or a list of names; the list is empty")
         for one in listed:
@@ -229,15 +230,15 @@ class ScenarioTable:
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false, not {_describe_value(value)}")
+            raise self._type_error(key, "true or false", value)
         return value
 
     def count(self, key: str, default: int | None = None, least: int = 0) -> int:
         value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.error(key, f"must be a whole number, not {_describe_value(value)}")
+            raise self._type_error(key, "a whole number", value)
         if value < least:
-            raise self.error(key, f"must be at least {least}, not {_describe_value(value)}")
+            raise self._type_error(key, f"at least {least}", value)
         return value
 
     def time(
@@ -252,19 +253,15 @@ class ScenarioTable:
             return default
         value = self.require(key)
         if not isinstance(value, str):
-            raise self.error(
-                key, f'must be a time such as "90s" or "5m", not {_describe_value(value)}'
-            )
+            raise self._type_error(key, 'a time such as "90s" or "5m"', value)
         try:
             time = duration.parse_duration(value)
         except ValueError as error:
             raise self.error(key, str(error)) from None
-        if time < least:
-            raise self.error(
-                key, f"must be at least {duration.format_duration(least)}, not {value}"
-            )
-        if time > most:
-            raise self.error(key, f"must be at most {duration.format_duration(most)}, not {value}")
+        if not least <= time <= most:
+            bound, limit = ("least", least) if time < least else ("most", most)
+            limit_text = duration.format_duration(limit)
+            raise self.error(key, f"must be at {bound} {limit_text}, not {value}")
         return time
 
     def table(self, key: str) -> ScenarioTable:
@@ -275,9 +272,7 @@ class ScenarioTable:
         """Returns the list of tables, or an empty one."""
         value = self.values.get(key, [])
         if not isinstance(value, list | tuple):
-            raise self.error(
-                key, f"must be a list of tables ([[{key}]]), not {_describe_value(value)}"
-            )
+            raise self._type_error(key, f"a list of tables ([[{key}]])", value)
         return [
             ScenarioTable(self.source, (*self.path, key, n), one) for n, one in enumerate(value)
         ]
@@ -323,13 +318,13 @@ class MemberSpec:
     client_id: str = "consumer-{group}-1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _MemberEvent:
     at: int
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JoinEvent(_MemberEvent):
     """Starts new members, or members that ended."""
 
@@ -345,21 +340,21 @@ class CrashEvent(_MemberEvent):
     """Members end without a LeaveGroup."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StallEvent(_MemberEvent):
     """Applications stay outside of poll."""
 
     time: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PauseEvent(_MemberEvent):
     """Processes are frozen."""
 
     time: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SlowDownEvent(_MemberEvent):
     """Applications take longer between polls, for a time or to the end."""
 
@@ -367,14 +362,14 @@ class SlowDownEvent(_MemberEvent):
     time: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RestartEvent(_MemberEvent):
     """Members close and start again."""
 
     downtime: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeployEvent(_MemberEvent):
     """Members are replaced one after another."""
 
@@ -387,14 +382,14 @@ class DeployEvent(_MemberEvent):
     static: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SubscribeEvent(_MemberEvent):
     """Members subscribe to other topics."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AddPartitionsEvent:
     """Topics get more partitions, or are created."""
 
@@ -402,7 +397,7 @@ class AddPartitionsEvent:
     partitions: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CoordinatorDownEvent:
     """The group's broker is down."""
 
@@ -605,13 +600,11 @@ class _ScenarioReader:
             raise table.error(
                 "apart", f"{quote_shortened(names[-1])} would join after the scenario's end"
             )
-        for one in names:
+        for one in dict.fromkeys((*names, name)):
             if one in self.known or one in self.families:
                 raise table.error("name", f"{quote_shortened(one)} is the name of members above")
-            self.known[one] = members
+        self.known |= dict.fromkeys(names, members)
         if count is not None:
-            if name in self.known or name in self.families:
-                raise table.error("name", f"{quote_shortened(name)} is the name of members above")
             self.families[name] = list(names)
         return members
 
@@ -653,12 +646,15 @@ class _ScenarioReader:
         """Returns known members; the name of a family stands for all its members."""
         found: list[str] = []
         for name in table.texts(key):
-            if name not in self.known and name not in self.families:
-                raise table.error(
-                    key, _unknown_name_text("member", name, (*self.families, *self.known))
-                )
-            found += self.families.get(name, [name])
+            found += self._family(table, key, name)
         return tuple(dict.fromkeys(found))
+
+    def _family(self, table: ScenarioTable, key: str, name: str) -> list[str]:
+        """Returns the members that a name stands for."""
+        if name not in self.known and name not in self.families:
+            known = (*self.families, *self.known)
+            raise table.error(key, _unknown_name_text("member", name, known))
+        return self.families.get(name, [name])
 
     def _grows(self, table: ScenarioTable, at: int) -> AddPartitionsEvent:
         counts = table.table("partitions")
@@ -669,7 +665,9 @@ class _ScenarioReader:
         return AddPartitionsEvent(at=at, partitions=self._counts(counts))
 
     def _joins(self, table: ScenarioTable, at: int) -> JoinEvent:
-        like = self._like(table)
+        like = None
+        if "like" in table:
+            like = self.known[self._family(table, "like", table.text("like"))[0]]
         found: dict[str, MemberSpec] = {}
         for name in table.texts("join"):
             if name in self.known:
@@ -680,26 +678,11 @@ class _ScenarioReader:
             if members is None and family in self.families:
                 members = self.known[self.families[family][0]]
             if members is None:
-                raise table.error(
-                    "join",
-                    f'{quote_shortened(name)} is new: like = "..." must name the member whose '
-                    "settings it has",
-                )
+                problem = 'is new: like = "..." must name the member whose settings it has'
+                raise table.error("join", f"{quote_shortened(name)} {problem}")
             found[name] = self.known[name] = members
             self.families.setdefault(members.name, list(members.names)).append(name)
         return JoinEvent(at=at, names=tuple(found), specs=found)
-
-    def _like(self, table: ScenarioTable) -> MemberSpec | None:
-        if "like" not in table:
-            return None
-        name = table.text("like")
-        if name in self.families:
-            name = self.families[name][0]
-        if name not in self.known:
-            raise table.error(
-                "like", _unknown_name_text("member", name, (*self.families, *self.known))
-            )
-        return self.known[name]
 
     def read_subscription(self, table: ScenarioTable) -> tuple[str, ...]:
         table.require("topics")
@@ -711,22 +694,17 @@ _EventBuilder: TypeAlias = Callable[
 ]
 
 _EVENT_BUILDERS: Mapping[str, _EventBuilder] = {
-    "leave": lambda _, _table, at, names: LeaveEvent(at=at, names=names),
-    "crash": lambda _, _table, at, names: CrashEvent(at=at, names=names),
-    "stall": lambda _, table, at, names: StallEvent(at=at, names=names, time=table.time("for")),
-    "pause": lambda _, table, at, names: PauseEvent(at=at, names=names, time=table.time("for")),
+    "leave": lambda _, _table, at, names: LeaveEvent(at, names),
+    "crash": lambda _, _table, at, names: CrashEvent(at, names),
+    "stall": lambda _, table, at, names: StallEvent(at, names, table.time("for")),
+    "pause": lambda _, table, at, names: PauseEvent(at, names, table.time("for")),
     "slow": lambda _, table, at, names: SlowDownEvent(
-        at=at,
-        names=names,
-        processing=table.time("processing"),
-        time=table.time("for") if "for" in table else None,
+        at, names, table.time("processing"), table.time("for") if "for" in table else None
     ),
-    "restart": lambda _, table, at, names: RestartEvent(
-        at=at, names=names, downtime=table.time("down", 5 * SECOND)
-    ),
+    "restart": lambda _, table, at, names: RestartEvent(at, names, table.time("down", 5 * SECOND)),
     "deploy": lambda _, table, at, names: DeployEvent(
-        at=at,
-        names=names,
+        at,
+        names,
         downtime=table.time("down", 5 * SECOND),
         interval=table.time("between", 30 * SECOND),
         surge=table.flag("surge"),
@@ -734,7 +712,7 @@ _EVENT_BUILDERS: Mapping[str, _EventBuilder] = {
         static=table.flag("static") if "static" in table else None,
     ),
     "subscribe": lambda reader, table, at, names: SubscribeEvent(
-        at=at, names=names, topics=reader.read_subscription(table)
+        at, names, reader.read_subscription(table)
     ),
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rota.engine.simulator.network import NetworkModel
@@ -19,6 +20,7 @@ Action: TypeAlias = Callable[[Any], object]
 NEVER = -1
 
 
+@dataclass(slots=True, eq=False)
 class ScheduledAction:
     """An action scheduled for a time.
 
@@ -26,29 +28,15 @@ class ScheduledAction:
     that recur while nothing else happens; only fast forward in ``world.py`` uses both.
     """
 
-    __slots__ = (
-        "action",
-        "argument",
-        "at",
-        "heap_number",
-        "is_periodic",
-        "number",
-        "owner",
-        "set_at",
-    )
-
-    def __init__(
-        self, action: Action, argument: object, owner: object, *, is_periodic: bool
-    ) -> None:
-        self.action = action
-        self.argument = argument
-        self.owner = owner
-        self.is_periodic = is_periodic
-        self.at = NEVER
-        self.set_at = NEVER
-        self.number = NEVER
-        #: The number of the place in the heap that stands for this entry.
-        self.heap_number = NEVER
+    action: Action
+    argument: object
+    owner: object
+    is_periodic: bool = field(kw_only=True)
+    at: int = NEVER
+    set_at: int = NEVER
+    number: int = NEVER
+    #: The number of the place in the heap that stands for this entry.
+    heap_number: int = NEVER
 
     @property
     def pending(self) -> bool:

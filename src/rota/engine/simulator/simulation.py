@@ -8,9 +8,10 @@ the times at which partitions were not read are then found in the world's trace,
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
@@ -96,9 +97,9 @@ class ScenarioRunner:
             for number, name in enumerate(members.names):
                 self._members[name] = members
                 at = start + members.joins + number * members.join_interval
-                self.world.schedule(at, self._starting(name))
+                self.world.schedule(at, partial(self._start, name))
         for event in scenario.events:
-            self.world.schedule(start + event.at, self._doing(event))
+            self.world.schedule(start + event.at, partial(self._do, event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
         """Runs to the end; calls ``progress`` with the share that is done."""
@@ -109,12 +110,6 @@ class ScenarioRunner:
             if progress is not None:
                 progress(number / slices)
         return self.world
-
-    def _doing(self, event: ScenarioEvent) -> Callable[[], None]:
-        return lambda: self._do(event)
-
-    def _starting(self, name: str) -> Callable[[], None]:
-        return lambda: self._start(name)
 
     def _start(self, name: str, process: str | None = None) -> None:
         self._process[name] = process or name
@@ -232,13 +227,18 @@ class ScenarioRunner:
             self._say(f"{name} does not run, so it cannot restart")
             then()
             return
+        again = partial(self._start_later, name, down, then, process.name)
+        self.world.on_process_end(process.name, again)
+        process.leave()
 
+    def _start_later(
+        self, name: str, down: int, then: Callable[[], None], process: str | None = None
+    ) -> None:
         def start() -> None:
-            self._start(name, process.name)
+            self._start(name, process or self._process[name])
             then()
 
-        self.world.on_process_end(process.name, lambda: self._later(down, start))
-        process.leave()
+        self._later(down, start)
 
     # deploys
 
@@ -252,8 +252,9 @@ class ScenarioRunner:
         def go_on() -> None:
             self._later(event.interval, lambda: self._deploy(rest))
 
-        if self._is_down(name):
-            self._revive(name, 0 if event.surge else event.downtime, go_on)
+        if name in self._process.keys() - self._left and self._running(name) is None:
+            # the member ended without a leave event: a rollout starts its new pod all the same
+            self._start_later(name, 0 if event.surge else event.downtime, go_on)
         elif event.surge and self._running(name) is not None:
             self._replace(name, event, lambda: self._deploy(rest))
         else:
@@ -267,20 +268,6 @@ class ScenarioRunner:
             strategy=before.strategy if event.strategy is None else event.strategy,
             static=before.static if event.static is None else event.static,
         )
-
-    def _is_down(self, name: str) -> bool:
-        """Returns whether a member ended without a leave event."""
-        known = name in self._process and name not in self._left
-        return known and self._running(name) is None
-
-    def _revive(self, name: str, down: int, then: Callable[[], None]) -> None:
-        """A rollout starts the new pod whether the old one still runs or not."""
-
-        def start() -> None:
-            self._start(name, self._process[name])
-            then()
-
-        self._later(down, start)
 
     def _replace(self, name: str, event: DeployEvent, then: Callable[[], None]) -> None:
         """Starts the new process, then closes the old one."""
@@ -487,9 +474,9 @@ def sum_stops_by_owner(stops: Iterable[PartitionStop]) -> dict[str, int]:
     """Returns how long partitions were stopped, by the process that read them before; the
     longest first.
     """
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for stop in stops:
-        found[stop.owner] = found.get(stop.owner, 0) + stop.time
+        found[stop.owner] += stop.time
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -525,16 +512,13 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         raise InputError(f"seed: {seed!r} is not a whole number")
     check_solver(solver)
     listed = dict.fromkeys(members.strategy or scenario.strategy for members in scenario.members)
-    used = [
-        resolve_strategies(names, solver=solver)
-        for names in (listed if strategy is None else (strategy,))
-    ]
+    lists = listed if strategy is None else (strategy,)
+    used = [resolve_strategies(names, solver=solver) for names in lists]
     runner = ScenarioRunner(scenario, strategy, solver=solver, static=static, seed=seed, skip=skip)
     world = runner.run(progress)
     found = find_simulated_rebalances(scenario.group, world.trace, scenario.duration)
     opened = next((one.end for one in found if one.generations and one.finished), None)
     report = find_stops(world.trace, scenario.topics, opened, scenario.duration)
-    sticky = any(isinstance(one, AbstractStickyAssignor) for assignors in used for one in assignors)
     return Simulation(
         scenario=scenario,
         policy=policy_label(strategy, solver, static),
@@ -542,7 +526,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         seed=seed,
         strategy=" or ".join(dict.fromkeys(_join_names(assignors) for assignors in used)),
         protocol=" or ".join(dict.fromkeys(common_protocol(one).name.lower() for one in used)),
-        solver=solver if sticky and solver != DEFAULT_SOLVER else None,
+        solver=solver if solver != DEFAULT_SOLVER and any(map(_is_sticky, used)) else None,
         rebalances=found,
         stops=report.stops,
         unread=report.unread,
@@ -565,9 +549,7 @@ def policy_label(strategy: StrategyList | None, solver: str, static: bool | None
         strategy=_join_names(assignors),
         protocol=PolicyProtocol(common_protocol(assignors).name.lower()),
         membership=MembershipType.STATIC if static else MembershipType.DYNAMIC,
-        solver=solver
-        if any(isinstance(one, AbstractStickyAssignor) for one in assignors)
-        else DEFAULT_SOLVER,
+        solver=solver if _is_sticky(assignors) else DEFAULT_SOLVER,
     ).format_label(default_solver=DEFAULT_SOLVER)
 
 
@@ -575,18 +557,17 @@ def _join_names(assignors: Iterable[Assignor]) -> str:
     return ", ".join(assignor.name for assignor in assignors)
 
 
+def _is_sticky(assignors: Iterable[Assignor]) -> bool:
+    return any(isinstance(assignor, AbstractStickyAssignor) for assignor in assignors)
+
+
 def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
     """Returns the processes that ended with an error; a fenced process has a successor under
     its static id and does not count.
     """
-    return tuple(
-        dict.fromkeys(
-            record.subject
-            for record in trace
-            if record.type is TraceEventType.RAISED
-            and not str(record.detail).startswith(Fenced.__name__)
-        )
-    )
+    raised = (record for record in trace if record.type is TraceEventType.RAISED)
+    failed = (one.subject for one in raised if not str(one.detail).startswith(Fenced.__name__))
+    return tuple(dict.fromkeys(failed))
 
 
 def _unread_notes(report: StopReport) -> list[str]:

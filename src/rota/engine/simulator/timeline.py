@@ -79,10 +79,8 @@ class _WantedPartitions:
         assert isinstance(record.detail, tuple)
         if record.type is TraceEventType.TOPICS:
             self._counts = dict(record.detail)
-        else:
-            topics, pattern = record.detail
-            if not self._subscribe(record.subject, (topics, pattern)):
-                return False
+        elif not self._subscribe(record.subject, record.detail):
+            return False
         wanted = {
             topic: count
             for topic, count in self._counts.items()
@@ -145,7 +143,7 @@ class _StopFinder:
 
     def read_record(self, record: TraceRecord) -> None:
         if self._opened is not None and record.at > self._opened:
-            self.open()
+            self._open()
         if record.type in SUBSCRIPTION_EVENTS:
             if self._first_start is None and record.type is TraceEventType.STARTED:
                 self._first_start = record.at
@@ -182,7 +180,7 @@ class _StopFinder:
                 return False
         return True
 
-    def open(self) -> None:
+    def _open(self) -> None:
         """The group has formed: partitions that are not read are stopped from now on."""
         opened, self._opened = self._opened, None
         if opened is not None:
@@ -216,7 +214,7 @@ class _StopFinder:
             self._last[partition] = name
 
     def end(self, now: int) -> StopReport:
-        self.open()
+        self._open()
         if not self._last and not self._wanted.partitions and self._first_start is not None:
             # a group that reads nothing, because of a wrong pattern, is not a success
             self._since = dict.fromkeys(self._wanted.everything(), self._first_start)
@@ -307,18 +305,14 @@ class _ProcessTimeline:
                 assert isinstance(record.detail, tuple)
                 self.load = len(record.detail[1])
             case TraceEventType.LISTENER:
-                self._listen(record)
+                call, partitions = _split_detail(record.detail)
+                if call == ListenerMethod.ASSIGNED.value:
+                    self.settled = True
+                elif len(partitions) >= self.load:  # everything is given up
+                    self.settled = False
             case _:
                 return False
         return True
-
-    def _listen(self, record: TraceRecord) -> None:
-        assert isinstance(record.detail, tuple)
-        call, partitions = record.detail
-        if call == ListenerMethod.ASSIGNED.value:
-            self.settled = True
-        elif len(partitions) >= self.load:  # everything is given up
-            self.settled = False
 
 
 def build_process_timelines(

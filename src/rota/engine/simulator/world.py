@@ -31,6 +31,7 @@ be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
@@ -46,20 +47,13 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
 
 
-def required_quiet_time(state: WorldState) -> int:
-    """Returns how long nothing must have happened before fast forward may skip."""
-    return state.quiet_window
-
-
+@dataclass(slots=True, eq=False)
 class _RecurringCycle:
     """Actions that recur together, every ``period``."""
 
-    __slots__ = ("entries", "first", "period")
-
-    def __init__(self, first: ScheduledAction, period: int) -> None:
-        self.first = first
-        self.period = period
-        self.entries = [first]
+    first: ScheduledAction
+    period: int
+    entries: list[ScheduledAction]
 
 
 def fast_forward(
@@ -78,13 +72,13 @@ def fast_forward(
     awake = [process for process in processes if process.frozen_until <= due]
     cycles, hard, soft = _sort_pending(pending, awake, due - state.quiet_window)
     land = min((entry.at for entry in hard), default=limit + 1)
-    land = min(land, limit + 1) - required_quiet_time(state)
+    land = min(land, limit + 1) - state.quiet_window
     look, again = min((_played_interval(entry, way) for entry in soft), default=(land, 0))
     short = look < land  # nothing looks back from there, so nothing is played before it
     if short:
         land = look
     else:
-        again = max(land, due) + required_quiet_time(state)
+        again = max(land, due) + state.quiet_window
     shifts = []
     for cycle in cycles:
         rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
@@ -111,19 +105,18 @@ def _sort_pending(
     for process in processes:
         heartbeat = process.timers.get(MemberTimer.HEARTBEAT)
         if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
-            beating = _RecurringCycle(heartbeat, process.program.config.heartbeat_interval)
+            beating = _RecurringCycle(
+                heartbeat, process.program.config.heartbeat_interval, [heartbeat]
+            )
             heartbeats[process] = heartbeats[process.machine.member_id] = beating
         loop = process.processing_timer
         if loop is not None and loop.is_periodic and loop.at - loop.set_at == process.processing:
-            loops[process] = _RecurringCycle(loop, process.processing)
+            loops[process] = _RecurringCycle(loop, process.processing, [loop])
     hard: list[ScheduledAction] = []
     soft: list[ScheduledAction] = []
     for entry in pending:
         cycle = _find_cycle(entry, heartbeats, loops) if entry.set_at >= recent else None
-        retention = (
-            isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION
-        )
-        if retention or entry.argument is MemberTimer.COMMIT:
+        if _is_retention_timer(entry) or entry.argument is MemberTimer.COMMIT:
             soft.append(entry)
         elif cycle is None or not entry.is_periodic:
             hard.append(entry)
@@ -131,6 +124,10 @@ def _sort_pending(
             cycle.entries.append(entry)
     distinct = {id(cycle): cycle for cycle in (*heartbeats.values(), *loops.values())}
     return list(distinct.values()), hard, soft
+
+
+def _is_retention_timer(entry: ScheduledAction) -> bool:
+    return isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION
 
 
 def _find_cycle(
@@ -146,23 +143,6 @@ def _find_cycle(
     ):
         return loops.get(owner)
     return heartbeats.get(owner)
-
-
-def is_quiet(state: WorldState) -> bool:
-    """Whether only heartbeats and polls are pending."""
-    due = state.scheduler.next_at()
-    if due is None:
-        return True
-    if due <= state.scheduler.last_activity_at + 2 * state.quiet_window:
-        return False
-    pending = state.scheduler.pending()
-    return all(_is_recurring(entry, due - state.quiet_window) for entry in pending)
-
-
-def _is_recurring(entry: ScheduledAction, recent: int) -> bool:
-    if isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION:
-        return True
-    return entry.is_periodic and entry.set_at >= recent
 
 
 class World:
@@ -257,7 +237,7 @@ class World:
 
     def _fast_forward(self, due: int, limit: int) -> bool:
         state = self._state
-        quiet_from = state.scheduler.last_activity_at + required_quiet_time(state)
+        quiet_from = state.scheduler.last_activity_at + state.quiet_window
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
@@ -268,13 +248,23 @@ class World:
         """Runs until only heartbeats and polls have happened for a while and nothing else is
         pending; returns false if the limit comes first.
         """
-        scheduler = self._state.scheduler
-        while not is_quiet(self._state):
-            due = scheduler.next_at()
+        while not self._is_quiet():
+            due = self.next_at()
             if due is None or due > limit:
                 return False
-            scheduler.step()
+            self.step()
         return True
+
+    def _is_quiet(self) -> bool:
+        """Whether only heartbeats and polls are pending."""
+        scheduler, window = self._state.scheduler, self._state.quiet_window
+        due = scheduler.next_at()
+        if due is None or due <= scheduler.last_activity_at + 2 * window:
+            return due is None
+        return all(
+            _is_retention_timer(entry) or (entry.is_periodic and entry.set_at >= due - window)
+            for entry in scheduler.pending()
+        )
 
     # processes
 

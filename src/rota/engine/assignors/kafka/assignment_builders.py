@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -111,8 +111,7 @@ def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, B
     contested = np.flatnonzero(times[claims.partition] > 1)
     if len(contested) == 0:
         return holder, doubled
-    turn = np.empty(len(walk), dtype=np.int32)
-    turn[walk] = np.arange(len(walk), dtype=np.int32)
+    turn = np.argsort(walk)
     partition, member = claims.partition[contested], claims.member[contested]
     order = np.lexsort((turn[member], partition))
     partition, member = partition[order], member[order]
@@ -178,9 +177,9 @@ class MemberQuotas:
     min_quota: int
     expected_over_min_quota: int
     loads: IntArray
-    current_over_min_quota: int
-    under_min_quota: list[int]
-    exactly_min_quota: list[int]
+    current_over_min_quota: int = 0
+    under_min_quota: list[int] = field(default_factory=list)
+    exactly_min_quota: list[int] = field(default_factory=list)
 
     @classmethod
     def assign_owned_partitions(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
@@ -191,14 +190,7 @@ class MemberQuotas:
         """
         floor, extra = divmod(size, len(held))
         ceiling = floor + (extra > 0)
-        quotas = cls(
-            min_quota=floor,
-            expected_over_min_quota=extra,
-            loads=held.copy(),
-            current_over_min_quota=0,
-            under_min_quota=[],
-            exactly_min_quota=[],
-        )
+        quotas = cls(floor, extra, held.copy())
         counts = held.tolist()
         for member in order.tolist():
             if counts[member] < floor:
@@ -210,10 +202,14 @@ class MemberQuotas:
                 quotas.loads[member] = floor
                 quotas.exactly_min_quota.append(member)
         quotas.under_min_quota.sort()
-        quotas.exactly_min_quota = (
-            sorted(quotas.exactly_min_quota) if quotas.current_over_min_quota < extra else []
-        )
+        quotas.exactly_min_quota.sort()
+        quotas.drop_exactly_min_quota_if_full()
         return quotas
+
+    def drop_exactly_min_quota_if_full(self) -> None:
+        """No member may get one more once the expected number of members has the maximum."""
+        if self.current_over_min_quota == self.expected_over_min_quota:
+            self.exactly_min_quota = []
 
     def assign_round_robin(self, count: int) -> IntArray:
         """Returns the members that get the next partitions, one each in turn."""
@@ -292,13 +288,10 @@ class RackAwareRoundRobin:
         """The first member at the floor in one of these racks, while there are ceilings left."""
         if self._quotas.current_over_min_quota == self._quotas.expected_over_min_quota:
             return None
-        best = min(
-            (self._exactly_min_quota[rack][0] for rack in racks if self._exactly_min_quota[rack]),
-            default=None,
-        )
-        if best is None:
+        queues = (self._exactly_min_quota[rack] for rack in racks)
+        _, member = min((queue[0] for queue in queues if queue), default=(0, None))
+        if member is None:
             return None
-        member = best[1]
         self._exactly_min_quota[self._rack_of[member]].popleft()
         self._loads[member] += 1
         self._quotas.current_over_min_quota += 1
@@ -315,11 +308,8 @@ class RackAwareRoundRobin:
             (t, m) for t, m in enumerate(quotas.exactly_min_quota) if self._rack_of[m] == NO_RACK
         ]
         level = sorted(far + [entry for waiting in self._exactly_min_quota for entry in waiting])
-        quotas.exactly_min_quota = (
-            [member for _, member in level]
-            if quotas.current_over_min_quota < quotas.expected_over_min_quota
-            else []
-        )
+        quotas.exactly_min_quota = [member for _, member in level]
+        quotas.drop_exactly_min_quota_if_full()
 
 
 def constrained_assign(problem: Problem) -> IntArray:
@@ -407,9 +397,8 @@ class PartitionMovements:
         self._first_owner[partition] = origin
         pair = (topic, origin, taker)
         if pair not in self._partitions_by_pair:
-            self._partitions_by_pair[pair] = PartitionHashSet(
-                java_string_hash(self._layout.topics[topic])
-            )
+            topic_hash = java_string_hash(self._layout.topics[topic])
+            self._partitions_by_pair[pair] = PartitionHashSet(topic_hash)
         self._partitions_by_pair[pair].add(number)
 
 
@@ -524,9 +513,8 @@ def general_assign(problem: Problem, expired: Callable[[], bool]) -> Solution:
     except UnsubscribedOwner:
         previous[stray] = UNASSIGNED
         notes = {}
-        owners = GeneralAssignmentBuilder(
-            problem, order, previous, np.zeros_like(stray), expired, notes
-        ).build()
+        stray[:] = False
+        owners = GeneralAssignmentBuilder(problem, order, previous, stray, expired, notes).build()
         notes.pop(KAFKA_NEVER_ENDS, None)  # Kafka did end, where it should not have
     return Solution(owners=owners, notes=tuple(notes))
 
@@ -546,8 +534,7 @@ def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
     generation = claims.generation[claims.member]
     behind = generation < claims.generation.max(initial=-1)
     partition, member = claims.partition[behind], claims.member[behind]
-    turn = np.empty(len(order), dtype=np.int32)
-    turn[order] = np.arange(len(order), dtype=np.int32)
+    turn = np.argsort(order)
     # the last one written stays: the highest generation, and there the first in table order
     rows = np.lexsort((-turn[member], generation[behind]))
     earlier = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -600,12 +587,8 @@ class GeneralAssignmentBuilder:
         self._assign_unassigned_partitions(free)
         before, uneven = self._owners.copy(), self._get_balance_score()
         if not self._revocation_required:
-            self._perform_reassignments(
-                [p for p in free if self._can_participate_in_reassignment(p)]
-            )
-        changed = self._perform_reassignments(
-            [p for p in everything.tolist() if self._can_participate_in_reassignment(p)]
-        )
+            self._perform_reassignments(free)
+        changed = self._perform_reassignments(everything.tolist())
         if changed and not fresh and self._get_balance_score() >= uneven:
             self._owners = before
         owners = np.array(self._owners, dtype=np.int32)
@@ -623,17 +606,13 @@ class GeneralAssignmentBuilder:
         racks = self._problem.racks
         if self._rack_aware and racks is not None:
             for partition in free:
-                near = racks.sets[racks.set_of_partition[partition]]
-                self._assign_partition(
-                    partition, self._least_loaded.find_least_loaded(self._topic_of[partition], near)
-                )
+                self._assign_partition(partition, racks.sets[racks.set_of_partition[partition]])
         for partition in free:
             if self._owners[partition] == UNASSIGNED:
-                self._assign_partition(
-                    partition, self._least_loaded.find_least_loaded(self._topic_of[partition])
-                )
+                self._assign_partition(partition)
 
-    def _assign_partition(self, partition: int, taker: int | None) -> None:
+    def _assign_partition(self, partition: int, racks: frozenset[int] | None = None) -> None:
+        taker = self._least_loaded.find_least_loaded(self._topic_of[partition], racks)
         if taker is not None:
             self._owners[partition] = taker
             self._least_loaded.change_load(taker, +1)
@@ -652,6 +631,7 @@ class GeneralAssignmentBuilder:
         it was. So the state is compared with that after passes 0, 1, 2, 4, 8 ..., and once it
         repeats, moves are no longer undone: each then makes loads more even.
         """
+        partitions = [p for p in partitions if self._can_participate_in_reassignment(p)]
         landmark, passes = self._owners.copy(), 0
         while self._reassign_once(partitions):
             passes += 1
@@ -687,9 +667,8 @@ class GeneralAssignmentBuilder:
     def _reassign_partition(self, partition: int, taker: int) -> None:
         chosen = partition
         if self._undoes_opposite_moves:
-            chosen = self._movements.get_the_actual_partition_to_be_moved(
-                partition, self._owners[partition], taker
-            )
+            owner = self._owners[partition]
+            chosen = self._movements.get_the_actual_partition_to_be_moved(partition, owner, taker)
         giver = self._owners[chosen]
         self._movements.move_partition(chosen, giver, taker)
         self._owners[chosen] = taker
