@@ -143,16 +143,13 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         ]
 
     def _next_user_data(self, member: Member, generation: int) -> bytes | None:
-        if self._member_assignors is None:
+        assignors = self._member_assignors
+        if assignors is None:
             return None
         key = member.id, generation
         if key not in self._user_data:
-            self._member_assignors.on_assignment(
-                member.id, self._checked.result[member.id], generation
-            )
-            self._user_data[key] = self._member_assignors.subscription_user_data(
-                member.id, member.topics
-            )
+            assignors.on_assignment(member.id, self._checked.result[member.id], generation)
+            self._user_data[key] = assignors.subscription_user_data(member.id, member.topics)
         return self._user_data[key]
 
     def owners(self, topic: str) -> IntArray:
@@ -308,9 +305,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @property
     def needless(self) -> int:
-        """Moves that were not necessary; negative where a strategy moves less because it
-        balances worse.
-        """
+        """Moves that were not necessary; negative if a worse balance saved moves."""
         return self.moved - self.moved_min
 
     @cached_property
@@ -372,18 +367,15 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
     if registry.common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
         # An eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
         # Java), so the leader sees no owned partitions: only user data.
-        group = GroupSubscription(
-            {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
-        )
+        revoked = {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
+        group = GroupSubscription(revoked)
         asked = asked and before.without_claims()
     checked = assign_checked(first, cluster, group, asked)
     return Plan(assignors, member_assignors, checked, before, tuple(left), budget)
 
 
 def _ask_for_user_data(group: GroupSubscription, assignors: MemberAssignors) -> GroupSubscription:
-    """Shows each member's instance its current assignment, and asks it for the user data of the
-    next subscription, as a real member does.
-    """
+    """Tells each member's instance its assignment, then asks it for its next user data."""
     found = dict(group)
     for member, subscription in group.items():
         if subscription.user_data is None:

@@ -139,15 +139,12 @@ class _Exchanges:
         self._add_releasing_edges(problem, owners, kind_of)
 
     def _add_receiving_edges(self, problem: Problem, edges: _Subscriptions) -> None:
-        """Adds the edges from each kind to pairs of member class and rack, with their cost:
-        only pairs at the kind's least level.
-        """
+        """Adds edges from each kind to pairs of class and rack: only pairs at its least level."""
         racks = problem.racks
         count = 1 if racks is None else len(racks.names) + 1
         door = problem.class_of.astype(np.int64) * count + self.rack + 1
-        doors, first, self.class_rack_of_member = np.unique(
-            door, return_index=True, return_inverse=True
-        )
+        doors, first, which = np.unique(door, return_index=True, return_inverse=True)
+        self.class_rack_of_member = which
         self.class_rack_count = len(doors)
         door_class, door_rack = doors // count, doors % count - 1
         # a kind's edges: its topic's classes, each with its doors

@@ -77,9 +77,7 @@ class Assignor(ABC):
         """Returns an assignment for every member of the group."""
 
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
-        """Called on every member before it joins: returns the user data that its subscription
-        carries to the leader, or None.
-        """
+        """Called before a member joins: returns the user data of its subscription, or None."""
         return None
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:  # noqa: B027 (optional)
@@ -99,9 +97,7 @@ class PartitionAssignor(Assignor):
 
     @staticmethod
     def member_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
-        """Returns the members in the order in which range and roundrobin serve them: static
-        members by static id, then the others by member id.
-        """
+        """Returns static members by static id, then the others by member id, as range does."""
         members = sort_like_java(subscriptions)
         order = sort_members_static_first([subscriptions[one].group_instance_id for one in members])
         return [members[position] for position in order]
@@ -181,9 +177,7 @@ class ColumnarAssignor(Assignor):
         return Problem.from_group(cluster, group, self.read_ownership)
 
     def solve_to_assignment(self, problem: Problem) -> GroupAssignment:
-        """Solves the problem and wraps the array of owners without creating an object per
-        partition.
-        """
+        """Solves the problem and wraps the array of owners, without an object per partition."""
         solution = self.solve(problem)
 
         def placed(owners: IntArray) -> Placement:
@@ -317,9 +311,7 @@ class _ResultChecker:
         )
 
     def _to_rows(self, result: GroupAssignment) -> tuple[IntArray, IntArray]:
-        """Returns the result as rows (partition, member), after checking that it names exactly
-        this group's members.
-        """
+        """Returns rows (partition, member), after checking that it names this group's members."""
         members, placement = self.problem.members, result.placement
         if placement is not None and placement.layout is self.problem.layout:
             owners = placement.owners
@@ -341,9 +333,8 @@ class _ResultChecker:
         )
 
     def _number_partitions(self, member: str, assignment: object) -> list[int]:
-        if not isinstance(assignment, Assignment) or not isinstance(
-            assignment.partitions, Partitions
-        ):
+        partitions = assignment.partitions if isinstance(assignment, Assignment) else None
+        if not isinstance(assignment, Assignment) or not isinstance(partitions, Partitions):
             raise self.broken("a-result", f"the entry for {member!r} is not an Assignment")
         if not isinstance(assignment.user_data, bytes | None):
             raise self.broken("a-result", f"the user data for {member!r} is not bytes")
@@ -383,10 +374,8 @@ class _ResultChecker:
             held = find_owned_by_another(problem, owners)
             handed = np.flatnonzero(held & ~unowned)
             if len(handed):
-                names = self._names(handed)
-                raise self.broken(
-                    "no-hand-over", f"given while another member still holds it: {names}"
-                )
+                detail = f"given while another member still holds it: {self._names(handed)}"
+                raise self.broken("no-hand-over", detail)
             unowned &= ~held
         if unowned.any() and not assignor.allow_unassigned:
             names = self._names(np.flatnonzero(unowned))

@@ -167,9 +167,8 @@ class Problem:
         listing_of = [listings.setdefault(s.topics, len(listings)) for s in subscriptions]
         asked = {frozenset(listing) for listing in listings}
         named = frozenset[str]().union(*asked)
-        topics = tuple(
-            sorted((t for t in named if cluster.partitions.get(t, 0) > 0), key=java_sort_key)
-        )
+        known = [topic for topic in named if cluster.partitions.get(topic, 0) > 0]
+        topics = tuple(sorted(known, key=java_sort_key))
         layout = PartitionNumbering(topics, [cluster.partitions[topic] for topic in topics])
         class_of, classes = _group_members_by_topics(listings, listing_of, layout)
         skipped = tuple(sorted(named.difference(topics), key=java_sort_key))
@@ -216,9 +215,8 @@ def _read_claims(problem: Problem, owned: list[OwnedPartitions]) -> tuple[Claims
     generation = np.array([held.generation for held in owned], dtype=np.int32)
     unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
     notes = _describe_by_member(members, "user data", unreadable)
-    partition, member, dropped = _number_claimed_partitions(
-        [held.partitions for held in owned], layout
-    )
+    partitions = [held.partitions for held in owned]
+    partition, member, dropped = _number_claimed_partitions(partitions, layout)
     notes += _describe_by_member(members, "claims on partitions that do not exist dropped", dropped)
     subscribed = np.ones(len(partition), dtype=np.bool_)
     if len(partition):
@@ -226,9 +224,8 @@ def _read_claims(problem: Problem, owned: list[OwnedPartitions]) -> tuple[Claims
         subscribed = problem.is_subscribed(member, partition)
         topic = layout.topic_of[partition]
         foreign = _group_names_by_member(member[~subscribed], topic[~subscribed], layout.topics)
-        notes += _describe_by_member(
-            members, "claims on topics it no longer subscribes to dropped", foreign
-        )
+        what = "claims on topics it no longer subscribes to dropped"
+        notes += _describe_by_member(members, what, foreign)
     return Claims(partition, member, subscribed, generation), tuple(notes)
 
 
@@ -372,9 +369,7 @@ def _find_contested(owners: IntArray, partition: IntArray, member: IntArray) -> 
 def _find_latest(
     problem: Problem, partition: IntArray, member: IntArray
 ) -> tuple[BoolArray, BoolArray]:
-    """Returns two flags per claim: it has its partition's highest generation; no other claim
-    has that generation.
-    """
+    """Flags each claim that has its partition's highest generation, and that has it alone."""
     generation = problem.claims.generation[member]
     top = np.full(problem.layout.size, np.iinfo(np.int32).min, dtype=np.int32)
     np.maximum.at(top, partition, generation)
@@ -410,13 +405,10 @@ def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntAr
     nothing; the others follow by member id. The two never interleave. (kafka-python groups the
     unsorted list and loses members.)
     """
-    static = [
-        (java_sort_key(name), at) for at, name in enumerate(group_instance_ids) if name is not None
-    ]
-    if not static:
-        return np.arange(len(group_instance_ids), dtype=np.int32)
-    dynamic = [at for at, name in enumerate(group_instance_ids) if name is None]
-    return np.array([at for _, at in sorted(static)] + dynamic, dtype=np.int32)
+    ids = list(enumerate(group_instance_ids))
+    static = sorted((java_sort_key(name), at) for at, name in ids if name is not None)
+    dynamic = [at for at, name in ids if name is None]
+    return np.array([at for _, at in static] + dynamic, dtype=np.int32)
 
 
 class ConsumersPerTopic:

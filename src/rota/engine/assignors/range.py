@@ -126,9 +126,7 @@ def _needs_rack_matching(set_of: IntArray, subscribers: set[int], racks: Racks) 
 
 
 def _assign_topic_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
-    """One topic: subscribers in order take the first free partitions with a replica in their
-    rack, up to their quota.
-    """
+    """Each subscriber of a topic takes free partitions with a replica in its rack."""
     each, extra = divmod(len(near), len(racks_of))
     taken = [UNASSIGNED] * len(near)
     queues: dict[int, Iterator[int]] = {

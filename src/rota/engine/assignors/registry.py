@@ -68,9 +68,8 @@ def resolve_strategy(
         raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
     try:
         # a subclass with a constructor of its own chooses its solver by itself
-        if issubclass(found, AbstractStickyAssignor) and (
-            found.__init__ is AbstractStickyAssignor.__init__
-        ):
+        base = AbstractStickyAssignor
+        if issubclass(found, base) and found.__init__ is base.__init__:
             return _check_assignor(found(solver=solver, budget=budget))
         return _check_assignor(found())
     except RotaError:
@@ -125,9 +124,7 @@ def resolve_strategies(
 
 
 def check_unique_names(assignors: Sequence[Assignor]) -> None:
-    """Raises InputError if two strategies have the same name: members elect a strategy by its
-    name.
-    """
+    """Raises InputError if two strategies have one name: members elect a strategy by name."""
     names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:
@@ -135,9 +132,7 @@ def check_unique_names(assignors: Sequence[Assignor]) -> None:
 
 
 def split_strategies(strategies: StrategyList) -> list[StrategySpec]:
-    """Returns the strategies as a flat list; strings are split at commas, as in
-    ``partition.assignment.strategy``.
-    """
+    """Returns a flat list; strings are split at commas, as ``partition.assignment.strategy``."""
     if isinstance(strategies, str):
         return [name.strip() for name in strategies.split(",")]
     if isinstance(strategies, Sequence):

@@ -12,9 +12,7 @@ from rota.engine.model.topic import IntArray
 
 
 class RoundRobinAssignor(ColumnarAssignor):
-    """Members take turns over all topics; the turn does not restart with a topic, and members
-    that do not subscribe are skipped.
-    """
+    """Subscribed members take turns; the turn does not restart with each topic."""
 
     name: ClassVar[str] = "roundrobin"
 

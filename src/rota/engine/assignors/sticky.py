@@ -43,9 +43,7 @@ def unlimited_budget() -> Expired:
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """A limit on the time of one assignment. Each call starts it and returns a function that says
-    whether it is used up.
-    """
+    """A limit on the time of one assignment; a call starts it and returns an `Expired`."""
 
     milliseconds: int
     #: Seconds on a clock that never goes back: ``time.monotonic``.
@@ -111,9 +109,7 @@ class StickyAssignor(AbstractStickyAssignor):
         return consumer_protocol.decode_sticky_user_data(subscription.user_data)
 
     def build_problem(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
-        """Decodes the user data of all members together: in a large group that is most of the
-        work.
-        """
+        """Decodes all user data together: in a large group that is most of the work."""
         data = [member.user_data for member in group.values() if member.user_data]
         read = dict(zip(data, consumer_protocol.decode_all_sticky_user_data(data), strict=True))
 
@@ -155,9 +151,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         return OwnedPartitions(partitions=subscription.owned, generation=generation, note=note)
 
     def solve(self, problem: Problem) -> Solution:
-        """Returns the sticky assignment without the partitions that another live member still
-        owns.
-        """
+        """Returns the sticky assignment without partitions that another live member owns."""
         placed = self.run_solver(problem)
         withheld = find_owned_by_another(problem, placed.owners)
         owners = np.where(withheld, np.int32(UNASSIGNED), placed.owners)

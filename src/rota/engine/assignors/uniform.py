@@ -87,9 +87,7 @@ def partition_iteration_order(numbers: list[int]) -> list[int]:
 
 
 class TopicIterationOrder:
-    """Orders topics as Java's tables of topic ids do. If the ids are not known, topics are
-    ordered by name.
-    """
+    """Orders topics as Java's tables of topic ids do, or by name if the ids are not known."""
 
     def __init__(self, problem: Problem, ids: TopicIds) -> None:
         self._names = problem.layout.topics
@@ -190,9 +188,7 @@ def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
 
 
 def compute_quotas(counts: list[int], size: int) -> tuple[list[int | None], list[int]]:
-    """Returns for each member, in iteration order, how many partitions it keeps (None: all)
-    and how many it is given.
-    """
+    """Returns how many partitions each member keeps (None: all), and how many it is given."""
     quota, extra = divmod(size, len(counts))
     keeps: list[int | None] = []
     room: list[int] = []
@@ -224,9 +220,7 @@ def _find_unassigned_partitions(
 def _revoke_over_quota(
     problem: Problem, topics: TopicIterationOrder, owners: IntArray, over: list[tuple[int, int]]
 ) -> IntArray:
-    """Returns the partitions that these members have beyond their quota: the last ones in the
-    iteration order of their tables.
-    """
+    """Returns what members have beyond their quota: the last partitions in iteration order."""
     by_owner = np.argsort(owners, kind="stable")
     members = np.array([member for member, _ in over], dtype=np.int32)
     starts = np.searchsorted(owners, members, side="left", sorter=by_owner).tolist()
@@ -243,9 +237,8 @@ def _revoke_over_quota(
         for topic in topics.sort_owned_topics(by_topic):
             numbers = by_topic[topic]
             if len(numbers) > keep:
-                given_up += [
-                    first[topic] + number for number in partition_iteration_order(numbers)[keep:]
-                ]
+                last = partition_iteration_order(numbers)[keep:]
+                given_up += [first[topic] + number for number in last]
             keep = max(keep - len(numbers), 0)
     return np.array(given_up, dtype=np.int32)
 
@@ -286,10 +279,10 @@ class MemberAssignmentBalancer:
         """Returns the next member to receive a partition."""
         if self._next_least_loaded_member >= self._least_loaded_range_end:
             self._least_loaded_range_partition_count += 1
-            while self._load_at(self._least_loaded_range_end) == (
-                self._least_loaded_range_partition_count
-            ):
-                self._least_loaded_range_end += 1
+            end, count = self._least_loaded_range_end, self._least_loaded_range_partition_count
+            while self._load_at(end) == count:
+                end += 1
+            self._least_loaded_range_end = end
             self._next_least_loaded_member = 0
         self._next_least_loaded_member += 1
         return self._sorted_members[self._next_least_loaded_member - 1]
@@ -341,9 +334,7 @@ def build_heterogeneous(problem: Problem, ids: TopicIds) -> IntArray:
 
 
 class UniformHeterogeneousAssignmentBuilder:
-    """Builds one assignment. A member is its place in the iteration order, which decides
-    every tie.
-    """
+    """Builds one assignment. A member is its place in the iteration order; it decides ties."""
 
     def __init__(self, problem: Problem, ids: TopicIds, walk: IntArray) -> None:
         turn = np.argsort(walk)
@@ -374,9 +365,8 @@ class UniformHeterogeneousAssignmentBuilder:
         return self._owners
 
     def _assign_remaining_partitions(self, topic: int) -> None:
-        free = [
-            spot for spot in self._partitions_of_topic[topic] if self._owners[spot] == UNASSIGNED
-        ]
+        spots = self._partitions_of_topic[topic]
+        free = [spot for spot in spots if self._owners[spot] == UNASSIGNED]
         if not free:
             return
         balancer = MemberAssignmentBalancer(self._topic_subscribers[topic], self._loads)

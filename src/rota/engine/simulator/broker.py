@@ -11,6 +11,7 @@ import enum
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, assert_never
 
 from rota.engine.coordinator import events
@@ -161,11 +162,9 @@ class SimulatedBroker:
             self._execute(self.coordinator.handle(events.AppendFailed(append.append_id, code), now))
             return
         self.journal += append.entries
-        is_activity = not _is_commit_append(append)
+        add_record = partial(self._state.add_record, is_activity=not _is_commit_append(append))
         for entry in append.entries:
-            self._state.add_record(
-                TraceEventType.JOURNAL, entry.group, entry, is_activity=is_activity
-            )
+            add_record(TraceEventType.JOURNAL, entry.group, entry)
             if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
@@ -338,9 +337,8 @@ class SimulatedConnection:
         state = self._state
         self._busy = False
         heartbeat = type(response) is HeartbeatResult and response.code is Code.NONE
-        is_periodic = heartbeat or (
-            type(response) is OffsetCommitResult and not any(response.codes.values())
-        )
+        commit = type(response) is OffsetCommitResult and not any(response.codes.values())
+        is_periodic = heartbeat or commit
         if not heartbeat:
             state.add_record(
                 TraceEventType.ANSWERED, self._end.name, response, is_activity=not is_periodic

@@ -116,9 +116,7 @@ def _plan(
     *events: EventTable,
     **more: object,
 ) -> GroupPlan:
-    """Makes a plan. ``topics`` are separated by spaces. An event names a member of the group by its
-    number; a deploy is of all members.
-    """
+    """``topics`` are separated by spaces. Events name members by number; a deploy is of all."""
     return GroupPlan(
         group=group,
         strategy=strategy,
@@ -444,9 +442,8 @@ def _is_created_later(topic: str) -> bool:
 
 def _partition_counts(passed: int) -> dict[str, int]:
     """Returns the partition counts after ``passed`` milliseconds of the day."""
-    found = {
-        topic: count for topic, (count, _) in SHOP_TOPICS.items() if not _is_created_later(topic)
-    }
+    topics = SHOP_TOPICS.items()
+    found = {topic: count for topic, (count, _) in topics if not _is_created_later(topic)}
     for at, counts in TOPIC_GROWTH:
         if duration.parse_duration(at) <= passed:
             found.update(counts)

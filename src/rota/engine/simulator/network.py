@@ -37,9 +37,7 @@ class NetworkModel(Protocol):
 
     @property
     def is_memoryless(self) -> bool:
-        """True if delivery depends only on the time and the sender, so that skipping
-        heartbeats does not change the delivery of later messages.
-        """
+        """Whether delivery depends only on time and sender, so that heartbeats may be skipped."""
         ...
 
     @property
@@ -48,9 +46,7 @@ class NetworkModel(Protocol):
         ...
 
     def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
-        """Returns how a request is delivered; without a request, how a search for the
-        coordinator is.
-        """
+        """Returns how a request is delivered; None is a search for the coordinator."""
         ...
 
     def deliver_append(self, now: int) -> tuple[int, Code]: ...

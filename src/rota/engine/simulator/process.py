@@ -146,10 +146,8 @@ class TrafficReader:
         return {one: OffsetAndMetadata(offset) for one, offset in self._positions.items()}
 
 
-#: Timers that run on while nothing happens.
-RECURRING_TIMERS = frozenset(
-    {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
-)
+#: Timers that do not run while nothing happens.
+RETRY_TIMERS = frozenset({MemberTimer.RETRY, MemberTimer.SYNC_COMMIT})
 
 #: How long an application waits for its consumer to close: Kafka's default.
 CLOSE_TIMEOUT = 30_000
@@ -182,9 +180,7 @@ class ProcessConfig:
 
 
 class SimulatedProcess:
-    """A running process. Calls from the state machine, the network and the script take effect
-    at once.
-    """
+    """A running process. Calls from the machine, the network and the scenario act at once."""
 
     def __init__(
         self,
@@ -226,10 +222,9 @@ class SimulatedProcess:
     # what the script does to it
 
     def start(self) -> None:
-        self._state.add_record(
-            TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
-        )
-        self.handle_event(events.Subscribed(self.program.topics, self.program.pattern))
+        subscription = self.program.topics, self.program.pattern
+        self._state.add_record(TraceEventType.STARTED, self.name, subscription)
+        self.handle_event(events.Subscribed(*subscription))
         self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
@@ -293,9 +288,7 @@ class SimulatedProcess:
         self.handle_event(events.CommitRequested(self._commits, None, until))
 
     def refresh_metadata(self, after: int) -> None:
-        """Schedules a metadata update at the next multiple of ``after`` milliseconds since
-        the process started; 0 means now.
-        """
+        """Updates metadata at the next multiple of ``after`` ms since the start; 0 means now."""
         due = self._state.now
         if after:
             due += after - (due - self._started_at) % after
@@ -304,9 +297,7 @@ class SimulatedProcess:
     # what machine and network tell it
 
     def handle_event(self, event: events.MemberEvent) -> None:
-        """Passes an event to the state machine and executes its commands; strategies take no
-        time here.
-        """
+        """Passes an event to the state machine and executes its commands, in no time."""
         following: events.MemberEvent | None = event
         while following is not None:
             for command in self.machine.handle(following, self._state.now):
@@ -389,7 +380,7 @@ class SimulatedProcess:
         # an entry is kept when its timer fires, for it will be started again
         entry = self.timers.get(command.timer)
         if entry is None:
-            is_periodic = command.timer in RECURRING_TIMERS
+            is_periodic = command.timer not in RETRY_TIMERS
             entry = ScheduledAction(self._fire, command.timer, self, is_periodic=is_periodic)
             self.timers[command.timer] = entry
         self._state.scheduler.reschedule(entry, command.due_at)
@@ -450,9 +441,7 @@ class SimulatedProcess:
             self.leave()
 
     def _ready(self, action: Callable[..., None], argument: object = None) -> bool:
-        """Returns false if the process is gone or frozen; if frozen, schedules the action for
-        later.
-        """
+        """Returns whether the process runs; if it is frozen, schedules the action for later."""
         if not self.alive:
             return False
         if self.frozen_until > self._state.now:
@@ -521,9 +510,7 @@ class SimulatedProcess:
         return self._reader.positions()
 
     def _read(self) -> None:
-        """Updates the positions; called before the process sleeps, wakes, commits, or gets
-        other partitions.
-        """
+        """Updates the positions before the process sleeps, wakes, commits, or is reassigned."""
         if self._stalled or self._paused:
             self._reader.skip_to(self._state.now)
         else:

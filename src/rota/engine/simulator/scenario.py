@@ -273,9 +273,8 @@ class ScenarioTable:
         value = self.values.get(key, [])
         if not isinstance(value, list | tuple):
             raise self._type_error(key, f"a list of tables ([[{key}]])", value)
-        return [
-            ScenarioTable(self.source, (*self.path, key, n), one) for n, one in enumerate(value)
-        ]
+        path = (*self.path, key)
+        return [ScenarioTable(self.source, (*path, n), one) for n, one in enumerate(value)]
 
 
 def _describe_value(value: object) -> str:
@@ -597,9 +596,8 @@ class _ScenarioReader:
             auto_commit=table.flag("auto_commit"),
         )
         if members.joins + (len(names) - 1) * members.join_interval > self.duration:
-            raise table.error(
-                "apart", f"{quote_shortened(names[-1])} would join after the scenario's end"
-            )
+            last = quote_shortened(names[-1])
+            raise table.error("apart", f"{last} would join after the scenario's end")
         for one in dict.fromkeys((*names, name)):
             if one in self.known or one in self.families:
                 raise table.error("name", f"{quote_shortened(one)} is the name of members above")

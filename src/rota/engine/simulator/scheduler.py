@@ -156,17 +156,13 @@ class WorldState:
 
     @property
     def quiet_window(self) -> int:
-        """Within this time every live process has sent a heartbeat, got its response, and
-        polled, if nothing is wrong.
-        """
+        """Time in which each live process polls, sends a heartbeat and gets its response."""
         return self.longest_period + 2 * self.network.max_latency + 1
 
     def add_record(
         self, what: TraceEventType, who: str, detail: object = None, *, is_activity: bool = True
     ) -> None:
-        """Adds a record to the trace; ``is_activity`` is false for events that recur while nothing
-        else happens.
-        """
+        """Adds a trace record; ``is_activity`` is false for events that recur all the time."""
         if is_activity:
             self.scheduler.last_activity_at = self.scheduler.now
         self.trace.append(TraceRecord(self.scheduler.now, what, who, detail))

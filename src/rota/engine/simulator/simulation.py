@@ -471,9 +471,7 @@ class Simulation:
 
 
 def sum_stops_by_owner(stops: Iterable[PartitionStop]) -> dict[str, int]:
-    """Returns how long partitions were stopped, by the process that read them before; the
-    longest first.
-    """
+    """Returns how long partitions were stopped by the process that read them, longest first."""
     found: Counter[str] = Counter()
     for stop in stops:
         found[stop.owner] += stop.time
@@ -538,9 +536,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
 
 
 def policy_label(strategy: StrategyList | None, solver: str, static: bool | None) -> str:
-    """Returns the label of a policy, as :class:`GroupPolicy` writes it; the default solver is not
-    named.
-    """
+    """Returns a policy's label as :class:`GroupPolicy` writes it, without the default solver."""
     if strategy is None:
         membership = {None: "", True: ", static", False: ", dynamic"}[static]
         return f"as in the scenario{membership}"
@@ -562,9 +558,7 @@ def _is_sticky(assignors: Iterable[Assignor]) -> bool:
 
 
 def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
-    """Returns the processes that ended with an error; a fenced process has a successor under
-    its static id and does not count.
-    """
+    """Returns processes that ended with an error, without fenced ones: they have a successor."""
     raised = (record for record in trace if record.type is TraceEventType.RAISED)
     failed = (one.subject for one in raised if not str(one.detail).startswith(Fenced.__name__))
     return tuple(dict.fromkeys(failed))

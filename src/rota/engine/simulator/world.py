@@ -97,9 +97,7 @@ def _played_interval(entry: ScheduledAction, way: int) -> tuple[int, int]:
 def _sort_pending(
     pending: list[ScheduledAction], processes: Iterable[SimulatedProcess], recent: int
 ) -> tuple[list[_RecurringCycle], list[ScheduledAction], list[ScheduledAction]]:
-    """Sorts the pending actions: recurring cycles; actions that must be played; and actions
-    that are only checked now and then.
-    """
+    """Sorts the actions: cycles, actions to be played, and actions checked now and then."""
     heartbeats: dict[object, _RecurringCycle] = {}
     loops: dict[object, _RecurringCycle] = {}
     for process in processes:
@@ -146,9 +144,7 @@ def _find_cycle(
 
 
 class World:
-    """A simulated cluster. A process is known by its name; one that has ended may be started
-    again.
-    """
+    """A simulated cluster. Processes are known by name; one that has ended may start again."""
 
     def __init__(  # noqa: PLR0913 (all are options)
         self,
@@ -245,9 +241,7 @@ class World:
         return moved
 
     def run_until_quiet(self, limit: int) -> bool:
-        """Runs until only heartbeats and polls have happened for a while and nothing else is
-        pending; returns false if the limit comes first.
-        """
+        """Runs until only heartbeats and polls are pending; returns false at the limit."""
         while not self._is_quiet():
             due = self.next_at()
             if due is None or due > limit:
@@ -326,12 +320,10 @@ class World:
         self._broker.crash_at(boundary, downtime, load_time)
 
     def _break_connections(self) -> None:
-        state = self._state
+        due = self._state.now + self._state.network.max_latency
         for process in self.processes.values():
             if process.connection is not None:
-                state.scheduler.add(
-                    state.now + state.network.max_latency, process.connection.disconnect
-                )
+                self._state.scheduler.add(due, process.connection.disconnect)
 
     def check_invariants(self) -> None:
         if self.coordinator is not None:

@@ -161,12 +161,12 @@ class MinCostFlow:
         excess = self.excess[member] = self.excess[member] + self.target[member] - target
         self.target[member] = target
         bit = 1 << member
-        self.members_with_excess = (
-            self.members_with_excess | bit if excess > 0 else self.members_with_excess & ~bit
-        )
-        self.members_with_room = (
-            self.members_with_room | bit if excess < 0 else self.members_with_room & ~bit
-        )
+        self.members_with_excess &= ~bit
+        self.members_with_room &= ~bit
+        if excess > 0:
+            self.members_with_excess |= bit
+        elif excess < 0:
+            self.members_with_room |= bit
 
     def total_shares(self) -> Shares:
         """What every member has of every pool."""
@@ -212,9 +212,8 @@ class MinCostFlow:
     def move_excess_at_any_cost(self) -> None:
         """Moves all excess that is left by the shortest ways."""
         self.new = self.total_shares()
-        self.new_bits = [
-            new | kept for new, kept in zip(self.new_bits, self.keep_bits, strict=True)
-        ]
+        bits = zip(self.new_bits, self.keep_bits, strict=True)
+        self.new_bits = [new | kept for new, kept in bits]
         self.keep = [{} for _ in self.new]
         self.keep_bits = [0] * len(self.new)
         self.lacking_members = [0] * len(self.reach)
@@ -261,9 +260,7 @@ class MinCostFlow:
         return layers, exchange_at
 
     def _push_blocking_flow(self, layers: list[int], exchange_at: int) -> None:
-        """Fills the layers: on return no path through them is left. Nodes that lead nowhere leave
-        their layer.
-        """
+        """Fills the layers until no path is left; nodes that lead nowhere leave their layer."""
         last = len(layers) - 1
         exchange = self.members_at.get(self.exchange_price, 0)
         for source in bitset_elements(layers[0]):
@@ -297,9 +294,7 @@ class MinCostFlow:
         source, sink = path[0], path[-1]
         amount = min(self.excess[source], -self.excess[sink])
         for place in range(0, len(path) - 1, 2):
-            amount = min(
-                amount, self._residual_capacity(path[place], path[place + 1], path[place + 2])
-            )
+            amount = min(amount, self._residual_capacity(*path[place : place + 3]))
         full = len(path) - 1
         for place in range(len(path) - 3, -1, -2):
             giver, pool, taker = path[place : place + 3]

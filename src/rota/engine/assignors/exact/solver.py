@@ -43,9 +43,7 @@ from rota.engine.model.topic import IntArray
 
 
 def merge_pools(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Returns the distinct sets in order of appearance, the number of partitions of each, and the
-    position of each given set among them.
-    """
+    """Returns the distinct sets in order, the size of each, and which of them each set is."""
     index: dict[int, int] = {}
     which = [index.setdefault(members, len(index)) for members in reach]
     total = [0] * len(index)
@@ -159,9 +157,7 @@ def find_levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> l
 def _fill_to_level(
     flow: MinCostFlow, classes: int, listed: list[int], class_sizes: list[int], level: int
 ) -> tuple[int, int]:
-    """Lets every class take ``level`` for each of its members. Returns the classes and pools whose
-    excess fits nowhere.
-    """
+    """Fills each class to ``level`` per member; returns classes and pools with stuck excess."""
     for position in listed:
         flow.set_target(position, class_sizes[position] * level)
     return flow.move_excess_at_current_prices(classes)
@@ -232,9 +228,7 @@ def _keep_most_by_flow(
     owned: Shares,
     expired: Callable[[], bool],
 ) -> tuple[Shares, bool]:
-    """`keep_most_owned` for pools that share members: keeps all owned partitions, which is the
-    cheapest, and then moves the excess at the lowest cost.
-    """
+    """For pools that share members: keeps all owned partitions, then moves the excess."""
     flow = MinCostFlow(reach, len(network.low))
     taking = min_cost_flow.bitset_elements(min_cost_flow.bitset_union(reach))
     for member in taking:
@@ -310,9 +304,8 @@ def restrict_to_most_local(
             continue
         for member, amount in zip(members, amounts, strict=True):
             flow.add_owned(pool, member, amount, own=network.sizes[pool] + 1)
-    _set_targets(
-        flow, network, min_cost_flow.bitset_elements(min_cost_flow.bitset_union(network.reach))
-    )
+    everyone = min_cost_flow.bitset_union(network.reach)
+    _set_targets(flow, network, min_cost_flow.bitset_elements(everyone))
     return _restrict_to_zero_cost(flow, network, local) if flow.move_excess(expired) else None
 
 
@@ -404,9 +397,7 @@ class AllottedCounts:
 def counts_to_owners(
     previous: IntArray, pool_of: IntArray | None, held: OwnedCounts, shares: Shares
 ) -> IntArray:
-    """Returns the owner of each partition, so that each member has its share of each pool and
-    keeps what it owned of it.
-    """
+    """Returns the owner of each partition: members keep what they owned, up to their share."""
     allotted = AllottedCounts.from_shares(shares)
     if not len(held.count) and pool_of is None:
         return _assign_by_rounds(allotted)
@@ -521,9 +512,8 @@ def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
     if problem.racks is not None:
         network, pool_of, local = _find_most_local(problem.racks, network, pool_of, expired)
     held = OwnedCounts.count_owned(previous, pool_of, len(network.sizes), len(problem.members))
-    shares, fewest = keep_most_owned(
-        network, _find_keepable(network, held), expired if local else lambda: True
-    )
+    keepable = _find_keepable(network, held)
+    shares, fewest = keep_most_owned(network, keepable, expired if local else lambda: True)
     owners = counts_to_owners(previous, pool_of, held, shares)
     if local:
         return Solution(owners=owners, notes=() if fewest else (OUT_OF_TIME,))
@@ -531,9 +521,7 @@ def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
 
 
 def _find_most_even(problem: Problem) -> tuple[FlowNetwork, IntArray | None]:
-    """Returns the network of all most even assignments, and the pool of each partition (None: all
-    partitions are in one pool).
-    """
+    """Returns all most even assignments, and each partition's pool (None: there is one pool)."""
     counts, class_of = problem.layout.counts, problem.class_of
     class_sizes = np.bincount(class_of, minlength=len(problem.classes)).tolist()
     reach, sizes, which = merge_pools(find_subscribed_classes(problem), counts.tolist())
@@ -562,10 +550,8 @@ def _keep_lowest_level(reach: list[int], level: list[int]) -> list[int]:
 
     def lowest(classes: int) -> int:
         if classes.bit_count() < len(at):
-            return (
-                classes
-                & at[min(level[position] for position in min_cost_flow.bitset_elements(classes))]
-            )
+            listed = min_cost_flow.bitset_elements(classes)
+            return classes & at[min(level[position] for position in listed)]
         return next(classes & same for same in ascending if classes & same)
 
     return [lowest(classes) for classes in reach]
@@ -589,9 +575,8 @@ def _find_most_local(
 
 def _find_keepable(network: FlowNetwork, held: OwnedCounts) -> Shares:
     owned: Shares = [{} for _ in network.low]
-    for pool, member, count in zip(
-        held.pool.tolist(), held.member.tolist(), held.count.tolist(), strict=True
-    ):
+    columns = held.pool.tolist(), held.member.tolist(), held.count.tolist()
+    for pool, member, count in zip(*columns, strict=True):
         if network.reach[pool] >> member & 1:
             owned[member][pool] = count
     return owned
@@ -610,9 +595,7 @@ class FewestMoves:
         self._most_even = None if len(problem.classes) <= 1 else _find_most_even(problem)
 
     def count(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
-        """Returns the number of moves, and whether there was time to prove that it is the
-        smallest.
-        """
+        """Returns the number of moves, and whether it was proven in time to be the smallest."""
         held = np.bincount(previous[previous != UNASSIGNED], minlength=self._members)
         if self._most_even is None:
             return self._count_when_identical(held.tolist()), True

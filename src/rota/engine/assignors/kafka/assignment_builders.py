@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -143,9 +143,7 @@ def use_rack_aware_assignment(racks: Racks | None) -> bool:
 
 
 def release_racks_mismatch(problem: Problem, holder: IntArray) -> BoolArray:
-    """Releases partitions whose owner's rack has no replica of them, and returns a flag for
-    each.
-    """
+    """Releases partitions whose owner's rack has no replica of them; returns a flag for each."""
     racks = problem.racks
     assert racks is not None
     rack = np.where(holder == UNASSIGNED, NO_RACK, racks.rack_of_member[holder])
@@ -159,10 +157,8 @@ def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> Int
 
     Kafka sorts like this as soon as any member has a rack, even where it then ignores racks.
     """
-    members = np.bincount(
-        racks.rack_of_member[racks.rack_of_member >= 0], minlength=len(racks.names)
-    )
-    near = racks.set_has_rack @ members
+    rack = racks.rack_of_member
+    near = racks.set_has_rack @ np.bincount(rack[rack >= 0], minlength=len(racks.names))
     return partitions[np.argsort(near[racks.set_of_partition[partitions]], kind="stable")]
 
 
@@ -242,9 +238,7 @@ class RackAwareRoundRobin:
                 self._exactly_min_quota[self._rack_of[member]].append((turn, member))
 
     def assign_rack_aware_round_robin(self, free: IntArray, owners: IntArray) -> IntArray:
-        """Assigns each partition to a member in one of its racks, if any has room; returns
-        the partitions left over.
-        """
+        """Assigns partitions to members in their racks that have room; returns the others."""
         left: list[int] = []
         sets = self._set_of[free].tolist()
         for partition, found in zip(free.tolist(), sets, strict=True):
@@ -304,10 +298,10 @@ class RackAwareRoundRobin:
         quotas.under_min_quota = [
             member for member in quotas.under_min_quota if self._loads[member] < quotas.min_quota
         ]
-        far = [
+        level = [
             (t, m) for t, m in enumerate(quotas.exactly_min_quota) if self._rack_of[m] == NO_RACK
         ]
-        level = sorted(far + [entry for waiting in self._exactly_min_quota for entry in waiting])
+        level = sorted(chain(level, *self._exactly_min_quota))
         quotas.exactly_min_quota = [member for _, member in level]
         quotas.drop_exactly_min_quota_if_full()
 
@@ -330,9 +324,8 @@ def constrained_assign(problem: Problem) -> IntArray:
     if problem.racks is not None:
         free = sort_partitions_by_rack_consumers(problem.racks, free)
         if near:
-            free = RackAwareRoundRobin(quotas, problem.racks).assign_rack_aware_round_robin(
-                free, owners
-            )
+            first = RackAwareRoundRobin(quotas, problem.racks)
+            free = first.assign_rack_aware_round_robin(free, owners)
     owners[free] = quotas.assign_round_robin(len(free))
     return owners
 
@@ -438,9 +431,7 @@ class LeastLoadedMembers:
         self._cached: dict[int, int] = {}  # by topic, until a load changes
 
     def find_least_loaded(self, topic: int, racks: frozenset[int] | None = None) -> int | None:
-        """Returns the least loaded subscriber of the topic; with ``racks``, one in these
-        racks or without a known rack.
-        """
+        """Returns the topic's least loaded subscriber, of ``racks`` or without a rack if given."""
         if racks is not None:
             return self._search(topic, racks)
         member = self._cached.get(topic)
@@ -600,9 +591,7 @@ class GeneralAssignmentBuilder:
         return self._topic_participates[self._topic_of[partition]]
 
     def _assign_unassigned_partitions(self, free: list[int]) -> None:
-        """Assigns each partition to its least loaded subscriber, first within its racks where
-        racks are used.
-        """
+        """Assigns each to its least loaded subscriber, within its racks first if they are used."""
         racks = self._problem.racks
         if self._rack_aware and racks is not None:
             for partition in free:
@@ -676,9 +665,7 @@ class GeneralAssignmentBuilder:
         self._least_loaded.change_load(taker, +1)
 
     def _is_balanced_before_stray_move(self, earlier: int, load: int) -> bool:
-        """Returns whether everything is balanced before a move to a member that does not
-        subscribe.
-        """
+        """Whether everything is balanced before a move to a member that does not subscribe."""
         idle = not self._member_participates[earlier]
         if not idle and load <= self._least_loaded.loads[earlier] + 1:
             return False
@@ -700,9 +687,7 @@ class GeneralAssignmentBuilder:
 
 
 def solve_as_kafka(problem: Problem, expired: Callable[[], bool]) -> Solution:
-    """Returns what Kafka 4.3 gives; where Kafka's result would break a rule, a valid result
-    found by the same steps.
-    """
+    """Returns what Kafka 4.3 gives, or where that breaks a rule, a valid result by its steps."""
     if problem.subscriptions_identical:
         return Solution(owners=constrained_assign(problem))
     return general_assign(problem, expired)
