@@ -53,10 +53,8 @@ ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition that moves away from a member that still subscribes to it.
-
-    ``to`` is None where a custom cooperative strategy withholds the partition: the next rebalance
-    decides who gets it.
+    """A partition that moves away from a member that still subscribes to it. ``to`` is None where a
+    custom cooperative strategy withholds it until the next rebalance.
     """
 
     topic: str
@@ -153,10 +151,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return self._user_data[key]
 
     def owners(self, topic: str) -> IntArray:
-        """For each partition of a topic the position of its owner in ``members``, -1 for none.
-
-        Where a strategy shares partitions, the last of the owners.
-        """
+        """For each partition of a topic the position of its (last) owner in ``members``, or -1."""
         position = self._problem.layout.index.get(topic)
         if position is None:
             raise InputError(f"topic {topic!r} is not part of this plan")
@@ -235,9 +230,8 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @property
     def moved(self) -> int:
-        """Number of partitions that get another owner although their previous one still subscribes.
-
-        A partition that a cooperative rebalance revokes counts: the next one assigns it.
+        """Number of partitions that leave a previous owner that still subscribes, also those that a
+        cooperative rebalance revokes now and the next one assigns.
         """
         return len(self._moved_partitions)
 

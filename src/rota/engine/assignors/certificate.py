@@ -32,10 +32,9 @@ from rota.engine.model.topic import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The proof that no assignment is better, or what could be better.
-
-    ``levels`` and ``prices`` are the proof's numbers, by member: anybody can check steps 2 and 3
-    above with them. Both are empty as far as there is no proof.
+    """The proof that no assignment is better, or what could be better. ``levels`` and ``prices``
+    are the numbers by member with which steps 2 and 3 above can be checked; empty as far as there
+    is no proof.
     """
 
     flaw: str | None
@@ -49,10 +48,8 @@ class Certificate:
 
 
 def certify(problem: Problem, owners: IntArray) -> Certificate:
-    """Proves that the result is best, or finds what could be better.
-
-    A best result takes about as many passes as its longest exchange. Any other may take as many as
-    there are members.
+    """Proves that the result is best, or finds what could be better. A best result takes about as
+    many passes as its longest exchange, any other up to one per member.
     """
     if len(owners) != problem.layout.size:
         return Certificate("not one owner for each partition")

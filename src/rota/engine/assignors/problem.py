@@ -140,10 +140,7 @@ class Problem:
         return self.with_claims(_empty_claims(self.claims.generation), notes=())
 
     def with_claims(self, claims: Claims, notes: tuple[str, ...] | None = None) -> Problem:
-        """Returns the same problem with other claims.
-
-        Cached properties are kept, because none of them depends on claims.
-        """
+        """Returns the same problem with other claims. No cached property depends on them."""
         made = object.__new__(Problem)
         notes = self.notes if notes is None else notes
         made.__dict__.update(self.__dict__, claims=claims, notes=notes)
@@ -335,10 +332,7 @@ def _read_racks(
 
 
 def find_previous_owners(problem: Problem) -> IntArray:
-    """Returns, for each partition, the member whose claim counts, or -1.
-
-    Claims of members that no longer subscribe to the topic do not count.
-    """
+    """Returns each partition's member whose claim counts and that still subscribes, or -1."""
     partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     contested = _find_contested(owners, partition, member)
@@ -352,11 +346,7 @@ def find_previous_owners(problem: Problem) -> IntArray:
 
 
 def _find_contested(owners: IntArray, partition: IntArray, member: IntArray) -> BoolArray | None:
-    """Writes the claims into ``owners`` and returns a flag per claim: others claim its partition
-    too.
-
-    None if no partition is claimed twice.
-    """
+    """Writes the claims into ``owners``; flags claims on contested partitions (None: no claim)."""
     owners[partition] = member
     overwritten = owners[partition] != member
     if not overwritten.any():
@@ -379,11 +369,9 @@ def _find_latest(
 
 
 def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
-    """Returns a flag per partition: a live member other than ``owners`` still owns it.
-
-    A cooperative rebalance must not assign these. Every claim of the partition's highest generation
-    counts. A member that no longer subscribes owns the partition until it revokes it; if several
-    members claim the partition, all of them may be reading it.
+    """Flags partitions that a live member other than ``owners`` still owns: a cooperative rebalance
+    must not assign them. Every claim of the highest generation counts, for each claimant may be
+    reading the partition, also one that no longer subscribes.
     """
     claims = problem.claims
     other = owners[claims.partition] != claims.member
@@ -398,12 +386,9 @@ def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
 
 
 def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntArray:
-    """Returns the positions of members in the order in which Range and RoundRobin serve them;
-    members must be sorted by id.
-
-    Static members come first, by group instance id, so that a restart under a new member id changes
-    nothing; the others follow by member id. The two never interleave. (kafka-python groups the
-    unsorted list and loses members.)
+    """Returns the positions of members, sorted by id, in the order in which Range and RoundRobin
+    serve them: static members by group instance id, so that a restart under a new member id changes
+    nothing, then the others. (kafka-python groups the unsorted list and loses members.)
     """
     ids = list(enumerate(group_instance_ids))
     static = sorted((java_sort_key(name), at) for at, name in ids if name is not None)
@@ -412,11 +397,8 @@ def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntAr
 
 
 class ConsumersPerTopic:
-    """Members in the order in which they are served, and the subscribers of each topic in that
-    order.
-
-    Topics with the same subscribers are of one kind, and their subscribers are looked up once:
-    large groups have few kinds, often one.
+    """The member order, and each topic's subscribers in that order. Topics with the same
+    subscribers are of one kind and looked up once: large groups have few kinds, often one.
     """
 
     def __init__(self, problem: Problem) -> None:

@@ -59,10 +59,8 @@ def _assign_ranges(count: int, places: IntArray) -> IntArray:
 
 
 def _assign_remaining_ranges(taken: IntArray, places: IntArray) -> IntArray:
-    """Returns the same after rack matching assigned the partitions in ``taken``.
-
-    Subscribers in order are filled up to their quotas with the remaining partitions; the extra ones
-    go to the first that have none.
+    """Assigns the partitions that are free in ``taken``: subscribers in order up to their quotas,
+    and the extra ones to the first that have none.
     """
     left = taken == UNASSIGNED
     each, extra = divmod(len(taken), len(places))
@@ -76,10 +74,7 @@ def _assign_remaining_ranges(taken: IntArray, places: IntArray) -> IntArray:
 
 
 def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict[int, IntArray]:
-    """Returns, for each topic with rack matching, which subscriber gets each partition, or -1.
-
-    Subscribers are positions among the topic's subscribers.
-    """
+    """Returns for topics with rack matching each partition's place in the subscribers, or -1."""
     racks = problem.racks
     if racks is None:
         return {}
@@ -148,11 +143,8 @@ def _assign_topic_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -
 
 
 def _assign_co_partitioned_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
-    """Co-partitioned topics: each partition number goes to the first subscriber below its quota
-    whose rack has a replica in all of them.
-
-    A subscriber that has reached its quota never falls below it again, so only the head of each
-    rack's queue is checked.
+    """Co-partitioned topics: a partition number goes to the first subscriber below its quota whose
+    rack has a replica in all of them. Only the head of each rack's queue can be below it.
     """
     each, extra = divmod(len(near), len(racks_of))
     has = [0] * len(racks_of)

@@ -88,11 +88,9 @@ BUILT_IN_HOOKS = tuple(
 def create_member_assignors(
     strategy: StrategySpec, assignor: Assignor, *, solver: str = "exact"
 ) -> MemberAssignors | None:
-    """Returns an instance of the strategy for each member, or None if its hooks need no call:
-    there are none, or they are the built-in ones and the strategy reads the fields of a
-    subscription as well.
-
-    An instance is copied for each member; a class or name is created anew.
+    """Returns an instance for each member (a copy of an instance; a class or name is created anew),
+    or None if its hooks need no call: there are none, or they are the built-in ones and the
+    strategy reads the fields of a subscription as well.
     """
     hooks = type(assignor).subscription_user_data, type(assignor).on_assignment
     reads_fields = type(assignor).assign is ColumnarAssignor.assign and hooks in BUILT_IN_HOOKS
@@ -141,10 +139,7 @@ def split_strategies(strategies: StrategyList) -> list[StrategySpec]:
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The highest protocol that every strategy of the list supports.
-
-    So ``[range, cooperative-sticky]`` runs eager until range is dropped from it.
-    """
+    """The highest protocol of the whole list: ``[range, cooperative-sticky]`` runs eager."""
     common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
     if not common:
         names = ", ".join(assignor.name for assignor in assignors)

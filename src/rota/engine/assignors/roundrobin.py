@@ -25,10 +25,8 @@ class RoundRobinAssignor(ColumnarAssignor):
 
 
 def _assign_in_turn(problem: Problem, line: ConsumersPerTopic) -> IntArray:
-    """Returns the place of the member that gets each partition.
-
-    Within a topic its subscribers take turns; the next topic continues with the place after the
-    last one served.
+    """Returns the place of each partition's member. A topic's subscribers take turns; the next
+    topic continues after the last place served.
     """
     dealt = np.empty(problem.layout.size, dtype=np.int32)
     start = 0

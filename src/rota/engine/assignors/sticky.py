@@ -73,10 +73,8 @@ def check_solver(solver: str) -> None:
 
 
 class AbstractStickyAssignor(ColumnarAssignor):
-    """Base of StickyAssignor and CooperativeStickyAssignor: runs the chosen solver.
-
-    ``budget`` is called at the start of each assignment. It returns a function that the exact
-    solver calls while it works to learn whether time is up: the engine itself has no clock.
+    """Base of StickyAssignor and CooperativeStickyAssignor: runs the chosen solver. ``budget`` is
+    called at the start of each assignment.
     """
 
     def __init__(
@@ -139,11 +137,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
     )
 
     def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
-        """Reads ownership from the subscription's fields.
-
-        Subscriptions older than version 2 have no field for the generation; it is then read from
-        user data.
-        """
+        """Reads ownership from fields; before version 2, the generation is in user data."""
         # kafka-python sends empty user data for none
         if subscription.generation is not None or not subscription.user_data:
             return stated_ownership(subscription)

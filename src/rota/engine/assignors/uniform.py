@@ -54,9 +54,8 @@ TopicIds = Mapping[str, bytes]
 
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
 def member_iteration_order(members: tuple[str, ...]) -> tuple[int, ...]:
-    """Returns the positions of the members in the order in which an assignor iterates over them.
-
-    The coordinator copies its own table of members (a ``TimelineHashMap``) into a ``HashMap``.
+    """Returns the positions of the members in the order in which an assignor iterates over them:
+    the coordinator copies its ``TimelineHashMap`` of members into a ``HashMap``.
     """
     hashes = [java_string_hash(member) for member in members]
     copied = _timeline_hash_map_order(hashes)

@@ -15,10 +15,7 @@ from rota.errors import Code
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How one request is delivered.
-
-    Messages of one connection never overtake each other; messages of different connections may.
-    """
+    """How one request is delivered. Only messages of different connections may overtake."""
 
     #: How long it travels, in milliseconds.
     delay: int
@@ -53,10 +50,7 @@ class NetworkModel(Protocol):
 
 
 class ReliableNetwork:
-    """Every message arrives, after the latency and up to ``jitter`` more.
-
-    The jitter of a message depends on seed, sender and time alone.
-    """
+    """Every message arrives, after the latency and a jitter from seed, sender and time."""
 
     is_memoryless = True
 

@@ -103,11 +103,7 @@ class TrafficReader:
         capacity: int | None,
         committed: Callable[[TopicPartition], int | None],
     ) -> None:
-        """Reads nothing yet.
-
-        :param capacity: records a second over all its partitions; None: as fast as they come
-        :param committed: where the group has got to
-        """
+        """``capacity`` is the records per second over all partitions, None for no limit."""
         self._traffic = traffic
         self._capacity = capacity
         self._committed = committed
@@ -215,7 +211,11 @@ class SimulatedProcess:
         self._paused = False
         self._commits = 0
         self._computed_assignment: events.AssignmentComputed | None = None
-        self._reader = TrafficReader(program.traffic, program.capacity, self._committed)
+        self._reader = TrafficReader(
+            program.traffic,
+            program.capacity,
+            lambda partition: broker.committed.get((program.config.group, partition)),
+        )
         state.add_period(program.config.heartbeat_interval)
         self._expect_loop()
 
@@ -239,7 +239,7 @@ class SimulatedProcess:
         self._closing = True
         self._state.add_record(TraceEventType.LEAVING, self.name)
         if self.processing_timer is None:
-            self._close()
+            self.handle_event(events.CloseRequested(self._state.now + CLOSE_TIMEOUT))
 
     def pause(self, time: int) -> None:
         """Freezes the whole process: a long garbage collection, SIGSTOP, a suspended machine."""
@@ -258,34 +258,30 @@ class SimulatedProcess:
 
     def stall(self, time: int) -> None:
         """Keeps the application outside of poll; heartbeats go on."""
-        if not self._ready(lambda _: self.stall(time)):
-            return
-        self._set_stalled()
-        self.stalled_until = max(self.stalled_until, self._state.now + time)
-        self._leave_poll_if_due()
+        if self._ready(lambda _: self.stall(time)):
+            self._set_stalled()
+            self.stalled_until = max(self.stalled_until, self._state.now + time)
+            self._leave_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
         """Sets the processing time, from the next poll on."""
-        if not self._ready(lambda _: self.slow_down(processing)):
-            return
-        self._state.add_record(TraceEventType.SLOWED, self.name, processing)
-        self.processing = processing
-        self._expect_loop()
-        self._leave_poll_if_due()
+        if self._ready(lambda _: self.slow_down(processing)):
+            self._state.add_record(TraceEventType.SLOWED, self.name, processing)
+            self.processing = processing
+            self._expect_loop()
+            self._leave_poll_if_due()
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
-        if not self._ready(lambda _: self.subscribe(topics, pattern)):
-            return
-        self._state.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
-        self.handle_event(events.Subscribed(topics, pattern))
+        if self._ready(lambda _: self.subscribe(topics, pattern)):
+            self._state.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
+            self.handle_event(events.Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
         """Commits the positions, and waits up to ``wait`` milliseconds for the result."""
-        if not self._ready(lambda _: self.commit(wait=wait)):
-            return
-        self._commits += 1
-        until = None if wait is None else self._state.now + wait
-        self.handle_event(events.CommitRequested(self._commits, None, until))
+        if self._ready(lambda _: self.commit(wait=wait)):
+            self._commits += 1
+            until = None if wait is None else self._state.now + wait
+            self.handle_event(events.CommitRequested(self._commits, None, until))
 
     def refresh_metadata(self, after: int) -> None:
         """Updates metadata at the next multiple of ``after`` ms since the start; 0 means now."""
@@ -475,7 +471,6 @@ class SimulatedProcess:
 
     @property
     def _too_slow(self) -> bool:
-        """Whether processing takes longer than ``max.poll.interval.ms``."""
         return self.processing > self.program.config.max_poll_interval
 
     def _expect_loop(self) -> None:
@@ -496,12 +491,9 @@ class SimulatedProcess:
             self._state.add_record(TraceEventType.WOKEN, self.name)
         self.processing_timer = None
         if self._closing:
-            self._close()
+            self.handle_event(events.CloseRequested(self._state.now + CLOSE_TIMEOUT))
         else:
             self.handle_event(events.PollBegan())
-
-    def _close(self) -> None:
-        self.handle_event(events.CloseRequested(self._state.now + CLOSE_TIMEOUT))
 
     # what it reads
 
@@ -515,9 +507,6 @@ class SimulatedProcess:
             self._reader.skip_to(self._state.now)
         else:
             self._reader.advance(self._state.now)
-
-    def _committed(self, partition: TopicPartition) -> int | None:
-        return self._broker.committed.get((self.program.config.group, partition))
 
     def _end(self) -> None:
         scheduler = self._state.scheduler

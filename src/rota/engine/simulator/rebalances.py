@@ -132,10 +132,7 @@ class _JoinAttempt:
 
 
 class _AttemptReader:
-    """Finds the attempts to rebalance in a trace.
-
-    ``positions`` has the position of a rebalance by the offset of each of its generations.
-    """
+    """Finds attempts in a trace. ``positions``: rebalances by the offsets of their generations."""
 
     def __init__(self, positions: Mapping[int, int]) -> None:
         self.attempts: list[_JoinAttempt] = []

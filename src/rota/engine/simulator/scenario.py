@@ -51,10 +51,7 @@ _BRACKET_DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def find_lines(text: str) -> dict[KeyPath, int]:
-    """Returns the line of each key and table of a text that tomllib has parsed.
-
-    A key inside a value has the line of that value's key.
-    """
+    """Returns the line of each key and table of valid TOML; keys inside a value have its line."""
     found: dict[KeyPath, int] = {}
     last: dict[KeyPath, int] = {}
     table: KeyPath = ()
@@ -175,8 +172,7 @@ class ScenarioTable:
         for key in value:
             if not isinstance(key, str):
                 raise source.error(path, f"keys must be texts, not {_describe_value(key)}")
-            problem = find_string_problem(key, MAX_NAME_BYTES)
-            if problem is not None:
+            if problem := find_string_problem(key, MAX_NAME_BYTES):
                 raise source.error((*path, key), problem)
         self.values: Mapping[str, object] = value
 
@@ -222,8 +218,7 @@ class ScenarioTable:
         return tuple(self._carried(key, one) for one in listed)
 
     def _carried(self, key: str, text: str) -> str:
-        problem = find_string_problem(text, MAX_NAME_BYTES)
-        if problem is not None:
+        if problem := find_string_problem(text, MAX_NAME_BYTES):
             raise self.error(key, f"{quote_shortened(text)} {problem}")
         return text
 
@@ -486,15 +481,8 @@ EVENT_KEYS = {
     "coordinator_down": (),
 }
 
-TOP_KEYS = (
-    "group",
-    "duration",
-    "strategy",
-    "initial_rebalance_delay",
-    "metadata_max_age",
-    "heartbeat_drift",
-)
-
+TOP_KEYS = ("group", "duration", "strategy")
+TOP_TIMES = ("initial_rebalance_delay", "metadata_max_age", "heartbeat_drift")
 TOP_TABLES = ("topics", "network", "members", "events")
 MEMBER_KEYS = ("name", "count", "topics", "pattern", "static", "strategy", "joins", "apart")
 MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "auto_commit")
@@ -515,7 +503,7 @@ class _ScenarioReader:
 
     def read_scenario(self) -> Scenario:
         top = self.top
-        top.reject_unknown_keys((*TOP_KEYS, *TOP_TABLES))
+        top.reject_unknown_keys((*TOP_KEYS, *TOP_TIMES, *TOP_TABLES))
         first = self.first = self._counts(top.table("topics"))
         if not first:
             raise top.error("topics" if "topics" in top else None, "no topics: add [topics]")

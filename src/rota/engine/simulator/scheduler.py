@@ -22,10 +22,8 @@ NEVER = -1
 
 @dataclass(slots=True, eq=False)
 class ScheduledAction:
-    """An action scheduled for a time.
-
-    ``owner`` is the process or timer key it belongs to, and ``is_periodic`` is true for actions
-    that recur while nothing else happens; only fast forward in ``world.py`` uses both.
+    """An action scheduled for a time. Only fast forward in ``world.py`` uses ``owner``, a process
+    or timer key, and ``is_periodic``: it recurs while nothing else happens.
     """
 
     action: Action

@@ -22,10 +22,7 @@ def mix_bits(number: int) -> int:
 
 
 def mix_numbers(*numbers: int) -> int:
-    """Returns 64 bits that depend on the numbers alone.
-
-    Such a draw does not depend on how many draws were made before it.
-    """
+    """Returns 64 bits that depend on the numbers alone, not on earlier draws."""
     state = 0
     for number in numbers:
         state = mix_bits((state + GAMMA + number) & MASK)

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import attrgetter
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
@@ -116,8 +118,8 @@ class ScenarioRunner:
         self._left.discard(name)
         if self._process[name] in self.world.processes:
             self._say(f"{name} runs already, so it is not started")
-            return
-        self.world.start(self._program(name))
+        else:
+            self.world.start(self._program(name))
 
     def _program(self, name: str) -> ProcessConfig:
         members, scenario = self._members[name], self._scenario
@@ -186,9 +188,9 @@ class ScenarioRunner:
     def _stop_coordinator(self, down: int) -> None:
         if self.world.coordinator is None:
             self._say("the coordinator is down already")
-            return
-        self.world.stop_coordinator()
-        self._later(down, lambda: self.world.start_coordinator(COORDINATOR_LOAD_TIME))
+        else:
+            self.world.stop_coordinator()
+            self._later(down, partial(self.world.start_coordinator, COORDINATOR_LOAD_TIME))
 
     def _each(
         self, names: tuple[str, ...], what: str, act: Callable[[SimulatedProcess], None]
@@ -290,11 +292,8 @@ class ScenarioRunner:
 def _pod_suffix(bits: int, count: int) -> str:
     """Returns the random end of a pod's name: without vowels, so that it forms no words."""
     alphabet = "bcdfghjklmnpqrstvwxz2456789"
-    found = ""
-    for _ in range(count):
-        bits, letter = divmod(bits, len(alphabet))
-        found += alphabet[letter]
-    return found
+    base = len(alphabet)
+    return "".join(alphabet[bits // base**place % base] for place in range(count))
 
 
 @dataclass(frozen=True)
@@ -355,10 +354,8 @@ class Simulation:
 
     @cached_property
     def stops_by_partition(self) -> Mapping[TopicPartition, tuple[PartitionStop, ...]]:
-        found: dict[TopicPartition, list[PartitionStop]] = {}
-        for stop in sorted(self.stops):
-            found.setdefault(stop.partition, []).append(stop)
-        return {partition: tuple(stops) for partition, stops in found.items()}
+        groups = groupby(sorted(self.stops), key=attrgetter("partition"))
+        return {partition: tuple(stops) for partition, stops in groups}
 
     @property
     def idle(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -133,10 +133,10 @@ class _StopFinder:
         #: The end of the group's first rebalance; None once it has passed.
         self._opened = opened
         self._first_start: int | None = None
-        self._owned: dict[str, frozenset[TopicPartition]] = {}
-        self._asleep: dict[str, set[TraceEventType]] = {}
+        self._owned: dict[str, frozenset[TopicPartition]] = defaultdict(frozenset)
+        self._asleep: dict[str, set[TraceEventType]] = defaultdict(set)
         self._reading: dict[str, frozenset[TopicPartition]] = {}
-        self._readers: dict[TopicPartition, int] = {}
+        self._readers: Counter[TopicPartition] = Counter()
         self._since: dict[TopicPartition, int] = {}
         #: The last process that read each partition.
         self._last: dict[TopicPartition, str] = {}
@@ -151,8 +151,8 @@ class _StopFinder:
                 self._want(record.at)
         elif self._changed_by(record):
             name = record.subject
-            owned = self._owned.get(name, frozenset())
-            self._read(name, frozenset() if self._asleep.get(name) else owned, record.at)
+            reads = frozenset() if self._asleep[name] else self._owned[name]
+            self._read(name, reads, record.at)
 
     def _changed_by(self, record: TraceRecord) -> bool:
         """Returns whether a process may now read other partitions."""
@@ -163,19 +163,19 @@ class _StopFinder:
                 self._owned[name] = frozenset(partitions)
             case TraceEventType.WITHHELD:
                 assert isinstance(record.detail, tuple)
-                self._owned[name] = self._owned.get(name, frozenset()).difference(record.detail)
+                self._owned[name] = self._owned[name].difference(record.detail)
             case TraceEventType.LISTENER:
                 call, partitions = _split_detail(record.detail)
                 if call == ListenerMethod.ASSIGNED.value:
                     return False
-                self._owned[name] = self._owned.get(name, frozenset()).difference(partitions)
+                self._owned[name] = self._owned[name].difference(partitions)
             case TraceEventType.CRASHED | TraceEventType.GONE:
                 self._owned.pop(name, None)
                 self._asleep.pop(name, None)
             case TraceEventType.PAUSED | TraceEventType.STALLED:
-                self._asleep.setdefault(name, set()).add(record.type)
+                self._asleep[name].add(record.type)
             case TraceEventType.RESUMED | TraceEventType.WOKEN:
-                self._asleep.get(name, set()).discard(SLEEP_EVENT_OF[record.type])
+                self._asleep[name].discard(SLEEP_EVENT_OF[record.type])
             case _:
                 return False
         return True
@@ -192,7 +192,7 @@ class _StopFinder:
             self._stop(partition, now)
         if self._opened is None:
             for partition in wanted:
-                if not self._readers.get(partition):
+                if not self._readers[partition]:
                     self._since.setdefault(partition, now)
 
     def _stop(self, partition: TopicPartition, now: int, *, ended: bool = True) -> None:
@@ -209,7 +209,7 @@ class _StopFinder:
             if not self._readers[partition] and partition in self._wanted.partitions:
                 self._since[partition] = now
         for partition in sorted(reads - before):
-            self._readers[partition] = self._readers.get(partition, 0) + 1
+            self._readers[partition] += 1
             self._stop(partition, now)
             self._last[partition] = name
 

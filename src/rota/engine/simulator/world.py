@@ -59,9 +59,8 @@ class _RecurringCycle:
 def fast_forward(
     state: WorldState, processes: Iterable[SimulatedProcess], limit: int
 ) -> tuple[bool, int]:
-    """Moves all cycles forward towards the next action that does not recur, or the limit.
-
-    Returns whether anything was moved, and from when on this may be tried again.
+    """Moves all cycles towards the next action that does not recur, or the limit. Returns whether
+    any was moved, and from when on this may be tried again.
     """
     scheduler = state.scheduler
     pending = scheduler.pending()
@@ -219,10 +218,8 @@ class World:
         return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
-        """Runs everything that is due up to and including this time.
-
-        A caller that will continue to a later ``horizon`` passes it, so that the time around
-        ``time`` need not be played in full.
+        """Runs everything up to and including this time. A caller that will continue to a later
+        ``horizon`` passes it, so that the time around ``time`` need not be played in full.
         """
         horizon = max(time, horizon)
         scheduler = self._state.scheduler

@@ -425,10 +425,8 @@ def _keep_owned(
 
 
 def _release_excess(owners: IntArray, held: OwnedCounts, excess: Int64Array) -> None:
-    """Releases ``excess`` partitions of each row.
-
-    Evenly over a member's partitions and staggered over the members of a pool, so that the released
-    partitions belong to many topics.
+    """Releases ``excess`` partitions of each row: evenly over a member's partitions and staggered
+    over a pool's members, so that they belong to many topics.
     """
     rows = excess.nonzero()[0]
     if not len(rows):

@@ -153,9 +153,8 @@ def release_racks_mismatch(problem: Problem, holder: IntArray) -> BoolArray:
 
 
 def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> IntArray:
-    """Sorts partitions by the number of members in the racks of their replicas, fewest first.
-
-    Kafka sorts like this as soon as any member has a rack, even where it then ignores racks.
+    """Sorts partitions by the number of members in their racks, fewest first. Kafka does so as soon
+    as any member has a rack, even where it then ignores racks.
     """
     rack = racks.rack_of_member
     near = racks.set_has_rack @ np.bincount(rack[rack >= 0], minlength=len(racks.names))
@@ -179,10 +178,8 @@ class MemberQuotas:
 
     @classmethod
     def assign_owned_partitions(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
-        """Returns the quotas after each member has kept what it may of its owned partitions.
-
-        Hash order decides which members keep the maximum quota, until the expected number of
-        members has it.
+        """Returns the quotas after members kept what they may: the first in hash order keep the
+        maximum quota, until the expected number of members has it.
         """
         floor, extra = divmod(size, len(held))
         ceiling = floor + (extra > 0)
@@ -364,9 +361,7 @@ class PartitionMovements:
 
     def get_the_actual_partition_to_be_moved(self, partition: int, owner: int, taker: int) -> int:
         """Returns the partition to move in place of this one: one that moved the opposite way, if
-        any.
-
-        Where ``partition`` itself has moved, Kafka looks from its first owner, not its present one.
+        any. If it has moved itself, Kafka looks from its first owner, not its present one.
         """
         topic = self._topic_of[partition]
         origin = self._first_owner.get(partition, owner)
@@ -481,10 +476,8 @@ BUDGET_EXPIRED = "time budget used up: loads may be less even than Kafka's own"
 
 
 class UnsubscribedOwner(Exception):
-    """Kafka would raise, or leave a partition with a member that does not subscribe to it.
-
-    Both happen because Kafka wants to return a partition to its owner of an older generation
-    (prevAssignment) and does not check that it still subscribes.
+    """Kafka would raise, or leave a partition with a member that does not subscribe to it: it
+    returns partitions to an owner of an older generation (prevAssignment) without a check.
     """
 
 
@@ -516,10 +509,8 @@ def _owners_subscribe(problem: Problem, members: IntArray) -> BoolArray:
 
 
 def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
-    """Returns Kafka's prevAssignment: for each partition its latest claimant among members behind
-    the group's latest generation.
-
-    As AbstractStickyAssignor.prepopulateCurrentAssignments and updatePrevAssignment do.
+    """Returns Kafka's prevAssignment: the latest claimant of each partition behind the group's
+    latest generation (prepopulateCurrentAssignments, updatePrevAssignment).
     """
     claims = problem.claims
     generation = claims.generation[claims.member]
