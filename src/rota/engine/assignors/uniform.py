@@ -95,6 +95,7 @@ class TopicIterationOrder:
         self._hashes = [_uuid_hash(uuid) for uuid in self._ids]
         #: Positions of the topics in the order in which free partitions are collected.
         self.order = self._subscribed_topic_order()
+        self._rank = {topic: at for at, topic in enumerate(self.order)}
 
     def _subscribed_topic_order(self) -> list[int]:
         if len(self._hashes) <= 1:
@@ -114,7 +115,9 @@ class TopicIterationOrder:
             return sorted(topics)
         if len(topics) <= TREEIFY_THRESHOLD:  # never more than the smallest table
             return sorted(topics, key=self._place_in_smallest.__getitem__)
-        return self._order_in_large_table(topics)
+        # a topic that is new to a member goes to the head of its bucket
+        latest = sorted(topics, key=self._rank.__getitem__, reverse=True)
+        return [latest[at] for at in hash_table_order([self._hashes[topic] for topic in latest])]
 
     @cached_property
     def _place_in_smallest(self) -> list[tuple[int, int]]:
@@ -122,15 +125,6 @@ class TopicIterationOrder:
             ((value ^ value >> 16) & (DEFAULT_INITIAL_CAPACITY - 1), -self._rank[topic])
             for topic, value in enumerate(self._hashes)
         ]
-
-    @cached_property
-    def _rank(self) -> dict[int, int]:
-        return {topic: at for at, topic in enumerate(self.order)}
-
-    def _order_in_large_table(self, topics: Iterable[int]) -> list[int]:
-        # a topic that is new to a member goes to the head of its bucket
-        latest = sorted(topics, key=self._rank.__getitem__, reverse=True)
-        return [latest[at] for at in hash_table_order([self._hashes[topic] for topic in latest])]
 
     def sort_key(self, topic: int) -> tuple[int, int]:
         """Sorts as topic ids do in Java: as two signed numbers."""
@@ -472,8 +466,7 @@ SERVER_ASSIGNORS = (UniformAssignor.name, ServerRangeAssignor.name)
 def resolve_server_assignor(name: str, *, topic_ids: TopicIds | None = None) -> ColumnarAssignor:
     """Returns the broker's assignor with this name or Java class name.
 
-    ``topic_ids`` are the 16 bytes of each topic's id: the order of ids decides which partitions
-    uniform moves.
+    ``topic_ids`` are as in :class:`UniformAssignor`.
 
     :raises UnknownStrategy: the broker has no such assignor
     """

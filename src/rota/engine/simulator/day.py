@@ -389,13 +389,6 @@ def broker_of_partition(partition: int) -> int:
     return partition % BROKER_COUNT + 1
 
 
-def simulate_group_day(plan: GroupPlan, *, seed: int, start: int, traffic: Traffic) -> GroupDay:
-    own = mix_numbers(seed, hash_text(plan.group))
-    scenario = _build_scenario(plan, SeededRandom(own), traffic)
-    script = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
-    return GroupDay(scenario, script.run().trace)
-
-
 def simulate_day(
     *, seed: int, start: int, plans: Sequence[GroupPlan] = GROUP_PLANS
 ) -> Iterator[GroupDay]:
@@ -405,7 +398,10 @@ def simulate_day(
     """
     traffic = make_shop_traffic(seed, start)
     for plan in plans:
-        yield simulate_group_day(plan, seed=seed, start=start, traffic=traffic)
+        own = mix_numbers(seed, hash_text(plan.group))
+        scenario = _build_scenario(plan, SeededRandom(own), traffic)
+        script = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
+        yield GroupDay(scenario, script.run().trace)
 
 
 def make_shop_traffic(seed: int, start: int) -> Traffic:
@@ -466,7 +462,7 @@ def _build_scenario(plan: GroupPlan, chance: SeededRandom, traffic: Traffic) -> 
             "duration": "24h",
             "topics": everything,
             "members": members,
-            "events": [*plan.events, *_growth_events(wanted), *_broker_down_events(plan.group)],
+            "events": [*plan.events, *_cluster_events(plan.group, wanted)],
         },
         source=plan.group,
     )
@@ -501,18 +497,14 @@ def _subscribed_topics(plan: GroupPlan) -> set[str]:
     return found
 
 
-def _growth_events(wanted: set[str]) -> list[EventTable]:
-    own = (
-        (at, {topic: count for topic, count in counts.items() if topic in wanted})
-        for at, counts in TOPIC_GROWTH
-    )
-    return [{"at": at, "partitions": counts} for at, counts in own if counts]
-
-
-def _broker_down_events(group: str) -> list[EventTable]:
-    at, which, down = BROKER_OUTAGE
-    own = broker_of_partition(journal_partition(group)) == which
-    return [{"at": at, "coordinator_down": down}] if own else []
+def _cluster_events(group: str, wanted: set[str]) -> Iterator[EventTable]:
+    for at, counts in TOPIC_GROWTH:
+        own = {topic: count for topic, count in counts.items() if topic in wanted}
+        if own:
+            yield {"at": at, "partitions": own}
+    at, broker, down = BROKER_OUTAGE
+    if broker_of_partition(journal_partition(group)) == broker:
+        yield {"at": at, "coordinator_down": down}
 
 
 def _member_capacity(plan: GroupPlan, wanted: set[str]) -> int:

@@ -83,13 +83,13 @@ def _split_statements(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_key(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Returns the parts of a key without quotes and escapes."""
     parts = takewhile(lambda token: token not in {"=", "]"}, tokens)
-    return tuple(_unquote_key(part) for part in parts if part != ".")
-
-
-def _unquote_key(token: str) -> str:
-    """Returns a part of a key without quotes and escapes."""
-    return str(tomllib.loads(f"part = {token}")["part"]) if token[0] in "\"'" else token
+    return tuple(
+        str(tomllib.loads(f"part = {part}")["part"]) if part[0] in "\"'" else part
+        for part in parts
+        if part != "."
+    )
 
 
 def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
@@ -192,14 +192,15 @@ class ScenarioTable:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
                 raise self.error(key, f"unknown key: {hint}")
 
-    def require(self, key: str) -> object:
-        if key not in self.values:
+    def require(self, key: str, default: object = None) -> object:
+        """Returns the value, or the default unless that is None."""
+        if default is None and key not in self.values:
             raise self.error(None, f"{key} is missing")
-        return self.values[key]
+        return self.values.get(key, default)
 
     def text(self, key: str, default: str | None = None) -> str:
         """Returns a text that is not empty."""
-        value = self.values.get(key, default) if default is not None else self.require(key)
+        value = self.require(key, default)
         if not isinstance(value, str) or not value:
             raise self._type_error(key, "a text", value)
         return self._carried(key, value)
@@ -229,7 +230,7 @@ class ScenarioTable:
         return value
 
     def count(self, key: str, default: int | None = None, least: int = 0) -> int:
-        value = self.values.get(key, default) if default is not None else self.require(key)
+        value = self.require(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._type_error(key, "a whole number", value)
         if value < least:
