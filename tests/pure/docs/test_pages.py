@@ -98,7 +98,7 @@ def test_the_drawing_has_every_package_once_and_marks_the_pure_ones() -> None:
     assert sorted(module for _, module in nodes) == sorted(there - private)
     assert all(name == module.replace(".", "_") for name, module in nodes)
     marked = set(re.findall(r'"rota\.([\w.]+)"\]:::pure', drawing))
-    pure = "model formats assignors coordinator member history simulator"
+    pure = "model formats assignors coordinator member history simulator plan"
     assert marked == {"errors", *(f"engine.{name}" for name in pure.split())}
 
 
