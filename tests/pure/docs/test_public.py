@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import inspect
 import pickle
 import typing
@@ -11,6 +12,8 @@ import pyarrow
 import pytest
 
 import rota
+from rota.engine import plan
+from rota.engine.assignors import registry
 from rota.errors import MissingExtra, Unreachable
 
 
@@ -26,6 +29,10 @@ def test_names_that_cannot_be_loaded_are_not_shown_and_say_how_to_get_them(
         rota.Consumer({})
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value, Unreachable)
+
+
+#: Names in annotations that are imported for type checkers only.
+TYPES = {**vars(plan), **vars(registry), **vars(collections.abc), "pa": pyarrow}
 
 
 def public_callables() -> Iterator[tuple[str, object]]:
@@ -61,7 +68,7 @@ def test_a_public_callable_is_documented_and_its_types_can_be_imported(
     owner, _, attribute = name.partition(".")
     target = getattr(rota, owner)
     assert inspect.getdoc(getattr(target, attribute) if attribute else target), name
-    for hint in typing.get_type_hints(function, localns={"pa": pyarrow}).values():
+    for hint in typing.get_type_hints(function, localns=TYPES).values():
         for each in classes_in(hint):
             if each.__module__.startswith("rota."):
                 home = rota.errors if each.__module__ == "rota.errors" else rota
