@@ -61,7 +61,7 @@ def _group(group: str, records: list[JournalRecord], times: Times) -> int:
     explained = [explain_rebalance(step, commits) for step in taken]
     for step in taken:
         compute_cost(step)
-    keys = [(step.after.life, step.after.generation) for step in taken]
+    keys = [(step.after.incarnation, step.after.generation) for step in taken]
     causes = {key: why.cause for key, why in zip(keys, explained, strict=True)}
     names = zip(keys, find_rollouts(taken, explained), strict=True)
     deploys = {key: name for key, name in names if name is not None}

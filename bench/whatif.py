@@ -14,7 +14,7 @@ import rota
 from bench.limit import LIMITS
 from bench.measure import Taken, best
 from bench.run import BUDGET, OURS, Row, Run
-from rota.engine.history.facts import Generation, GenerationMark, GenerationMember, GroupType
+from rota.engine.history.facts import Generation, GenerationChange, GenerationMember, GroupType
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
 
@@ -68,9 +68,9 @@ def _generation(number: int, at: int, names: list[str]) -> Generation:
     return Generation(
         group="billing",
         kind=GroupType.CLASSIC,
-        life=0,
+        incarnation=0,
         generation=number,
-        mark=GenerationMark.SETTLED,
+        change=GenerationChange.REBALANCED,
         at=at,
         offset=number,
         protocol_type="consumer",

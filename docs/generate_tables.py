@@ -48,7 +48,7 @@ EXAMPLES = (
         "Which rolling deploys cost most?",
         """\
 SELECT `group`, rollout, min(at) AS began, max(at) AS ended, count(*) AS rebalances,
-       sum(stopped) AS stopped, sum(moved) AS moved, sum(moved_min) AS had_to_move
+       sum(stopped) AS stopped, sum(moved) AS moved, sum(moves_needed) AS had_to_move
 FROM parquet.`DIR/gold/rebalances`
 WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout

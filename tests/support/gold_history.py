@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rota.engine.assignors.registry import resolve_strategy
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     LogLine,
@@ -100,9 +100,9 @@ class History:
             Generation(
                 group=self.group,
                 kind=GroupType.CLASSIC,
-                life=0,
+                incarnation=0,
                 generation=number,
-                mark=GenerationMark.SETTLED if members else GenerationMark.EMPTIED,
+                change=GenerationChange.REBALANCED if members else GenerationChange.EMPTIED,
                 at=at,
                 state_at=None if self.sampled else at - 30,
                 offset=10 * number,

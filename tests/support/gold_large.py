@@ -190,7 +190,7 @@ class Restarts:
         back = (np.arange(self.rebalances) % 2 == 0) & (np.arange(self.rebalances) > 0)
         return {
             "moved": changed - orphaned,
-            "moved_min": np.where(back, self.partitions // self.members, 0),
+            "moves_needed": np.where(back, self.partitions // self.members, 0),
             "orphaned": orphaned,
             "stopped": living,
         }
@@ -222,7 +222,7 @@ class Restarts:
             {
                 "group": self.group,
                 "kind": "classic",
-                "life": 0,
+                "incarnation": 0,
                 "from_generation": number,
                 "to_generation": number + 1,
                 "rounds": 1,
@@ -292,13 +292,13 @@ class Restarts:
         static = np.array(["static" in one for one in POLICIES])[policy]
         happens = ~static | self.long[number] | (number == 0)
         share = SHARE[policy] * happens
-        needed = self.costs["moved_min"][number] * happens
+        needed = self.costs["moves_needed"][number] * happens
         return _rows(
             WHATIF,
             len(number),
             {
                 "group": self.group,
-                "life": 0,
+                "incarnation": 0,
                 "to_generation": number + 1,
                 "at": self.at[number],
                 "policy": pa.array(POLICIES).take(pa.array(policy)),
@@ -306,7 +306,7 @@ class Restarts:
                 "happens": happens,
                 "happens_at": pa.array(self.at[number], mask=~happens),
                 "moved": np.maximum((self.costs["moved"][number] * share).astype(int), needed),
-                "moved_min": needed,
+                "moves_needed": needed,
                 "stopped": (self.costs["stopped"][number] * share).astype(int),
                 "idle_members": 0,
                 "spread": 1,
@@ -315,9 +315,11 @@ class Restarts:
 
     def _advice(self) -> pa.RecordBatch:
         moved, least, stopped = (
-            int(self.costs[name].sum()) for name in ("moved", "moved_min", "stopped")
+            int(self.costs[name].sum()) for name in ("moved", "moves_needed", "stopped")
         )
-        damage = stopped + int(np.maximum(self.costs["moved"] - self.costs["moved_min"], 0).sum())
+        damage = stopped + int(
+            np.maximum(self.costs["moved"] - self.costs["moves_needed"], 0).sum()
+        )
         after = self.rebalances if self.kept else int(self.long.sum()) + 1
         then = 1.0 if self.kept else 0.1
         verdict = "keep" if self.kept else "change"
@@ -332,7 +334,7 @@ class Restarts:
             "rebalances_after": after,
             "moved": moved,
             "moved_after": int(moved * then),
-            "moved_min": least,
+            "moves_needed": least,
             "stopped": stopped,
             "stopped_after": int(stopped * then),
             "libraries": ["java"],

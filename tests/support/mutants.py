@@ -436,10 +436,10 @@ REPLAY = (
         CLASSIC,
     ),
     Mutant(
-        "a tombstone does not end a group's life",
+        "a tombstone does not end a group's incarnation",
         "engine/history/generations.py",
-        "self.life += 1",
-        "self.life += 0",
+        "self.incarnation += 1",
+        "self.incarnation += 0",
         CLASSIC,
     ),
     Mutant(

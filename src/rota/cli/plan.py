@@ -293,7 +293,7 @@ def _plan_json(plan: Plan) -> dict[str, object]:
         "protocol": plan.protocol.name.lower(),
         **select_attributes(
             plan,
-            *("loads", "target_loads", "idle", "moved", "moved_min", "local", "needless"),
+            *("loads", "target_loads", "idle", "moved", "moves_needed", "local", "needless"),
             *("balance_score", "orphaned", "withheld", "stopped"),
         ),
         "moves": [
@@ -341,7 +341,7 @@ def print_comparison(plans: Sequence[Plan]) -> None:
         (
             *(plan.strategy, plan.solver or "", plan.protocol.name.lower()),
             format_loads(plan.target_loads),
-            *(len(plan.idle), plan.moved, plan.moved_min, plan.stopped),
+            *(len(plan.idle), plan.moved, plan.moves_needed, plan.stopped),
         )
         for plan in plans
     ]
@@ -412,7 +412,7 @@ def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
 def _plan_verdict(plan: Plan) -> str:
     items = [
         f"loads {format_loads(plan.target_loads)}",
-        f"{plan.moved} moved (best balance needs {plan.moved_min})",
+        f"{plan.moved} moved (best balance needs {plan.moves_needed})",
     ]
     if plan.local is not None:
         items.append(f"{plan.local} in the rack of their member")

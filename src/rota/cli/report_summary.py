@@ -148,7 +148,7 @@ def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     titles = ["#", "group", "rebalances", "stopped", "moved", "needed"]
     rows = [
         [str(rank), group.name, f"{group.rebalances:,}"]
-        + [_format_number(value) for value in (group.stopped, group.moved, group.moved_min)]
+        + [_format_number(value) for value in (group.stopped, group.moved, group.moves_needed)]
         for rank, group in enumerate(shown, 1)
     ]
     if any(group.lag for group in shown):

@@ -234,7 +234,7 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
             _format_seconds(rebalance.time) if rebalance.finished else "unfinished",
             rebalance_reason(rebalance),
             *(rebalance.members, len(rebalance.generations)),
-            *(rebalance.cost.moved, rebalance.cost.moved_min),
+            *(rebalance.cost.moved, rebalance.cost.moves_needed),
             format_loads(rebalance.loads),
             *_stopped_times(simulation.stopped_in(rebalance)),
             len(rebalance.idle),
@@ -286,7 +286,7 @@ def _simulation_summary(simulation: Simulation) -> str:
     facts = [
         count_noun(len(simulation.rebalances), "rebalance"),
         count_noun(simulation.generations, "generation"),
-        f"{count_noun(simulation.moved, 'partition')} moved ({simulation.moved_min} needed)",
+        f"{count_noun(simulation.moved, 'partition')} moved ({simulation.moves_needed} needed)",
     ]
     if simulation.orphaned:
         facts.append(f"{simulation.orphaned} orphaned (their owners were gone)")
@@ -318,7 +318,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
     rows = [
         (
             _policy_name(each),
-            *(len(each.rebalances), each.generations, each.moved, each.moved_min),
+            *(len(each.rebalances), each.generations, each.moved, each.moves_needed),
             format_loads(each.loads),
             *_stopped_times(each.stops),
             each.idle,

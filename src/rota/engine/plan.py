@@ -293,14 +293,14 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return moves, () if in_time else (solver.OUT_OF_TIME,)
 
     @property
-    def moved_min(self) -> int:
+    def moves_needed(self) -> int:
         """Smallest number of moves of any assignment with the best balance."""
         return self._fewest[0]
 
     @property
     def needless(self) -> int:
         """Moves that were not necessary; negative if a worse balance saved moves."""
-        return self.moved - self.moved_min
+        return self.moved - self.moves_needed
 
     @cached_property
     def local(self) -> int | None:

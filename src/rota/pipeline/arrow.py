@@ -24,7 +24,7 @@ from rota.engine.formats.buffer import BoolArray, ByteBuffer, Int64Array
 from rota.engine.formats.journal import Slices
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     PartitionsByTopic,
@@ -252,7 +252,7 @@ _MEMBERS_TYPE: pa.ListType = arrow_type(f"array<{MEMBER}>")
 _MEMBER_TYPE: pa.StructType = _MEMBERS_TYPE.value_type
 _PARTITIONS_TYPE: pa.MapType = _MEMBER_TYPE.field("assigned").type
 _TOPICS_TYPE: pa.ListType = _MEMBER_TYPE.field("topics").type
-_ENUM_COLUMNS = {"kind": GroupType, "mark": GenerationMark}
+_ENUM_COLUMNS = {"kind": GroupType, "change": GenerationChange}
 
 
 def _members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:

@@ -54,7 +54,7 @@ STATE_FOLDER = "state"
 _OFFSET_KEY_TYPES = pa.array([b"\x00\x00", b"\x00\x01"], pa.binary())
 _JOURNAL_KEY = ("journal_partition", "journal_offset")
 _GROUP_PARTITION = ("group", "topic", "partition")
-_WHATIF_INPUT = ("group", "life", "to_generation", "cause", "rollout")
+_WHATIF_INPUT = ("group", "incarnation", "to_generation", "cause", "rollout")
 _COMPUTED_TABLES = (GENERATIONS, OWNERSHIP, REBALANCES, *rebalances.WHATIF_TABLES.values())
 
 
@@ -365,7 +365,7 @@ class IncrementalGroups:
 
     def _new_rebalances(self, groups: set[str]) -> list[tuple[str, str]]:
         """Returns group and cause of the rebalances that the last micro-batch did not have."""
-        key = ("group", "life", "to_generation")
+        key = ("group", "incarnation", "to_generation")
         before = set(_rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
         now = (row for table in self._computed[REBALANCES] for row in _rows(table, *key, "cause"))
         return [(group, cause) for group, *rest, cause in now if (group, *rest) not in before]

@@ -152,7 +152,7 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
     after, before = step.after, step.before
     readable = is_readable_consumer_group(step.rounds if before is None else (before, *step.rounds))
     counted = compute_cost(step) if readable else None
-    known = ("moved", "moved_min", "orphaned", "stopped", "idle_members", "most", "least")
+    known = ("moved", "moves_needed", "orphaned", "stopped", "idle_members", "most", "least")
     explanation = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
     old = () if before is None else before.members
@@ -161,7 +161,7 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
         **{name: getattr(why, name) for name in (*explanation, *times)},
         "group": after.group,
         "kind": after.kind,
-        "life": after.life,
+        "incarnation": after.incarnation,
         "from_generation": step.from_generation,
         "to_generation": after.generation,
         "rounds": len(step.rounds),
@@ -221,7 +221,7 @@ def compute_whatif(
             sys.path.insert(0, working_directory)  # in a worker of Spark
         yield from group_whatif(parts, topic_ids, since, strategies)
 
-    causes = rebalances.select("group", "life", "to_generation", "cause", "rollout")
+    causes = rebalances.select("group", "incarnation", "to_generation", "cause", "rollout")
     return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=causes)
 
 
@@ -241,7 +241,7 @@ def group_whatif(
             made += reader.read(rows)
             continue
         for row in rows.to_pylist():
-            key = (row["life"], row["to_generation"])
+            key = (row["incarnation"], row["to_generation"])
             causes[key] = RebalanceCause(row["cause"])
             if row["rollout"] is not None:
                 rollouts[key] = row["rollout"]

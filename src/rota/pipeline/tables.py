@@ -144,13 +144,13 @@ GENERATIONS = Table(
     columns=(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
-        Column("life", "int", "0; 1 after the group was deleted and created again; ..."),
+        Column("incarnation", "int", "0; 1 after the group was deleted and created again; ..."),
         Column("generation", "int", "generation or epoch; sampled classic group: change number"),
         Column(
-            "mark",
+            "change",
             "string",
-            "`created`, `settled`, `replaced`, `converted`, `emptied`, `forgotten`; `found`: the "
-            "first sample of the group",
+            "`created`, `rebalanced`, `replaced`, `converted`, `emptied`, `deleted`, or "
+            "`first_sample`: the first sample of the group",
         ),
         Column("at", "timestamp", "the record's timestamp; sampled: time of the sample"),
         _nullable("state_at", "timestamp", "time at which all members had joined"),
@@ -168,11 +168,11 @@ REBALANCES = Table(
     name="gold/rebalances",
     row="a rebalance, with all rounds if it is cooperative. Protocol and counts are null if "
     "members do not assign partitions (Connect), or the assignment cannot be decoded",
-    key=("group", "life", "to_generation"),
+    key=("group", "incarnation", "to_generation"),
     columns=(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
-        Column("life", "int", "0; 1 after the group was deleted and created again; ..."),
+        Column("incarnation", "int", "0; 1 after the group was deleted and created again; ..."),
         _nullable("from_generation", "int", "generation before it; null: not in the evidence"),
         Column("to_generation", "int", "generation after the rebalance"),
         Column("rounds", "int", "number of generations in the rebalance"),
@@ -195,7 +195,7 @@ REBALANCES = Table(
         Column("joined", "array<string>", "member ids that joined"),
         Column("left", "array<string>", "member ids that left"),
         _nullable("moved", "int", "partitions that changed their owner; the old owner stayed"),
-        _nullable("moved_min", "int", "fewest moves to the best balance"),
+        _nullable("moves_needed", "int", "fewest moves to the best balance"),
         _nullable("orphaned", "int", "partitions whose owner had left"),
         _nullable("stopped", "int", "partitions revoked from members that stayed"),
         _nullable("idle_members", "int", "members without a partition after the rebalance"),
@@ -257,10 +257,10 @@ STATUS = Table(
 WHATIF = Table(
     name="gold/whatif",
     row="a rebalance replayed under a policy, from that policy's own previous assignment",
-    key=("group", "life", "to_generation", "at", "policy"),
+    key=("group", "incarnation", "to_generation", "at", "policy"),
     columns=(
         Column("group", "string", "group"),
-        Column("life", "int", "as in `gold/rebalances`"),
+        Column("incarnation", "int", "as in `gold/rebalances`"),
         Column("to_generation", "int", "generation after the rebalance"),
         Column("at", "timestamp", "time of the rebalance"),
         Column("policy", "string", "strategy, protocol and membership"),
@@ -272,7 +272,7 @@ WHATIF = Table(
             "time under this policy: later than `at` if a static member's session expires first",
         ),
         Column("moved", "int", "partitions that changed their owner; the old owner stayed"),
-        Column("moved_min", "int", "fewest moves to the best balance"),
+        Column("moves_needed", "int", "fewest moves to the best balance"),
         Column("stopped", "int", "partitions revoked from members that stayed"),
         Column("idle_members", "int", "members without a partition after the rebalance"),
         Column("spread", "int", "largest minus smallest number of partitions of a member"),
@@ -294,7 +294,7 @@ ADVICE = Table(
         Column("rebalances_after", "int", "the same under that policy"),
         _nullable("moved", "int", "partitions moved"),
         _nullable("moved_after", "int", "the same under that policy"),
-        _nullable("moved_min", "int", "fewest moves to the best balance"),
+        _nullable("moves_needed", "int", "fewest moves to the best balance"),
         _nullable("stopped", "int", "partitions stopped"),
         _nullable("stopped_after", "int", "the same under that policy"),
         Column("libraries", "array<string>", "client libraries of the last members, or `unknown`"),

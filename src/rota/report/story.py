@@ -216,7 +216,7 @@ class EvidenceMark(enum.StrEnum):
 #: Cause, how it is known, number of rebalances; the most frequent first.
 CauseCounts: TypeAlias = tuple[tuple[str, EvidenceMark, int], ...]
 #: Counts of the history of a group, and of its replay under the recommended policy.
-ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moved_min", "stopped")
+ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moves_needed", "stopped")
 REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
 
 
@@ -233,7 +233,7 @@ class GroupStory:
     rebalances_after: int
     moved: int | None
     moved_after: int | None
-    moved_min: int | None
+    moves_needed: int | None
     stopped: int | None
     stopped_after: int | None
     libraries: tuple[str, ...]

@@ -59,7 +59,7 @@ def test_what_is_assigned_counts_as_owned(broker: rota.Broker, plan: Run) -> Non
     assert found["protocol"] == "cooperative"
     assert found["names"] == {one: one[:12], other: other[:12]}
     assert found["target_loads"] == {one: 3, other: 3}
-    assert found["moved"] == found["moved_min"] == 1
+    assert found["moved"] == found["moves_needed"] == 1
     assert [(each["from"], each["to"]) for each in found["moves"]] == [(one, other)]
 
 

@@ -359,7 +359,7 @@ def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
     _, out, _ = told("out", "--json")
     found = json.loads(out)
     groups = {group["group"]: group for group in found["groups"]}
-    counts = ("damage", "rebalances", "moved", "moved_min", "stopped")
+    counts = ("damage", "rebalances", "moved", "moves_needed", "stopped")
     after = ("rebalances_after", "moved_after", "stopped_after")
     for name, of_counts, of_after in (
         ("orders-app", "inferred", "replayed"),
@@ -377,7 +377,7 @@ def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
     assert set(groups["orders-app"]["marks"]["causes"]) == {"stated", "inferred"}
     connect = groups["connect-sink"]
     assert {name for name, mark in connect["marks"].items() if mark is None} == {
-        *("moved", "moved_min", "stopped", "moved_after", "stopped_after", "lag", "status")
+        *("moved", "moves_needed", "stopped", "moved_after", "stopped_after", "lag", "status")
     }
     for group in groups.values():
         numbers = {name for name, value in group.items() if isinstance(value, int | float)}

@@ -47,7 +47,7 @@ def test_there_are_examples() -> None:
 def test_json_has_the_totals_and_the_timeline(rota_command: RotaCommand) -> None:
     found = simulated(rota_command, CRASH)
     assert (found["strategy"], found["protocol"]) == ("cooperative-sticky", "cooperative")
-    assert (found["rebalances"], found["moved"], found["moved_min"]) == (3, 3, 3)
+    assert (found["rebalances"], found["moved"], found["moves_needed"]) == (3, 3, 3)
     silent = found["timeline"][1]
     assert silent["reason"] == "the session of billing-2 expired"
     assert (silent["orphaned"], silent["stopped_partitions"]) == (3, 3)

@@ -39,7 +39,7 @@ def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> 
         assert (group in advised) == (row["verdict"] == "change")
         if row["moved"] is None:
             continue
-        for column in ("moved", "moved_min", "stopped"):
+        for column in ("moved", "moves_needed", "stopped"):
             assert row[column] == total(found.rebalances, group, column)
             assert row[column] == total(found.whatif, group, column, actual=True)
     (run,) = found.evidence.to_pylist()

@@ -173,7 +173,11 @@ def test_what_would_have_been_is_there_only_where_a_change_is_advised(either: Ma
         assert sorted(times[place] for place in accumulate(replayed["at"])) == sorted(
             row["at"] for row in happened
         )
-        for column, source in (("moved", "moved"), ("needed", "moved_min"), ("stopped", "stopped")):
+        for column, source in (
+            ("moved", "moved"),
+            ("needed", "moves_needed"),
+            ("stopped", "stopped"),
+        ):
             assert sum(replayed[column]) == sum(row[source] for row in happened)
 
 
@@ -189,7 +193,7 @@ def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
                 "members_before": found["before"][place],
                 "members_after": found["after"][place],
                 "moved": found["moved"][place],
-                "moved_min": found["needed"][place],
+                "moves_needed": found["needed"][place],
                 "stopped": found["stopped"][place],
             }
             | {
@@ -199,7 +203,7 @@ def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
             for place, took in enumerate(found["took"])
         ]
         expected = rows_of(tables.rebalances, name, "at", "started_at")
-        expected.sort(key=lambda row: (row["at"], row["life"], row["to_generation"]))
+        expected.sort(key=lambda row: (row["at"], row["incarnation"], row["to_generation"]))
         assert listed == [{column: row[column] for column in listed[0]} for row in expected]
 
 
@@ -209,7 +213,7 @@ def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
         rows = [WhatIf(**row) for row in rows_of(tables.whatif, name, "at")]
         expected = {
             (
-                *(total.policy, total.rebalances, total.stopped, total.moved, total.moved_min),
+                *(total.policy, total.rebalances, total.stopped, total.moved, total.moves_needed),
                 *(total.needless, total.idle, total.spread),
             )
             for total in sum_by_policy(rows).values()
@@ -333,7 +337,7 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) ->
     assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
     values = [one["value"] for one in reader.all("data")]
     for place, group in enumerate(told.groups):
-        counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
+        counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moves_needed)
         said = ["-1" if count is None else f"{count:.0f}" for count in counts]
         assert values[6 * place : 6 * place + 5] == said
 

@@ -88,7 +88,7 @@ def group(**told: Any) -> GroupStory:
         "rebalances_after": 1,
         "moved": 5,
         "moved_after": 0,
-        "moved_min": 1,
+        "moves_needed": 1,
         "stopped": 12,
         "stopped_after": 0,
         "libraries": ("java",),
@@ -182,7 +182,7 @@ def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(
 
 def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
     connect = story.groups[4]
-    assert (connect.moved, connect.moved_min, connect.stopped) == (None, None, None)
+    assert (connect.moved, connect.moves_needed, connect.stopped) == (None, None, None)
     assert connect.lag is None
     assert connect.status is None
     assert connect.first_line == (

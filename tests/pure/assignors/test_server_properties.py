@@ -87,7 +87,7 @@ def test_uniform_is_even_and_moves_the_fewest_where_subscriptions_are_equal(
         ]
         found = solved(UniformAssignor(ids), counts, members)
         assert max(loads(found)) - min(loads(found)) <= 1
-        assert moves(found) == rota.assign("sticky", counts, members).moved_min
+        assert moves(found) == rota.assign("sticky", counts, members).moves_needed
         counts, members = data.draw(changed(counts, settled(found, members), change))
 
 

@@ -60,9 +60,9 @@ def test_the_order_of_the_input_does_not_matter(
     first = rota.assign(strategy, counts, members, solver=solver)
     second = rota.assign(strategy, dict(items), again, solver=solver)
     assert first.to_dict() == second.to_dict()
-    assert (first.moved, first.moved_min, first.notes) == (
+    assert (first.moved, first.moves_needed, first.notes) == (
         second.moved,
-        second.moved_min,
+        second.moves_needed,
         second.notes,
     )
 

@@ -166,7 +166,7 @@ def test_roundrobin_moves_two_that_it_need_not_when_one_leaves() -> None:
     first, second = chain("roundrobin", ONE_LEAVES)
     assert given(first) == result("C0 T0p0 T1p0 T2p0; C1 T0p1 T1p1 T2p1; C2 T0p2 T1p2 T2p2")
     assert given(second) == result("C0 T0p0 T0p2 T1p1 T2p0 T2p2; C1 T0p1 T1p0 T1p2 T2p1")
-    assert (second.orphaned, second.moved, second.moved_min, second.needless) == (3, 2, 0, 2)
+    assert (second.orphaned, second.moved, second.moves_needed, second.needless) == (3, 2, 0, 2)
 
 
 @pytest.mark.parametrize("solver", ["exact", "kafka"])
@@ -226,5 +226,5 @@ def test_a_group_of_two_then_four_then_three_then_two(
     loads = [sorted(plan.loads.values()) for plan in plans]
     assert loads == [[6, 6], [3, 3, 3, 3], [4, 4, 4], [6, 6]]
     assert [plan.moved for plan in plans] == moved
-    assert [plan.moved_min for plan in plans] == [0, 6, 0, 0] or strategy != "sticky"
+    assert [plan.moves_needed for plan in plans] == [0, 6, 0, 0] or strategy != "sticky"
     assert [plan.orphaned for plan in plans] == [0, 0, 3, 4]

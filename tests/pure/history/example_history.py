@@ -10,7 +10,7 @@ from typing import Any
 import rota
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     JournalRecord,
@@ -48,8 +48,8 @@ def generation(
     given: dict[str, Any] = {
         "group": "g",
         "kind": GroupType.CLASSIC,
-        "life": 0,
-        "mark": GenerationMark.SETTLED if listed else GenerationMark.EMPTIED,
+        "incarnation": 0,
+        "change": GenerationChange.REBALANCED if listed else GenerationChange.EMPTIED,
         "at": START + 1_000 * number,
         "offset": number,
         "protocol_type": "consumer",
@@ -90,7 +90,7 @@ class HistoryBuilder:
                 members,
                 at=START + 1_000 * second,
                 offset=len(self.generations) + 1,
-                mark=GenerationMark.REPLACED,
+                change=GenerationChange.REPLACED,
             )
         )
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rota.engine.formats import consumer_protocol
-from rota.engine.history.facts import GenerationMark, JournalRecord
+from rota.engine.history.facts import GenerationChange, JournalRecord
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.consumer_group_entry import (
@@ -90,8 +90,8 @@ def told(*entries: JournalEntry, apart: int = 10) -> GroupHistory:
     return read_history("g", records, {ORDERS: "orders"})
 
 
-def marks(timeline: GroupHistory) -> list[GenerationMark]:
-    return [one.mark for one in timeline.generations]
+def changes(timeline: GroupHistory) -> list[GenerationChange]:
+    return [one.change for one in timeline.generations]
 
 
 def numbers(timeline: GroupHistory) -> list[tuple[int | None, int, int]]:

@@ -48,7 +48,7 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     assert found.libraries == ("java",)
     assert found.headline == (
         f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
-        f"{found.stopped} partitions stopped, {found.moved} moved; {found.moved_min} moves were "
+        f"{found.stopped} partitions stopped, {found.moved} moved; {found.moves_needed} moves were "
         "necessary. Use static membership with a session timeout of 60s: "
         f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
         f"0 moved instead of {found.moved}."
@@ -200,7 +200,7 @@ def test_of_members_that_are_no_consumers_nothing_is_counted() -> None:
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
     assert (found.verdict, found.rebalances) == ("cannot tell", 2)
-    assert found.moved is found.stopped is found.moved_min is None
+    assert found.moved is found.stopped is found.moves_needed is None
     assert "not consumers (connect)" in found.headline
 
 

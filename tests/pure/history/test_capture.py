@@ -9,7 +9,7 @@ from typing import Any
 
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GroupType,
     PartitionOwnership,
     PartitionsByTopic,
@@ -61,7 +61,7 @@ def _generations(group: str) -> list[Generation]:
 
 
 def _shown(generation: Generation) -> str:
-    if generation.mark is GenerationMark.FORGOTTEN:
+    if generation.change is GenerationChange.DELETED:
         return "T"
     if generation.kind is GroupType.CONSUMER:
         return f"e{generation.generation}"
@@ -282,11 +282,11 @@ def test_rounds_belong_together_where_members_rejoined_to_revoke() -> None:
 
 def test_a_step_begins_where_the_one_before_it_ended() -> None:
     for one in capture.timelines().values():
-        life: int | None = None
+        incarnation: int | None = None
         number: int | None = None
         for step in find_rebalances(one.generations):
-            if step.after.life != life:
-                life, number = step.after.life, 0
+            if step.after.incarnation != incarnation:
+                incarnation, number = step.after.incarnation, 0
             assert step.known_before
             assert step.from_generation == number
             assert (step.before is None) == (number == 0 or not _had_members(step, one.generations))
@@ -297,7 +297,7 @@ def _had_members(step: Rebalance, generations: Iterable[Generation]) -> bool:
     earlier = [
         one
         for one in generations
-        if one.offset < step.rounds[0].offset and one.mark is not GenerationMark.CONVERTED
+        if one.offset < step.rounds[0].offset and one.change is not GenerationChange.CONVERTED
     ]
     return bool(earlier[-1].members)
 
@@ -312,13 +312,13 @@ def test_attempts_that_never_settled_are_counted() -> None:
 
 
 def test_a_conversion_is_no_death_and_a_new_life_begins_where_numbers_do() -> None:
-    marks = {group: [one.mark for one in _generations(group)] for group in GENERATIONS}
-    dead = [group for group, ones in marks.items() if GenerationMark.FORGOTTEN in ones]
-    lives = {group: _generations(group)[-1].life for group in GENERATIONS}
+    changes = {group: [one.change for one in _generations(group)] for group in GENERATIONS}
+    dead = [group for group, ones in changes.items() if GenerationChange.DELETED in ones]
+    lives = {group: _generations(group)[-1].incarnation for group in GENERATIONS}
 
     assert dead == ["a-deleted"]
-    assert marks["a-migrate"].count(GenerationMark.CONVERTED) == 2
-    assert {group: life for group, life in lives.items() if life} == {
+    assert changes["a-migrate"].count(GenerationChange.CONVERTED) == 2
+    assert {group: incarnation for group, incarnation in lives.items() if incarnation} == {
         "a-deleted": 1,
         "a-protoswitch": 2,
     }
@@ -326,7 +326,9 @@ def test_a_conversion_is_no_death_and_a_new_life_begins_where_numbers_do() -> No
 
 def test_what_a_consumer_group_asked_for() -> None:
     strategies = {
-        group: {one.strategy for one in _generations(group) if one.mark is GenerationMark.SETTLED}
+        group: {
+            one.strategy for one in _generations(group) if one.change is GenerationChange.REBALANCED
+        }
         for group in ("a-next", "a-next-range", "a-next-regex")
     }
     regex = _generations("a-next-regex")[-1]

@@ -13,7 +13,7 @@ from rota.engine.history.facts import (
     EvidenceType,
     Explanation,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GroupType,
     Rebalance,
     RebalanceCause,
@@ -194,7 +194,10 @@ def test_the_entry_s_state_time_is_when_all_had_joined() -> None:
             _explained(group, with_log=False),
             strict=True,
         ):
-            if step.after.kind is GroupType.CONSUMER or step.after.mark is GenerationMark.EMPTIED:
+            if (
+                step.after.kind is GroupType.CONSUMER
+                or step.after.change is GenerationChange.EMPTIED
+            ):
                 assert stated.joined_at is None
                 assert inferred.joined_at is None
             else:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.engine.formats import consumer_protocol
-from rota.engine.history.facts import GenerationMark, JournalRecord, PartitionOwnership
+from rota.engine.history.facts import GenerationChange, JournalRecord, PartitionOwnership
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.journal_entry import JournalEntry
@@ -15,7 +15,7 @@ from tests.pure.history.example_journal import (
     GONE,
     NEW,
     Partitioned,
-    marks,
+    changes,
     member,
     numbers,
     saved,
@@ -29,15 +29,15 @@ from tests.support.journal_entries import entries
 def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
     found = told(NEW, saved(1, member("A", {"t": [0]})), saved(2), GONE, NEW, saved(1, member("B")))
 
-    assert marks(found) == [
-        GenerationMark.CREATED,
-        GenerationMark.SETTLED,
-        GenerationMark.EMPTIED,
-        GenerationMark.FORGOTTEN,
-        GenerationMark.CREATED,
-        GenerationMark.SETTLED,
+    assert changes(found) == [
+        GenerationChange.CREATED,
+        GenerationChange.REBALANCED,
+        GenerationChange.EMPTIED,
+        GenerationChange.DELETED,
+        GenerationChange.CREATED,
+        GenerationChange.REBALANCED,
     ]
-    assert [one.life for one in found.generations] == [0, 0, 0, 0, 1, 1]
+    assert [one.incarnation for one in found.generations] == [0, 0, 0, 0, 1, 1]
     assert numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
     assert times(found) == [(0, "A", 1_000, 2_000)]
 
@@ -109,7 +109,7 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
         saved(2, member("a-2", {"t": [0, 1]}, group_instance_id="a")),
     )
 
-    assert marks(found)[2] is GenerationMark.REPLACED
+    assert changes(found)[2] is GenerationChange.REPLACED
     assert numbers(found) == [(0, 1, 0), (1, 2, 0)]
     before = find_rebalances(found.generations)[-1].before
     assert before is not None
@@ -125,23 +125,23 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
 def test_a_number_that_comes_again_with_others_is_not_the_same_generation() -> None:
     found = told(NEW, saved(1, member("A")), saved(1, member("B")))
 
-    assert [(one.life, one.mark) for one in found.generations][1:] == [
-        (0, GenerationMark.SETTLED),
-        (1, GenerationMark.SETTLED),
+    assert [(one.incarnation, one.change) for one in found.generations][1:] == [
+        (0, GenerationChange.REBALANCED),
+        (1, GenerationChange.REBALANCED),
     ]
 
 
 def test_numbers_that_fall_are_another_life() -> None:
     found = told(saved(7, member("A", {"t": [0]})), saved(2, member("A", {"t": [0]})))
 
-    assert [one.life for one in found.generations] == [0, 1]
+    assert [one.incarnation for one in found.generations] == [0, 1]
     assert [step.known_before for step in find_rebalances(found.generations)] == [False, False]
 
 
 def test_after_the_highest_number_comes_the_lowest() -> None:
     found = told(saved(2**31 - 1, member("A")), saved(-(2**31), member("A")))
 
-    assert [one.life for one in found.generations] == [0, 0]
+    assert [one.incarnation for one in found.generations] == [0, 0]
     assert numbers(found)[1] == (2**31 - 1, -(2**31), 0)
 
 
@@ -346,8 +346,11 @@ def test_no_bytes_stop_the_reading(
 def test_no_entries_stop_the_reading(entries: list[JournalEntry], apart: int) -> None:
     found = told(*entries, apart=apart)
 
-    lives = [one.life for one in found.generations]
-    ends = [(step.after.life, step.after.generation) for step in find_rebalances(found.generations)]
+    lives = [one.incarnation for one in found.generations]
+    ends = [
+        (step.after.incarnation, step.after.generation)
+        for step in find_rebalances(found.generations)
+    ]
     assert lives == sorted(lives)
     assert len(ends) == len(set(ends))
     assert all(row.until is None or row.since < row.until for row in found.ownership)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rota.engine.formats import journal
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     JournalRecord,
     PartitionOwnership,
     Rebalance,
@@ -62,15 +62,15 @@ def _read(group: str, records: Sequence[JournalRecord]) -> GroupHistory:
 def _generations(timeline: GroupHistory, offset: int) -> list[Generation]:
     """Those after an offset; lives are counted from the first that is there."""
     found = [one for one in timeline.generations if one.offset > offset]
-    first = found[0].life if found else 0
-    return [replace(one, life=one.life - first) for one in found]
+    first = found[0].incarnation if found else 0
+    return [replace(one, incarnation=one.incarnation - first) for one in found]
 
 
 def _steps(timeline: GroupHistory, offset: int) -> list[Rebalance]:
     """Those that began after an offset, and so from a generation that is known."""
     found = find_rebalances(timeline.generations)
     kept = [one for one in found if one.rounds[0].offset > offset]
-    first = kept[0].after.life if kept else 0
+    first = kept[0].after.incarnation if kept else 0
     return [_numbered(one, first) for one in kept]
 
 
@@ -78,7 +78,7 @@ def _numbered(step: Rebalance, first: int) -> Rebalance:
     before = step.before
     return replace(
         step,
-        rounds=tuple(replace(one, life=one.life - first) for one in step.rounds),
+        rounds=tuple(replace(one, incarnation=one.incarnation - first) for one in step.rounds),
         before=None if before is None else _state(before),
     )
 
@@ -88,8 +88,8 @@ def _state(generation: Generation) -> Generation:
     members = (replace(one, owned={}, owned_generation=None) for one in generation.members)
     return replace(
         generation,
-        life=0,
-        mark=GenerationMark.SETTLED,
+        incarnation=0,
+        change=GenerationChange.REBALANCED,
         offset=0,
         at=0,
         state_at=0,
@@ -119,7 +119,8 @@ def _check(group: str, until: int, *, tombstones: bool) -> None:
     assert _generations(left, offset) == _generations(whole, offset)
     # whose leaving made the group a classic one is not known where its entry is the first left
     skipped = any(
-        one.mark is GenerationMark.CONVERTED and one.offset == offset for one in whole.generations
+        one.change is GenerationChange.CONVERTED and one.offset == offset
+        for one in whole.generations
     )
     assert _steps(left, offset)[skipped:] == _steps(whole, offset)[skipped:]
     assert _owners(left, at) == _owners(whole, at)

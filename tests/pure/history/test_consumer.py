@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.engine.history.facts import GenerationMark, GroupType
+from rota.engine.history.facts import GenerationChange, GroupType
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.consumer_group_entry import (
@@ -14,12 +14,12 @@ from rota.engine.model.consumer_group_entry import (
 from tests.pure.history.example_journal import (
     GONE,
     ORDERS,
+    changes,
     computed,
     epoch,
     has,
     joined,
     left,
-    marks,
     numbers,
     target,
     times,
@@ -68,7 +68,7 @@ def test_when_a_consumer_group_came_into_its_epoch_is_known() -> None:
 def test_the_last_member_of_a_consumer_group_leaves() -> None:
     found = written(FIRST, (*left("A"), epoch(3)), (joined("B"), epoch(4)), left("B"))
 
-    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.EMPTIED]
+    assert changes(found) == [GenerationChange.REBALANCED, GenerationChange.EMPTIED]
     assert times(found) == [(0, "A", 0, 10_000), (1, "A", 0, 10_000)]
 
 
@@ -80,7 +80,7 @@ def test_a_static_member_of_a_consumer_group_comes_back() -> None:
         (has("a-2", 2, 0),),
     )
 
-    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.REPLACED]
+    assert changes(found) == [GenerationChange.REBALANCED, GenerationChange.REPLACED]
     assert numbers(found) == [(0, 2, 0)]
     assert times(found) == [(0, "a-1", 0, 10_000), (0, "a-2", 20_000, None)]
     assert [row.from_generation for row in found.ownership] == [2, 2]
@@ -93,20 +93,24 @@ def test_a_static_member_that_stayed_away_too_long_is_a_new_one() -> None:
         (joined("a-2", "a"), epoch(4), target("a-2", 0), computed(4), has("a-2", 4, 0)),
     )
 
-    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.EMPTIED, GenerationMark.SETTLED]
+    assert changes(found) == [
+        GenerationChange.REBALANCED,
+        GenerationChange.EMPTIED,
+        GenerationChange.REBALANCED,
+    ]
 
 
 def test_a_consumer_group_is_deleted() -> None:
     end = (TargetAssignmentMetadataTombstone(group="g"), ConsumerGroupMetadataTombstone(group="g"))
     found = written(FIRST, (*left("A"), epoch(3)), end, FIRST)
 
-    assert marks(found) == [
-        GenerationMark.SETTLED,
-        GenerationMark.EMPTIED,
-        GenerationMark.FORGOTTEN,
-        GenerationMark.SETTLED,
+    assert changes(found) == [
+        GenerationChange.REBALANCED,
+        GenerationChange.EMPTIED,
+        GenerationChange.DELETED,
+        GenerationChange.REBALANCED,
     ]
-    assert [one.life for one in found.generations] == [0, 0, 0, 1]
+    assert [one.incarnation for one in found.generations] == [0, 0, 0, 1]
     assert numbers(found) == [(0, 2, 0), (2, 3, 0), (0, 2, 0)]
 
 

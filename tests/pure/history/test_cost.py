@@ -26,7 +26,7 @@ def test_a_member_joins_a_range_group() -> None:
     )
     # b gives four to c and takes two of a: six moved, four had to
     assert compute_cost(step(before, after)) == RebalanceCost(
-        moved=6, moved_min=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
+        moved=6, moves_needed=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
     )
     assert rebalance_protocol(step(before, after)) == "eager"
 
@@ -35,21 +35,21 @@ def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_stopped() -> N
     before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("a", range_of(0, 12))])
     assert compute_cost(step(before, after)) == RebalanceCost(
-        moved=0, moved_min=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
+        moved=0, moves_needed=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
     )
 
 
 def test_the_first_generation_costs_nothing() -> None:
     found = compute_cost(step(None, generation(1, [member("a", range_of(0, 2)), member("b")])))
     assert found == RebalanceCost(
-        moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
+        moved=0, moves_needed=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
     )
 
 
 def test_an_empty_group_has_nobody_idle() -> None:
     found = compute_cost(step(generation(1, [member("a", range_of(0, 2))]), generation(2, [])))
     assert found == RebalanceCost(
-        moved=0, moved_min=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
+        moved=0, moves_needed=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
     )
 
 
@@ -98,7 +98,7 @@ def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
     )
     taken = step(before, first, second)
     assert compute_cost(taken) == RebalanceCost(
-        moved=2, moved_min=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
+        moved=2, moves_needed=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
     )
     assert rebalance_protocol(taken) == "cooperative"
 
@@ -112,7 +112,7 @@ def test_what_is_taken_and_not_yet_given_has_moved() -> None:
         "cooperative-sticky",
     )
     found = compute_cost(step(before, first))
-    assert (found.moved, found.moved_min, found.stopped) == (2, 2, 2)
+    assert (found.moved, found.moves_needed, found.stopped) == (2, 2, 2)
 
 
 def test_a_deleted_topic_has_not_moved() -> None:
@@ -127,7 +127,7 @@ def test_a_deleted_topic_has_not_moved() -> None:
     ]
     first, second, third = map(compute_cost, find_rebalances(told))
     assert (first.moved, second.moved, third.moved) == (0, 0, 0)
-    assert (second.moved_min, second.stopped) == (0, 1)
+    assert (second.moves_needed, second.stopped) == (0, 1)
     # as long as nothing has followed, it may be on its way
     assert compute_cost(find_rebalances(told[:2])[-1]).moved == 1
 
@@ -196,7 +196,7 @@ def test_the_fewest_moves_heed_subscriptions() -> None:
         "sticky",
     )
     found = compute_cost(step(before, after))
-    assert (found.moved, found.moved_min) == (4, 2)
+    assert (found.moved, found.moves_needed) == (4, 2)
 
 
 @pytest.mark.parametrize(("said_in", "eagerly"), [(4, False), (5, True)])

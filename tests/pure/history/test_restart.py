@@ -69,6 +69,6 @@ def test_one_that_goes_and_another_that_comes_are_no_deploy() -> None:
 
 def test_lives_do_not_mix() -> None:
     first = HistoryBuilder().at(0, "a", "b").at(10, "b")
-    second = replace(HistoryBuilder().at(20, "a#2").generations[0], life=1, offset=9)
+    second = replace(HistoryBuilder().at(20, "a#2").generations[0], incarnation=1, offset=9)
     told = [*first.generations, second]
     assert find_restarts(list_membership_events(told, find_rebalances(told)), {}) == []

@@ -13,7 +13,7 @@ from rota.engine.history.facts import (
     EvidenceType,
     Explanation,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     JournalRecord,
@@ -99,9 +99,9 @@ def group(*clients: str, at: int, number: int, host: str = "") -> Generation:
     return Generation(
         group="g",
         kind=GroupType.CLASSIC,
-        life=0,
+        incarnation=0,
         generation=number,
-        mark=GenerationMark.SETTLED if members else GenerationMark.EMPTIED,
+        change=GenerationChange.REBALANCED if members else GenerationChange.EMPTIED,
         at=at,
         offset=number,
         members=members,
@@ -156,8 +156,8 @@ def test_a_few_of_many_are_no_rollout() -> None:
 def test_a_later_life_is_told_in_the_name() -> None:
     names = "a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2"
     found = [
-        replace(one, rounds=tuple(replace(each, life=1) for each in one.rounds))
+        replace(one, rounds=tuple(replace(each, incarnation=1) for each in one.rounds))
         for one in course(*names)
     ]
 
-    assert set(find_rollouts(found)) == {None, "life 1, generation 1-4"}
+    assert set(find_rollouts(found)) == {None, "incarnation 1, generation 1-4"}

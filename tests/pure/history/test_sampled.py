@@ -16,7 +16,7 @@ from rota.engine.history.causes import explain_rebalance
 from rota.engine.history.facts import (
     EvidenceType,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     JournalRecord,
@@ -85,18 +85,24 @@ def read_samples(
     return made, reading.take_ownership()
 
 
-def marks(*samples: GroupSample | None) -> list[tuple[GenerationMark, int, int]]:
-    """What is made of them: mark, life, number."""
+def changes(*samples: GroupSample | None) -> list[tuple[GenerationChange, int, int]]:
+    """What is made of them: change, incarnation, number."""
     made, _ = read_samples(looked(*samples))
-    return [(one.mark, one.life, one.generation) for one in made]
+    return [(one.change, one.incarnation, one.generation) for one in made]
 
 
-FOUND, SETTLED, EMPTIED = GenerationMark.FOUND, GenerationMark.SETTLED, GenerationMark.EMPTIED
+FIRST_SAMPLE, REBALANCED, EMPTIED = (
+    GenerationChange.FIRST_SAMPLE,
+    GenerationChange.REBALANCED,
+    GenerationChange.EMPTIED,
+)
 
 
 def test_what_is_there_first_is_no_rebalance() -> None:
     made, _ = read_samples(looked(sample(A), sample(A)))
-    assert [(one.mark, one.sampled, one.not_before) for one in made] == [(FOUND, True, None)]
+    assert [(one.change, one.sampled, one.not_before) for one in made] == [
+        (FIRST_SAMPLE, True, None)
+    ]
     assert find_rebalances(made) == []
 
 
@@ -122,31 +128,31 @@ def test_lines_are_not_found_by_numbers_that_were_counted_here() -> None:
 
 
 def test_a_new_group_began_from_nothing() -> None:
-    assert marks(None, sample(A)) == [(SETTLED, 0, 1)]
+    assert changes(None, sample(A)) == [(REBALANCED, 0, 1)]
     (step,) = find_rebalances(read_samples(looked(None, sample(A)))[0])
     assert explain_rebalance(step, {}).cause is RebalanceCause.JOINED
 
 
 def test_the_last_one_goes_and_somebody_comes() -> None:
-    assert marks(sample(A), sample(), sample(B)) == [
-        (FOUND, 0, 0),
+    assert changes(sample(A), sample(), sample(B)) == [
+        (FIRST_SAMPLE, 0, 0),
         (EMPTIED, 0, 1),
-        (SETTLED, 0, 2),
+        (REBALANCED, 0, 2),
     ]
 
 
 def test_a_group_is_deleted_and_made_again() -> None:
-    assert marks(sample(A), None, sample(A)) == [
-        (FOUND, 0, 0),
-        (GenerationMark.FORGOTTEN, 0, 0),
-        (SETTLED, 1, 1),
+    assert changes(sample(A), None, sample(A)) == [
+        (FIRST_SAMPLE, 0, 0),
+        (GenerationChange.DELETED, 0, 0),
+        (REBALANCED, 1, 1),
     ]
 
 
 def test_a_rebalance_that_was_seen_under_way_is_one_though_nothing_differs() -> None:
-    assert marks(sample(A), sample(A, state="PreparingRebalance"), sample(A)) == [
-        (FOUND, 0, 0),
-        (SETTLED, 0, 1),
+    assert changes(sample(A), sample(A, state="PreparingRebalance"), sample(A)) == [
+        (FIRST_SAMPLE, 0, 0),
+        (REBALANCED, 0, 1),
     ]
     made, _ = read_samples(
         looked(sample(A), sample(A), sample(A, state="CompletingRebalance"), sample(A))
@@ -156,18 +162,21 @@ def test_a_rebalance_that_was_seen_under_way_is_one_though_nothing_differs() -> 
 
 def test_who_joined_again_says_something_else_of_itself() -> None:
     again = replace(A, owned={"t": (0,)}, owned_generation=7)
-    assert marks(sample(A), sample(again)) == [(FOUND, 0, 0), (SETTLED, 0, 1)]
+    assert changes(sample(A), sample(again)) == [(FIRST_SAMPLE, 0, 0), (REBALANCED, 0, 1)]
 
 
 def test_a_rebalance_under_way_at_first_does_not_tell_what_was_before() -> None:
-    assert marks(sample(A, state="PreparingRebalance"), sample(A)) == [(FOUND, 0, 0)]
+    assert changes(sample(A, state="PreparingRebalance"), sample(A)) == [(FIRST_SAMPLE, 0, 0)]
 
 
 def test_a_static_member_that_is_back_may_be_without_a_rebalance() -> None:
     old, new = having(member("s!pod"), 0), having(replace(member("s!pod"), member_id="x"), 0)
-    assert marks(sample(old), sample(new)) == [(FOUND, 0, 0), (GenerationMark.REPLACED, 0, 0)]
+    assert changes(sample(old), sample(new)) == [
+        (FIRST_SAMPLE, 0, 0),
+        (GenerationChange.REPLACED, 0, 0),
+    ]
     moved = having(new, 1)
-    assert marks(sample(old), sample(moved)) == [(FOUND, 0, 0), (SETTLED, 0, 1)]
+    assert changes(sample(old), sample(moved)) == [(FIRST_SAMPLE, 0, 0), (REBALANCED, 0, 1)]
 
 
 def test_epochs_tell_how_many_changes_were_not_seen() -> None:
@@ -179,18 +188,21 @@ def test_epochs_tell_how_many_changes_were_not_seen() -> None:
 
 def test_a_target_is_waited_for() -> None:
     late = consumers(6, A, B, state="Assigning")
-    assert marks(consumers(5, A), late, consumers(6, A, B)) == [(FOUND, 0, 5), (SETTLED, 0, 6)]
+    assert changes(consumers(5, A), late, consumers(6, A, B)) == [
+        (FIRST_SAMPLE, 0, 5),
+        (REBALANCED, 0, 6),
+    ]
 
 
 def test_epochs_that_fall_are_of_a_new_group() -> None:
-    assert marks(consumers(9, A), consumers(1, A)) == [(FOUND, 0, 9), (SETTLED, 1, 1)]
+    assert changes(consumers(9, A), consumers(1, A)) == [(FIRST_SAMPLE, 0, 9), (REBALANCED, 1, 1)]
 
 
 def test_a_group_of_the_other_kind_begins_anew() -> None:
-    assert marks(sample(A), consumers(3, A), consumers(4, A, B)) == [
-        (FOUND, 0, 0),
-        (FOUND, 1, 3),
-        (SETTLED, 1, 4),
+    assert changes(sample(A), consumers(3, A), consumers(4, A, B)) == [
+        (FIRST_SAMPLE, 0, 0),
+        (FIRST_SAMPLE, 1, 3),
+        (REBALANCED, 1, 4),
     ]
 
 
@@ -277,7 +289,7 @@ def seen_at(timeline: GroupHistory, time: int) -> GroupSample | None:
     """What an answer would be; None: the group is not there."""
     made = timeline.generations
     place = bisect_right([one.at for one in made], time)
-    if not place or made[place - 1].mark is GenerationMark.FORGOTTEN:
+    if not place or made[place - 1].change is GenerationChange.DELETED:
         return None
     one = made[place - 1]
     return GroupSample(
@@ -339,7 +351,9 @@ def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.D
         assert is_step_of(step, history)
         assert step.after.sampled
         compute_cost(step)
-    numbers = [(one.life, one.generation) for one in made if one.mark in {SETTLED, EMPTIED}]
+    numbers = [
+        (one.incarnation, one.generation) for one in made if one.change in {REBALANCED, EMPTIED}
+    ]
     assert all(first < second for first, second in pairwise(numbers))
 
 

@@ -18,7 +18,7 @@ from rota.engine.coordinator.notes import (
     RebalanceReason,
     RebalanceStarted,
 )
-from rota.engine.history.facts import GenerationMark, JournalRecord
+from rota.engine.history.facts import GenerationChange, JournalRecord
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.member.events import ListenerMethod
@@ -73,7 +73,7 @@ def _check_steps(simulation: Simulation, timeline: GroupHistory) -> None:
     found = find_rebalances(timeline.generations)
     rounds = [tuple(one.generation for one in step.rounds) for step in found]
     settled = [
-        tuple(one.generation for one in step.rounds if one.mark is GenerationMark.SETTLED)
+        tuple(one.generation for one in step.rounds if one.change is GenerationChange.REBALANCED)
         for step in found
     ]
 
@@ -171,4 +171,4 @@ def test_where_nothing_overlaps_steps_are_the_rebalances(strategy: str) -> None:
     assert [tuple(one.generation for one in step.rounds if one.members) for step in found] == [
         one.generations for one in simulation.rebalances
     ]
-    assert found[-1].after.mark is GenerationMark.EMPTIED
+    assert found[-1].after.change is GenerationChange.EMPTIED

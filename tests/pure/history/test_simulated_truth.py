@@ -11,7 +11,7 @@ from rota.engine.history.causes import explain_rebalance
 from rota.engine.history.facts import (
     EvidenceType,
     Generation,
-    GenerationMark,
+    GenerationChange,
     LogLine,
     Rebalance,
     RebalanceCause,
@@ -54,7 +54,7 @@ def check_rebalances(expected: ExpectedHistory, found: list[Rebalance]) -> None:
     assert shapes == [one.shape for one in happened], "rebalances"
     for step, real in zip(found, happened, strict=True):
         where = f"{real.shape} of {sorted(real.causes)}"
-        assert (step.after.mark is GenerationMark.EMPTIED) == real.emptied, where
+        assert (step.after.change is GenerationChange.EMPTIED) == real.emptied, where
         inferred = explain_rebalance(step, expected.commits)
         assert inferred.evidence is EvidenceType.INFERRED
         assert inferred.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
@@ -118,13 +118,13 @@ def check_generations(found: GroupHistory, generations: list[Generation]) -> int
     assert found.window is not None
     known = {one.offset: one for one in generations}
     first = min((one.offset for one in found.generations), default=found.window.offset)
-    life = known[first].life if found.generations else 0
+    incarnation = known[first].incarnation if found.generations else 0
     assert first <= found.window.offset
     assert [one.offset for one in found.generations] == [one for one in known if one >= first]
     for one in found.generations:
         before = known[one.offset]
         if one.offset > first:  # of the first it cannot be known what it was to the one before
-            assert replace(one, life=one.life + life) == before
+            assert replace(one, incarnation=one.incarnation + incarnation) == before
         else:
             assert (one.generation, one.members) == (before.generation, before.members)
     return first

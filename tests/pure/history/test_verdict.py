@@ -9,7 +9,7 @@ import pytest
 
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     LagVerdict,
@@ -256,15 +256,15 @@ def test_one_sample_at_the_end_tells_a_stop_and_no_stall() -> None:
 
 
 def generation(
-    second: int, mark: GenerationMark, *topics: str, problem: str | None = None
+    second: int, change: GenerationChange, *topics: str, problem: str | None = None
 ) -> Generation:
     members = (GenerationMember(member_id="m", topics=topics, problem=problem),) if topics else ()
     return Generation(
         group="g",
         kind=GroupType.CLASSIC,
-        life=0,
+        incarnation=0,
         generation=1,
-        mark=mark,
+        change=change,
         at=second * 1000,
         offset=second,
         members=members,
@@ -277,9 +277,9 @@ OLD = of(*((2, s, 5 * s) for s in range(0, 100, 5)))
 def test_topics_no_longer_subscribed_are_left_out() -> None:
     ends = sampled(rate(0, 10), rate(2, 10))
     history = (
-        generation(0, GenerationMark.SETTLED, "old", "orders"),
-        generation(100, GenerationMark.SETTLED, "orders"),
-        generation(500, GenerationMark.EMPTIED),
+        generation(0, GenerationChange.REBALANCED, "old", "orders"),
+        generation(100, GenerationChange.REBALANCED, "orders"),
+        generation(500, GenerationChange.EMPTIED),
     )
     given = both(STOPPED, OLD)
     assert [row[0] for row in verdicts(given, ends, 99, generations=history)] == [
@@ -295,7 +295,9 @@ def test_topics_no_longer_subscribed_are_left_out() -> None:
 
 
 def test_a_subscription_that_cannot_be_read_leaves_nothing_out() -> None:
-    odd = (generation(0, GenerationMark.SETTLED, "orders", problem="subscription: version 99"),)
+    odd = (
+        generation(0, GenerationChange.REBALANCED, "orders", problem="subscription: version 99"),
+    )
     found = verdicts(both(STOPPED, OLD), sampled(rate(0, 10), rate(2, 10)), 90, generations=odd)
     assert [row[0] for row in found] == ["orders", "old", None]
 

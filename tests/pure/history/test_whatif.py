@@ -10,7 +10,7 @@ import pytest
 
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     Rebalance,
     RebalanceCause,
     RebalanceCost,
@@ -40,7 +40,7 @@ GROUPS = sorted(group for group, timeline in capture.timelines().items() if time
 
 
 def counted(row: WhatIf) -> tuple[int, ...]:
-    return row.moved, row.moved_min, row.stopped, row.idle_members, row.spread
+    return row.moved, row.moves_needed, row.stopped, row.idle_members, row.spread
 
 
 def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tuple[object, ...]]:
@@ -50,8 +50,9 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
         (row.to_generation, counted(row), what)
         for row, (after, what) in zip(rows, costs, strict=True)
         if counted(row)
-        != (what.moved, what.moved_min, what.stopped, what.idle_members, what.most - what.least)
-        or (row.life, row.to_generation, row.at) != (after.life, after.generation, after.at)
+        != (what.moved, what.moves_needed, what.stopped, what.idle_members, what.most - what.least)
+        or (row.incarnation, row.to_generation, row.at)
+        != (after.incarnation, after.generation, after.at)
         or not row.happens
     ]
 
@@ -137,7 +138,7 @@ def check_carried(seed: int) -> None:
             assert number in due, f"seed {seed}: {row}, {was}"
             assert isinstance(row, tuple)
             assert isinstance(was, RebalanceCost)
-            assert row[:3] == (was.moved, was.moved_min, was.stopped), f"seed {seed}"
+            assert row[:3] == (was.moved, was.moves_needed, was.stopped), f"seed {seed}"
 
 
 def is_one_sided(step: Rebalance) -> bool:
@@ -171,7 +172,7 @@ def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
     history = find_rebalances(told)
     was, row = compute_cost(history[-1]), carried(told, history, policy_of(name))[-1]
     assert counted(row) == (2, 2, 2, 0, 0)
-    assert (was.moved, was.moved_min, was.stopped, was.idle_members) == (2, 2, 2, 1)
+    assert (was.moved, was.moves_needed, was.stopped, was.idle_members) == (2, 2, 2, 1)
 
 
 STRATEGIES: dict[str, tuple[list[str], str]] = {
@@ -244,7 +245,7 @@ def test_a_group_that_cannot_be_read_has_no_other_histories(strategy: str) -> No
 
 
 def test_a_group_without_rebalances_has_no_rows() -> None:
-    assert evaluate_policies([generation(0, [], mark=GenerationMark.CREATED)], []).rows == ()
+    assert evaluate_policies([generation(0, [], change=GenerationChange.CREATED)], []).rows == ()
 
 
 # Static members
@@ -345,7 +346,7 @@ def test_without_static_ids_a_return_is_two_rebalances() -> None:
         for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
         if row.policy == "range"
     ]
-    assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
+    assert len({(row.incarnation, row.to_generation, row.at) for row in rows}) == len(rows) == 3
 
 
 def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
@@ -383,14 +384,14 @@ def test_each_policy_is_carried_forward_from_its_own_result() -> None:
 def test_a_group_made_anew_begins_anew() -> None:
     first = HistoryBuilder().at(0, "a", "b").generations
     again: list[Generation] = [
-        replace(one, life=1, offset=one.offset + 10)
+        replace(one, incarnation=1, offset=one.offset + 10)
         for one in HistoryBuilder().at(100, "a", "b").generations
     ]
     told = [*first, *again]
     rows = HistoryReplay(told, find_rebalances(told)).rows_under(
         [policy_of("sticky"), policy_of("sticky, static 5min")]
     )
-    assert [(row.life, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
+    assert [(row.incarnation, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
 
 
 def test_added_partitions_are_seen() -> None:

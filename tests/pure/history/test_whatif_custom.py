@@ -51,7 +51,7 @@ def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None
     rows = evaluation.rows
     by_policy: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
-        counted = (row.to_generation, row.happens, row.moved, row.moved_min, row.stopped)
+        counted = (row.to_generation, row.happens, row.moved, row.moves_needed, row.stopped)
         by_policy.setdefault(row.policy, []).append((*counted, row.idle_members, row.spread))
     compared = 0
     for policy, found in by_policy.items():

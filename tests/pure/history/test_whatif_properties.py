@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rota.engine.history.advice import advise_group
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     RebalanceCause,
@@ -56,23 +56,23 @@ def histories(draw: st.DrawFn) -> list[Generation]:
     """Generations as they could be read from a broken, odd or cut journal; clocks go back."""
     kind = draw(st.sampled_from(GroupType))
     told = []
-    life = at = 0
+    incarnation = at = 0
     for offset in range(draw(st.integers(1, 8))):
-        life += draw(st.sampled_from([0, 0, 0, 1]))
+        incarnation += draw(st.sampled_from([0, 0, 0, 1]))
         at += draw(st.integers(-1_000, 200_000))
         listed = draw(members())
-        marks = (
-            [GenerationMark.SETTLED, GenerationMark.SETTLED, GenerationMark.REPLACED]
+        changes = (
+            [GenerationChange.REBALANCED, GenerationChange.REBALANCED, GenerationChange.REPLACED]
             if listed
-            else [GenerationMark.EMPTIED]
+            else [GenerationChange.EMPTIED]
         )
         told.append(
             Generation(
                 group="g",
                 kind=kind,
-                life=life,
+                incarnation=incarnation,
                 generation=offset + 1,
-                mark=draw(st.sampled_from(marks)),
+                change=draw(st.sampled_from(changes)),
                 at=at,
                 offset=offset,
                 protocol_type="consumer",
@@ -87,20 +87,22 @@ def histories(draw: st.DrawFn) -> list[Generation]:
 @given(told=histories(), silent=st.booleans())
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
     history = find_rebalances(told)
-    causes = {(one.life, one.generation): RebalanceCause.SILENT for one in told} if silent else {}
+    causes = (
+        {(one.incarnation, one.generation): RebalanceCause.SILENT for one in told} if silent else {}
+    )
     evaluation = evaluate_policies(told, history, causes)
     rows = evaluation.rows
-    keys = [(row.life, row.to_generation, row.at, row.policy) for row in rows]
+    keys = [(row.incarnation, row.to_generation, row.at, row.policy) for row in rows]
     assert len(set(keys)) == len(keys)
     actual = [row for row in rows if row.actual]
     assert [(row.moved, row.stopped) for row in actual] == [
         (one.moved, one.stopped) for one in map(compute_cost, history)
     ]
-    assert all(row.happens or not (row.moved or row.stopped or row.moved_min) for row in rows)
+    assert all(row.happens or not (row.moved or row.stopped or row.moves_needed) for row in rows)
     assert all(row.spread >= 0 and row.idle_members >= 0 for row in rows)
-    ends = {(one.after.life, one.after.generation) for one in history}
+    ends = {(one.after.incarnation, one.after.generation) for one in history}
     for name in {row.policy for row in rows}:
-        found = {(row.life, row.to_generation) for row in rows if row.policy == name}
+        found = {(row.incarnation, row.to_generation) for row in rows if row.policy == name}
         assert ends <= found, name
     advice = advise_group(told, history, evaluation, causes)
     assert advice.verdict in {"change", "keep", "cannot tell"}
@@ -117,4 +119,4 @@ def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) 
     if history:
         policy = policy_of("sticky (exact)")
         for row in HistoryReplay(told, history).rows_under([policy]):
-            assert row.moved == row.moved_min
+            assert row.moved == row.moves_needed

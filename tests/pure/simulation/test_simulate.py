@@ -42,7 +42,7 @@ def crash(strategy: str, **member: Any) -> rota.Simulation:
 def test_a_group_that_is_left_alone_has_one_rebalance() -> None:
     quiet = rota.simulate(scenario("range", []))
     (first,) = quiet.rebalances
-    assert (first.generations, first.members, first.cost.moved, first.cost.moved_min) == (
+    assert (first.generations, first.members, first.cost.moved, first.cost.moves_needed) == (
         (1,),
         4,
         0,
@@ -76,7 +76,7 @@ def test_the_two_rounds_of_a_cooperative_rebalance_are_one() -> None:
     found = rota.simulate(scenario("cooperative-sticky", [{"at": "5m", "join": "m-4"}]))
     _, rebalance = found.rebalances
     assert (rebalance.generations, len(rebalance.generations), rebalance.attempts) == ((2, 3), 2, 2)
-    assert (rebalance.cost.moved, rebalance.cost.moved_min) == (2, 2)
+    assert (rebalance.cost.moved, rebalance.cost.moves_needed) == (2, 2)
     assert len(found.stops) == 2
     # what moves stands still until the others hear, by their next heartbeats, of the second round
     assert {stop.time for stop in found.stops} == {3_004}
@@ -86,7 +86,11 @@ def test_the_two_rounds_are_one_where_a_single_member_gives_something_up() -> No
     given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-5"}])
     given["topics"], given["members"][0]["count"] = {"t": 6}, 5
     _, rebalance = rota.simulate(given).rebalances
-    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moved_min) == (2, 1, 1)
+    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moves_needed) == (
+        2,
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -94,14 +98,18 @@ def test_the_two_rounds_are_one_where_the_only_member_gives_half_of_all(seed: in
     given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-1"}])
     given["members"][0]["count"] = 1
     _, rebalance = rota.simulate(given, seed=seed).rebalances
-    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moved_min) == (2, 6, 6)
+    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moves_needed) == (
+        2,
+        6,
+        6,
+    )
 
 
 @pytest.mark.parametrize(("strategy", "moved"), [("range", 3), ("roundrobin", 8), ("sticky", 2)])
 def test_moves_against_the_fewest(strategy: str, moved: int) -> None:
     # static members come in the order of their names
     found = rota.simulate(scenario(strategy, [{"at": "5m", "join": "m-4"}]), static=True)
-    assert found.rebalances[1].cost.moved_min == 2
+    assert found.rebalances[1].cost.moves_needed == 2
     assert found.rebalances[1].cost.moved == moved
 
 
@@ -208,7 +216,7 @@ def test_partitions_are_added() -> None:
     _, rebalance = found.rebalances
     assert rebalance.start == 600_001  # the leader looks every five minutes
     assert "cached metadata has changed" in rebalance.reason
-    assert (rebalance.cost.moved, rebalance.cost.moved_min) == (0, 0)
+    assert (rebalance.cost.moved, rebalance.cost.moves_needed) == (0, 0)
 
 
 def test_a_subscription_changes() -> None:
@@ -267,7 +275,7 @@ def test_a_strategy_that_fails_is_reported() -> None:
 def test_the_result_is_plain_values() -> None:
     found = crash("cooperative-sticky").to_dict()
     assert json.loads(json.dumps(found)) == found
-    documented = {"policy", "strategy", "rebalances", "generations", "moved", "moved_min"}
+    documented = {"policy", "strategy", "rebalances", "generations", "moved", "moves_needed"}
     assert documented | {"stopped_ms", "worst_ms", "idle", "timeline", "partitions"} <= set(found)
     (stopped,) = {entry["stops"] for entry in found["partitions"].values()}  # type: ignore[attr-defined]
     assert stopped == 1

@@ -391,7 +391,7 @@ def test_all_policies_are_compared(report: Opener, tables: Callable[[str], GoldT
     assert found.keys() == {row["policy"] for row in whatif}
     for policy, numbers in found.items():
         happened = [row for row in whatif if row["policy"] == policy and row["happens"]]
-        columns = ("stopped", "moved", "moved_min", "idle_members", "spread")
+        columns = ("stopped", "moved", "moves_needed", "idle_members", "spread")
         sums = [len(happened), *(sum(row[each] for row in happened) for each in columns)]
         mark = "in" if policy == "range" else "re"
         assert numbers == [f"{number:,} {mark}" for number in sums]
@@ -429,7 +429,7 @@ def test_every_rebalance_is_listed_with_its_cause_and_mark(
         assert cells[0] == f"{expected['at']:%Y-%m-%d %H:%M:%S}Z"
         assert cells[1].startswith(expected["cause"])
         assert cells[2] == expected["evidence"][:2]
-        counts = (expected["moved"], expected["moved_min"], expected["stopped"])
+        counts = (expected["moved"], expected["moves_needed"], expected["stopped"])
         assert cells[4:7] == [str(count) for count in counts]
         assert cells[7] == _took(expected)
         assert cells[-1] == expected["reason"]
@@ -502,7 +502,7 @@ def test_moves_are_drawn_against_the_fewest(
     assert len(set(window.colours("#moves", points))) >= 2
     label = window.at("#moves").get_attribute("aria-label") or ""
     (told,) = rows(tables("small").advice, "orders-app")
-    assert f"{told['moved']} in all, {told['moved_min']} needed" in label
+    assert f"{told['moved']} in all, {told['moves_needed']} needed" in label
 
 
 def test_a_group_that_keeps_its_policy_has_no_second_chart(report: Opener) -> None:

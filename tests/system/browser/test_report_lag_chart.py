@@ -120,13 +120,13 @@ def bars(shown: Chart, rebalances: Sequence[dict[str, Any]]) -> dict[int, tuple[
     for row in rebalances:
         if shown.begin <= row["at"] <= shown.end:
             x = round(shown.x(row["at"]))
-            new = row["moved"], row["moved_min"]
+            new = row["moved"], row["moves_needed"]
             found[x] = max(found.get(x, (-1, -1)), new, key=lambda one: one[0])
     return found
 
 
 def _most(rebalances: Sequence[dict[str, Any]]) -> int:
-    found: int = max(max(row["moved"], row["moved_min"]) for row in rebalances)
+    found: int = max(max(row["moved"], row["moves_needed"]) for row in rebalances)
     return found
 
 

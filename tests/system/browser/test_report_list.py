@@ -23,7 +23,7 @@ COUNTS = {
     "rebalances": "rebalances",
     "stopped": "stopped",
     "moved": "moved",
-    "needed": "moved_min",
+    "needed": "moves_needed",
 }
 
 

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from rota.client.admin import Admin
 from rota.client.cluster import ClusterClient
 from rota.client.group_description import GroupDescription
-from rota.engine.history.facts import Generation, GenerationMark, GroupType, PartitionOwnership
+from rota.engine.history.facts import Generation, GenerationChange, GroupType, PartitionOwnership
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.samples import GroupSample, SampleReader
@@ -187,7 +187,7 @@ def test_owners_at_the_times_of_samples(watched: Watched, group: str) -> None:
 @GROUPS
 def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: str) -> None:
     made, _ = watched.sampled(group)
-    assert made[0].mark is GenerationMark.FOUND
+    assert made[0].change is GenerationChange.FIRST_SAMPLE
     taken = find_rebalances(made)
     assert [len(step.after.members) for step in taken] == [2, 1, 0]
     expected = watched.journal(group).generations

@@ -18,7 +18,7 @@ for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
     for solver in ("exact", "kafka"):
         for known in (None, racks):
             plan = rota.assign(strategy, topics, members, solver=solver, racks=known)
-            print(json.dumps([plan.to_dict(), plan.notes, plan.moved_min]))
+            print(json.dumps([plan.to_dict(), plan.notes, plan.moves_needed]))
 """
 
 

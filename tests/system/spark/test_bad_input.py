@@ -215,7 +215,7 @@ def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: R
 
 def test_a_group_made_again_has_another_life(done: RunSummary) -> None:
     found = [row for row in rows(done, "gold/rebalances") if row["group"] == "reborn"]
-    lives = {(row["life"], row["to_generation"], row["members_after"]) for row in found}
+    lives = {(row["incarnation"], row["to_generation"], row["members_after"]) for row in found}
     assert lives == {(0, 1, 1), (0, 2, 0), (1, 1, 1)}
     owners = [row for row in rows(done, "gold/ownership") if row["group"] == "reborn"]
     assert [row["client_id"] for row in sorted(owners, key=lambda row: row["until"] is None)] == [

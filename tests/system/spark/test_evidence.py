@@ -75,7 +75,7 @@ def test_compaction_changes_no_fact_inside_the_window(
     seen = {(row["group"], row["generation"]) for row in found.rows(GENERATIONS)}
 
     def facts(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-        names = ("group", "to_generation", "rounds", "moved", "moved_min", "members_after")
+        names = ("group", "to_generation", "rounds", "moved", "moves_needed", "members_after")
         for row in rows:
             inside = row["at"].timestamp() * 1000 > begin[row["group"]]
             if inside and (row["group"], row["from_generation"]) in seen:
@@ -160,7 +160,7 @@ def test_redacted_tables_name_nobody(
     # a client's name may be part of its group's, which is not hidden
     groups = " ".join({row["group"] for row in found.rows(GENERATIONS)})
     assert not [name for name in names if name not in groups and name in shown]
-    costs = ("group", "to_generation", "cause", "moved", "moved_min", "stopped", "members_after")
+    costs = ("group", "to_generation", "cause", "moved", "moves_needed", "stopped", "members_after")
     before, after = (
         [[row[name] for name in costs] for row in each.rows(REBALANCES)] for each in (logged, found)
     )

@@ -81,7 +81,7 @@ def test_a_part_of_it_beside_folders_redacted(
     last = ingest.find_segments([str(logs)]).last_timestamp
     options = RunOptions(groups=("a-c*",), until=last, redact=True)
     found = ran(spark, evidence, tmp_path, options)
-    costs = ("group", "to_generation", "moved", "moved_min", "stopped", "members_after")
+    costs = ("group", "to_generation", "moved", "moves_needed", "stopped", "members_after")
     theirs = [
         [row[name] for name in costs]
         for row in from_folders.rows(REBALANCES)

@@ -29,7 +29,7 @@ from tests.support.recorded_segment import RECORDED
 from tests.system.spark.played import Ran, Row, check_table, everything, run_recorded
 
 PARTITIONS_OF_A_TRANSACTION = 6
-KEY = ("group", "life", "to_generation")
+KEY = ("group", "incarnation", "to_generation")
 
 
 def key(row: Row) -> tuple[object, ...]:
@@ -61,7 +61,13 @@ def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
         if isinstance(entry, OffsetCommitEntry) and entry.topic_id is not None
     }
     alone = Counter(
-        (step.after.group, step.after.life, step.after.generation, len(step.rounds), step.unseen)
+        (
+            step.after.group,
+            step.after.incarnation,
+            step.after.generation,
+            len(step.rounds),
+            step.unseen,
+        )
         for group, records in recorded().items()
         for step in rebalances.find_rebalances(generations.read_generations(group, records, names))
     )
@@ -129,7 +135,7 @@ def test_every_table_has_its_columns_and_its_keys_are_unique(logged: Ran) -> Non
 
 
 def test_the_policy_in_use_comes_out_as_it_was(logged: Ran) -> None:
-    costs = ("moved", "moved_min", "stopped", "idle_members")
+    costs = ("moved", "moves_needed", "stopped", "idle_members")
     history = {key(row): [row[name] for name in costs] for row in logged.rows(REBALANCES)}
     actual = {
         key(row): [row[name] for name in costs] for row in logged.rows(WHATIF) if row["actual"]

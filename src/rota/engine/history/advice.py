@@ -253,7 +253,7 @@ class PolicyTotal:
     policy: str
     rebalances: int = 0
     moved: int = 0
-    moved_min: int = 0
+    moves_needed: int = 0
     stopped: int = 0
     needless: int = 0
     #: Members without partitions, summed over all rebalances.
@@ -287,11 +287,11 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
     for row in whatifs:
         found = sums.setdefault(row.policy, [0] * 7)
         if row.happens:
-            needless = max(row.moved - row.moved_min, 0)
+            needless = max(row.moved - row.moves_needed, 0)
             costs = (
                 1,
                 row.moved,
-                row.moved_min,
+                row.moves_needed,
                 row.stopped,
                 needless,
                 row.idle_members,
@@ -311,8 +311,8 @@ def advise_group(
     """Advises one group.
 
     :param evaluation: the result of :func:`rota.engine.history.whatif.evaluate_policies`
-    :param causes: causes by life and generation
-    :param rollouts: the rolling deploy that a rebalance is part of, by life and generation
+    :param causes: causes by incarnation and generation
+    :param rollouts: the rolling deploy that a rebalance is part of, by incarnation and generation
     """
     if not is_readable_consumer_group(generations):
         return _advise_unreadable(generations, steps)
@@ -331,7 +331,7 @@ def advise_group(
         rebalances_after=best.rebalances,
         moved=case.used.moved,
         moved_after=best.moved,
-        moved_min=case.used.moved_min,
+        moves_needed=case.used.moves_needed,
         stopped=case.used.stopped,
         stopped_after=best.stopped,
         libraries=case.libraries,
@@ -377,7 +377,7 @@ class _AdviceCase:
         self._generations = generations
         self._steps = steps
         self._rollouts = rollouts
-        ends = ((step.after.life, step.after.generation) for step in steps)
+        ends = ((step.after.incarnation, step.after.generation) for step in steps)
         self._causes = Counter(causes[end] for end in ends if end in causes)
         self._slow, self._silent = (
             self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SILENT)
@@ -461,7 +461,7 @@ class _AdviceCase:
             sizes = (
                 len(step.after.members)
                 for step in self._steps
-                if self._rollouts.get((step.after.life, step.after.generation)) == name
+                if self._rollouts.get((step.after.incarnation, step.after.generation)) == name
             )
             text += f", {number} of them one rolling deploy of {max(sizes)} members"
         elif self._causes:

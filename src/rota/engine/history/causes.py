@@ -61,7 +61,7 @@ from rota.engine.history.facts import (
     EvidenceType,
     Explanation,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     LogLine,
@@ -158,8 +158,8 @@ def select_commits(
 
 #: Largest difference between the times of a line and its journal entry.
 LOG_TIME_SLACK = 1_000
-#: A line with the same generation that is older than this belongs to a former life of the group.
-FORMER_LIFE_AGE = 10_000
+#: A line that is older than this, of the same generation, is about a deleted group of that name.
+FORMER_INCARNATION_AGE = 10_000
 #: A closed client leaves at most this long after its last commit.
 MAX_CLOSE_DELAY = 250
 #: Number of further reasons in an explanation.
@@ -262,7 +262,7 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     """Returns the positions of the lines that called to join or raised the epoch, in order.
 
     Searches backwards: the numbers of a deleted group start again, so a line with a higher number
-    than the next one belongs to a former life.
+    than the next one belongs to a former incarnation.
     """
     end, known = step.after, step.from_generation
     base = step.rounds[0].generation - 1 if known is None else known
@@ -280,7 +280,7 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
             break  # a new coordinator does not continue a rebalance of the one before
         if number is None:
             continue
-        is_former = bool(found) or line.at < end.at - FORMER_LIFE_AGE
+        is_former = bool(found) or line.at < end.at - FORMER_INCARNATION_AGE
         if line.what == what:
             if number < low or (number > high and is_former):
                 break
@@ -509,7 +509,7 @@ def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
         cause, likely = RebalanceCause.UNKNOWN, None
         reason = "the journal does not have the generation before"
     earliest, last = _start_bounds(step, case)
-    has_joined = after.kind is GroupType.CLASSIC and after.mark is GenerationMark.SETTLED
+    has_joined = after.kind is GroupType.CLASSIC and after.change is GenerationChange.REBALANCED
     return Explanation(
         cause=cause,
         evidence=EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED,
@@ -667,7 +667,7 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
 
 def _joined_time(generation: Generation) -> int:
     """Returns when all members had joined, the last had left, or the epoch was raised."""
-    if generation.mark is GenerationMark.EMPTIED or generation.state_at is None:
+    if generation.change is GenerationChange.EMPTIED or generation.state_at is None:
         return generation.at
     return generation.state_at
 

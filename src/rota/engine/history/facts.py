@@ -33,13 +33,13 @@ class GroupType(enum.StrEnum):
     CONSUMER = "consumer"
 
 
-class GenerationMark(enum.StrEnum):
+class GenerationChange(enum.StrEnum):
     """How a saved generation relates to the one before it."""
 
     #: A new group's first entry, without members: no rebalance.
     CREATED = "created"
     #: A new generation, or a new target of a consumer group.
-    SETTLED = "settled"
+    REBALANCED = "rebalanced"
     #: The same generation with a static member's new id: no rebalance.
     REPLACED = "replaced"
     #: The group changed its type and kept its members: no rebalance.
@@ -47,9 +47,9 @@ class GenerationMark(enum.StrEnum):
     #: The last member left.
     EMPTIED = "emptied"
     #: The group was deleted: no rebalance.
-    FORGOTTEN = "forgotten"
+    DELETED = "deleted"
     #: The first sample of an existing group: no rebalance.
-    FOUND = "found"
+    FIRST_SAMPLE = "first_sample"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +87,11 @@ class Generation:
     kind: GroupType
     #: 0 for the first group of this name, 1 after it was deleted, or after a group of the other
     #: type replaced the empty group: then generations start again. A conversion with members does
-    #: not start a new life.
-    life: int
+    #: not start a new incarnation.
+    incarnation: int
     #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
     generation: int
-    mark: GenerationMark
+    change: GenerationChange
     #: The record's timestamp.
     at: int
     #: When all members had joined; None if the entry does not have it. In a consumer group: the
@@ -198,7 +198,7 @@ class Explanation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCost:
     moved: int
-    moved_min: int
+    moves_needed: int
     orphaned: int
     #: Partitions that remaining members gave up: all of them under the eager protocol.
     stopped: int
@@ -244,7 +244,7 @@ class WhatIf:
     """A rebalance under a policy: a row of gold/whatif."""
 
     group: str
-    life: int
+    incarnation: int
     to_generation: int
     at: int
     policy: str
@@ -254,7 +254,7 @@ class WhatIf:
     #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
     happens_at: int | None
     moved: int
-    moved_min: int
+    moves_needed: int
     stopped: int
     idle_members: int
     #: Largest load minus smallest.
@@ -276,7 +276,7 @@ class Advice:
     #: These counts are None if members do not share partitions or cannot be decoded.
     moved: int | None = None
     moved_after: int | None = None
-    moved_min: int | None = None
+    moves_needed: int | None = None
     stopped: int | None = None
     stopped_after: int | None = None
     #: Libraries of its last members; ``unknown`` if one could not be detected.

@@ -25,7 +25,7 @@ from rota.engine.formats.hashing import hash_map_order
 from rota.engine.history.client_settings import LibrarySigns, detect_library
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     JournalRecord,
@@ -187,8 +187,8 @@ class HistoryBuilder:
         self.group = group
         self._made: list[Generation] = []
         self.ownership = OwnershipTracker(group)
-        self.life = 0
-        #: The last generation of this life.
+        self.incarnation = 0
+        #: The last generation of this incarnation.
         self.last: Generation | None = None
 
     def add_generation(self, generation: Generation) -> None:
@@ -200,29 +200,29 @@ class HistoryBuilder:
         made, self._made = self._made, []
         return made
 
-    def start_new_life(self, at: int) -> None:
-        """Starts a new life of the group: generations count anew, without earlier members."""
+    def start_new_incarnation(self, at: int) -> None:
+        """Starts with an empty group of the same name: generations begin again."""
         self.ownership.keep_only((), at)
         if self.last is not None:
-            self.life += 1
+            self.incarnation += 1
             self.last = None
 
     def delete_group(self, record: JournalRecord, kind: GroupType) -> None:
-        """Records the deletion of the group, if it has a generation, and starts a new life."""
+        """Records the deletion of the group, if it has a generation."""
         if self.last is not None:
             self.add_generation(
                 Generation(
                     group=self.group,
                     kind=kind,
-                    life=self.life,
+                    incarnation=self.incarnation,
                     generation=self.last.generation,
-                    mark=GenerationMark.FORGOTTEN,
+                    change=GenerationChange.DELETED,
                     at=record.at,
                     offset=record.offset,
                     protocol_type=self.last.protocol_type,
                 )
             )
-        self.start_new_life(record.at)
+        self.start_new_incarnation(record.at)
 
 
 def generation_distance(number: int, of: int) -> int:
@@ -256,16 +256,16 @@ class ClassicGroupReader:
     ) -> None:
         """``converted``: the entry replaces a consumer group."""
         builder, last = self._builder, self._builder.last
-        if last is not None and not _continues_life(last, entry, converted=converted):
+        if last is not None and not _continues_incarnation(last, entry, converted=converted):
             # the tombstone is missing, but this entry cannot follow that generation
-            builder.start_new_life(record.at)
-        mark = _generation_mark(entry, builder.last, converted=converted)
+            builder.start_new_incarnation(record.at)
+        change = _generation_change(entry, builder.last, converted=converted)
         generation = Generation(
             group=builder.group,
             kind=GroupType.CLASSIC,
-            life=builder.life,
+            incarnation=builder.incarnation,
             generation=entry.generation,
-            mark=mark,
+            change=change,
             at=record.at,
             state_at=None if entry.state_timestamp == NO_TIMESTAMP else entry.state_timestamp,
             offset=record.offset,
@@ -359,8 +359,8 @@ class ClassicGroupReader:
         return found
 
 
-def _continues_life(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
-    """Returns whether an entry continues the group's life: numbers never fall, and a number
+def _continues_incarnation(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
+    """Returns whether an entry continues the group's incarnation: numbers never fall, and a number
     repeats only if a static member returned.
     """
     gain = generation_distance(entry.generation, last.generation)
@@ -392,16 +392,16 @@ def _group_pairs(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def _generation_mark(
+def _generation_change(
     entry: GroupMetadataEntry, last: Generation | None, *, converted: bool
-) -> GenerationMark:
+) -> GenerationChange:
     if is_new_group(entry):
-        return GenerationMark.CREATED
+        return GenerationChange.CREATED
     if converted:
-        return GenerationMark.CONVERTED
+        return GenerationChange.CONVERTED
     if last is not None and last.generation == entry.generation:
-        return GenerationMark.REPLACED
-    return GenerationMark.SETTLED if entry.members else GenerationMark.EMPTIED
+        return GenerationChange.REPLACED
+    return GenerationChange.REBALANCED if entry.members else GenerationChange.EMPTIED
 
 
 def _decode_owned(
@@ -499,7 +499,7 @@ class ConsumerGroupReader:
                 if entry.member_id in self._replacing:  # a static member returned
                     self._replacing.discard(entry.member_id)
                     if self._target is not None and not self.is_compacted:
-                        self._save(GenerationMark.REPLACED, record, self._target[1])
+                        self._save(GenerationChange.REPLACED, record, self._target[1])
             case TargetAssignmentMemberTombstone():
                 self._targets.pop(entry.member_id, None)
             case TargetAssignmentMetadataEntry():
@@ -530,9 +530,9 @@ class ConsumerGroupReader:
         """Makes a generation of the compacted entries: together they give the group's state."""
         self.is_compacted = False
         if self._target is not None and self._targets:
-            self._save(GenerationMark.SETTLED, *self._target)
+            self._save(GenerationChange.REBALANCED, *self._target)
         elif self._epoch is not None and not self._members:
-            self._save(GenerationMark.EMPTIED, *self._epoch)
+            self._save(GenerationChange.EMPTIED, *self._epoch)
 
     def _read_epoch(self, record: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
         self._epoch = record, entry.epoch
@@ -541,15 +541,15 @@ class ConsumerGroupReader:
         if self._worked and not self._members and not self._targets:
             self._worked = False
             if not self.is_compacted:
-                self._save(GenerationMark.EMPTIED, record, entry.epoch)
+                self._save(GenerationChange.EMPTIED, record, entry.epoch)
 
     def _read_target(self, record: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
         self._target = record, entry.epoch
         converted, self.converted = self.converted, False
         if self.is_compacted:
             return
-        mark = GenerationMark.CONVERTED if converted else GenerationMark.SETTLED
-        self._save(mark, record, entry.epoch)
+        change = GenerationChange.CONVERTED if converted else GenerationChange.REBALANCED
+        self._save(change, record, entry.epoch)
         if converted:  # members that left while the classic group was rebalancing are dropped
             self._builder.ownership.keep_only(self._members.keys(), record.at)
 
@@ -558,18 +558,20 @@ class ConsumerGroupReader:
         member, owned = self._member(entry.member_id), self._owned(entry)
         self._builder.ownership.set_owned(member, owned, record.at, epoch)
 
-    def _save(self, mark: GenerationMark, record: JournalRecord, number: int) -> None:
+    def _save(self, change: GenerationChange, record: JournalRecord, number: int) -> None:
         epoch, last = self._epoch, self._builder.last
-        again = mark in {GenerationMark.REPLACED, GenerationMark.CONVERTED}
+        again = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
         if last is not None and generation_distance(number, last.generation) < (0 if again else 1):
-            self._builder.start_new_life(record.at)  # epochs only grow in a group's life
+            self._builder.start_new_incarnation(
+                record.at
+            )  # epochs only grow in a group's incarnation
         self._builder.add_generation(
             Generation(
                 group=self._builder.group,
                 kind=GroupType.CONSUMER,
-                life=self._builder.life,
+                incarnation=self._builder.incarnation,
                 generation=number,
-                mark=mark,
+                change=change,
                 at=record.at,
                 state_at=epoch[0].at if epoch is not None and epoch[1] == number else None,
                 offset=record.offset,
@@ -792,7 +794,7 @@ class HistoryReader:
         elif uses_classic_protocol(following):
             self._consumer_group.converted = True
         else:  # a new consumer group replaces the empty group, and its epochs start again
-            self._builder.start_new_life(record.at)
+            self._builder.start_new_incarnation(record.at)
 
     def _end_consumer_group(self, position: int, record: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
@@ -800,6 +802,6 @@ class HistoryReader:
         if not isinstance(following, GroupMetadataEntry):
             self._builder.delete_group(record, GroupType.CONSUMER)
         elif is_new_group(following):
-            self._builder.start_new_life(record.at)
+            self._builder.start_new_incarnation(record.at)
         else:
             self._converted = True

@@ -5,7 +5,7 @@ The cost of a rebalance:
 - ``moved``: partitions that have another owner, or none yet, although the old owner is still a
   member and subscribes to their topic. A partition that a cooperative round revoked counts even if
   the journal ends before it is assigned. Static members are matched by static id.
-- ``moved_min``: the smallest number of moves of any assignment with the best balance
+- ``moves_needed``: the smallest number of moves of any assignment with the best balance
 - ``orphaned``: partitions whose owner left
 - ``stopped``: partitions that remaining members gave up: all partitions under the eager protocol,
   otherwise those that they did not keep. The rounds of a cooperative rebalance add up.
@@ -23,7 +23,7 @@ from rota.engine.assignors.problem import count_moves
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     PartitionsByTopic,
@@ -74,38 +74,38 @@ class _RebalanceFinder:
         self._rounds: list[Generation] = []
         self._begin(None, 0)
 
-    def _begin(self, life: int | None, number: int | None, *, known: bool = False) -> None:
-        """Starts with an empty group; ``known``: the evidence has the start of this life."""
-        self._life = life
+    def _begin(self, incarnation: int | None, number: int | None, *, known: bool = False) -> None:
+        """Starts with an empty group; ``known``: the evidence has the start of this incarnation."""
+        self._incarnation = incarnation
         self._before: Generation | None = None
         self._number = number
         self._known = known
 
     def read_generation(self, generation: Generation) -> None:
-        if generation.life != self._life:
+        if generation.incarnation != self._incarnation:
             self.close_rebalance()
-            self._begin(generation.life, 0)
-        match generation.mark:
-            case GenerationMark.CREATED:
-                self._begin(generation.life, generation.generation, known=True)
-            case GenerationMark.SETTLED:
+            self._begin(generation.incarnation, 0)
+        match generation.change:
+            case GenerationChange.CREATED:
+                self._begin(generation.incarnation, generation.generation, known=True)
+            case GenerationChange.REBALANCED:
                 if not (self._rounds and is_same_rebalance(self._rounds[-1], generation)):
                     self.close_rebalance(generation)
                 self._add_round(generation)
-            case GenerationMark.EMPTIED:
+            case GenerationChange.EMPTIED:
                 self.close_rebalance()
                 self._add_round(generation)
-            case GenerationMark.REPLACED | GenerationMark.FOUND:
+            case GenerationChange.REPLACED | GenerationChange.FIRST_SAMPLE:
                 self._set_before(generation)
-            case GenerationMark.CONVERTED:
+            case GenerationChange.CONVERTED:
                 # the generation before still has the members that left at that moment; without
                 # it, the members before are unknown
                 if not self._known and self._before is None:
-                    self._begin(generation.life, None, known=True)
-            case GenerationMark.FORGOTTEN:
+                    self._begin(generation.incarnation, None, known=True)
+            case GenerationChange.DELETED:
                 self.close_rebalance()
             case _:
-                assert_never(generation.mark)
+                assert_never(generation.change)
 
     def _set_before(self, generation: Generation) -> None:
         self._before = generation if generation.members else None
@@ -366,7 +366,7 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
         movable = np.where(placed.positions == UNASSIGNED, np.int32(UNASSIGNED), previous)
     return RebalanceCost(
         moved=count_moves(movable, placed.positions),
-        moved_min=snapshot.fewest_moves(previous),
+        moves_needed=snapshot.fewest_moves(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - snapshot.count_present(before),
         stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
         idle_members=placed.idle,

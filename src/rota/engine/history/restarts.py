@@ -26,7 +26,7 @@ from rota.engine.history.facts import (
     MINUTE,
     Explanation,
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     Rebalance,
     RebalanceCause,
@@ -39,7 +39,7 @@ MAX_SESSION_TIMEOUT = 30 * MINUTE
 MAX_DEPLOY_GAP = 5 * MINUTE
 #: Assumed if no session timeout is known: Kafka's default for both protocols.
 DEFAULT_SESSION_TIMEOUT = 45_000
-#: By life and last generation of a rebalance.
+#: By incarnation and last generation of a rebalance.
 CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 
 
@@ -54,10 +54,10 @@ def list_membership_events(
     generations: Sequence[Generation], steps: Iterable[Rebalance]
 ) -> list[MembershipEvent]:
     """Returns every rebalance, every return of a static member, and the first sample."""
-    ends = {(step.after.life, step.after.offset): step for step in steps}
-    events = (MembershipEvent(one, ends.get((one.life, one.offset))) for one in generations)
-    marks = {GenerationMark.REPLACED, GenerationMark.FOUND}
-    return [one for one in events if one.step is not None or one.generation.mark in marks]
+    ends = {(step.after.incarnation, step.after.offset): step for step in steps}
+    events = (MembershipEvent(one, ends.get((one.incarnation, one.offset))) for one in generations)
+    changes = {GenerationChange.REPLACED, GenerationChange.FIRST_SAMPLE}
+    return [one for one in events if one.step is not None or one.generation.change in changes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +108,11 @@ def _pair_members(
     found: list[MemberRestart] = []
     before: dict[str, GenerationMember] = {}
     absent: list[_AbsentMember] = []
-    life = -1
+    incarnation = -1
     for event in history:
         at = event.generation.at
-        if event.generation.life != life:
-            life, before, absent = event.generation.life, {}, []
+        if event.generation.incarnation != incarnation:
+            incarnation, before, absent = event.generation.incarnation, {}, []
         now = {member.member_id: member for member in event.generation.members}
         absent = [one for one in absent if at - one.since <= longest]
         absent += [
@@ -145,7 +145,7 @@ def find_leave_time(
     """
     if event.step is None:
         return event.generation.at
-    cause = causes.get((event.generation.life, event.generation.generation))
+    cause = causes.get((event.generation.incarnation, event.generation.generation))
     silent = cause is RebalanceCause.SILENT or (
         member.group_instance_id is not None and cause is not RebalanceCause.LEFT
     )
@@ -318,8 +318,8 @@ class _RolloutRun:
         belong = sorted({number for one in self.found for number in one.steps})
         first, last = steps[belong[0]], steps[belong[-1]]
         assert first.before is not None
-        life = f"life {last.after.life}, " if last.after.life else ""
-        name = f"{life}generation {first.before.generation}-{last.after.generation}"
+        incarnation = f"incarnation {last.after.incarnation}, " if last.after.incarnation else ""
+        name = f"{incarnation}generation {first.before.generation}-{last.after.generation}"
         for number in belong:
             names[number] = name
 

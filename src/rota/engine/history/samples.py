@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rota.engine.history.facts import (
     Generation,
-    GenerationMark,
+    GenerationChange,
     GenerationMember,
     GroupType,
     PartitionOwnership,
@@ -237,12 +237,12 @@ class SampleReader:
     def _read_sample(self, sample: GroupSample) -> None:
         if sample.state == DEAD_STATE:
             if self._builder.last is not None:
-                self._add(GenerationMark.FORGOTTEN, sample, self._builder.last.generation)
-            self._start_new_life(sample.at)
+                self._add(GenerationChange.DELETED, sample, self._builder.last.generation)
+            self._start_new_incarnation(sample.at)
             return
         if self._builder.last is not None and self._builder.last.kind is not sample.kind:
             # the two group types have separate numbers
-            self._start_new_life(sample.at, old=True)
+            self._start_new_incarnation(sample.at, old=True)
         last = self._builder.last
         if not _is_at_rest(sample):
             self._old |= last is None and sample.not_before is None
@@ -256,18 +256,18 @@ class SampleReader:
         if sample.kind is GroupType.CONSUMER:
             self._set_owned(sample, sample.epoch or 0)
 
-    def _start_new_life(self, at: int, *, old: bool = False) -> None:
-        self._builder.start_new_life(at)
+    def _start_new_incarnation(self, at: int, *, old: bool = False) -> None:
+        self._builder.start_new_incarnation(at)
         self._rebalancing, self._old = None, old
         self._number = 0
 
     def _find(self, sample: GroupSample) -> None:
         """Adds the first stable sample. The group is new if the poll before did not have it."""
-        mark = GenerationMark.SETTLED if sample.members else GenerationMark.CREATED
+        change = GenerationChange.REBALANCED if sample.members else GenerationChange.CREATED
         if sample.not_before is None or self._old:
-            mark = GenerationMark.FOUND
-        self._number = int(mark is GenerationMark.SETTLED)
-        self._add(mark, sample, self._number if sample.epoch is None else sample.epoch)
+            change = GenerationChange.FIRST_SAMPLE
+        self._number = int(change is GenerationChange.REBALANCED)
+        self._add(change, sample, self._number if sample.epoch is None else sample.epoch)
 
     def _classic(self, sample: GroupSample, last: Generation) -> None:
         at_rest = self._rebalancing is None
@@ -277,7 +277,7 @@ class SampleReader:
         if at_rest and last.members == sample.members and last.strategy == sample.strategy:
             return
         if at_rest and _is_static_replacement(last, sample):
-            self._add(GenerationMark.REPLACED, sample, self._number)
+            self._add(GenerationChange.REPLACED, sample, self._number)
             return
         self._number += 1
         self._add(_change_mark(sample), sample, self._number)
@@ -286,17 +286,17 @@ class SampleReader:
         epoch = sample.epoch or 0
         gain = generation_distance(epoch, last.generation)
         if gain < 0:  # the group was deleted and created again
-            self._start_new_life(sample.at)
+            self._start_new_incarnation(sample.at)
             self._find(sample)
         elif gain > 0:
             self._add(_change_mark(sample), sample, epoch)
         elif _member_ids(last.members) != _member_ids(sample.members) and _has_same_members(
             last, sample
         ):
-            self._add(GenerationMark.REPLACED, sample, epoch)
+            self._add(GenerationChange.REPLACED, sample, epoch)
         self._rebalancing = None
 
-    def _add(self, mark: GenerationMark, sample: GroupSample, number: int) -> None:
+    def _add(self, change: GenerationChange, sample: GroupSample, number: int) -> None:
         self._offset += 1
         members = sample.members
         if sample.kind is GroupType.CONSUMER:  # partitions owned before the target are unknown
@@ -307,16 +307,16 @@ class SampleReader:
             Generation(
                 group=sample.group,
                 kind=sample.kind,
-                life=self._builder.life,
+                incarnation=self._builder.incarnation,
                 generation=number,
-                mark=mark,
+                change=change,
                 at=sample.at,
                 offset=self._offset,
                 protocol_type=sample.protocol_type,
                 strategy=sample.strategy if members else None,
                 members=members,
                 sampled=True,
-                not_before=None if mark is GenerationMark.FOUND else since,
+                not_before=None if change is GenerationChange.FIRST_SAMPLE else since,
             )
         )
         if sample.kind is GroupType.CLASSIC:
@@ -331,8 +331,8 @@ class SampleReader:
             tracker.set_owned(member, has, sample.at, number)
 
 
-def _change_mark(sample: GroupSample) -> GenerationMark:
-    return GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED
+def _change_mark(sample: GroupSample) -> GenerationChange:
+    return GenerationChange.REBALANCED if sample.members else GenerationChange.EMPTIED
 
 
 def _is_at_rest(sample: GroupSample) -> bool:

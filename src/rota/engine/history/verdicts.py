@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from rota.engine.history.facts import Generation, GenerationMark, LagVerdict
+from rota.engine.history.facts import Generation, GenerationChange, LagVerdict
 from rota.engine.history.lag import (
     BoolArray,
     EndOffsets,
@@ -171,13 +171,13 @@ class _CommitHistory:
         fresh[1:] |= tick[1:] != tick[:-1]
         self.span = np.cumsum(fresh)
         self.newest = np.flatnonzero(np.append(self.span[1:] != self.span[:-1], True))
-        self.life = np.cumsum(born)[self.newest]
+        self.incarnation = np.cumsum(born)[self.newest]
 
     def window(self, row: Int64Array) -> CommitWindow:
         back = np.arange(self.rule.intervals - 1, -1, -1)
         wanted = self.span[row][:, None] - back
         span = np.maximum(wanted, 0)
-        held = (wanted >= 0) & (self.life[span] == self.life[self.span[row]][:, None])
+        held = (wanted >= 0) & (self.incarnation[span] == self.incarnation[self.span[row]][:, None])
         entry = self.newest[span]
         entry[:, -1] = row
         flat = entry.ravel()
@@ -194,20 +194,20 @@ class SubscriptionHistory:
         self._since: list[int] = []
         self._topics: list[Collection[str] | None] = []
         for generation in generations:
-            match generation.mark:
+            match generation.change:
                 case (
-                    GenerationMark.SETTLED
-                    | GenerationMark.REPLACED
-                    | GenerationMark.CONVERTED
-                    | GenerationMark.FOUND
+                    GenerationChange.REBALANCED
+                    | GenerationChange.REPLACED
+                    | GenerationChange.CONVERTED
+                    | GenerationChange.FIRST_SAMPLE
                 ):
                     now = _generation_topics(generation)
-                case GenerationMark.CREATED | GenerationMark.FORGOTTEN:
+                case GenerationChange.CREATED | GenerationChange.DELETED:
                     now = None
-                case GenerationMark.EMPTIED:
+                case GenerationChange.EMPTIED:
                     pass  # the topics of its last members still count
                 case _:
-                    assert_never(generation.mark)
+                    assert_never(generation.change)
             self._since.append(generation.at)
             self._topics.append(now)
         self._since = list(accumulate(self._since, max))

@@ -209,10 +209,10 @@ def replay_rebalances(
     counts: Mapping[str, int] = {}
     costs: list[RebalanceCost] = []
     same = True
-    life = -1
+    incarnation = -1
     for step, was in zip(steps, happened, strict=True):
-        if step.after.life != life:
-            counts, life = {}, step.after.life
+        if step.after.incarnation != incarnation:
+            counts, incarnation = {}, step.after.incarnation
         again, counts = _replay_rebalance(step, counts, strategies)
         if again is not step:
             same = False
@@ -314,7 +314,7 @@ def evaluate_policies(
     There are no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param causes: causes by life and generation, as far as known: a silent member was gone for its
+    :param causes: known causes by incarnation and generation: a silent member was gone for its
         session timeout before the rebalance
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
@@ -398,7 +398,7 @@ class HistoryReplay:
         owners = nothing
         for rebalance in rebalances:
             snapshot = rebalance.snapshot
-            if rebalance.starts_new_life:
+            if rebalance.starts_new_incarnation:
                 owners = nothing
             happens = snapshot is not None and (
                 rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
@@ -424,7 +424,7 @@ def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -
         after = step.after
         yield WhatIf(
             group=after.group,
-            life=after.life,
+            incarnation=after.incarnation,
             to_generation=after.generation,
             at=after.at,
             policy=label,
@@ -432,7 +432,7 @@ def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -
             happens=True,
             happens_at=after.at,
             moved=cost.moved,
-            moved_min=cost.moved_min,
+            moves_needed=cost.moves_needed,
             stopped=cost.stopped,
             idle_members=cost.idle_members,
             spread=cost.most - cost.least,
@@ -452,7 +452,7 @@ def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
     moves, fewest, stopped = outcome.counted
     return WhatIf(
         group=group,
-        life=rebalance.life,
+        incarnation=rebalance.incarnation,
         to_generation=rebalance.generation,
         at=rebalance.at,
         policy=policy,
@@ -460,7 +460,7 @@ def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
         happens=outcome.happens,
         happens_at=rebalance.happens_at if outcome.happens else None,
         moved=moves,
-        moved_min=fewest,
+        moves_needed=fewest,
         stopped=stopped,
         idle_members=placed.idle,
         spread=placed.most - placed.least,

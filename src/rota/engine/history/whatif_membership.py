@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.engine.history.facts import Generation, GenerationMark, GenerationMember
+from rota.engine.history.facts import Generation, GenerationChange, GenerationMember
 from rota.engine.history.restarts import (
     CausesByGeneration,
     MemberRestart,
@@ -34,7 +34,7 @@ END_OF_TIME = 2**62
 class WhatIfRebalance(NamedTuple):
     """A rebalance that happened, or would have happened."""
 
-    life: int
+    incarnation: int
     generation: int
     #: The time in the journal; unique among the rows of a generation.
     at: int
@@ -44,7 +44,7 @@ class WhatIfRebalance(NamedTuple):
     #: not rebalance.
     is_needed: bool = True
     #: The state before is unknown or no longer matters.
-    starts_new_life: bool = False
+    starts_new_incarnation: bool = False
     #: Different snapshots of the group in earlier rounds of the same cooperative rebalance.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
     #: No rebalance, but the first known state.
@@ -68,11 +68,11 @@ class CountedEvent(NamedTuple):
 
 def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedEvent]:
     known: dict[str, int] = {}
-    life = -1
+    incarnation = -1
     found = []
     for event in history:
-        if event.generation.life != life:
-            life, known = event.generation.life, {}
+        if event.generation.incarnation != incarnation:
+            incarnation, known = event.generation.incarnation, {}
         earlier = []
         for one in () if event.step is None else event.step.rounds[:-1]:
             known = update_counts(one, known)
@@ -97,14 +97,14 @@ def list_dynamic_rebalances(
     times = _RowTimes()
     present: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
-    life = -1
+    incarnation = -1
     for (generation, step), now, earlier in history:
-        starts_life = generation.life != life
+        starts_incarnation = generation.incarnation != incarnation
         snapshot = _take_snapshot(index, generation.members, now)
-        if generation.mark is GenerationMark.FOUND:
-            life = generation.life
+        if generation.change is GenerationChange.FIRST_SAMPLE:
+            incarnation = generation.incarnation
             rebalances.append(_starting_point(generation, snapshot))
-        elif step is None and not starts_life:
+        elif step is None and not starts_incarnation:
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in present if member.member_id in ids)
             if len(stayed) < len(present):
@@ -113,10 +113,10 @@ def list_dynamic_rebalances(
             at = times.free(generation, generation.at, later=True)
             rebalances.append(_rebalance_at(generation, at, snapshot))
         elif step is not None:
-            life = generation.life
+            incarnation = generation.incarnation
             at = times.free(generation, generation.at, later=True)
             needed = (
-                starts_life
+                starts_incarnation
                 or _topics_by_member(present) != _topics_by_member(generation.members)
                 or counts != now
             )
@@ -126,7 +126,9 @@ def list_dynamic_rebalances(
             distinct = tuple(one for one, later in pairs if one is not later)
             rebalances.append(
                 _rebalance_at(generation, at, snapshot)._replace(
-                    is_needed=needed, starts_new_life=starts_life, earlier_snapshots=distinct
+                    is_needed=needed,
+                    starts_new_incarnation=starts_incarnation,
+                    earlier_snapshots=distinct,
                 )
             )
         present, counts = generation.members, now
@@ -134,12 +136,12 @@ def list_dynamic_rebalances(
 
 
 def _rebalance_at(generation: Generation, at: int, snapshot: GroupSnapshot) -> WhatIfRebalance:
-    return WhatIfRebalance(generation.life, generation.generation, at, snapshot)
+    return WhatIfRebalance(generation.incarnation, generation.generation, at, snapshot)
 
 
 def _starting_point(generation: Generation, snapshot: GroupSnapshot) -> WhatIfRebalance:
     rebalance = _rebalance_at(generation, generation.at, snapshot)
-    return rebalance._replace(starts_new_life=True, is_start=True)
+    return rebalance._replace(starts_new_incarnation=True, is_start=True)
 
 
 def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozenset[str]]:
@@ -166,9 +168,9 @@ class _RowTimes:
 
     def free(self, generation: Generation, at: int, *, later: bool) -> int:
         """Returns the nearest time that no other row of this generation has."""
-        while (generation.life, generation.generation, at) in self._taken:
+        while (generation.incarnation, generation.generation, at) in self._taken:
             at += 1 if later else -1
-        self._taken.add((generation.life, generation.generation, at))
+        self._taken.add((generation.incarnation, generation.generation, at))
         return at
 
 
@@ -219,23 +221,23 @@ class StaticMembership:
         self._times = _RowTimes()
         self._snapshot: GroupSnapshot | None = None
         self._counts: Mapping[str, int] = {}
-        self._starts_life = True
+        self._starts_incarnation = True
 
     def replay(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
-        life = -1
+        incarnation = -1
         members: Mapping[str, GenerationMember] = {}
         for counted in history:
             generation = counted.event.generation
-            if generation.life != life:
+            if generation.incarnation != incarnation:
                 self._expire(END_OF_TIME)
                 self._present, self._away, self._sessions = {}, {}, []
                 self._snapshot, self._counts = None, {}
-                self._starts_life = True
+                self._starts_incarnation = True
                 members = {}
             self._expire(generation.at)
             now = {member.member_id: member for member in generation.members}
             self._read_event(counted, members, now)
-            members, life = now, generation.life
+            members, incarnation = now, generation.incarnation
         self._expire(END_OF_TIME)
         return self.rebalances
 
@@ -254,8 +256,8 @@ class StaticMembership:
         for member_id in sorted(now):
             self._arrive(now[member_id])
         self._counts = counted.counts
-        if generation.mark is GenerationMark.FOUND:
-            self._snapshot, self._starts_life = self._current(), False
+        if generation.change is GenerationChange.FIRST_SAMPLE:
+            self._snapshot, self._starts_incarnation = self._current(), False
             self.rebalances.append(_starting_point(generation, self._snapshot))
             return
         if step is None:  # a return with other topics takes effect in the next rebalance
@@ -342,15 +344,15 @@ class StaticMembership:
         pending.rows += 1
         self.rebalances.append(
             WhatIfRebalance(
-                generation.life,
+                generation.incarnation,
                 generation.generation,
                 at,
                 snapshot,
                 needed,
-                self._starts_life,
+                self._starts_incarnation,
                 session_end=session_end,
             )
         )
         if snapshot is not None:
             self._snapshot = snapshot
-            self._starts_life = False
+            self._starts_incarnation = False

@@ -30,7 +30,7 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 #: Members learn of a rebalance from their next heartbeat; longer waits are reported.
 LONG_WAIT = 10_000
 NO_COST = RebalanceCost(
-    moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=0, most=0, least=0
+    moved=0, moves_needed=0, orphaned=0, stopped=0, idle_members=0, most=0, least=0
 )
 
 

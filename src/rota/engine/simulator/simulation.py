@@ -333,9 +333,9 @@ class Simulation:
         return sum(rebalance.cost.moved for rebalance in self.rebalances)
 
     @property
-    def moved_min(self) -> int:
+    def moves_needed(self) -> int:
         """The smallest number of moves to the best balance, over all rebalances."""
-        return sum(rebalance.cost.moved_min for rebalance in self.rebalances)
+        return sum(rebalance.cost.moves_needed for rebalance in self.rebalances)
 
     @property
     def orphaned(self) -> int:
@@ -431,7 +431,7 @@ class Simulation:
             "rebalances": len(self.rebalances),
             "generations": self.generations,
             "moved": self.moved,
-            "moved_min": self.moved_min,
+            "moves_needed": self.moves_needed,
             "orphaned": self.orphaned,
             "stopped_ms": self.stopped,
             "worst_ms": 0 if worst is None else worst.time,
@@ -454,7 +454,7 @@ class Simulation:
             "attempts": rebalance.attempts,
             "members": rebalance.members,
             "moved": rebalance.cost.moved,
-            "moved_min": rebalance.cost.moved_min,
+            "moves_needed": rebalance.cost.moves_needed,
             "orphaned": rebalance.cost.orphaned,
             "idle": list(rebalance.idle),
             "loads": dict(rebalance.loads),

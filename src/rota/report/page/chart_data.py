@@ -36,12 +36,12 @@ COUNT_COLUMNS = (
     ("before", "members_before"),
     ("after", "members_after"),
     ("moved", "moved"),
-    ("needed", "moved_min"),
+    ("needed", "moves_needed"),
     ("stopped", "stopped"),
 )
 
 #: What tells rebalances of a group apart.
-REBALANCE_KEY = ("life", "to_generation")
+REBALANCE_KEY = ("incarnation", "to_generation")
 NAME_COLUMNS = ("cause", "evidence", "likely", "reason", "strategy", "rollout")
 Columns: TypeAlias = dict[str, list[Any]]
 
@@ -186,7 +186,7 @@ class _ChartBuilder:
                 for key in _rows(table, *REBALANCE_KEY)
             ],
             "moved": table["moved"].to_pylist(),
-            "needed": table["moved_min"].to_pylist(),
+            "needed": table["moves_needed"].to_pylist(),
             "stopped": table["stopped"].to_pylist(),
         }
 
@@ -201,7 +201,7 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
         "used": group.policies_text,
         "now": group.policies_used[-1],
         "known_causes": list(group.known_causes.items()),
-        "needed": group.moved_min,
+        "needed": group.moves_needed,
         "libraries": list(group.libraries),
         "steps": list(group.steps),
         "most_lag": most,
@@ -256,7 +256,7 @@ POLICY_TOTALS = (
     "rebalances",
     "stopped",
     "moved",
-    "moved_min",
+    "moves_needed",
     "needless",
     "idle_members",
     "spread",
@@ -314,9 +314,9 @@ def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list
     happens = compute.cast(rows["happens"], pa.int64())
     numbers = {
         name: compute.multiply(compute.cast(rows[name], pa.int64()), happens)
-        for name in ("moved", "moved_min", "stopped", "idle_members", "spread")
+        for name in ("moved", "moves_needed", "stopped", "idle_members", "spread")
     }
-    more = compute.subtract(numbers["moved"], numbers["moved_min"])
+    more = compute.subtract(numbers["moved"], numbers["moves_needed"])
     numbers |= {"rebalances": happens, "needless": compute.max_element_wise(more, 0)}
     keys = {name: rows[name] for name in (POSITION, "policy", "actual")}
     sums = pa.table(keys | numbers).group_by(list(keys))

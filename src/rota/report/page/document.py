@@ -162,7 +162,7 @@ def _column_headings(story: Story) -> Iterator[str]:
 def _group_row(place: int, group: GroupStory, story: Story) -> str:
     marks = {group.mark for group in story.groups}
     by_number = f" {_mark_html(group.mark)}" if len(marks) > 1 else ""
-    counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
+    counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moves_needed)
     cells = "".join(f'<td class="number">{_number_html(value)}{by_number}</td>' for value in counts)
     verdict = group.verdict.replace(" ", "-")
     policy = _name_html(group.policy) if group.verdict == CHANGE else ""
