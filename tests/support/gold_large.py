@@ -328,7 +328,7 @@ class Restarts:
             "group": self.group,
             "verdict": verdict,
             "policy": USED if self.kept else ADVISED_POLICY,
-            "policy_used": USED,
+            "policies_used": [USED],
             "damage": float(damage),
             "rebalances": self.rebalances,
             "rebalances_after": after,

@@ -265,7 +265,7 @@ def _group_json(group: GroupStory) -> dict[str, Any]:
     columns = [column.name for column in ADVICE.columns if column.name != "group"]
     return {
         "group": group.name,
-        **select_attributes(group, *columns, "policies_used", "first_line", "mark", "marks"),
+        **select_attributes(group, *columns, "first_line", "mark", "marks"),
         "causes": _rows_json(("cause", "evidence", "rebalances"), group.causes),
         "lag": None if group.lag is None else asdict(group.lag),
         "status": group.status,

@@ -288,7 +288,7 @@ ADVICE = Table(
         Column("group", "string", "group"),
         Column("verdict", "string", "`change`, `keep` or `cannot tell`"),
         Column("policy", "string", "the recommended policy"),
-        Column("policy_used", "string", "the policy that the group used"),
+        Column("policies_used", "array<string>", "policies that the group used, the last one last"),
         Column("damage", "double", "stopped partitions plus unnecessary moves"),
         Column("rebalances", "int", "number of rebalances"),
         Column("rebalances_after", "int", "the same under that policy"),

@@ -27,7 +27,6 @@ from pyarrow import compute, dataset, parquet
 
 from rota.engine.history.advice import CHANGE
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
-from rota.engine.history.policies import LABEL_SEPARATOR
 from rota.errors import InputError, Unreachable
 from rota.pipeline.arrow import table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
@@ -227,7 +226,8 @@ class GroupStory:
     name: str
     verdict: str
     policy: str
-    policy_used: str
+    #: In the order of their last use.
+    policies_used: tuple[str, ...]
     damage: float
     rebalances: int
     rebalances_after: int
@@ -249,11 +249,6 @@ class GroupStory:
     complete_from: int | None
     #: The records include the group's first one.
     whole: bool
-
-    @property
-    def policies_used(self) -> tuple[str, ...]:
-        """The policies that the group used, in their order."""
-        return tuple(self.policy_used.split(LABEL_SEPARATOR))
 
     @property
     def policies_text(self) -> str:
@@ -418,20 +413,20 @@ class _StoryBuilder:
 
     def build_group(self, row: Mapping[str, Any]) -> GroupStory:
         """Builds a group from its row of gold/advice and the other tables."""
-        name = row["group"]
-        causes = self._causes.get(name, ())
-        sampled = name in self._only_polled or any(
+        group = row["group"]
+        causes = self._causes.get(group, ())
+        sampled = group in self._only_polled or any(
             how is EvidenceMark.SAMPLED for _, how, _ in causes
         )
-        complete_from, whole = self._windows.get(name, (None, False))
+        complete_from, whole = self._windows.get(group, (None, False))
         advice = {column: value for column, value in row.items() if column != "group"}
         return GroupStory(
-            **advice | {"libraries": tuple(row["libraries"]), "steps": tuple(row["steps"])},
-            name=name,
+            **advice | {name: tuple(row[name]) for name in ("policies_used", "libraries", "steps")},
+            name=group,
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
-            lag=self._lag.get(name),
-            status=self._status.get(name),
+            lag=self._lag.get(group),
+            status=self._status.get(group),
             complete_from=complete_from,
             whole=whole,
         )

@@ -307,7 +307,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 
 GROUP_KEYS = [
     *(column.name for column in ADVICE.columns),
-    *("policies_used", "first_line", "mark", "marks", "causes", "lag", "status"),
+    *("first_line", "mark", "marks", "causes", "lag", "status"),
 ]
 
 

@@ -82,7 +82,7 @@ def group(**told: Any) -> GroupStory:
         "name": "orders",
         "verdict": "change",
         "policy": "range, static 45s",
-        "policy_used": "range",
+        "policies_used": ("range",),
         "damage": 12.0,
         "rebalances": 10,
         "rebalances_after": 1,
@@ -132,7 +132,7 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(
     worst = story.groups[0]
     (row,) = (row for row in read.advice.to_pylist() if row["group"] == "orders-app")
     for column in ADVICE.columns:
-        if column.name in {"libraries", "steps"}:
+        if column.name in {"policies_used", "libraries", "steps"}:
             assert getattr(worst, column.name) == tuple(row[column.name])
         elif column.name != "group":
             assert getattr(worst, column.name) == row[column.name]

@@ -42,7 +42,7 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     rollout = {(0, number): "2-25" for number in range(2, 26)}
     found = advised(history_builder, rollout)
     assert found.verdict == "change"
-    assert (found.policy_used, found.policy) == ("range", "range, static 60s")
+    assert (found.policies_used, found.policy) == (("range",), "range, static 60s")
     assert (found.rebalances, found.rebalances_after) == (25, 1)
     assert (found.moved_after, found.stopped_after) == (0, 0)
     assert found.libraries == ("java",)
@@ -150,7 +150,7 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
 def test_next_to_nothing_is_not_worth_a_change() -> None:
     found = advised(HistoryBuilder({"t": 4}).at(0, "a").at(10, "a", "b"))
     assert found.verdict == "keep"
-    assert (found.policy, found.stopped_after) == (found.policy_used, found.stopped)
+    assert ((found.policy,), found.stopped_after) == (found.policies_used, found.stopped)
     assert found.steps == ()
     assert found.headline.endswith("Keep range: no other policy is much better.")
 
@@ -178,7 +178,7 @@ def test_an_unknown_strategy_is_said_to_be_one() -> None:
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
     assert found.verdict == "cannot tell"
-    assert found.policy == found.policy_used == "com.example.Mine"
+    assert (found.policy,) == found.policies_used == ("com.example.Mine",)
     assert "Rota does not know its strategy, com.example.Mine" in found.headline
 
 
@@ -213,7 +213,7 @@ def test_another_librarys_range_makes_it_an_estimate() -> None:
     found = advise_group(
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
-    assert found.policy_used == "range (other)"
+    assert found.policies_used == ("range (other)",)
     assert found.verdict == "change"
     assert any("an estimate" in one for one in found.steps)
 
@@ -223,7 +223,7 @@ def test_what_was_changed_already_is_not_advised_again() -> None:
     found = advise_group(
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
-    assert found.policy_used.endswith("then cooperative-sticky")
+    assert found.policies_used[-1] == "cooperative-sticky"
     assert found.verdict == "keep"
 
 

@@ -115,7 +115,7 @@ def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> N
     only = {label: evaluation.alternatives[label] for label in labels}
     rows = [row for row in evaluation.rows if row.actual or row.policy in only]
     kept = advise_group(told, steps, replace(evaluation, rows=rows, alternatives=only))
-    assert (kept.verdict, kept.policy) == (KEEP, kept.policy_used)
+    assert (kept.verdict, (kept.policy,)) == (KEEP, kept.policies_used)
 
 
 @pytest.mark.parametrize("name", ["sticky, static 45s", "sticky (exact)", "a, then range"])

@@ -325,7 +325,7 @@ def advise_group(
         group=generations[0].group,
         verdict=verdict,
         policy=best.policy,
-        policy_used=case.used.policy,
+        policies_used=case.policies_used,
         damage=float(case.used.damage),
         rebalances=case.used.rebalances,
         rebalances_after=best.rebalances,
@@ -350,7 +350,7 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
         group=group,
         verdict=CANNOT_TELL,
         policy=strategy,
-        policy_used=strategy,
+        policies_used=(strategy,),
         damage=0.0,
         rebalances=number,
         rebalances_after=number,
@@ -386,6 +386,7 @@ class _AdviceCase:
         self._alternatives = evaluation.alternatives
         actual = label_used_policies(evaluation.used)
         self.used = self._totals.pop(actual, PolicyTotal(actual))
+        self.policies_used = tuple(one.label for one in evaluation.used) or (actual,)
         listed = find_used_policies(steps)
         self._known = all(policy.known for policy in listed)
         self._policy = evaluation.used[-1] if listed else GroupPolicy(strategy="none")

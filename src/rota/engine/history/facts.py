@@ -269,7 +269,8 @@ class Advice:
     verdict: str
     #: The best one; the used one if no other is better.
     policy: str
-    policy_used: str
+    #: The policies that the group used, in the order of their last use.
+    policies_used: tuple[str, ...]
     damage: float
     rebalances: int
     rebalances_after: int

@@ -106,13 +106,9 @@ class GroupPolicy:
         return classic and found is not None and issubclass(found, AbstractStickyAssignor)
 
 
-#: Separates the labels of policies that were used one after the other.
-LABEL_SEPARATOR = ", then "
-
-
 def label_used_policies(used: Sequence[GroupPolicy]) -> str:
     """Joins the labels of policies in the order of their last use."""
-    return LABEL_SEPARATOR.join(policy.label for policy in used) or "none"
+    return ", then ".join(policy.label for policy in used) or "none"
 
 
 def find_used_policies(
