@@ -3,12 +3,14 @@
 Pure: no clock and no IO. The path of a partition to its records::
 
     INITIALIZING ──committed offset──> FETCHING <─────────────┐
-        │ none                         ^ │ ^ leader's epoch   │ log is unchanged up to there
-        v                              │ │ └──changed──> AWAIT_VALIDATION
-    AWAIT_RESET ──offset by policy─────┘ │                    │ truncated: where the logs diverge
+        │ none                         ^ │ ^ leader's epoch   │ log unchanged; if truncated: at the
+        v                              │ │ └──changed──> AWAIT_VALIDATION    offset where logs diverge
+    AWAIT_RESET ──offset by policy─────┘ │                    │ the leader has no such epoch
         ^                                │                    │
         └─────out of range───────────────┴────────────────────┘
     FAILED: without a policy (``auto.offset.reset=none``); only a seek leads on
+
+A committed offset or a seek with a leader epoch goes to AWAIT_VALIDATION first.
 
 A partition has two positions: the end of the records that were handed out, and the end of those
 that were fetched. A response carries the token of its request: after a seek, a revocation or a

@@ -239,6 +239,7 @@ SCENARIOS: dict[MemberTrigger, Callable[[MemberState], tuple[Driver, list[Member
     MemberTrigger.HEARTBEAT_FENCED: beat(Code.FENCED_INSTANCE_ID),
     MemberTrigger.COMMIT_REBALANCING: refuse_commit(Code.REBALANCE_IN_PROGRESS),
     MemberTrigger.COMMIT_UNKNOWN: refuse_commit(Code.UNKNOWN_MEMBER_ID),
+    MemberTrigger.COMMIT_ILLEGAL: refuse_commit(Code.ILLEGAL_GENERATION),
     MemberTrigger.COMMIT_FENCED: refuse_commit(Code.FENCED_INSTANCE_ID),
     MemberTrigger.NO_RESPONSE: lose_connection,
     MemberTrigger.STRATEGY_FAILED: fail_strategy,

@@ -90,7 +90,7 @@ class GroupTrigger(enum.Enum):
     OFFSET_DELETE = "OffsetDelete of a subscribed topic"
     DESCRIBE = "DescribeGroups"
     DELETE = "DeleteGroups"
-    APPEND_FAILED = "the journal refuses the entry of a request"
+    APPEND_FAILED = "the append of a request's entry fails with NOT_ENOUGH_REPLICAS"
     SESSION_TIMEOUT = "the session of a member expires"
     SESSION_TIMEOUT_ID = "the session of an id expires that no member joined with"
     INITIAL_DELAY = "the initial delay ends, and new members joined during it"
@@ -133,6 +133,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     leaves = cell(Code.NONE, effect="ends the join phase if all others have joined")
     left = cell(Code.NONE, _PREPARING, "starts a rebalance")
     emptied = cell(Code.NONE, _EMPTY)
+    emptied_later = cell(Code.NONE, _EMPTY, "through PreparingRebalance")
     created = cell(Code.NONE, _EMPTY, "creates the group")
     subscribed = cell(Code.GROUP_SUBSCRIBED_TO_TOPIC)
     deleted = cell(Code.NONE, _DEAD, "deletes the offsets too")
@@ -140,7 +141,12 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     failed = cell(Code.COORDINATOR_NOT_AVAILABLE)
     failed_sync = cell(Code.COORDINATOR_NOT_AVAILABLE, _PREPARING, "for all waiting SyncGroups")
     removed = cell(None, _PREPARING, "removes the member and starts a rebalance")
-    removed_early = cell(None, effect="removes the member, unless its JoinGroup waits")
+    removed_early = cell(
+        None, effect="removes the member, unless it joined before and its JoinGroup waits"
+    )
+    removed_unless_waiting = cell(
+        None, _PREPARING, "removes the member, unless its SyncGroup waits, and starts a rebalance"
+    )
     forgets = cell(None, effect="forgets the id")
     forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
     extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
@@ -169,7 +175,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
         on.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
         on.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
         on.LEAVE: (unknown, leaves, left, left, unknown),
-        on.LEAVE_LAST: (unknown, emptied, emptied, emptied, unknown),
+        on.LEAVE_LAST: (unknown, emptied, emptied_later, emptied_later, unknown),
         on.COMMIT: (unknown, ok, rebalancing, ok, no_group),
         on.COMMIT_SIMPLE: (ok, unknown, unknown, unknown, created),
         on.OFFSET_FETCH: (ok, ok, ok, ok, ok),
@@ -177,7 +183,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
         on.DESCRIBE: (ok, ok, ok, ok, no_group),
         on.DELETE: (deleted, not_empty, not_empty, not_empty, no_group),
         on.APPEND_FAILED: (failed, failed, failed_sync, failed, failed),
-        on.SESSION_TIMEOUT: (ignored, removed_early, removed, removed, ignored),
+        on.SESSION_TIMEOUT: (ignored, removed_early, removed_unless_waiting, removed, ignored),
         on.SESSION_TIMEOUT_ID: (forgets, forgets_last, forgets, forgets, ignored),
         on.INITIAL_DELAY: (ignored, extends, ignored, ignored, ignored),
         on.JOIN_TIMEOUT: (ignored, ends_join, ignored, ignored, ignored),

@@ -130,6 +130,7 @@ class MemberTrigger(enum.Enum):
     HEARTBEAT_FENCED = "Heartbeat response FENCED_INSTANCE_ID"
     COMMIT_REBALANCING = "OffsetCommit response REBALANCE_IN_PROGRESS"
     COMMIT_UNKNOWN = "OffsetCommit response UNKNOWN_MEMBER_ID"
+    COMMIT_ILLEGAL = "OffsetCommit response ILLEGAL_GENERATION"
     COMMIT_FENCED = "OffsetCommit response FENCED_INSTANCE_ID"
     NO_RESPONSE = "the connection to the coordinator breaks"
     STRATEGY_FAILED = "the leader's strategy raises an error"
@@ -164,7 +165,7 @@ def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
     raises = cell(effect="the next poll raises the error")
     raises_fenced = cell(error=Fenced)
     rebalancing = cell(error=RebalanceInProgress)
-    leaves = cell(_UNJOINED, LeaveGroup)
+    leaves = cell(_UNJOINED, LeaveGroup, effect="a static member sends nothing")
     leaves_late = cell(_UNJOINED, LeaveGroup, effect="a static member sends nothing", rejoins=True)
     fails = cell(_UNJOINED, LeaveGroup, effect="the next poll raises the error")
     closes = cell(_LEFT, LeaveGroup, effect="a static member sends nothing")
@@ -205,6 +206,7 @@ def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
         on.HEARTBEAT_FENCED: (no, fence, fence, fence, no, no),
         on.COMMIT_REBALANCING: (no, no, no, rejoin, no, no),
         on.COMMIT_UNKNOWN: (no, no, no, lost, no, no),
+        on.COMMIT_ILLEGAL: (no, no, no, lost, no, no),
         on.COMMIT_FENCED: (no, fence, no, fence, no, no),
         on.NO_RESPONSE: (no, retry, retry, find, no, no),
         on.STRATEGY_FAILED: (no, no, fails, no, no, no),
