@@ -1,4 +1,4 @@
-"""Writes commands.md out of the command line's own parsers: ``make docs``."""
+"""Writes commands.md from the parsers of the command line: ``make docs``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ INTRO = """\
 
 <!-- Made by `make docs` from the parsers in src/rota/cli. Do not edit. -->
 
-What `rota COMMAND --help` says, on one page. `python -m rota` is the same as `rota`.
+This page has the help texts of all commands (`rota COMMAND --help`). `python -m rota` does the same
+as `rota`.
 """
 
 CODES_INTRO = """\
 ## Exit codes
 
-They are the same for every command; 1 comes only from the options that are named.
+All commands have the same exit codes. Only the options that are named below return 1.
 """
 
 #: Where the part of an epilog begins that all commands have in common.
@@ -37,7 +38,7 @@ def _lines() -> Iterator[str]:
     top = build_parser()
     commands = _commands(top)
     yield INTRO
-    yield "| command | what it tells or does |\n|---|---|"
+    yield "| command | what it does |\n|---|---|"
     for name, about in _abouts(top):
         yield f"| [`rota {name}`](#rota-{name}) | {_cell(about)} |"
     yield "| `rota --version` | the version of Rota |\n"
@@ -57,7 +58,7 @@ def _command(command: argparse.ArgumentParser, heading: str) -> Iterator[str]:
     yield f"{(command.description or '').strip()}\n"
     inner = _commands(command)
     if inner:
-        yield "| command | what it tells or does |\n|---|---|"
+        yield "| command | what it does |\n|---|---|"
         for name, about in _abouts(command):
             anchor = f"{command.prog} {name}".replace(" ", "-")
             yield f"| [`{name}`](#{anchor}) | {_cell(about)} |"

@@ -1,5 +1,5 @@
-"""Writes what each client library can do into how-to/migrate.md, as the advice of ``rota run`` has
-it: ``make docs``.
+"""Writes the settings of each client library, as in the advice of ``rota run``, into
+how-to/migrate.md: ``make docs``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PAGE = Path(__file__).with_name("how-to") / "migrate.md"
 
 
 def page(text: str) -> str:
-    """The page with the table of today."""
+    """Returns the page with the current table."""
     return replaced(text, "libraries", table())
 
 
 def table() -> str:
-    """A row for each library that ``rota run`` can tell."""
+    """Returns a table with a row for each library that ``rota run`` recognises."""
     return "\n".join(_lines())
 
 
@@ -42,7 +42,7 @@ def _lines() -> Iterator[str]:
 
 
 def _code(setting: str | None) -> str:
-    """A setting, and what it asks for as it is."""
+    """Returns the setting as code; its conditions in parentheses stay text."""
     code, space, rest = (setting or "").partition(" (")
     return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
 

@@ -15,11 +15,11 @@ INTRO = """\
 <!-- Made by `make docs` from src/rota/client/config_keys.py. Do not edit. -->
 
 `rota.Consumer`, `rota.AsyncConsumer` and the commands that connect to a cluster take Kafka's own
-settings: a mapping in Python, a `client.properties` file on the command line (`--command-config`).
+settings: in Python a mapping, on the command line a `client.properties` file (`--command-config`).
 `rota.load_properties(path)` reads such a file in Python.
 Every key of Kafka 4.3's consumer is in one of the three tables below; a test compares names, types,
-defaults and bounds with Kafka's classes. Any other key is an error that names the nearest key, and
-Kafka's name where another client has its own.
+defaults and bounds with Kafka's classes. Any other key is an error that names the nearest key, or
+Kafka's key if another client has this name.
 
 A value is a Python value, or text as Kafka reads it; a list is a Python list, or text with commas;
 None means that the key is absent. Times are in milliseconds. No message shows a password.
@@ -28,7 +28,7 @@ None means that the key is absent. Times are in milliseconds. No message shows a
 HONOURED = """\
 ## Honoured
 
-The third column has the lowest number, or all values.
+The third column has the lowest number, or all allowed values.
 
 | key | default | values | what it does |
 |---|---|---|---|"""
@@ -36,8 +36,8 @@ The third column has the lowest number, or all values.
 NO_EFFECT = """\
 ## Without effect
 
-Rota accepts these keys and names them in a warning. They concern features that Rota does not have;
-leave them out, and nothing changes.
+Rota accepts these keys and names them in a warning. They belong to features that Rota does not
+have, so you can leave them out.
 
 | key | default in Kafka | why |
 |---|---|---|"""
@@ -54,7 +54,7 @@ default are accepted.
 NOTES = """\
 ## Where Rota differs from Kafka
 
-- `receive.buffer.bytes` is -1, not 65536: Linux grows the buffer with need.
+- `receive.buffer.bytes` is -1, not 65536: Linux grows the buffer as needed.
 - `max.partition.fetch.bytes` is 4 MiB, not 1 MiB: a request costs Python more than Java, and with
   1 MiB a consumer of one partition is half as fast.
 - Without `key.deserializer` and `value.deserializer`, keys and values are bytes. Bytes that are not

@@ -1,4 +1,4 @@
-"""Writes tables.md out of the declarations in rota.pipeline.tables: ``make docs``."""
+"""Writes tables.md from the declarations in rota.pipeline.tables: ``make docs``."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ INTRO = """\
 
 <!-- Made by `make docs` from src/rota/pipeline/tables.py. Do not edit. -->
 
-`rota run ... --out DIR` writes these tables as Parquet (zstd) into `DIR/bronze`, `DIR/silver` and
-`DIR/gold`, a folder each. Bronze is the evidence as it was read, silver the evidence decoded, gold
-what follows from it. Times are in UTC. A run replaces all tables at once: a reader sees those of
-one run, never half of them.
+`rota run ... --out DIR` writes these tables as Parquet (zstd). Each table is a folder in
+`DIR/bronze` (the evidence as read), `DIR/silver` (the decoded evidence) or `DIR/gold` (the
+results). Times are in UTC. A run replaces all tables at once, so a reader always sees the tables of
+one complete run.
 
-How a thing is known is said beside it, never mixed: `stated` by the broker's log, `inferred` from
-the journal, `sampled` from outside.
+The column `evidence` says how a row is known: `stated` by the broker's log, `inferred` from the
+journal, or `sampled` from outside.
 """
 
 EXAMPLES_INTRO = """\
 ## Three questions
 
-Spark reads a table by its folder: put the path that was given to `--out` in place of `DIR`, and
-hand the text to `spark.sql`. `group` is a word of SQL: it needs back quotes.
+Spark reads a table from its folder. Replace `DIR` with the path of `--out`, and pass the query to
+`spark.sql`. `group` is a keyword of SQL, so put it in backticks.
 """
 
-LEVELS = {"bronze": "the evidence", "silver": "decoded", "gold": "what follows"}
+LEVELS = {"bronze": "the evidence", "silver": "decoded", "gold": "results"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ EXAMPLES = (
         "Which rolling deploys cost most?",
         """\
 SELECT `group`, rollout, min(at) AS began, max(at) AS ended, count(*) AS rebalances,
-       sum(stopped) AS stopped, sum(moved) AS moved, sum(moves_needed) AS had_to_move
+       sum(stopped) AS stopped, sum(moved) AS moved, sum(moves_needed) AS moves_needed
 FROM parquet.`DIR/gold/rebalances`
 WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout
-ORDER BY stopped + moved - had_to_move DESC, `group`, rollout
+ORDER BY stopped + moved - moves_needed DESC, `group`, rollout
 """,
     ),
     Example(
@@ -113,8 +113,8 @@ def _lines() -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     yield f"### `{table.name}`\n"
-    yield f"One row is {table.row}. {_told_apart(table)}\n"
-    yield "| column | type | what it says |\n|---|---|---|"
+    yield f"One row is {table.row}. {_key(table)}\n"
+    yield "| column | type | meaning |\n|---|---|---|"
     for column in table.columns:
         yield f"| `{column.name}` | {_type(column)} | {_cell(column.meaning)} |"
     for column in table.columns:
@@ -124,10 +124,10 @@ def _table(table: Table) -> Iterator[str]:
     yield ""
 
 
-def _told_apart(table: Table) -> str:
+def _key(table: Table) -> str:
     if not table.key:
-        return "There is one row."
-    return f"Told apart by {', '.join(f'`{name}`' for name in table.key)}."
+        return "The table has one row."
+    return f"Key: {', '.join(f'`{name}`' for name in table.key)}."
 
 
 def _type(column: Column) -> str:

@@ -2,7 +2,7 @@
 
 Plan a rebalance before it happens:
 
-    members = [rota.Member(id=each, topics=["orders"]) for each in "abc"]
+    members = [rota.Member(id=name, topics=["orders"]) for name in "abc"]
     plan = rota.assign("cooperative-sticky", {"orders": 8}, members)
 
 Read topics as a member of a group, with any strategy (``rota.AsyncConsumer`` for asyncio):
@@ -17,8 +17,8 @@ Test against a broker in the same process (or use the pytest fixture ``kafka``):
     with rota.Broker() as broker:
         broker.produce("orders", "a cup")
 
-Play a scenario with crashes, deploys and slow members: ``rota.simulate``. Write your own strategy:
-``rota.Assignor``. All errors are in ``rota.errors``. Each name is loaded on first use, so
+Simulate a group with crashes, deploys and slow members: ``rota.simulate``. Write your own strategy:
+``rota.PartitionAssignor``. All errors are in ``rota.errors``. Each name is loaded on first use, so
 ``import rota`` is fast.
 """
 
@@ -168,14 +168,14 @@ def assign(  # noqa: PLR0913 (all but two are options)
     """Plans a rebalance: which member gets which partition under a strategy.
 
     :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
-        instance; or a list of them, as every member would be configured. The first is used, and the
-        rebalance protocol is the highest that the whole list supports.
+        instance; or a list of them, as every member would be configured. The first one is used,
+        and the rebalance protocol is the highest that the whole list supports.
     :param partitions: partition counts by topic
-    :param members: the group's members, with what they own now
-    :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
+    :param members: the group's members, with the partitions that they own now
+    :param solver: ``exact`` (provably best) or ``kafka`` (as Kafka 4.3); only for sticky strategies
     :param racks: replica racks by topic and partition: ``{"t0": [("r1", "r2"), ...]}``
     :param left: members that have just left, for :attr:`Plan.orphaned`
-    :param budget_ms: how long the exact solver may look for fewer moves; None for no limit
+    :param budget_ms: time limit of the exact solver's search for fewer moves; None: no limit
     """
     _import("rota.engine.plan")
     from rota.engine.assignors.sticky import TimeBudget, unlimited_budget  # noqa: PLC0415 (slow)
@@ -203,6 +203,6 @@ if not TYPE_CHECKING:  # so that a type checker accepts only the names above
 
 
 def __dir__() -> list[str]:
-    # Without names whose extra is not installed, for which help(rota) would fail.
+    # Names whose extra is not installed are left out, because help(rota) would fail on them.
     problems = {each: importlib.import_module(each).missing() for each in set(_EXTRAS.values())}
     return sorted(name for name in __all__ if not problems.get(_EXTRAS.get(name, "")))

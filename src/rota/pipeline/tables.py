@@ -173,16 +173,16 @@ REBALANCES = Table(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("incarnation", "int", "0; 1 after the group was deleted and created again; ..."),
-        _nullable("from_generation", "int", "generation before it; null: not in the evidence"),
+        _nullable("from_generation", "int", "the generation before; null: not in the evidence"),
         Column("to_generation", "int", "generation after the rebalance"),
         Column("rounds", "int", "number of generations in the rebalance"),
         Column("unseen", "int", "skipped generations: attempts that the journal does not show"),
-        Column("at", "timestamp", "time of its last generation"),
+        Column("at", "timestamp", "time of the last generation of the rebalance"),
         _nullable("started_at", "timestamp", "start; only if the broker's log states it"),
-        _nullable("earliest_start", "timestamp", "otherwise the start was between this time ..."),
-        _nullable("latest_start", "timestamp", "... and this time"),
+        _nullable("earliest_start", "timestamp", "earliest possible start, if it is not stated"),
+        _nullable("latest_start", "timestamp", "latest possible start, if it is not stated"),
         _nullable("joined_at", "timestamp", "time at which all members had joined"),
-        _nullable("join_ms", "bigint", "from the start until all had joined; only if stated"),
+        _nullable("join_ms", "bigint", "time from the start until all had joined; only if stated"),
         _nullable("sync_ms", "bigint", "time from then until the assignment was written"),
         Column("cause", "string", "cause of the rebalance"),
         Column("evidence", "string", "how the cause is known: `stated`, `inferred`, `sampled`"),
@@ -199,15 +199,15 @@ REBALANCES = Table(
         _nullable("orphaned", "int", "partitions whose owner had left"),
         _nullable("stopped", "int", "partitions revoked from members that stayed"),
         _nullable("idle_members", "int", "members without a partition after the rebalance"),
-        _nullable("most", "int", "most partitions of one member after it"),
-        _nullable("least", "int", "fewest partitions of one member after it"),
+        _nullable("most", "int", "largest number of partitions of a member afterwards"),
+        _nullable("least", "int", "smallest number of partitions of a member afterwards"),
         _nullable("rollout", "string", "rolling deploy that the rebalance is part of"),
     ),
 )
 
 OWNERSHIP = Table(
     name="gold/ownership",
-    row="a time in which a member owned a partition",
+    row="a period in which a member owned a partition",
     key=("group", "topic", "partition", "since"),
     columns=(
         *_GROUP_PARTITION,
@@ -215,10 +215,10 @@ OWNERSHIP = Table(
         Column("client_id", "string", "the owner's client id"),
         Column("client_host", "string", "the owner's host"),
         _nullable("group_instance_id", "string", "the owner's `group.instance.id`"),
-        Column("since", "timestamp", "begin of the time"),
-        _nullable("until", "timestamp", "end of the time; null: end of the evidence"),
-        Column("from_generation", "int", "first generation in that time"),
-        Column("to_generation", "int", "last generation in that time"),
+        Column("since", "timestamp", "start of the period"),
+        _nullable("until", "timestamp", "end of the period; null: end of the evidence"),
+        Column("from_generation", "int", "first generation in the period"),
+        Column("to_generation", "int", "last generation in the period"),
     ),
 )
 
@@ -288,7 +288,9 @@ ADVICE = Table(
         Column("group", "string", "group"),
         Column("verdict", "string", "`change`, `keep` or `cannot tell`"),
         Column("policy", "string", "the recommended policy"),
-        Column("policies_used", "array<string>", "policies that the group used, the last one last"),
+        Column(
+            "policies_used", "array<string>", "policies that the group used, the latest one last"
+        ),
         Column("damage", "double", "stopped partitions plus unnecessary moves"),
         Column("rebalances", "int", "number of rebalances"),
         Column("rebalances_after", "int", "the same under that policy"),
@@ -298,36 +300,36 @@ ADVICE = Table(
         _nullable("stopped", "int", "partitions stopped"),
         _nullable("stopped_after", "int", "the same under that policy"),
         Column("libraries", "array<string>", "client libraries of the last members, or `unknown`"),
-        Column("headline", "string", "what happened, what was unnecessary, what to change"),
+        Column("headline", "string", "events, their cost, and the recommended change"),
         Column("steps", "array<string>", "steps of the migration"),
     ),
 )
 
 ADVISED = Table(
     name="gold/advised",
-    row="a time in which a member would have owned a partition under the policy in `gold/advice`; "
-    "empty for groups that should keep their policy",
+    row="a period in which a member would have owned a partition under the policy in "
+    "`gold/advice`. A group that should keep its policy has no rows",
     key=("group", "topic", "partition", "since"),
     columns=(
         *_GROUP_PARTITION,
-        Column("member_id", "string", "the owner's member id; of a static member its first one"),
+        Column("member_id", "string", "the owner's member id; for a static member its first one"),
         Column("client_id", "string", "the owner's client id"),
         Column("client_host", "string", "the owner's host"),
-        Column("since", "timestamp", "begin of the time"),
-        _nullable("until", "timestamp", "end of the time; null: end of the evidence"),
+        Column("since", "timestamp", "start of the period"),
+        _nullable("until", "timestamp", "end of the period; null: end of the evidence"),
     ),
 )
 
 EVIDENCE = Table(
     name="gold/evidence",
-    row="the run: its input, what could not be decoded, and the time from which on it is complete",
+    row="a summary of the run's input: time window, gaps, records that were not decoded",
     key=(),
     columns=(
         Column("demo", "boolean", "simulated data"),
         _nullable("first", "timestamp", "time of the first record"),
         _nullable("last", "timestamp", "time of the last record"),
-        _nullable("since", "timestamp", "begin of the time that the tables show; null: everything"),
-        _nullable("until", "timestamp", "end of the time that the tables show"),
+        _nullable("since", "timestamp", "start of the time window of the tables; null: no limit"),
+        _nullable("until", "timestamp", "end of the time window of the tables; null: no limit"),
         Column("records", "bigint", "number of records read from the journal"),
         Column("commits", "bigint", "number of rows in `silver/commits`"),
         Column("generations", "bigint", "number of rows in `silver/generations`"),
@@ -359,12 +361,12 @@ EVIDENCE = Table(
         Column(
             "windows",
             "array<struct<group: string, at: timestamp, whole: boolean>>",
-            "time from which on a group's records are complete; `whole`: from its first record on",
+            "time from which on each group is complete; `whole`: from its first record on",
         ),
         Column(
             "complete",
             "array<struct<journal_partition: int, offset: bigint, at: timestamp>>",
-            "offset from which on a partition of the journal is complete",
+            "offset from which on each partition of the journal is complete",
         ),
         Column(
             "unread",

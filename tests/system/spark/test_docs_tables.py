@@ -18,7 +18,7 @@ def test_which_rolling_deploys_cost_most(spark: SparkSession, logged: Ran) -> No
     rows = asked(spark, logged, ROLLOUTS.sql)
     assert rows[0]["group"] == "a-roll-dyn", "4 pods one after the other, under range"
     assert rows[0].rebalances == 8, "each left and came back"
-    assert rows[0].moved > rows[0].had_to_move
+    assert rows[0].moved > rows[0].moves_needed
     assert rows[0].began < rows[0].ended
 
 
