@@ -42,7 +42,8 @@ JAVA = Written(
     "session.timeout.ms=600000",
 )
 REJOINED = (
-    "rebalance_timeout_ms=10000 (or what it is now, but below request_timeout_ms, 40000 if not set)"
+    "rebalance_timeout_ms=10000 (or your present value, but below request_timeout_ms, "
+    "40000 if not set)"
 )
 ROTA = JAVA._replace(
     one="partition.assignment.strategy=range",
@@ -82,8 +83,7 @@ WRITTEN = {
         "[]sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}",
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
         "{sarama.NewBalanceStrategyRoundRobin(), sarama.NewBalanceStrategyRange()}",
-        "config.Consumer.Group.InstanceId = ID "
-        "(it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+        "config.Consumer.Group.InstanceId = ID (requires config.Version sarama.V2_3_0_0 or newer)",
         "config.Consumer.Group.Session.Timeout = 45 * time.Second",
         "config.Consumer.Group.Session.Timeout = 10 * time.Minute",
     ),

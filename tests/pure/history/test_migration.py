@@ -189,13 +189,13 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
         (
             client_settings.AIOKAFKA,
             "group_instance_id=ID (aiokafka 0.10 or newer)",
-            "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or what it is now, "
+            "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or your present value, "
             "but below request_timeout_ms, 40000 if not set)",
         ),
         (
             client_settings.SARAMA,
             "config.Consumer.Group.InstanceId = ID "
-            "(it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+            "(requires config.Version sarama.V2_3_0_0 or newer)",
             "config.Consumer.Group.Session.Timeout = 2 * time.Minute",
         ),
         (client_settings.FRANZ_GO, "kgo.InstanceID(ID)", "kgo.SessionTimeout(2*time.Minute)"),
@@ -232,7 +232,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
         "group.instance.id=ID (Java client 2.3 or newer); "
         "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
         "sarama: config.Consumer.Group.InstanceId = ID "
-        "(it asks for a config.Version of sarama.V2_3_0_0 or newer).",
+        "(requires config.Version sarama.V2_3_0_0 or newer).",
         SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
         "(as Java): session.timeout.ms=45000; kafka-python: session_timeout_ms=45000; "
         "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second.",

@@ -213,7 +213,7 @@ def _aiokafka_session_needs(session: int) -> str:
     if session <= AIOKAFKA_SESSION_TIMEOUT:
         return ""
     return (
-        f" and rebalance_timeout_ms={AIOKAFKA_SESSION_TIMEOUT} (or what it is now, but below "
+        f" and rebalance_timeout_ms={AIOKAFKA_SESSION_TIMEOUT} (or your present value, but below "
         "request_timeout_ms, 40000 if not set)"
     )
 
@@ -366,7 +366,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             "[]sarama.BalanceStrategy{...}",
             separator=", ",
             static="config.Consumer.Group.InstanceId = ID",
-            static_needs=" (it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+            static_needs=" (requires config.Version sarama.V2_3_0_0 or newer)",
             session="config.Consumer.Group.Session.Timeout = ...",
             duration=_go_duration,
             mixes=True,
