@@ -46,7 +46,7 @@ def run(bench: Run) -> Iterator[Row]:
         more = broker.resident - before
         slowest = max(served(broker) for _ in range(NEW))
     yield Row(
-        work=f"{CONNECTIONS:,} idle connections: a new client is answered in, memory more",
+        work=f"{CONNECTIONS:,} idle connections: response time of a new client, additional memory",
         ours=Taken(seconds=slowest, peak=more),
         theirs={},
         limit=LIMITS["broker-connections"],

@@ -139,7 +139,7 @@ def run(bench: Run) -> Iterator[Row]:
     with both(bench) as brokers:
         clients: dict[str, tuple[Measure, Measure]] = {
             "confluent-kafka": (produce, fetch),
-            "confluent-kafka without its rest": (produce, partial(fetch, rest=0)),
+            "confluent-kafka without its pause": (produce, partial(fetch, rest=0)),
         }
         if any(each.name == KAFKA for each in brokers):
             clients["Java's perf tools"] = (tool_produce, tool_fetch)
