@@ -50,7 +50,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
         yield one
 
 
-def metadata(client: RawClient) -> MetadataResponse:
+def request_metadata(client: RawClient) -> MetadataResponse:
     return client.ask(Api.METADATA, 9, MetadataRequest(topics=None))
 
 
@@ -58,7 +58,7 @@ def metadata(client: RawClient) -> MetadataResponse:
 
 
 def test_clients_are_served_as_soon_as_it_has_started(broker: Broker, client: RawClient) -> None:
-    (node,) = metadata(client).brokers
+    (node,) = request_metadata(client).brokers
     assert f"{node.host}:{node.port}" == broker.bootstrap_servers
     assert broker.running
 
@@ -487,7 +487,7 @@ def test_a_fault_that_never_happened_is_counted(broker: Broker, client: RawClien
     broker.fail("Metadata", "UNKNOWN", times=2)
     broker.fail("JoinGroup", 16, times=None)
     broker.delay("Heartbeat", 1)
-    assert metadata(client) is not None
+    assert request_metadata(client) is not None
     assert broker.clear_faults("Heartbeat") == 1
     assert broker.clear_faults() == 1
     assert broker.clear_faults() == 0
@@ -511,7 +511,7 @@ def test_a_delay_runs_by_the_brokers_clock(broker: Broker, client: RawClient) ->
     client.socket.settimeout(10)
     broker.clock.advance(60)
     assert client.receive(Api.METADATA, 9).brokers
-    assert metadata(client).brokers
+    assert request_metadata(client).brokers
 
 
 def test_a_delay_and_an_error_go_together(broker: Broker, client: RawClient) -> None:
@@ -564,11 +564,11 @@ def test_a_produce_without_acks_that_fails_ends_the_connection(
 def test_clients_are_disconnected(broker: Broker) -> None:
     clients = [RawClient(broker.bootstrap_servers, name) for name in ("a", "a", "b")]
     for client in clients:
-        metadata(client)
+        request_metadata(client)
     assert broker.disconnect("a") == 2
     assert clients[0].closed
     assert clients[1].closed
-    metadata(clients[2])
+    request_metadata(clients[2])
     with pytest.raises(InputError, match="client 'a' is not connected; clients are: b"):
         broker.disconnect("a")
     assert broker.disconnect() == 1
@@ -649,7 +649,7 @@ def test_a_long_poll_ends_when_time_is_advanced(broker: Broker, client: RawClien
         ),
     )
     with RawClient(broker.bootstrap_servers) as other:
-        metadata(other)  # the fetch has arrived by now
+        request_metadata(other)  # the fetch has arrived by now
     broker.clock.advance(30)
     assert client.receive(Api.FETCH, 11).error_code == 0
     broker.clock.resume()
@@ -675,7 +675,7 @@ def test_ipv6_if_there_is_any() -> None:
     with rota.Broker(host="::1") as broker:
         assert broker.bootstrap_servers.startswith("[::1]:")
         with RawClient(broker.bootstrap_servers) as client:
-            assert metadata(client).brokers[0].host == "::1"
+            assert request_metadata(client).brokers[0].host == "::1"
 
 
 def test_who_connects_while_a_broker_stops_leaves_no_socket_behind(

@@ -46,7 +46,7 @@ def server() -> Iterator[EchoServerThread]:
         yield one
 
 
-def is_told(server: EchoServerThread, count: int, kind: type) -> bool:
+def node_receives_events(server: EchoServerThread, count: int, kind: type) -> bool:
     """Whether the node is told so many events of a kind, sooner or later."""
 
     def told() -> int:
@@ -130,7 +130,7 @@ def test_an_answer_before_the_end_goes_out(server: EchoServerThread) -> None:
 def test_the_node_learns_that_a_client_is_gone() -> None:
     with serving() as server:
         server.connect().close()
-        assert is_told(server, 1, ConnectionClosed)
+        assert node_receives_events(server, 1, ConnectionClosed)
 
 
 def test_what_the_node_logs_is_logged() -> None:
@@ -176,12 +176,12 @@ def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
     with serving() as server, server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.sendall(framed(b"big %d" % (40 * MIB)))
-        assert is_told(server, 1, FrameReceived)
+        assert node_receives_events(server, 1, FrameReceived)
         client.setblocking(False)  # or it would be closed only once it has something to read
         while not resumed:
             with suppress(OSError):  # nothing there, or closed meanwhile
                 client.recv(MIB)
-        assert is_told(server, 1, ConnectionClosed)
+        assert node_receives_events(server, 1, ConnectionClosed)
         assert len(resumed) == 1
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
@@ -190,7 +190,7 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
     """Also if a turn was asked for before the client has read."""
     with serving() as server, server.connect() as client:
         client.sendall(framed(b"big %d" % (20 * MIB)) + framed(b"=next"))
-        assert is_told(server, 1, FrameReceived)
+        assert node_receives_events(server, 1, FrameReceived)
 
         def has_read(one: Server) -> None:
             (connection,) = one._connections.values()
@@ -298,7 +298,7 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
         assert peak < 24 * MIB
 
 
-def in_flight(server: EchoServerThread) -> tuple[int, int]:
+def reserved_memory(server: EchoServerThread) -> tuple[int, int]:
     """Bytes that are counted for requests, and connections that are looked after."""
     return server.run(
         lambda one: (one.request_memory.reserved_bytes, len(one.request_memory._partial_requests))
@@ -324,12 +324,12 @@ def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
             for client in honest:
                 pool.submit(client.sendall, request)
             assert [len(read_frame(client)) for client in honest] == [5 * MIB] * 4
-            assert is_told(server, 17, ConnectionClosed)
+            assert node_receives_events(server, 17, ConnectionClosed)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 100 * MIB  # with the answers; 144 in requests alone without a limit
         assert any("bytes of a request came in" in line for line in server.lines)
-        assert in_flight(server) == (0, 0)
+        assert reserved_memory(server) == (0, 0)
         for client in (*stalled, *honest):
             client.close()
 
@@ -349,8 +349,8 @@ def test_all_requests_get_done_however_little_room_there_is(
         with ThreadPoolExecutor(len(bodies)) as pool:
             answers = list(pool.map(ask, bodies))
         assert answers == [len(body) + len(body[:1_000]) for body in bodies]
-        assert is_told(server, len(bodies), ConnectionClosed)
-        assert in_flight(server) == (0, 0)
+        assert node_receives_events(server, len(bodies), ConnectionClosed)
+        assert reserved_memory(server) == (0, 0)
         assert server.lines == []
 
 
@@ -382,7 +382,7 @@ def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.Mon
     with serving() as server, server.connect() as waiting, server.connect() as other:
         rest = framed(b"=" * 10_000)
         waiting.sendall(framed(b"hold") + rest[:50])
-        assert is_told(server, 1, FrameReceived)
+        assert node_receives_events(server, 1, FrameReceived)
         time.sleep(0.5)
         other.sendall(framed(b"free"))
         assert read_frame(other) == b"freed"
@@ -449,7 +449,7 @@ def test_no_more_connections_than_allowed() -> None:
         assert [line.partition(" is ")[2] for line in server.lines] == [
             "refused, and so are further clients: max.connections is 2"
         ]
-        assert is_told(server, 2, ConnectionClosed)
+        assert node_receives_events(server, 2, ConnectionClosed)
         with server.connect() as client:
             client.sendall(framed(b"=room"))
             assert read_frame(client) == b"=room"
@@ -485,8 +485,8 @@ def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
         for _ in range(5):
             with server.connect() as client:
                 client.sendall(framed(b"hold"))
-                assert is_told(server, 1, FrameReceived)
-        assert is_told(server, 5, ConnectionClosed)
+                assert node_receives_events(server, 1, FrameReceived)
+        assert node_receives_events(server, 5, ConnectionClosed)
 
 
 # The log
@@ -517,10 +517,10 @@ def test_how_often_it_was_is_said_a_minute_later() -> None:
 def test_one_who_never_reads_its_answer_is_closed_too() -> None:
     with serving(BrokerConfig(idle_connection=300)) as server, server.connect() as deaf:
         deaf.sendall(framed(b"big %d" % (40 * MIB)))
-        assert is_told(server, 1, ConnectionClosed)
+        assert node_receives_events(server, 1, ConnectionClosed)
 
 
-def idle(server: EchoServerThread, count: int) -> tuple[int, float]:
+def measure_idle_connections(server: EchoServerThread, count: int) -> tuple[int, float]:
     """What so many idle connections occupy, and how long a new client waits beside them."""
     gc.collect()
     tracemalloc.start()
@@ -540,7 +540,7 @@ def idle(server: EchoServerThread, count: int) -> tuple[int, float]:
 def test_two_thousand_idle_connections_are_cheap() -> None:
     allow_files(5_000)
     with serving() as server:
-        size, _ = idle(server, 2_000)
+        size, _ = measure_idle_connections(server, 2_000)
     assert size < 40 * MIB  # the clients' own sockets included
 
 
@@ -580,7 +580,7 @@ def test_time_that_is_advanced_rings_alarms_in_order_each_at_its_own_time() -> N
         start = clock.now()
         for after, client in zip((3_000, 1_000, 2_000), clients, strict=True):
             client.sendall(framed(b"wake %d" % after))
-        assert is_told(server, 3, FrameReceived)
+        assert node_receives_events(server, 3, FrameReceived)
         server.run(lambda one: one.advance(2_500))
         assert int(read_frame(clients[1])) == start + 1_000
         assert int(read_frame(clients[2])) == start + 2_000
@@ -596,7 +596,7 @@ def test_time_goes_on_from_where_it_was_frozen() -> None:
         server.run(lambda one: one.freeze())
         at = server.clock.now()
         client.sendall(framed(b"wake 20"))
-        assert is_told(server, 1, FrameReceived)
+        assert node_receives_events(server, 1, FrameReceived)
         assert server.clock.now() == at
         server.run(lambda one: one.resume())
         assert at + 20 <= int(read_frame(client))
@@ -611,7 +611,7 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture(scope="module")
-def secure(
+def tls_server(
     authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EchoServerThread]:
     folder = tmp_path_factory.mktemp("tls")
@@ -623,14 +623,14 @@ def secure(
         yield one
 
 
-def trusting(authority: trustme.CA, server: EchoServerThread) -> ssl.SSLSocket:
+def connect_tls(authority: trustme.CA, server: EchoServerThread) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context.wrap_socket(server.connect(), server_hostname="localhost")
 
 
-def test_tls(authority: trustme.CA, secure: EchoServerThread) -> None:
-    with trusting(authority, secure) as client:
+def test_tls(authority: trustme.CA, tls_server: EchoServerThread) -> None:
+    with connect_tls(authority, tls_server) as client:
         client.sendall(framed(b"=secret") + framed(b"=" * (3 * MIB)) + framed(b"big 20000000"))
         assert read_frame(client) == b"=secret"
         assert read_frame(client) == b"=" * (3 * MIB)
@@ -638,32 +638,34 @@ def test_tls(authority: trustme.CA, secure: EchoServerThread) -> None:
 
 
 def test_requests_over_tls_get_done_however_little_room_there_is(
-    authority: trustme.CA, secure: EchoServerThread
+    authority: trustme.CA, tls_server: EchoServerThread
 ) -> None:
-    most = secure.run(lambda one: one.request_memory.max_bytes)
-    secure.run(lambda one: setattr(one.request_memory, "max_bytes", 100_000))
+    most = tls_server.run(lambda one: one.request_memory.max_bytes)
+    tls_server.run(lambda one: setattr(one.request_memory, "max_bytes", 100_000))
 
     def ask(size: int) -> int:
-        with trusting(authority, secure) as client:
+        with connect_tls(authority, tls_server) as client:
             client.sendall(framed(b"=" * size))
             return len(read_frame(client))
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, [MIB] * 8)) == [MIB] * 8
-    secure.run(lambda one: setattr(one.request_memory, "max_bytes", most))
+    tls_server.run(lambda one: setattr(one.request_memory, "max_bytes", most))
 
 
-def test_the_end_of_tls_is_met(authority: trustme.CA, secure: EchoServerThread) -> None:
-    with trusting(authority, secure) as client:
+def test_the_end_of_tls_is_met(authority: trustme.CA, tls_server: EchoServerThread) -> None:
+    with connect_tls(authority, tls_server) as client:
         client.sendall(framed(b"bye"))
         assert read_frame(client) == b"bye"
         assert is_closed(client)
-    before = secure.run(lambda _: sum(isinstance(e, ConnectionClosed) for e in secure.core.events))
-    with trusting(authority, secure) as client:
+    before = tls_server.run(
+        lambda _: sum(isinstance(e, ConnectionClosed) for e in tls_server.core.events)
+    )
+    with connect_tls(authority, tls_server) as client:
         client.sendall(framed(b"=x"))
         assert read_frame(client) == b"=x"
         client.unwrap().close()
-    assert is_told(secure, before + 1, ConnectionClosed)
+    assert node_receives_events(tls_server, before + 1, ConnectionClosed)
 
 
 @pytest.mark.parametrize(
@@ -676,48 +678,48 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, secure: EchoServerThread) 
     ids=["kafka", "http", "garbage"],
 )
 def test_bytes_without_tls_on_a_port_with_it(
-    authority: trustme.CA, secure: EchoServerThread, sent: bytes, said: str
+    authority: trustme.CA, tls_server: EchoServerThread, sent: bytes, said: str
 ) -> None:
-    with secure.connect() as stranger:
+    with tls_server.connect() as stranger:
         stranger.sendall(sent)
         while not is_closed(stranger):
             pass  # an alert comes first
-    assert any(said in line for line in secure.lines)
-    with trusting(authority, secure) as client:
+    assert any(said in line for line in tls_server.lines)
+    with connect_tls(authority, tls_server) as client:
         client.sendall(framed(b"=served"))
         assert read_frame(client) == b"=served"
 
 
 def test_a_handshake_may_not_take_long(
-    secure: EchoServerThread, monkeypatch: pytest.MonkeyPatch
+    tls_server: EchoServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.broker.connection.TLS_HANDSHAKE_TIMEOUT", 0.2)
-    before = len(secure.lines)
-    with secure.connect() as silent, secure.connect() as slow:
+    before = len(tls_server.lines)
+    with tls_server.connect() as silent, tls_server.connect() as slow:
         slow.sendall(bytes.fromhex("160301"))  # it begins, and goes no further
         assert is_closed(silent)
         assert is_closed(slow)
-    assert [line.partition(": ")[2] for line in secure.lines[before:]] == [
+    assert [line.partition(": ")[2] for line in tls_server.lines[before:]] == [
         "no TLS handshake within 0.2 seconds; the connection is closed"
     ]
 
 
-def test_a_client_that_does_not_trust_the_certificate(secure: EchoServerThread) -> None:
-    before = len(secure.lines)
+def test_a_client_that_does_not_trust_the_certificate(tls_server: EchoServerThread) -> None:
+    before = len(tls_server.lines)
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
-        context.wrap_socket(secure.connect(), server_hostname="localhost")
-    until("the broker says it", lambda: len(secure.lines) > before)
-    assert "does not trust" in secure.lines[-1]
+        context.wrap_socket(tls_server.connect(), server_hostname="localhost")
+    until("the broker says it", lambda: len(tls_server.lines) > before)
+    assert "does not trust" in tls_server.lines[-1]
 
 
 def test_idle_tls_connections_are_cheap_too(
-    authority: trustme.CA, secure: EchoServerThread
+    authority: trustme.CA, tls_server: EchoServerThread
 ) -> None:
-    clients = [trusting(authority, secure) for _ in range(3)]
+    clients = [connect_tls(authority, tls_server) for _ in range(3)]
     gc.collect()
     tracemalloc.start()
-    clients += [trusting(authority, secure) for _ in range(50)]
+    clients += [connect_tls(authority, tls_server) for _ in range(50)]
     for client in clients:
         client.sendall(framed(b"="))
         assert read_frame(client) == b"="

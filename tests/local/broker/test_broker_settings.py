@@ -114,7 +114,7 @@ User:b
     assert parse_config(given).ignored_keys == tuple(idle)
 
 
-def refused_as_unknown(key: str) -> bool:
+def is_unknown_key(key: str) -> bool:
     try:
         parse_config({key: "1"})
     except InputError as error:
@@ -123,7 +123,7 @@ def refused_as_unknown(key: str) -> bool:
 
 
 def test_every_known_name_is_taken() -> None:
-    assert not [key for key in (*BROKER_KEYS, "broker.id") if refused_as_unknown(key)]
+    assert not [key for key in (*BROKER_KEYS, "broker.id") if is_unknown_key(key)]
 
 
 # Addresses

@@ -18,7 +18,7 @@ MIB = 1 << 20
 LARGE = bytes(400_000)
 
 
-def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
+def send_waiting_fetches(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
     clients = [RawClient(broker.bootstrap_servers) for _ in range(count)]
     topic = FetchRequest.FetchTopic
     partition = FetchRequest.FetchPartition(
@@ -53,14 +53,14 @@ def test_those_who_do_not_read_take_little_memory_and_others_are_served(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.broker.server.STALLED_CLIENT_TIMEOUT", 0.1)
-    deaf = waiting(broker, 20, min_bytes=12_200_000)
+    deaf = send_waiting_fetches(broker, 20, min_bytes=12_200_000)
     for each in deaf:  # else the machine takes most of an answer
         each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     tracemalloc.start()
     broker.produce("t", LARGE)  # 20 answers of 12.4 MB
     with RawClient(broker.bootstrap_servers) as client:
         assert client.ask(Api.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0
-    reader = waiting(broker, 1, min_bytes=1)[0]
+    reader = send_waiting_fetches(broker, 1, min_bytes=1)[0]
     assert len(reader.receive(Api.FETCH, 4).responses[0].partitions[0].records) > 12_400_000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -70,7 +70,7 @@ def test_those_who_do_not_read_take_little_memory_and_others_are_served(
 
 
 def test_those_who_read_get_all_however_little_room_there_is(broker: rota.Broker) -> None:
-    clients = waiting(broker, 20, min_bytes=12_200_000)
+    clients = send_waiting_fetches(broker, 20, min_bytes=12_200_000)
     broker.produce("t", LARGE)
 
     def read(client: RawClient) -> tuple[int, int]:

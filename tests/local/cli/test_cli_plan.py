@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 EXAMPLE = str(ROOT / "examples" / "orders.json")
 
 
-def planned(run: RotaCommand, *arguments: str) -> dict[str, Any]:
+def plan_json(run: RotaCommand, *arguments: str) -> dict[str, Any]:
     code, out, err = run("plan", *arguments, "--json")
     assert (code, err) == (0, "")
     plan = json.loads(out)
@@ -33,7 +33,7 @@ def test_without_a_command_all_are_shown(rota_command: RotaCommand) -> None:
 
 
 def test_json_has_the_documented_keys(rota_command: RotaCommand) -> None:
-    plan = planned(rota_command, EXAMPLE, "--strategy", "sticky")
+    plan = plan_json(rota_command, EXAMPLE, "--strategy", "sticky")
     documented = {"strategy", "solver", "assignment", "loads", "moved", "moves_needed"}
     assert documented | {"skipped_topics"} <= plan.keys()
     assert (plan["strategy"], plan["solver"]) == ("sticky", "exact")
@@ -41,12 +41,12 @@ def test_json_has_the_documented_keys(rota_command: RotaCommand) -> None:
 
 
 def test_kafkas_default_list_without_a_strategy(rota_command: RotaCommand) -> None:
-    plan = planned(rota_command, EXAMPLE)
+    plan = plan_json(rota_command, EXAMPLE)
     assert (plan["strategy"], plan["solver"], plan["protocol"]) == ("range", None, "eager")
 
 
 def test_a_member_leaves(rota_command: RotaCommand) -> None:
-    plan = planned(rota_command, EXAMPLE, "--remove", "billing-2", "--strategy", "sticky")
+    plan = plan_json(rota_command, EXAMPLE, "--remove", "billing-2", "--strategy", "sticky")
     assert plan["orphaned"] == 5
     assert plan["moved"] == plan["moves_needed"] == 0
     assert plan["loads"] == {"billing-0": 7, "billing-1": 7, "finance-0": 7}
@@ -54,10 +54,10 @@ def test_a_member_leaves(rota_command: RotaCommand) -> None:
 
 def test_a_settled_group_is_made_where_nobody_owns_anything(rota_command: RotaCommand) -> None:
     flags = ("--partitions", "f=12", "--members", "2", "--add", "2")
-    plan = planned(rota_command, *flags, "--strategy", "sticky")
+    plan = plan_json(rota_command, *flags, "--strategy", "sticky")
     assert plan["loads"] == {"C0": 3, "C1": 3, "new-1": 3, "new-2": 3}
     assert (plan["moved"], plan["moves_needed"]) == (6, 6)
-    assert planned(rota_command, *flags, "--strategy", "range")["moved"] == 9
+    assert plan_json(rota_command, *flags, "--strategy", "range")["moved"] == 9
 
 
 def test_partitions_are_added(rota_command: RotaCommand, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_partitions_are_added(rota_command: RotaCommand, tmp_path: Path) -> None
             }
         )
     )
-    plan = planned(rota_command, str(case), "--partitions", "t=4", "--strategy", "sticky")
+    plan = plan_json(rota_command, str(case), "--partitions", "t=4", "--strategy", "sticky")
     assert plan["loads"] == {"a": 2, "b": 2}
     assert plan["moved"] == 0
 
@@ -112,7 +112,7 @@ def test_compare_takes_a_strategy_of_the_users(
     )
     monkeypatch.chdir(tmp_path)
     flags = ("--partitions", "t=4", "--members", "2", "--strategy", "mine_for_compare:First")
-    compared = planned(rota_command, *flags, "--compare")["compare"]
+    compared = plan_json(rota_command, *flags, "--compare")["compare"]
     assert compared[-1]["strategy"] == "first"
     assert compared[-1]["loads"] == {"C0": 4, "C1": 0}
 
@@ -126,7 +126,7 @@ def test_max_moves_is_an_exit_code(rota_command: RotaCommand) -> None:
     assert err == "rota: 6 partitions move, more than --max-moves 5\n"
 
 
-def case_file(folder: Path, text: str) -> str:
+def write_case_file(folder: Path, text: str) -> str:
     path = folder / "case.json"
     path.write_text(text)
     return str(path)
@@ -186,7 +186,7 @@ BAD_CASES = {
 
 @pytest.mark.parametrize(("text", "said"), BAD_CASES.values(), ids=BAD_CASES)
 def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, said: str) -> None:
-    code, out, err = rota_command("plan", case_file(tmp_path, text))
+    code, out, err = rota_command("plan", write_case_file(tmp_path, text))
     assert (code, out) == (4, "")
     assert said in err
     assert err.startswith("rota: ")
@@ -265,18 +265,18 @@ def test_a_strategy_of_the_users_that_fails(
 
 
 def test_a_member_joins_a_group_of_a_file(rota_command: RotaCommand) -> None:
-    plan = planned(rota_command, EXAMPLE, "--member", "slim=refunds", "--strategy", "sticky")
+    plan = plan_json(rota_command, EXAMPLE, "--member", "slim=refunds", "--strategy", "sticky")
     assert plan["assignment"]["slim"] == {"refunds": [0, 1, 2]}
 
 
 def test_the_group_changes_its_strategy(rota_command: RotaCommand) -> None:
     flags = ("--partitions", "f=12,g=5", "--members", "3", "--from", "roundrobin")
-    assert planned(rota_command, *flags, "--strategy", "cooperative-sticky")["moved"] == 0
-    assert planned(rota_command, *flags, "--strategy", "range")["moved"] > 0
+    assert plan_json(rota_command, *flags, "--strategy", "cooperative-sticky")["moved"] == 0
+    assert plan_json(rota_command, *flags, "--strategy", "range")["moved"] > 0
 
 
 def test_json_of_a_cooperative_plan_has_both_ends(rota_command: RotaCommand) -> None:
-    plan = planned(rota_command, EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
+    plan = plan_json(rota_command, EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
     assert plan["assignment"]["new-1"] == {}
     assert sum(map(len, plan["target_assignment"]["new-1"].values())) == 4
 
@@ -289,20 +289,20 @@ def test_new_members_come_behind_all_others(
     ids: str, added: str, rota_command: RotaCommand, tmp_path: Path
 ) -> None:
     members = ", ".join(f'{{"id": "{each}", "topics": ["t"]}}' for each in ids)
-    case = case_file(tmp_path, f'{{"partitions": {{"t": 4}}, "members": [{members}]}}')
-    plan = planned(rota_command, case, "--add", "1", "--from", "range", "--strategy", "range")
+    case = write_case_file(tmp_path, f'{{"partitions": {{"t": 4}}, "members": [{members}]}}')
+    plan = plan_json(rota_command, case, "--add", "1", "--from", "range", "--strategy", "range")
     assert plan["assignment"] == {ids[0]: {"t": [0, 1]}, ids[1]: {"t": [2]}, added: {"t": [3]}}
     assert plan["moved"] == 1
 
 
 def test_racks_are_counted(rota_command: RotaCommand, tmp_path: Path) -> None:
-    case = case_file(
+    case = write_case_file(
         tmp_path,
         '{"partitions": {"t": 2}, "racks": {"t": [["r1"], ["r2"]]}, "members": ['
         '{"id": "a", "topics": ["t"], "rack": "r2"}, {"id": "b", "topics": ["t"], "rack": "r1"}]}',
     )
-    assert planned(rota_command, case, "--strategy", "sticky")["local"] == 2
-    assert planned(rota_command, case, "--strategy", "roundrobin")["local"] == 0
+    assert plan_json(rota_command, case, "--strategy", "sticky")["local"] == 2
+    assert plan_json(rota_command, case, "--strategy", "roundrobin")["local"] == 0
     assert "2 in the rack of their member" in rota_command("plan", case, "--strategy", "range")[1]
 
 

@@ -38,11 +38,11 @@ def broker() -> Iterator[rota.Broker]:
 
 
 @pytest.fixture
-def consume(broker: rota.Broker, rota_command: RotaCommand) -> Run:
-    return Run(broker, rota_command)
+def rota_consume(broker: rota.Broker, rota_command: RotaCommand) -> ConsumeCommand:
+    return ConsumeCommand(broker, rota_command)
 
 
-class Run:
+class ConsumeCommand:
     """Runs ``rota consume`` with a broker."""
 
     def __init__(self, broker: rota.Broker, rota_command: RotaCommand) -> None:
@@ -53,12 +53,12 @@ class Run:
         return self._rota_command("consume", *arguments, "--bootstrap-servers", where)
 
 
-def test_all_there_is(consume: Run) -> None:
-    ran = consume("--topic", "orders", "--from-beginning", "--to-end")
+def test_all_there_is(rota_consume: ConsumeCommand) -> None:
+    ran = rota_consume("--topic", "orders", "--from-beginning", "--to-end")
     assert ran.code == 0
     assert sorted(ran.lines) == [f"{p}:{v}" for p in range(3) for v in range(4)]
     assert ran.err == "rota: 12 records\n"
-    assert consume.broker.groups == {}
+    assert rota_consume.broker.groups == {}
 
 
 @pytest.mark.parametrize(
@@ -77,28 +77,30 @@ def test_all_there_is(consume: Run) -> None:
         (["--partition", "2", "--offset", "1", "--max-messages", "2"], ["2:1", "2:2"]),
     ],
 )
-def test_where_to_start(consume: Run, flags: list[str], expected: list[str]) -> None:
-    ran = consume("--topic", "orders", "--to-end", "--quiet", *flags)
+def test_where_to_start(
+    rota_consume: ConsumeCommand, flags: list[str], expected: list[str]
+) -> None:
+    ran = rota_consume("--topic", "orders", "--to-end", "--quiet", *flags)
     assert (ran.code, sorted(ran.lines), ran.err) == (0, expected, "")
 
 
-def test_an_end_by_time(consume: Run) -> None:
-    ran = consume("--topic", "orders", "--from-beginning", "--timeout", "0.3", "--quiet")
+def test_an_end_by_time(rota_consume: ConsumeCommand) -> None:
+    ran = rota_consume("--topic", "orders", "--from-beginning", "--timeout", "0.3", "--quiet")
     assert (ran.code, len(ran.lines)) == (0, 12)
 
 
-def test_what_a_line_shows(consume: Run) -> None:
+def test_what_a_line_shows(rota_consume: ConsumeCommand) -> None:
     one = ("--topic", "orders", "--partition", "1", "--offset", "2", "--max-messages", "1")
     every = ("--print-key", "--print-place", "--print-time", "--print-headers")
-    assert consume(*one, *every, "--separator", "|").lines == [
+    assert rota_consume(*one, *every, "--separator", "|").lines == [
         "CreateTime:2|orders-1@2|NO_HEADERS|1|1:2"
     ]
-    assert consume(*one, "--print-key").lines == ["1\t1:2"]
+    assert rota_consume(*one, "--print-key").lines == ["1\t1:2"]
 
 
-def test_json_lines(consume: Run) -> None:
-    consume.broker.produce("odd", b"\xff", key=None, headers=[("h", b"\xfe")], timestamp=9)
-    ran = consume("--topic", "odd", "--from-beginning", "--to-end", "--json")
+def test_json_lines(rota_consume: ConsumeCommand) -> None:
+    rota_consume.broker.produce("odd", b"\xff", key=None, headers=[("h", b"\xfe")], timestamp=9)
+    ran = rota_consume("--topic", "odd", "--from-beginning", "--to-end", "--json")
     assert [json.loads(line) for line in ran.lines] == [
         {
             "topic": "odd",
@@ -113,59 +115,61 @@ def test_json_lines(consume: Run) -> None:
     ]
 
 
-def test_deserializers_are_honoured(consume: Run) -> None:
-    consume.broker.produce("numbers", (7).to_bytes(8))
+def test_deserializers_are_honoured(rota_consume: ConsumeCommand) -> None:
+    rota_consume.broker.produce("numbers", (7).to_bytes(8))
     deserializer = "value.deserializer=org.apache.kafka.common.serialization.LongDeserializer"
-    ran = consume("--topic", "numbers", "--from-beginning", "--to-end", "--config", deserializer)
+    ran = rota_consume(
+        "--topic", "numbers", "--from-beginning", "--to-end", "--config", deserializer
+    )
     assert ran.lines == ["7"]
 
 
-def test_a_group_goes_on_behind_what_was_printed(consume: Run) -> None:
+def test_a_group_goes_on_behind_what_was_printed(rota_consume: ConsumeCommand) -> None:
     group = ("--topic", "orders", "--group", "billing", "--from-beginning", "--quiet")
-    first = consume(*group, "--max-messages", "5")
+    first = rota_consume(*group, "--max-messages", "5")
     assert (first.code, len(first.lines), first.err) == (0, 5, "")
-    assert sum(consume.broker.committed("billing").values()) == 5
-    assert consume.broker.groups["billing"] == "Empty"
-    rest = consume(*group, "--timeout", "0.5", "--strategy", "cooperative-sticky")
+    assert sum(rota_consume.broker.committed("billing").values()) == 5
+    assert rota_consume.broker.groups["billing"] == "Empty"
+    rest = rota_consume(*group, "--timeout", "0.5", "--strategy", "cooperative-sticky")
     assert sorted(first.lines + rest.lines) == [f"{p}:{v}" for p in range(3) for v in range(4)]
-    assert sum(consume.broker.committed("billing").values()) == 12
+    assert sum(rota_consume.broker.committed("billing").values()) == 12
 
 
-def test_a_group_of_a_pattern_and_of_the_file(consume: Run, tmp_path: Path) -> None:
+def test_a_group_of_a_pattern_and_of_the_file(rota_consume: ConsumeCommand, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("group.id=from-file\nauto.offset.reset=earliest\nenable.metrics.push=true\n")
-    ran = consume("--pattern", "ord.*", "--command-config", str(file), "--max-messages", "12")
+    ran = rota_consume("--pattern", "ord.*", "--command-config", str(file), "--max-messages", "12")
     assert (ran.code, len(ran.lines)) == (0, 12)
     assert "rota: enable.metrics.push: without effect: Rota pushes no metrics" in ran.err
     assert "rota: assigned: orders 0-2" in ran.err
-    assert sum(consume.broker.committed("from-file").values()) == 12
+    assert sum(rota_consume.broker.committed("from-file").values()) == 12
 
 
-def test_a_group_commits_nothing_if_it_shall_not(consume: Run) -> None:
-    ran = consume(
+def test_a_group_commits_nothing_if_it_shall_not(rota_consume: ConsumeCommand) -> None:
+    ran = rota_consume(
         *("--topic", "orders", "--group", "looking", "--from-beginning", "--max-messages", "3"),
         *("--config", "enable.auto.commit=false"),
     )
     assert len(ran.lines) == 3
-    assert consume.broker.committed("looking") == {}
+    assert rota_consume.broker.committed("looking") == {}
 
 
-def test_a_group_does_not_come_back_to_what_it_has_skipped(consume: Run) -> None:
-    consume.broker.produce("half", "1", "{")
+def test_a_group_does_not_come_back_to_what_it_has_skipped(rota_consume: ConsumeCommand) -> None:
+    rota_consume.broker.produce("half", "1", "{")
     group = ("--topic", "half", "--group", "skipping", "--from-beginning", "--timeout", "0.3")
     flags = ("--config", "value.deserializer=json", "--skip-undecodable")
-    assert consume(*group, *flags).lines == ["1"]
-    assert list(consume.broker.committed("skipping").values()) == [2]
+    assert rota_consume(*group, *flags).lines == ["1"]
+    assert list(rota_consume.broker.committed("skipping").values()) == [2]
 
 
-def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
+def test_undecodable_records_are_named_and_may_be_skipped(rota_consume: ConsumeCommand) -> None:
     for value in ("1", "{", "3", "nope", "5"):
-        consume.broker.produce("doubtful", value)
+        rota_consume.broker.produce("doubtful", value)
     flags = ("--topic", "doubtful", "--from-beginning", "--to-end")
-    ran = consume(*flags, "--config", "value.deserializer=json")
+    ran = rota_consume(*flags, "--config", "value.deserializer=json")
     assert (ran.code, ran.lines) == (4, ["1"])
     assert "rota: doubtful-0 at offset 1: " in ran.err
-    ran = consume(*flags, "--config", "value.deserializer=json", "--skip-undecodable")
+    ran = rota_consume(*flags, "--config", "value.deserializer=json", "--skip-undecodable")
     assert (ran.code, ran.lines) == (0, ["1", "3", "5"])
     first, second, end = ran.err.splitlines()
     assert first.startswith("rota: skipped: doubtful-0 at offset 1: ")
@@ -173,13 +177,15 @@ def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
     assert end == "rota: 3 records, 2 skipped"
 
 
-def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: Run) -> None:
+def test_a_group_commits_what_was_printed_before_an_undecodable_record(
+    rota_consume: ConsumeCommand,
+) -> None:
     for value in ("1", "2", "{"):
-        consume.broker.produce("damaged", value)
+        rota_consume.broker.produce("damaged", value)
     group = ("--topic", "damaged", "--group", "careful", "--from-beginning")
-    ran = consume(*group, "--config", "value.deserializer=json", "--timeout", "5")
+    ran = rota_consume(*group, "--config", "value.deserializer=json", "--timeout", "5")
     assert (ran.code, ran.lines) == (4, ["1", "2"])
-    assert list(consume.broker.committed("careful").values()) == [2]
+    assert list(rota_consume.broker.committed("careful").values()) == [2]
 
 
 @pytest.mark.parametrize(
@@ -212,27 +218,29 @@ def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: 
         (["--topic", "a", "--group", "g", "--strategy", "rang"], 4, "did you mean 'range'"),
     ],
 )
-def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says: str) -> None:
-    ran = consume(*flags)
+def test_what_is_wrong_is_named(
+    rota_consume: ConsumeCommand, flags: list[str], code: int, says: str
+) -> None:
+    ran = rota_consume(*flags)
     assert (ran.code, ran.out) == (code, "")
     assert says in ran.err
 
 
 def test_a_class_of_the_folder_the_command_is_run_in(
-    consume: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rota_consume: ConsumeCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shouting.py").write_text("def loud(data):\n    return data.decode() + '!'\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     loud = ("--config", "value.deserializer=shouting:loud")
-    ran = consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
+    ran = rota_consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
     assert (ran.code, ran.lines) == (0, ["1:3!"])
 
 
-def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
-    ran = consume("--topic", "orders", "--timeout", "0")
+def test_who_waits_for_new_records_is_told_so(rota_consume: ConsumeCommand) -> None:
+    ran = rota_consume("--topic", "orders", "--timeout", "0")
     assert "only new records are read; --from-beginning reads all" in ran.err
-    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").err
+    assert "from now on" not in rota_consume("--topic", "orders", "--timeout", "0", "--quiet").err
 
 
 def test_servers_must_be_named(rota_command: RotaCommand) -> None:
@@ -242,13 +250,13 @@ def test_servers_must_be_named(rota_command: RotaCommand) -> None:
 
 
 def test_an_address_without_a_broker_is_named(
-    consume: Run, monkeypatch: pytest.MonkeyPatch
+    rota_consume: ConsumeCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_records, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ran = consume("--topic", "orders", servers=address)
+        ran = rota_consume("--topic", "orders", servers=address)
     assert ran.code == 3
     first, second = ran.err.splitlines()
     assert first == "rota: no broker has answered yet; trying for 0.5 s"
@@ -271,7 +279,7 @@ def test_log_in_over_tls(tmp_path: Path, rota_command: RotaCommand) -> None:
     with rota.Broker(users={"ann": "se;cret"}, tls=str(certificate)) as broker:
         broker.produce("orders", "paid")
         flags = ["--topic", "orders", "--from-beginning", "--to-end"]
-        consume = Run(broker, rota_command)
+        consume = ConsumeCommand(broker, rota_command)
         ran = consume(*flags, "--command-config", str(settings))
         assert (ran.code, ran.out) == (0, "paid\n")
         settings.write_text(settings.read_text().replace("se;cret", "guess"))
@@ -287,7 +295,7 @@ def test_it_ends_although_nobody_stores_the_last_offsets(
     with rota.Broker() as broker:
         broker.produce("orders", "paid")
         broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)
-        run = Run(broker, rota_command)
+        run = ConsumeCommand(broker, rota_command)
         ran = run("--topic", "orders", "--group", "g", "--from-beginning", "--max-messages", "1")
         assert (ran.code, ran.lines) == (3, ["paid"])
         assert "COORDINATOR_NOT_AVAILABLE" in ran.err
@@ -298,4 +306,4 @@ def test_a_timeout_does_not_count_while_the_group_forms(rota_command: RotaComman
     with rota.Broker(config={"group.initial.rebalance.delay.ms": 1_000}) as broker:
         broker.produce("orders", "paid")
         flags = ["--topic", "orders", "--group", "g", "--from-beginning", "--timeout", "0.2"]
-        assert Run(broker, rota_command)(*flags).checked().out == "paid\n"
+        assert ConsumeCommand(broker, rota_command)(*flags).checked().out == "paid\n"

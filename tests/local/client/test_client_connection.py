@@ -51,7 +51,7 @@ def broker() -> Iterator[Broker]:
 
 
 @asynccontextmanager
-async def connected(at: str, **fields: Any) -> AsyncIterator[BrokerConnection]:
+async def open_connection(at: str, **fields: Any) -> AsyncIterator[BrokerConnection]:
     connection = await BrokerConnection.open(address(at), config(at, **fields), soon())
     try:
         yield connection
@@ -74,7 +74,7 @@ GREETING = ApiVersionsResponse(
 )
 
 
-class Script:
+class ScriptedBroker:
     """A broker that answers everything, and says it in pieces of its own."""
 
     def __init__(self, cut: random.Random | None = None, size: int = 0, lifetime: int = 0) -> None:
@@ -125,8 +125,8 @@ class Script:
 @given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 5000), max_size=5))
 def test_answers_are_the_same_however_their_bytes_are_cut(seed: int, sizes: list[int]) -> None:
     async def main() -> None:
-        script = Script(random.Random(seed))
-        async with server(script) as at, connected(at) as connection:
+        script = ScriptedBroker(random.Random(seed))
+        async with server(script) as at, open_connection(at) as connection:
             for size in sizes:
                 script.size = size
                 fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
@@ -140,8 +140,8 @@ def test_answers_are_the_same_however_their_bytes_are_cut(seed: int, sizes: list
 
 def test_a_large_answer_is_a_view_of_what_the_socket_was_read_into() -> None:
     async def main() -> None:
-        script = Script(size=60 << 20)
-        async with server(script) as at, connected(at) as connection:
+        script = ScriptedBroker(size=60 << 20)
+        async with server(script) as at, open_connection(at) as connection:
             answer = await connection.send(Api.FETCH, FetchRequest(), deadline=soon(60))
             records = answer.responses[0].partitions[0].records
             assert isinstance(records, memoryview)
@@ -152,7 +152,7 @@ def test_a_large_answer_is_a_view_of_what_the_socket_was_read_into() -> None:
     run(main())
 
 
-class Pieces(Script):
+class PiecewiseBroker(ScriptedBroker):
     """Says a Fetch's answer in pieces, with pauses in which the client reads all that is there."""
 
     def __init__(self, body: bytes, pieces: int, end: int | None = None) -> None:
@@ -197,7 +197,7 @@ def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
     body = random.Random(size).randbytes(size)
 
     async def main() -> None:
-        async with server(Pieces(body, pieces)) as at, connected(at) as connection:
+        async with server(PiecewiseBroker(body, pieces)) as at, open_connection(at) as connection:
             fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
             metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             answer, told = await fetch, await metadata
@@ -208,7 +208,7 @@ def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
     run(main())
 
 
-class Line(asyncio.Transport):
+class UnwatchedTransport(asyncio.Transport):
     """A socket that nobody watches: a test says when there is something to be read."""
 
     def __init__(self, one: socket.socket) -> None:
@@ -222,20 +222,20 @@ class Line(asyncio.Transport):
 
 
 @contextlib.contextmanager
-def line() -> Iterator[tuple[BrokerConnection, socket.socket, socket.socket]]:
+def connection_over_socketpair() -> Iterator[tuple[BrokerConnection, socket.socket, socket.socket]]:
     """A connection that has greeted its broker, its socket, and the broker's."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         connection = BrokerConnection(address("a:1"), ConnectionContext(config("a:1")), "a")
-        connection.connection_made(Line(ours))
+        connection.connection_made(UnwatchedTransport(ours))
         connection._first_bytes, connection._frames.limit = None, 1 << 20
         yield connection, ours, theirs
 
 
 def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
     async def main() -> None:
-        with line() as (connection, ours, theirs):
+        with connection_over_socketpair() as (connection, ours, theirs):
             asked = [connection.send_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
             frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
             for frame in frames[:2]:
@@ -263,7 +263,7 @@ def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -
 
 def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
     async def main() -> None:
-        with line() as (connection, ours, theirs):
+        with connection_over_socketpair() as (connection, ours, theirs):
             asked = connection.send_raw(Api.FETCH, 4, FetchRequest(), soon())
             theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
             theirs.close()
@@ -285,8 +285,8 @@ def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large
     end: int, pieces: int
 ) -> None:
     async def main() -> None:
-        script = Pieces(bytes(5 << 20), pieces, end)
-        async with server(script) as at, connected(at) as connection:
+        script = PiecewiseBroker(bytes(5 << 20), pieces, end)
+        async with server(script) as at, open_connection(at) as connection:
             fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
             metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             for asked in (fetch, metadata):
@@ -304,7 +304,7 @@ def test_records_come_from_a_broker(broker: Broker) -> None:
 
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+            request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
             answer = await one.send(Api.FETCH, request, node=1, deadline=soon())
             assert b"record 999" in bytes(answer.responses[0].partitions[0].records or b"")
 
@@ -313,7 +313,7 @@ def test_records_come_from_a_broker(broker: Broker) -> None:
 
 def test_many_requests_are_under_way_at_once(broker: Broker) -> None:
     async def main() -> None:
-        async with connected(broker.bootstrap_servers) as connection:
+        async with open_connection(broker.bootstrap_servers) as connection:
             asked = [
                 connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
                 for _ in range(200)
@@ -332,7 +332,7 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
     broker.delay("Metadata", 3600, times=None)
 
     async def main() -> None:
-        async with connected(broker.bootstrap_servers) as connection:
+        async with open_connection(broker.bootstrap_servers) as connection:
             first = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
             second = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(60))
             with pytest.raises(TimedOut, match=r"no answer to Metadata within [0-9.]+ s"):
@@ -342,7 +342,7 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
             ):
                 await second
             await connection.closed
-        async with connected(broker.bootstrap_servers) as connection:
+        async with open_connection(broker.bootstrap_servers) as connection:
             asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             await asyncio.sleep(0.01)
             broker.disconnect()
@@ -356,7 +356,7 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
 
 def test_a_connection_that_is_not_used_is_closed_and_opened_again() -> None:
     async def main() -> None:
-        script = Script()
+        script = ScriptedBroker()
         async with server(script) as at, client(at, idle_connection=20) as one:
             connection = await one.connect(deadline=soon())
             await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
@@ -371,7 +371,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
     broker.delay("Metadata", 0.1)
 
     async def main() -> None:
-        async with connected(broker.bootstrap_servers, idle_connection=10) as connection:
+        async with open_connection(broker.bootstrap_servers, idle_connection=10) as connection:
             told = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
             assert told.brokers
             await connection.closed
@@ -382,7 +382,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
 
 def test_a_session_that_ends_is_followed_by_a_new_one() -> None:
     async def main() -> None:
-        script = Script(lifetime=40)
+        script = ScriptedBroker(lifetime=40)
         login = SaslConfig(mechanism="PLAIN", username="a", password="b")
         async with server(script) as at, client(at, sasl=login) as one:
             connection = await one.connect(deadline=soon())
@@ -397,7 +397,7 @@ def test_what_is_under_way_is_answered_before_an_old_connection_is_closed(broker
     broker.delay("Metadata", 0.05)
 
     async def main() -> None:
-        async with connected(broker.bootstrap_servers) as connection:
+        async with open_connection(broker.bootstrap_servers) as connection:
             asked = connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
             connection.close_when_idle()
             assert not connection.is_usable
@@ -409,7 +409,7 @@ def test_what_is_under_way_is_answered_before_an_old_connection_is_closed(broker
 
 def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is(broker: Broker) -> None:
     async def main() -> None:
-        async with connected(broker.bootstrap_servers) as connection:
+        async with open_connection(broker.bootstrap_servers) as connection:
             wrong = MetadataRequest(topics=3)  # type: ignore[arg-type]
             with pytest.raises(TypeError, match="MetadataRequest v"):
                 connection.send(Api.METADATA, wrong, deadline=soon())
@@ -419,7 +419,7 @@ def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is(broker:
     run(main())
 
 
-def fetch_all(known: ClusterMetadata) -> FetchRequest:
+def fetch_all_request(known: ClusterMetadata) -> FetchRequest:
     """Asks for all there is in orders-0."""
     partition = FetchRequest.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=64 << 20
@@ -436,7 +436,7 @@ def test_who_does_not_run_the_loop_for_long_finds_what_came_meanwhile(broker: Br
 
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+            request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
             connection = await one.connect(1, deadline=soon())
             asked = connection.send(Api.FETCH, request, deadline=soon(0.1))
             time.sleep(0.5)
@@ -465,7 +465,7 @@ def test_a_request_is_sent_while_the_loop_does_not_run(broker: Broker) -> None:
 
 
 def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
-    class Throttling(Script):
+    class Throttling(ScriptedBroker):
         async def pause(self, api: Api) -> None:
             if api is Api.METADATA:
                 await asyncio.sleep(0.1)
@@ -476,7 +476,7 @@ def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
             return answer
 
     async def main() -> None:
-        async with server(Throttling()) as at, connected(at) as connection:
+        async with server(Throttling()) as at, open_connection(at) as connection:
             await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
             answer = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.01))
             assert answer.throttle_time_ms == 10_000
@@ -485,7 +485,7 @@ def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
 
 
 def test_no_throttle_puts_an_answer_off_for_ever() -> None:
-    class Throttling(Script):
+    class Throttling(ScriptedBroker):
         async def pause(self, api: Api) -> None:
             if api is Api.METADATA:
                 await asyncio.Event().wait()
@@ -496,7 +496,10 @@ def test_no_throttle_puts_an_answer_off_for_ever() -> None:
             return answer
 
     async def main() -> None:
-        async with server(Throttling()) as at, connected(at, request_timeout=50) as connection:
+        async with (
+            server(Throttling()) as at,
+            open_connection(at, request_timeout=50) as connection,
+        ):
             await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
             with pytest.raises(TimedOut, match="no answer to Metadata within"):
                 await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
@@ -509,7 +512,7 @@ def test_no_throttle_puts_an_answer_off_for_ever() -> None:
 
 def test_all_who_need_a_connection_share_one() -> None:
     async def main() -> None:
-        script = Script()
+        script = ScriptedBroker()
         async with server(script) as at, client(at) as one:
             found = await asyncio.gather(*(one.connect(deadline=soon()) for _ in range(50)))
             assert len(set(map(id, found))) == 1
@@ -534,7 +537,7 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
     async def main() -> None:
         asked, go = asyncio.Event(), asyncio.Event()
 
-        class Slow(Script):
+        class Slow(ScriptedBroker):
             async def pause(self, api: Api) -> None:
                 asked.set()
                 await go.wait()
@@ -563,7 +566,7 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
 # The end of a client
 
 
-def silent() -> Talk:
+def silent_server() -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -572,7 +575,7 @@ def silent() -> Talk:
 
 def test_a_client_is_closed_while_it_connects() -> None:
     async def main() -> None:
-        async with server(silent()) as at:
+        async with server(silent_server()) as at:
             one = ClusterClient(config(at))
             waiting = [
                 asyncio.ensure_future(one.connect(deadline=soon())),
@@ -595,7 +598,7 @@ def test_a_client_is_closed_while_it_connects() -> None:
 @pytest.mark.parametrize("how", ["cancelled", "late"])
 def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, how: str) -> None:
     async def main() -> None:
-        async with server(silent()) as at:
+        async with server(silent_server()) as at:
             settings = config(at, tls=security)
             means = ConnectionContext(settings)
             if how == "late":
@@ -670,7 +673,7 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:
     async def main() -> None:
-        async with server(Script()) as at:
+        async with server(ScriptedBroker()) as at:
             one = ClusterClient(config(at))
             await one.refresh([], deadline=soon())
             [peer] = one._endpoints.values()

@@ -55,7 +55,7 @@ GIVEN = consumer_protocol.encode_assignment(Assignment(Partitions.of({"t": (0, 1
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Talk:
+class VersionedConnection:
     """A connection on which each API is spoken in one version, or the nearest that is served."""
 
     def __init__(self, connection: BrokerConnection, version: int) -> None:
@@ -72,13 +72,13 @@ class Talk:
         assert isinstance(reply, kind)
         return reply
 
-    def speaks(self, api: Api) -> int:
+    def version_of(self, api: Api) -> int:
         return self.connection.version(api, max(self.version, self.connection.versions[api].low))
 
     async def join(self, request: JoinGroup = JOIN) -> JoinGroupResult:
         reply = await self.ask(request, JoinGroupResult)
         if reply.code is Code.MEMBER_ID_REQUIRED:
-            assert self.speaks(Api.JOIN_GROUP) >= 4
+            assert self.version_of(Api.JOIN_GROUP) >= 4
             reply = await self.ask(replace(request, member_id=reply.member_id), JoinGroupResult)
         self.member_id, self.generation = reply.member_id, reply.generation
         return reply
@@ -102,10 +102,12 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-async def talk(broker: Broker, version: int) -> Talk:
+async def open_versioned(broker: Broker, version: int) -> VersionedConnection:
     where = broker.bootstrap_servers
     settings = config(where, client_id="tester")
-    return Talk(await BrokerConnection.open(address(where), settings, soon()), version)
+    return VersionedConnection(
+        await BrokerConnection.open(address(where), settings, soon()), version
+    )
 
 
 #: From the lowest that is served up to the highest of JoinGroup.
@@ -115,7 +117,7 @@ VERSIONS = range(10)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_members_life(broker: Broker, version: int) -> None:
     async def live() -> None:
-        me = await talk(broker, version)
+        me = await open_versioned(broker, version)
         joined = await me.join()
         assert (joined.code, joined.generation) == (Code.NONE, 1)
         assert (joined.protocol, joined.leader) == ("range", me.member_id)
@@ -140,8 +142,8 @@ def test_a_members_life(broker: Broker, version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_offsets(broker: Broker, version: int) -> None:
     async def live() -> None:
-        me = await talk(broker, version)
-        epoch = 3 if me.speaks(Api.OFFSET_COMMIT) >= 6 else None
+        me = await open_versioned(broker, version)
+        epoch = 3 if me.version_of(Api.OFFSET_COMMIT) >= 6 else None
         stored = OffsetAndMetadata(5, "a note", epoch)
         commit = OffsetCommit(group="g", offsets={P0: stored, TopicPartition("odd", 7): stored})
         done = await me.ask(commit, OffsetCommitResult)
@@ -149,11 +151,13 @@ def test_offsets(broker: Broker, version: int) -> None:
             P0: Code.NONE,
             TopicPartition("odd", 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        told = stored if me.speaks(Api.OFFSET_FETCH) >= 5 else replace(stored, leader_epoch=None)
+        told = (
+            stored if me.version_of(Api.OFFSET_FETCH) >= 5 else replace(stored, leader_epoch=None)
+        )
         asked = OffsetFetch(group="g", partitions=(P0, P1), require_stable=True)
         some = await me.ask(asked, OffsetFetchResult)
         assert some == OffsetFetchResult(offsets={P0: told, P1: None})
-        if me.speaks(Api.OFFSET_FETCH) >= min_version(OffsetFetch(group="g")):
+        if me.version_of(Api.OFFSET_FETCH) >= min_version(OffsetFetch(group="g")):
             everything = await me.ask(OffsetFetch(group="g"), OffsetFetchResult)
             assert everything.offsets == {P0: told}
         gone = await me.ask(OffsetDelete(group="g", partitions=(P0, P1)), OffsetDeleteResult)
@@ -170,7 +174,7 @@ def test_offsets_that_are_refused_as_a_whole(broker: Broker, version: int, code:
     broker.fail("OffsetFetch", code)
 
     async def live() -> None:
-        me = await talk(broker, version)
+        me = await open_versioned(broker, version)
         reply = await me.ask(OffsetFetch(group="g", partitions=(P0, P1)), OffsetFetchResult)
         assert reply.code is Code[code]
         await me.connection.close_and_wait()
@@ -181,7 +185,7 @@ def test_offsets_that_are_refused_as_a_whole(broker: Broker, version: int, code:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
     async def live() -> None:
-        me = await talk(broker, version)
+        me = await open_versioned(broker, version)
         await me.join()
         await me.sync()
         reply = await me.ask(DescribeGroups(groups=("g", "none")), DescribeGroupsResult)
@@ -191,10 +195,10 @@ def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
         assert (member.member_id, member.client_id) == (me.member_id, "tester")
         assert (member.metadata, member.assignment) == (TOLD, GIVEN)
         assert missing.state == "Dead"
-        unknown = me.speaks(Api.DESCRIBE_GROUPS) >= 6
+        unknown = me.version_of(Api.DESCRIBE_GROUPS) >= 6
         assert missing.code is (Code.GROUP_ID_NOT_FOUND if unknown else Code.NONE)
         (listed,) = (await me.ask(ListGroups(), ListGroupsResult)).groups
-        speaks = me.speaks(Api.LIST_GROUPS)
+        speaks = me.version_of(Api.LIST_GROUPS)
         assert (listed.group, listed.protocol_type) == ("g", "consumer")
         assert listed.state == ("Stable" if speaks >= 4 else "")
         assert listed.group_type == ("classic" if speaks >= 5 else "")

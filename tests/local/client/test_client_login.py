@@ -31,20 +31,20 @@ ALICE = {"alice": "wonder,=land"}
 MECHANISMS = pytest.mark.parametrize("mechanism", list(Mechanism))
 
 
-def login(mechanism: str, user: str = "alice", password: str = "wonder,=land") -> SaslConfig:
+def sasl_config(mechanism: str, user: str = "alice", password: str = "wonder,=land") -> SaslConfig:
     return SaslConfig(mechanism=str(mechanism), username=user, password=password)
 
 
-async def reached(server: str, **fields: Any) -> int:
+async def count_brokers(server: str, **fields: Any) -> int:
     """How many brokers a client knows after its first question."""
     async with client(server, **fields) as one:
         return len((await one.refresh([], deadline=soon())).brokers)
 
 
-def problem(server: str, kind: type[Exception], **fields: Any) -> str:
+def connect_error(server: str, kind: type[Exception], **fields: Any) -> str:
     async def main() -> str:
         with pytest.raises(kind) as caught:
-            await reached(server, **fields)
+            await count_brokers(server, **fields)
         return str(caught.value)
 
     return run(main())
@@ -56,15 +56,15 @@ def problem(server: str, kind: type[Exception], **fields: Any) -> str:
 @MECHANISMS
 def test_a_user_logs_in(mechanism: str) -> None:
     with rota.Broker(users=ALICE) as broker:
-        assert run(reached(broker.bootstrap_servers, sasl=login(mechanism))) == 1
+        assert run(count_brokers(broker.bootstrap_servers, sasl=sasl_config(mechanism))) == 1
 
 
 @MECHANISMS
 def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
     config = {"connection.failed.authentication.delay.ms": 1}
     with rota.Broker(users=ALICE, config=config) as broker:
-        wrong = login(mechanism, password="wrong")
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
+        wrong = sasl_config(mechanism, password="wrong")
+        said = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
         assert f"user 'alice' is refused by {mechanism}: " in said
         assert "wrong user or password" in said
         assert broker.bootstrap_servers in said
@@ -73,14 +73,16 @@ def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
 
 def test_a_mechanism_that_the_broker_has_not_is_named_with_those_it_has() -> None:
     with rota.Broker(users=ALICE, mechanisms=["PLAIN", "SCRAM-SHA-512"]) as broker:
-        wrong = login("SCRAM-SHA-256")
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
+        wrong = sasl_config("SCRAM-SHA-256")
+        said = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
         assert "SCRAM-SHA-256 is not enabled there; enabled: PLAIN, SCRAM-SHA-512" in said
 
 
 def test_a_login_where_nobody_logs_in() -> None:
     with rota.Broker() as broker:
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=login("PLAIN"))
+        said = connect_error(
+            broker.bootstrap_servers, AuthenticationFailed, sasl=sasl_config("PLAIN")
+        )
         assert "the port has no login: security.protocol must be PLAINTEXT or SSL" in said
 
 
@@ -104,7 +106,7 @@ passwords = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_s
 @given(mechanism=st.sampled_from(list(Mechanism)), user=names, password=passwords)
 def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, password: str) -> None:
     users = Users({user: password}, lambda: b"salt" * 4)
-    ours = make_sasl_client(login(mechanism, user, password), "ours")
+    ours = make_sasl_client(sasl_config(mechanism, user, password), "ours")
     theirs = served(mechanism, users, lambda: "theirs")
     said: bytes | None = ours.first_message()
     while said is not None:
@@ -125,7 +127,7 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
     ],
 )
 def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
-    exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
+    exchange = make_sasl_client(sasl_config("SCRAM-SHA-256"), "ours")
     exchange.first_message()
     with pytest.raises(FormatError, match=said):
         exchange.next_message(challenge)
@@ -140,7 +142,7 @@ def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
     ],
 )
 def test_a_broker_that_does_not_know_the_password(last: bytes, said: str) -> None:
-    exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
+    exchange = make_sasl_client(sasl_config("SCRAM-SHA-256"), "ours")
     exchange.next_message(f"r=ours+1,s=c2FsdA==,i={MIN_ITERATIONS}".encode())
     with pytest.raises(FormatError, match=said):
         exchange.next_message(last)
@@ -154,11 +156,11 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def trusted(authority: trustme.CA) -> str:
+def ca_certificate(authority: trustme.CA) -> str:
     return authority.cert_pem.bytes().decode()
 
 
-def secured(authority: trustme.CA, *names: str, **options: Any) -> ssl.SSLContext:
+def broker_tls(authority: trustme.CA, *names: str, **options: Any) -> ssl.SSLContext:
     """A broker's TLS, with a certificate for these names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*(names or ("127.0.0.1", "localhost")), **options).configure_cert(context)
@@ -167,46 +169,70 @@ def secured(authority: trustme.CA, *names: str, **options: Any) -> ssl.SSLContex
 
 def test_a_broker_is_reached_by_tls(authority: trustme.CA, tmp_path: Path) -> None:
     file = tmp_path / "trusted.pem"
-    file.write_text(trusted(authority))
-    with rota.Broker(tls=secured(authority)) as broker:
+    file.write_text(ca_certificate(authority))
+    with rota.Broker(tls=broker_tls(authority)) as broker:
         server = broker.bootstrap_servers
-        assert run(reached(server, tls=TlsConfig(truststore_certificates=trusted(authority)))) == 1
-        assert run(reached(server, tls=TlsConfig(truststore_location=str(file)))) == 1
+        assert (
+            run(
+                count_brokers(
+                    server, tls=TlsConfig(truststore_certificates=ca_certificate(authority))
+                )
+            )
+            == 1
+        )
+        assert run(count_brokers(server, tls=TlsConfig(truststore_location=str(file)))) == 1
         by_name = server.replace("127.0.0.1", "localhost")
-        assert run(reached(by_name, tls=TlsConfig(truststore_certificates=trusted(authority)))) == 1
+        assert (
+            run(
+                count_brokers(
+                    by_name, tls=TlsConfig(truststore_certificates=ca_certificate(authority))
+                )
+            )
+            == 1
+        )
 
 
 @MECHANISMS
 def test_a_user_logs_in_by_tls(authority: trustme.CA, mechanism: str) -> None:
-    with rota.Broker(users=ALICE, tls=secured(authority)) as broker:
-        security = TlsConfig(truststore_certificates=trusted(authority))
-        assert run(reached(broker.bootstrap_servers, tls=security, sasl=login(mechanism))) == 1
+    with rota.Broker(users=ALICE, tls=broker_tls(authority)) as broker:
+        security = TlsConfig(truststore_certificates=ca_certificate(authority))
+        assert (
+            run(count_brokers(broker.bootstrap_servers, tls=security, sasl=sasl_config(mechanism)))
+            == 1
+        )
 
 
 def test_a_certificate_for_another_name(authority: trustme.CA) -> None:
-    with rota.Broker(tls=secured(authority, "kafka.example")) as broker:
+    with rota.Broker(tls=broker_tls(authority, "kafka.example")) as broker:
         server = broker.bootstrap_servers
-        said = problem(server, Untrusted, tls=TlsConfig(truststore_certificates=trusted(authority)))
+        said = connect_error(
+            server, Untrusted, tls=TlsConfig(truststore_certificates=ca_certificate(authority))
+        )
         assert server in said
         assert "its certificate is not for this name" in said
         assert "ssl.endpoint.identification.algorithm" in said
-        careless = TlsConfig(truststore_certificates=trusted(authority), verifies_host_name=False)
-        assert run(reached(server, tls=careless)) == 1
+        careless = TlsConfig(
+            truststore_certificates=ca_certificate(authority), verifies_host_name=False
+        )
+        assert run(count_brokers(server, tls=careless)) == 1
 
 
 def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
-    with rota.Broker(tls=secured(authority)) as broker:
-        for security in (TlsConfig(), TlsConfig(truststore_certificates=trusted(trustme.CA()))):
-            said = problem(broker.bootstrap_servers, Untrusted, tls=security)
+    with rota.Broker(tls=broker_tls(authority)) as broker:
+        for security in (
+            TlsConfig(),
+            TlsConfig(truststore_certificates=ca_certificate(trustme.CA())),
+        ):
+            said = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
             assert "signed by an issuer that is not trusted here" in said
             assert "ssl.truststore.location" in said
 
 
 def test_a_certificate_that_has_expired(authority: trustme.CA) -> None:
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    with rota.Broker(tls=secured(authority, not_after=past)) as broker:
-        security = TlsConfig(truststore_certificates=trusted(authority))
-        said = problem(broker.bootstrap_servers, Untrusted, tls=security)
+    with rota.Broker(tls=broker_tls(authority, not_after=past)) as broker:
+        security = TlsConfig(truststore_certificates=ca_certificate(authority))
+        said = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
         assert "its certificate has expired" in said
 
 
@@ -221,42 +247,42 @@ def test_tls_where_there_is_none() -> None:
         run(main())
 
 
-def identified(authority: trustme.CA, folder: Path) -> TlsConfig:
+def client_tls(authority: trustme.CA, folder: Path) -> TlsConfig:
     """A client that a broker knows by its certificate."""
     own = authority.issue_cert("client@example.org")
     file = folder / "client.pem"
     own.private_key_and_cert_chain_pem.write_to_path(file)
-    return TlsConfig(truststore_certificates=trusted(authority), keystore_location=str(file))
+    return TlsConfig(truststore_certificates=ca_certificate(authority), keystore_location=str(file))
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_broker_that_wants_a_clients_certificate(
     authority: trustme.CA, tmp_path: Path, newest: ssl.TLSVersion
 ) -> None:
-    context = secured(authority)
+    context = broker_tls(authority)
     context.maximum_version = newest
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     with rota.Broker(tls=context) as broker:
         server = broker.bootstrap_servers
-        assert run(reached(server, tls=identified(authority, tmp_path))) == 1
-        anonymous = TlsConfig(truststore_certificates=trusted(authority))
-        assert "want" in problem(server, Untrusted, tls=anonymous)
-        assert "client's certificate" in problem(server, Untrusted, tls=anonymous)
+        assert run(count_brokers(server, tls=client_tls(authority, tmp_path))) == 1
+        anonymous = TlsConfig(truststore_certificates=ca_certificate(authority))
+        assert "want" in connect_error(server, Untrusted, tls=anonymous)
+        assert "client's certificate" in connect_error(server, Untrusted, tls=anonymous)
         stranger = trustme.CA().issue_cert("client@example.org")
         unknown = TlsConfig(
-            truststore_certificates=trusted(authority),
+            truststore_certificates=ca_certificate(authority),
             keystore_certificate_chain=stranger.cert_chain_pems[0].bytes().decode(),
             keystore_key=stranger.private_key_pem.bytes().decode(),
         )
-        assert "does not accept this client's" in problem(server, Untrusted, tls=unknown)
+        assert "does not accept this client's" in connect_error(server, Untrusted, tls=unknown)
 
 
 def test_who_a_client_is_may_be_a_text(authority: trustme.CA) -> None:
     own = authority.issue_cert("client@example.org")
     context = make_tls_context(
         TlsConfig(
-            truststore_certificates=trusted(authority),
+            truststore_certificates=ca_certificate(authority),
             keystore_certificate_chain="".join(
                 each.bytes().decode() for each in own.cert_chain_pems
             ),
@@ -332,4 +358,4 @@ def test_a_key_behind_a_password(authority: trustme.CA) -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    assert "wonder" not in repr(login("PLAIN"))
+    assert "wonder" not in repr(sasl_config("PLAIN"))

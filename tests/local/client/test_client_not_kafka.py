@@ -33,7 +33,7 @@ from tests.support.client import Talk, address, client, config, run, server, soo
 from tests.support.kafka import free_ports
 
 
-def saying(data: bytes, *, stay: bool = False) -> Talk:
+def reply_once(data: bytes, *, stay: bool = False) -> Talk:
     """A server that waits for a request, says this, and closes or stays."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -46,7 +46,7 @@ def saying(data: bytes, *, stay: bool = False) -> Talk:
     return talk
 
 
-def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) -> str:
+def connect_error(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) -> str:
     async def main() -> str:
         async with server(talk) as at:
             with pytest.raises(kind) as caught:
@@ -80,7 +80,7 @@ def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) 
 )
 def test_another_server_is_known_by_what_it_says(data: bytes, said: str) -> None:
     for stay in (False, True):
-        assert re.search(said, problem(saying(data, stay=stay)))
+        assert re.search(said, connect_error(reply_once(data, stay=stay)))
 
 
 def test_a_server_that_speaks_first() -> None:
@@ -88,15 +88,17 @@ def test_a_server_that_speaks_first() -> None:
         writer.write(b"SSH-2.0-dropbear\r\n")
         await reader.read()
 
-    assert "an SSH server" in problem(talk)
+    assert "an SSH server" in connect_error(talk)
 
 
 def test_a_server_that_closes_at_once() -> None:
-    assert "closes the connection before it answers: is it a port for TLS" in problem(saying(b""))
+    assert "closes the connection before it answers: is it a port for TLS" in connect_error(
+        reply_once(b"")
+    )
 
 
 def test_a_server_that_says_nothing() -> None:
-    said = problem(saying(b"", stay=True), patience=0.1)
+    said = connect_error(reply_once(b"", stay=True), patience=0.1)
     assert re.search(r"the server sends nothing within [0-9.]+ s: is it a port for TLS", said)
     assert "SASL_SSL" in said
 
@@ -104,7 +106,7 @@ def test_a_server_that_says_nothing() -> None:
 @contextlib.contextmanager
 def http_server(context: ssl.SSLContext | None = None) -> Iterator[str]:
     """One that reads a line before it says anything."""
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SilentHandler)
     if context is not None:
         listening.socket = context.wrap_socket(listening.socket, server_side=True)
     thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
@@ -117,7 +119,7 @@ def http_server(context: ssl.SSLContext | None = None) -> Iterator[str]:
         listening.server_close()
 
 
-class Quiet(http.server.BaseHTTPRequestHandler):
+class SilentHandler(http.server.BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Says nothing."""
 
@@ -201,7 +203,7 @@ def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
         asked = read_request_header(await reader.readexactly(size))
         ended = asyncio.ensure_future(reader.read())
         await asyncio.wait([ended], timeout=0.3)
-        offer = serving(API_VERSIONS=(0, 4))
+        offer = api_versions_response(API_VERSIONS=(0, 4))
         writer.write(
             write_response(Api.API_VERSIONS, asked.api_version, asked.correlation_id, offer)
         )
@@ -217,22 +219,24 @@ def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
 
 
 def test_a_server_that_says_little() -> None:
-    talk = saying(struct.pack(">i", 100) + b"\0\0\0\1", stay=True)
-    assert "its greeting was not complete within" in problem(talk, TimedOut, 0.1)
+    talk = reply_once(struct.pack(">i", 100) + b"\0\0\0\1", stay=True)
+    assert "its greeting was not complete within" in connect_error(talk, TimedOut, 0.1)
 
 
 def test_a_frame_that_is_none_of_kafkas() -> None:
-    assert "the server is not Kafka" in problem(saying(struct.pack(">iihi", 10, 1, 0, 99)))
+    assert "the server is not Kafka" in connect_error(
+        reply_once(struct.pack(">iihi", 10, 1, 0, 99))
+    )
 
 
 def test_an_answer_to_another_request() -> None:
-    talk = saying(struct.pack(">iihi", 10, 7, 0, 0))
-    assert "a response to request 7 instead of 1" in problem(talk, Unreachable)
+    talk = reply_once(struct.pack(">iihi", 10, 7, 0, 0))
+    assert "a response to request 7 instead of 1" in connect_error(talk, Unreachable)
 
 
 def test_http_is_told_at_once_however_long_the_deadline_is() -> None:
     async def main() -> None:
-        async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at, client(at) as one:
+        async with server(reply_once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at, client(at) as one:
             with pytest.raises(NotKafka, match=f"{at} of bootstrap.servers: an HTTP server"):
                 await one.refresh([], deadline=soon(3600))
 
@@ -241,8 +245,8 @@ def test_http_is_told_at_once_however_long_the_deadline_is() -> None:
 
 def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
     async def main() -> None:
-        offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
-        talks = [brokerlike(offer)]
+        offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
+        talks = [reply_like_broker(offer)]
 
         async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if talks:
@@ -261,7 +265,7 @@ def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
 
 def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
-        async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
+        async with server(reply_once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
             with pytest.raises(NotKafka, match="the port does not use TLS: it may be a port for"):
                 await BrokerConnection.open(address(at), config(at, tls=TlsConfig()), soon())
 
@@ -316,7 +320,7 @@ def test_an_address_that_swallows_everything_does_not_hold_up_the_others() -> No
 
         async def main() -> None:
             async with (
-                server(saying(b"", stay=True)) as silent,
+                server(reply_once(b"", stay=True)) as silent,
                 client(*[silent] * 3, broker.bootstrap_servers) as one,
             ):
                 assert (await one.refresh([], deadline=soon(5))).brokers
@@ -383,7 +387,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
 # Versions and frames
 
 
-def brokerlike(api_versions: ApiVersionsResponse, *answers: bytes) -> Talk:
+def reply_like_broker(api_versions: ApiVersionsResponse, *answers: bytes) -> Talk:
     """A server that greets like a broker, then says this to each request that follows."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -406,7 +410,7 @@ def brokerlike(api_versions: ApiVersionsResponse, *answers: bytes) -> Talk:
     return talk
 
 
-def serving(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+def api_versions_response(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=Api[name], min_version=low, max_version=high)
@@ -417,8 +421,10 @@ def serving(**ranges: tuple[int, int]) -> ApiVersionsResponse:
 
 def test_an_older_broker_is_asked_in_its_own_version() -> None:
     async def main() -> None:
-        offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5), FETCH=(0, 3), PRODUCE=(90, 99))
-        async with server(brokerlike(offer)) as at:
+        offer = api_versions_response(
+            API_VERSIONS=(0, 2), METADATA=(0, 5), FETCH=(0, 3), PRODUCE=(90, 99)
+        )
+        async with server(reply_like_broker(offer)) as at:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             assert connection.version(Api.METADATA) == 5
             assert connection.version(Api.METADATA, most=2) == 2
@@ -435,7 +441,7 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
     run(main())
 
 
-def metadata(correlation: int, **fields: Any) -> bytes:
+def encode_metadata(correlation: int, **fields: Any) -> bytes:
     return bytes(write_response(Api.METADATA, 5, correlation, MetadataResponse(**fields)))
 
 
@@ -449,7 +455,7 @@ def metadata(correlation: int, **fields: Any) -> bytes:
             "the limit is 1073741824 .the largest that a",
         ),
         (struct.pack(">i", -5), Unreachable, "a frame of -5 bytes is announced"),
-        (metadata(99), Unreachable, "a response to request 99 instead of 3"),
+        (encode_metadata(99), Unreachable, "a response to request 99 instead of 3"),
         (
             struct.pack(">ii", 5, 3) + b"\0",
             Unreachable,
@@ -461,8 +467,8 @@ def test_what_is_no_answer_ends_the_connection(
     answer: bytes, kind: type[Exception], said: str
 ) -> None:
     async def main() -> None:
-        offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
-        async with server(brokerlike(offer, answer)) as at:
+        offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
+        async with server(reply_like_broker(offer, answer)) as at:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             behind = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
@@ -481,8 +487,8 @@ def test_what_is_no_answer_ends_the_connection(
 
 def test_what_comes_without_a_question_ends_the_connection() -> None:
     async def main() -> None:
-        offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
-        async with server(brokerlike(offer, metadata(3) + metadata(4))) as at:
+        offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
+        async with server(reply_like_broker(offer, encode_metadata(3) + encode_metadata(4))) as at:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             await connection.closed

@@ -23,7 +23,11 @@ from rota.client.connection import LARGE_RESPONSE, BrokerConnection, ReceiveResu
 from rota.errors import FormatError, TimedOut, Unreachable
 from rota.protocol.frames import LENGTH_SIZE, FrameReader
 from rota.protocol.messages import Api, FetchRequest, FetchResponse, MetadataRequest
-from tests.local.client.test_client_connection import Script, connected, fetch_all
+from tests.local.client.test_client_connection import (
+    ScriptedBroker,
+    fetch_all_request,
+    open_connection,
+)
 from tests.support.client import client, run, server, sockets, soon
 from tests.support.waiting import until
 
@@ -41,7 +45,7 @@ def _no_thread_is_left() -> Iterator[None]:
     assert not receivers()
 
 
-class Fetches(Script):
+class FetchScript(ScriptedBroker):
     """Answers Fetches with what a test says."""
 
     def __init__(self, *bodies: bytes) -> None:
@@ -56,12 +60,12 @@ class Fetches(Script):
         return FetchResponse(session_id=correlation, responses=[topic])
 
 
-def ask(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[FetchResponse]:
+def send_fetch(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[FetchResponse]:
     request = FetchRequest()
     return connection.send(Api.FETCH, request, deadline=soon(patience), large=True)
 
 
-def body(answer: FetchResponse) -> bytes:
+def response_records(answer: FetchResponse) -> bytes:
     return bytes(answer.responses[0].partitions[0].records or b"")
 
 
@@ -71,13 +75,13 @@ def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
     by_thread = [size >= LARGE_RESPONSE for size in [0, *sizes[:-1]]]
 
     async def main() -> None:
-        async with server(Fetches(*bodies)) as at, connected(at) as connection:
+        async with server(FetchScript(*bodies)) as at, open_connection(at) as connection:
             for expected, threaded in zip(bodies, by_thread, strict=True):
-                asked = ask(connection)
+                asked = send_fetch(connection)
                 transport = connection._transport
                 assert transport is not None
                 assert transport.is_reading() is not threaded
-                assert body(await asked) == expected
+                assert response_records(await asked) == expected
                 assert transport.is_reading()
             assert len(receivers()) == 1
             told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
@@ -88,7 +92,10 @@ def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
 
 def test_who_does_not_say_that_an_answer_may_be_large_starts_no_thread() -> None:
     async def main() -> None:
-        async with server(Fetches(*[bytes(ANSWER)] * 3)) as at, connected(at) as connection:
+        async with (
+            server(FetchScript(*[bytes(ANSWER)] * 3)) as at,
+            open_connection(at) as connection,
+        ):
             for _ in range(3):
                 await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
             assert not receivers()
@@ -98,25 +105,31 @@ def test_who_does_not_say_that_an_answer_may_be_large_starts_no_thread() -> None
 
 def test_a_thread_is_not_told_while_something_else_is_under_way() -> None:
     async def main() -> None:
-        async with server(Fetches(*[bytes(ANSWER)] * 3)) as at, connected(at) as connection:
-            await ask(connection)
+        async with (
+            server(FetchScript(*[bytes(ANSWER)] * 3)) as at,
+            open_connection(at) as connection,
+        ):
+            await send_fetch(connection)
             told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            asked = ask(connection)
+            asked = send_fetch(connection)
             assert not receivers()
             assert (await told).controller_id > 0
-            assert len(body(await asked)) == ANSWER
+            assert len(response_records(await asked)) == ANSWER
 
     run(main())
 
 
 def test_nothing_is_sent_while_a_thread_has_the_socket() -> None:
     async def main() -> None:
-        async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
-            await ask(connection)
-            asked = ask(connection)
+        async with (
+            server(FetchScript(*[bytes(ANSWER)] * 2)) as at,
+            open_connection(at) as connection,
+        ):
+            await send_fetch(connection)
+            asked = send_fetch(connection)
             with pytest.raises(AssertionError, match="a thread uses the socket"):
                 connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            assert len(body(await asked)) == ANSWER
+            assert len(response_records(await asked)) == ANSWER
             told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert (await told).controller_id > 0
 
@@ -137,15 +150,18 @@ def test_the_loop_receives_where_no_thread_can_be_had(
         raise error
 
     async def main() -> None:
-        async with server(Fetches(*[bytes(ANSWER)] * 4)) as at, connected(at) as connection:
-            await ask(connection)
+        async with (
+            server(FetchScript(*[bytes(ANSWER)] * 4)) as at,
+            open_connection(at) as connection,
+        ):
+            await send_fetch(connection)
             with monkeypatch.context() as patch:
                 patch.setattr(place, name, fail)
-                asked = ask(connection)
+                asked = send_fetch(connection)
             gc.collect()
-            assert len(body(await asked)) == ANSWER
+            assert len(response_records(await asked)) == ANSWER
             assert not receivers()
-            assert len(body(await ask(connection))) == ANSWER
+            assert len(response_records(await send_fetch(connection))) == ANSWER
             assert receivers()
 
     run(main())
@@ -158,11 +174,14 @@ def test_an_answer_that_there_is_no_memory_for_ends_the_connection(
         raise MemoryError
 
     async def main() -> None:
-        async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
-            await ask(connection)
+        async with (
+            server(FetchScript(*[bytes(ANSWER)] * 2)) as at,
+            open_connection(at) as connection,
+        ):
+            await send_fetch(connection)
             monkeypatch.setattr("rota.protocol.frames.allocate_padded", fail)
             with pytest.raises(Unreachable, match=r"cannot be received: MemoryError\(\)"):
-                await ask(connection)
+                await send_fetch(connection)
 
     run(main())
 
@@ -175,19 +194,19 @@ def test_a_thread_receives_while_the_loop_does_not_run() -> None:
 
         async def main() -> None:
             async with client(broker.bootstrap_servers) as one:
-                request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+                request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
                 connection = await one.connect(1, deadline=soon())
                 first = connection.send(Api.FETCH, request, deadline=soon(), large=True)
-                expected = body(await first)
+                expected = response_records(await first)
                 asked = connection.send(Api.FETCH, request, deadline=soon(), large=True)
-                delivered = _noticed(connection)
+                delivered = received_event(connection)
                 assert delivered.wait(10)  # the loop stands still here
-                assert body(await asked) == expected
+                assert response_records(await asked) == expected
 
         run(main())
 
 
-def _noticed(connection: BrokerConnection) -> threading.Event:
+def received_event(connection: BrokerConnection) -> threading.Event:
     """Set as soon as the thread has the answer."""
     event = threading.Event()
     loop = connection._loop
@@ -201,7 +220,7 @@ def _noticed(connection: BrokerConnection) -> threading.Event:
     return event
 
 
-class Ending(Fetches):
+class TruncatedFetches(FetchScript):
     """Says the second answer to a Fetch up to somewhere, then nothing, or closes."""
 
     def __init__(self, upto: int, *, silent: bool = False) -> None:
@@ -211,7 +230,7 @@ class Ending(Fetches):
         self.silent = silent
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answered = _Cut(writer, self.upto)
+        answered = TruncatingWriter(writer, self.upto)
         try:
             await super().__call__(reader, answered)  # type: ignore[arg-type]
         except EOFError:
@@ -219,7 +238,7 @@ class Ending(Fetches):
                 await reader.read()
 
 
-class _Cut:
+class TruncatingWriter:
     """A writer that stops in the middle of the second large answer."""
 
     def __init__(self, writer: asyncio.StreamWriter, upto: int) -> None:
@@ -240,10 +259,10 @@ class _Cut:
 @pytest.mark.parametrize("upto", [0, 2, 4, 5, 100_000, ANSWER])
 def test_the_broker_closes_while_a_thread_receives(upto: int) -> None:
     async def main() -> None:
-        async with server(Ending(upto)) as at, connected(at) as connection:
-            await ask(connection)
+        async with server(TruncatedFetches(upto)) as at, open_connection(at) as connection:
+            await send_fetch(connection)
             with pytest.raises(Unreachable, match="the broker has closed the connection"):
-                await ask(connection)
+                await send_fetch(connection)
             await connection.closed
             assert not connection.is_usable
 
@@ -253,10 +272,13 @@ def test_the_broker_closes_while_a_thread_receives(upto: int) -> None:
 @pytest.mark.parametrize("upto", [0, 3, 100_000])
 def test_an_answer_that_a_thread_waits_for_in_vain_ends_the_connection(upto: int) -> None:
     async def main() -> None:
-        async with server(Ending(upto, silent=True)) as at, connected(at) as connection:
-            await ask(connection)
+        async with (
+            server(TruncatedFetches(upto, silent=True)) as at,
+            open_connection(at) as connection,
+        ):
+            await send_fetch(connection)
             with pytest.raises(TimedOut, match="no answer to Fetch within"):
-                await ask(connection, patience=0.1)
+                await send_fetch(connection, patience=0.1)
             await connection.closed
             assert not receivers()
 
@@ -266,11 +288,11 @@ def test_an_answer_that_a_thread_waits_for_in_vain_ends_the_connection(upto: int
 @pytest.mark.parametrize("upto", [0, 3, 100_000])
 def test_a_connection_is_closed_while_a_thread_receives(upto: int) -> None:
     async def main() -> None:
-        async with server(Ending(upto, silent=True)) as at:
+        async with server(TruncatedFetches(upto, silent=True)) as at:
             for _ in range(20):
-                async with connected(at) as connection:
-                    await ask(connection)
-                    asked = ask(connection)
+                async with open_connection(at) as connection:
+                    await send_fetch(connection)
+                    asked = send_fetch(connection)
                     await asyncio.sleep(0.001)
                     connection.close()
                     with pytest.raises(Unreachable, match="this client has closed"):
@@ -284,13 +306,13 @@ def test_a_connection_is_closed_while_a_thread_receives(upto: int) -> None:
 
 
 def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
-    class Foreign(Fetches):
+    class Foreign(FetchScript):
         async def __call__(
             self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         ) -> None:
             await super().__call__(reader, _Foreign(writer, 0))  # type: ignore[arg-type]
 
-    class _Foreign(_Cut):
+    class _Foreign(TruncatingWriter):
         def write(self, data: bytes) -> None:
             self.large += len(data) >= LARGE_RESPONSE
             self.writer.write(b"\x7f\xff\xff\xff" + data if self.large == 2 else data)
@@ -299,10 +321,10 @@ def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
             await self.writer.drain()
 
     async def main() -> None:
-        async with server(Foreign(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
-            await ask(connection)
+        async with server(Foreign(*[bytes(ANSWER)] * 2)) as at, open_connection(at) as connection:
+            await send_fetch(connection)
             with pytest.raises(Unreachable, match="invalid response: a frame of 2147483647 bytes"):
-                await ask(connection)
+                await send_fetch(connection)
 
     run(main())
 
@@ -310,7 +332,7 @@ def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
 # The thread itself
 
 
-class Post:
+class ResultRecorder:
     """Gets what a thread delivers."""
 
     def __init__(self) -> None:
@@ -328,31 +350,37 @@ class Post:
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[ReceiverThread, Post, socket.socket, socket.socket]]:
+def receiver_sockets() -> Iterator[
+    tuple[ReceiverThread, ResultRecorder, socket.socket, socket.socket]
+]:
     """A receiver, what it delivers, the socket it shares, and its other end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        post = Post()
+        post = ResultRecorder()
         frames = FrameReader(LIMIT, bytearray(LENGTH_SIZE), "the limit", 1 << 20)
         receiver = ReceiverThread(ours.dup(), frames, post.deliver, "test")
         yield receiver, post, ours, theirs
         receiver.close()
 
 
-Line = tuple[ReceiverThread, Post, socket.socket, socket.socket]
+ReceiverSockets = tuple[ReceiverThread, ResultRecorder, socket.socket, socket.socket]
 
 
-def framed(data: bytes) -> bytes:
+def add_length_prefix(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def test_one_frame_is_received_for_each_order_and_not_a_byte_more(line: Line) -> None:
-    receiver, post, ours, theirs = line
-    theirs.sendall(framed(b"first") + framed(b"second") + framed(b""))
+def test_one_frame_is_received_for_each_order_and_not_a_byte_more(
+    receiver_sockets: ReceiverSockets,
+) -> None:
+    receiver, post, ours, theirs = receiver_sockets
+    theirs.sendall(
+        add_length_prefix(b"first") + add_length_prefix(b"second") + add_length_prefix(b"")
+    )
     receiver.receive_next()
     assert post.wait() == b"first"
-    assert ours.recv(100, socket.MSG_PEEK) == framed(b"second") + framed(b"")
+    assert ours.recv(100, socket.MSG_PEEK) == add_length_prefix(b"second") + add_length_prefix(b"")
     for expected in (b"second", b""):
         receiver.receive_next()
         assert post.wait() == expected
@@ -362,20 +390,22 @@ def test_one_frame_is_received_for_each_order_and_not_a_byte_more(line: Line) ->
 
 
 @pytest.mark.parametrize("size", [70_000, 3 << 20])
-def test_a_frame_is_received_however_its_bytes_come(line: Line, size: int) -> None:
+def test_a_frame_is_received_however_its_bytes_come(
+    receiver_sockets: ReceiverSockets, size: int
+) -> None:
     """Larger than what room is made for at once, too."""
-    receiver, post, _, theirs = line
+    receiver, post, _, theirs = receiver_sockets
     data = random.Random(size).randbytes(size)
     receiver.receive_next()
-    whole = framed(data)
+    whole = add_length_prefix(data)
     for begin, end in ((0, 1), (1, 3), (3, 10), (10, 50_000), (50_000, len(whole))):
         theirs.sendall(whole[begin:end])
         time.sleep(0.01)
     assert post.wait() == data
 
 
-def test_the_end_is_told_and_what_is_no_frame(line: Line) -> None:
-    receiver, post, _, theirs = line
+def test_the_end_is_told_and_what_is_no_frame(receiver_sockets: ReceiverSockets) -> None:
+    receiver, post, _, theirs = receiver_sockets
     theirs.sendall(struct.pack(">i", LIMIT + 1))
     receiver.receive_next()
     found = post.wait()
@@ -386,8 +416,8 @@ def test_the_end_is_told_and_what_is_no_frame(line: Line) -> None:
     assert isinstance(post.wait(), FormatError)  # what came first is still there
 
 
-def test_the_end_of_the_connection_is_no_answer(line: Line) -> None:
-    receiver, post, _, theirs = line
+def test_the_end_of_the_connection_is_no_answer(receiver_sockets: ReceiverSockets) -> None:
+    receiver, post, _, theirs = receiver_sockets
     receiver.receive_next()
     theirs.sendall(b"\0\0")
     theirs.close()
@@ -397,7 +427,7 @@ def test_the_end_of_the_connection_is_no_answer(line: Line) -> None:
 def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        post = Post()
+        post = ResultRecorder()
         frames = FrameReader(LIMIT, bytearray(LENGTH_SIZE))
         receiver = ReceiverThread(ours.dup(), frames, post.deliver, "test")
         receiver.receive_next()
@@ -410,10 +440,10 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         assert theirs.recv(1) == b""  # the connection is ended, too
 
 
-def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
-    receiver, post, _, theirs = line
+def test_a_fork_does_not_end_its_parents_connection(receiver_sockets: ReceiverSockets) -> None:
+    receiver, post, _, theirs = receiver_sockets
     receiver._process += 1  # as in a child, whose copy is collected
     receiver.__del__()
     receiver.receive_next()
-    theirs.sendall(framed(b"still there"))
+    theirs.sendall(add_length_prefix(b"still there"))
     assert post.wait() == b"still there"

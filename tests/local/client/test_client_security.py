@@ -17,7 +17,7 @@ SECRET = "hunter2"
 BLOCK = "-----BEGIN K-----\nx\n-----END K-----"
 
 
-def refused(settings: Mapping[str, object]) -> str:
+def settings_error(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
         read_settings(settings)
     assert SECRET not in str(caught.value)
@@ -70,7 +70,7 @@ def test_a_store_of_javas_is_recognised_and_how_to_convert_it_said(
 ) -> None:
     file = tmp_path / "store.jks"
     file.write_bytes(start + bytes(100))
-    message = refused(
+    message = settings_error(
         WHERE
         | {
             "security.protocol": "SSL",
@@ -124,4 +124,4 @@ def test_what_does_not_fit_is_named(
         key: str(tmp_path / value) if key.endswith("location") else value
         for key, value in settings.items()
     }
-    assert says in refused(WHERE | {"security.protocol": "SSL"} | placed)
+    assert says in settings_error(WHERE | {"security.protocol": "SSL"} | placed)

@@ -34,7 +34,7 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def ask(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
+def run_with_client(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
     """What a client of its own is told."""
 
     async def asked() -> T:
@@ -51,37 +51,42 @@ def ask(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
-def listed(
+def lookup_offsets(
     broker: Broker, targets: dict[TopicPartition, int], timeout: float = 20.0
 ) -> dict[TopicPartition, ListedOffset | None]:
-    return ask(broker, lambda c: list_offsets(c, targets, deadline=c.deadline_after(timeout)))
+    return run_with_client(
+        broker, lambda c: list_offsets(c, targets, deadline=c.deadline_after(timeout))
+    )
 
 
-def offsets(found: dict[TopicPartition, ListedOffset | None]) -> list[int | None]:
+def offset_values(found: dict[TopicPartition, ListedOffset | None]) -> list[int | None]:
     return [each and each.offset for each in found.values()]
 
 
 def test_beginnings_ends_and_times(broker: Broker) -> None:
     for at in (1_000, 2_000, 3_000):
         broker.produce("t", "x", partition=0, timestamp=at)
-    assert offsets(listed(broker, {T0: EARLIEST, T1: EARLIEST})) == [0, 0]
-    assert offsets(listed(broker, {T0: LATEST, T1: LATEST})) == [3, 0]
-    assert listed(broker, {T0: 1_500, T1: 1_500}) == {T0: ListedOffset(1, 2_000, 0), T1: None}
-    assert listed(broker, {T0: 9_000}) == {T0: None}
+    assert offset_values(lookup_offsets(broker, {T0: EARLIEST, T1: EARLIEST})) == [0, 0]
+    assert offset_values(lookup_offsets(broker, {T0: LATEST, T1: LATEST})) == [3, 0]
+    assert lookup_offsets(broker, {T0: 1_500, T1: 1_500}) == {
+        T0: ListedOffset(1, 2_000, 0),
+        T1: None,
+    }
+    assert lookup_offsets(broker, {T0: 9_000}) == {T0: None}
 
 
 def test_ten_thousand_partitions_at_once(broker: Broker) -> None:
     broker.create_topic("wide", 10_000)
     wide = [TopicPartition("wide", number) for number in range(10_000)]
-    found = listed(broker, dict.fromkeys(wide, LATEST))
+    found = lookup_offsets(broker, dict.fromkeys(wide, LATEST))
     assert list(found) == wide
-    assert set(offsets(found)) == {0}
+    assert set(offset_values(found)) == {0}
 
 
 def test_leaders_that_have_changed_are_asked_again(broker: Broker) -> None:
     broker.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
     broker.drop_response("ListOffsets")
-    assert offsets(listed(broker, {T0: LATEST})) == [0]
+    assert offset_values(lookup_offsets(broker, {T0: LATEST})) == [0]
     assert broker.clear_faults() == 0
 
 
@@ -96,13 +101,13 @@ def test_a_topic_that_comes_in_time(broker: Broker) -> None:
         broker.create_topic("late")
         return await looking
 
-    assert offsets(ask(broker, look)) == [0]
+    assert offset_values(run_with_client(broker, look)) == [0]
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("missing", 0), TopicPartition("t", 2)])
 def test_what_does_not_exist_is_named(broker: Broker, partition: TopicPartition) -> None:
     with pytest.raises(UnknownTopic, match=str(partition)):
-        listed(broker, {partition: LATEST}, timeout=1.5)
+        lookup_offsets(broker, {partition: LATEST}, timeout=1.5)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ def test_what_does_not_exist_is_named(broker: Broker, partition: TopicPartition)
 def test_refusals(broker: Broker, code: int, error: type[Exception], text: str) -> None:
     broker.fail("ListOffsets", code, times=None)
     with pytest.raises(error, match=text):
-        listed(broker, {T0: LATEST}, timeout=1.5)
+        lookup_offsets(broker, {T0: LATEST}, timeout=1.5)
 
 
 def test_where_epochs_end(broker: Broker) -> None:
@@ -125,4 +130,7 @@ def test_where_epochs_end(broker: Broker) -> None:
         queries = {T0: OffsetQuery(0), T1: OffsetQuery(7)}
         return (await send_offset_for_leader_epoch(client, leader, queries, deadline)).found
 
-    assert ask(broker, epoch_ends) == {T0: EpochEndOffset(0, 2), T1: EpochEndOffset(-1, -1)}
+    assert run_with_client(broker, epoch_ends) == {
+        T0: EpochEndOffset(0, 2),
+        T1: EpochEndOffset(-1, -1),
+    }

@@ -41,12 +41,12 @@ def broker() -> Iterator[Broker]:
         yield one
 
 
-def filled(broker: Broker, count: int, topic: str = "t", partition: int = 0) -> None:
+def fill(broker: Broker, count: int, topic: str = "t", partition: int = 0) -> None:
     for number in range(count):
         broker.produce(topic, f"{number}", partition=partition)
 
 
-def settings(broker: Broker, **others: object) -> dict[str, object]:
+def consumer_settings(broker: Broker, **others: object) -> dict[str, object]:
     named = {name.replace("_", "."): value for name, value in others.items()}
     return {
         "bootstrap.servers": broker.bootstrap_servers,
@@ -58,7 +58,7 @@ def settings(broker: Broker, **others: object) -> dict[str, object]:
 
 @pytest.fixture
 def consumer(broker: Broker) -> Iterator[rota.Consumer]:
-    with rota.Consumer(settings(broker)) as one:
+    with rota.Consumer(consumer_settings(broker)) as one:
         yield one
 
 
@@ -67,7 +67,7 @@ def poll_until(consumer: rota.Consumer, condition: Callable[[], bool]) -> None:
     until("so by polling", condition, meanwhile=partial(consumer.poll, 0.05))
 
 
-def values(consumer: rota.Consumer, count: int) -> list[bytes]:
+def poll_values(consumer: rota.Consumer, count: int) -> list[bytes]:
     found: list[bytes] = []
 
     def poll() -> None:
@@ -77,7 +77,7 @@ def values(consumer: rota.Consumer, count: int) -> list[bytes]:
     return found
 
 
-def forever(call: Callable[[], object]) -> None:
+def repeat_forever(call: Callable[[], object]) -> None:
     while True:
         call()
 
@@ -104,36 +104,36 @@ class RecordingListener(rota.RebalanceListener):
 def test_a_member_reads_what_is_there_and_what_comes(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 3)
+    fill(broker, 3)
     consumer.subscribe(["t"])
-    assert values(consumer, 3) == [b"0", b"1", b"2"]
+    assert poll_values(consumer, 3) == [b"0", b"1", b"2"]
     broker.produce("t", b"late", partition=1, key=b"k", headers=[("h", b"v")])
-    [record] = iter_records(consumer)
+    [record] = poll_records(consumer)
     assert (record.topic, record.partition, record.offset) == ("t", 1, 0)
     assert (record.key, record.value, record.headers) == (b"k", b"late", (("h", b"v"),))
     assert record.timestamp > 0
 
 
-def iter_records(consumer: rota.Consumer) -> rota.Records:
+def poll_records(consumer: rota.Consumer) -> rota.Records:
     found: rota.Records = until("a record", partial(consumer.poll, 0.5), meanwhile=bool)
     return found
 
 
 def test_what_was_read_is_committed_at_the_close_and_not_read_again(broker: Broker) -> None:
-    filled(broker, 3)
-    with rota.Consumer(settings(broker)) as first:
+    fill(broker, 3)
+    with rota.Consumer(consumer_settings(broker)) as first:
         first.subscribe(["t"])
-        assert values(first, 3) == [b"0", b"1", b"2"]
+        assert poll_values(first, 3) == [b"0", b"1", b"2"]
     assert broker.committed("g")[T0] == 3
     assert broker.group("g").state == "Empty"
     broker.produce("t", b"new", partition=0)
-    with rota.Consumer(settings(broker)) as second:
+    with rota.Consumer(consumer_settings(broker)) as second:
         second.subscribe(["t"])
-        assert values(second, 1) == [b"new"]
+        assert poll_values(second, 1) == [b"new"]
 
 
 def test_at_most_max_poll_records_come_at_once(broker: Broker, consumer: rota.Consumer) -> None:
-    filled(broker, 10)
+    fill(broker, 10)
     consumer.assign([T0])
     first = consumer.poll(10, max_records=4)
     assert [record.offset for record in first] == [0, 1, 2, 3]
@@ -142,10 +142,10 @@ def test_at_most_max_poll_records_come_at_once(broker: Broker, consumer: rota.Co
 
 
 def test_no_more_are_made_of_several_partitions_than_a_poll_gives(broker: Broker) -> None:
-    filled(broker, 237)
-    filled(broker, 400, partition=1)
+    fill(broker, 237)
+    fill(broker, 400, partition=1)
     made: list[bytes] = []
-    with rota.Consumer(settings(broker, value_deserializer=made.append)) as consumer:
+    with rota.Consumer(consumer_settings(broker, value_deserializer=made.append)) as consumer:
         consumer.assign([T0, T1])
         end = time.monotonic() + 60
         while time.monotonic() < end:  # until both have answered
@@ -172,7 +172,7 @@ def test_partitions_that_cannot_be_read_on_do_not_hold_up_others(broker: Broker)
 
     broker.create_topic("fine", 1)
     limits = {"max_partition_fetch_bytes": 4_000, "fetch_max_bytes": 6_000}
-    given = settings(broker, value_deserializer=read, fetch_max_wait_ms=50, **limits)
+    given = consumer_settings(broker, value_deserializer=read, fetch_max_wait_ms=50, **limits)
     with rota.Consumer(given) as consumer:
         consumer.assign([T0, T1, ("fine", 0)])
         failed: set[int] = set()
@@ -196,7 +196,7 @@ def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> Non
     class Mine:
         """What an application has at hand."""
 
-    filled(broker, 3)
+    fill(broker, 3)
     made: list[weakref.ref[Mine]] = []
 
     def refuse(_: bytes) -> bytes:
@@ -204,7 +204,7 @@ def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> Non
         made.append(weakref.ref(mine))
         raise ValueError("no")
 
-    with rota.Consumer(settings(broker, value_deserializer=refuse)) as consumer:
+    with rota.Consumer(consumer_settings(broker, value_deserializer=refuse)) as consumer:
         consumer.assign([T0])
         for number in range(3):
             with pytest.raises(RecordError, match="t-0 at offset 0: .*no") as caught:
@@ -222,21 +222,21 @@ def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> Non
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:
-    with rota.Consumer(settings(broker, metadata_max_age_ms=100)) as consumer:
+    with rota.Consumer(consumer_settings(broker, metadata_max_age_ms=100)) as consumer:
         consumer.subscribe(pattern="new-.*")
         consumer.poll(0.2)
         broker.create_topic("new-one", 1)
         broker.produce("new-one", b"x")
-        assert values(consumer, 1) == [b"x"]
+        assert poll_values(consumer, 1) == [b"x"]
         assert consumer.subscription == {"new-one"}
 
 
 def test_the_asyncio_consumer_reads_in_an_async_for(broker: Broker) -> None:
-    filled(broker, 3)
+    fill(broker, 3)
 
     async def read() -> list[bytes]:
         found = []
-        async with rota.AsyncConsumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(consumer_settings(broker)) as consumer:
             consumer.subscribe("t")
             async for record in consumer:
                 found.append(record.value)
@@ -248,11 +248,13 @@ def test_the_asyncio_consumer_reads_in_an_async_for(broker: Broker) -> None:
 
 
 def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broker) -> None:
-    filled(broker, 9)
+    fill(broker, 9)
 
     async def read() -> list[int]:
         found = []
-        async with rota.AsyncConsumer(settings(broker, enable_auto_commit=False)) as consumer:
+        async with rota.AsyncConsumer(
+            consumer_settings(broker, enable_auto_commit=False)
+        ) as consumer:
             consumer.assign([T0])
             async for record in consumer:
                 found.append(record.offset)
@@ -278,8 +280,8 @@ def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broke
 def test_a_commit_inside_the_loop_covers_what_was_handed_out(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
     consumer.subscribe(["t"])
     for count, record in enumerate(consumer, 1):
         consumer.commit()
@@ -294,11 +296,11 @@ def test_a_commit_inside_the_loop_covers_what_was_handed_out(
 def test_a_loop_that_is_left_goes_on_where_it_stopped(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 6)
+    fill(broker, 6)
     consumer.subscribe(["t"])
     first = [record.value for record in islice(consumer, 2)]
     second = [next(iter(consumer)).value, next(consumer).value]
-    assert first + second + values(consumer, 2) == [b"%d" % number for number in range(6)]
+    assert first + second + poll_values(consumer, 2) == [b"%d" % number for number in range(6)]
     assert consumer.position(T0) == 6
     consumer.close()
     with pytest.raises(StopIteration):
@@ -306,7 +308,7 @@ def test_a_loop_that_is_left_goes_on_where_it_stopped(
 
 
 def test_a_seek_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota.Consumer) -> None:
-    filled(broker, 6)
+    fill(broker, 6)
     consumer.assign([T0])
     seen = []
     for record in consumer:
@@ -321,10 +323,10 @@ def test_a_seek_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota.
 def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
     consumer.assign([T0, T1])
-    until_fetched(consumer, {T0, T1})
+    wait_until_fetched(consumer, {T0, T1})
     first = next(iter(consumer))
     there = TopicPartition(first.topic, first.partition)
     consumer.seek(there, 3)
@@ -333,7 +335,7 @@ def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
     assert broker.committed("g") == {there: 3, other: 0}
 
 
-def until_fetched(consumer: rota.Consumer, partitions: set[TopicPartition]) -> None:
+def wait_until_fetched(consumer: rota.Consumer, partitions: set[TopicPartition]) -> None:
     """Until one poll gives records of all of them; then back to the beginning."""
 
     def again() -> None:
@@ -354,9 +356,9 @@ def until_fetched(consumer: rota.Consumer, partitions: set[TopicPartition]) -> N
 def test_the_last_commit_covers_what_a_loop_has_handed_out(
     broker: Broker, how: str, end: str
 ) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
-    with rota.Consumer(settings(broker)) as consumer:
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         if how == "assign":
             consumer.assign([T0, T1])
         else:
@@ -373,7 +375,7 @@ def test_the_last_commit_covers_what_a_loop_has_handed_out(
 
 
 def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broker: Broker) -> None:
-    filled(broker, 6)
+    fill(broker, 6)
     seen: list[int] = []
 
     class Spy(rota.ConsumerInterceptor):
@@ -381,7 +383,7 @@ def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broke
             seen.extend(record.offset for record in records)
             return records
 
-    with rota.Consumer(settings(broker, interceptor_classes=[Spy()])) as consumer:
+    with rota.Consumer(consumer_settings(broker, interceptor_classes=[Spy()])) as consumer:
         consumer.assign([T0])
         assert next(iter(consumer)).offset == 0
         assert [record.offset for record in consumer.poll(10, max_records=2)] == [1, 2]
@@ -394,7 +396,7 @@ def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broke
 def test_columns_after_a_loop_go_on_where_it_stopped(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 6)
+    fill(broker, 6)
     consumer.assign([T0])
     assert next(iter(consumer)).offset == 0
     found: list[int] = []
@@ -440,8 +442,8 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.Consumer) -> None
 
 
 def test_a_pause_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota.Consumer) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
     consumer.assign([T0, T1])
     first = next(iter(consumer))
     at = TopicPartition(first.topic, first.partition)
@@ -458,12 +460,12 @@ def test_a_pause_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota
 
 
 def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
-    filled(broker, 4, partition=1)
+    fill(broker, 4, partition=1)
     config = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
     with rota.Consumer(config) as consumer:
         consumer.assign([("t", 1)])
         consumer.seek(T1, 2)
-        assert values(consumer, 2) == [b"2", b"3"]
+        assert poll_values(consumer, 2) == [b"2", b"3"]
         consumer.seek_to_beginning()
         assert consumer.position(T1) == 0
         consumer.seek_to_end(T1)
@@ -477,8 +479,8 @@ def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
 def test_paused_partitions_give_nothing_until_resumed(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 2)
-    filled(broker, 2, partition=1)
+    fill(broker, 2)
+    fill(broker, 2, partition=1)
     consumer.assign([T0, T1])
     consumer.pause(T0)
     assert consumer.paused == {T0}
@@ -490,16 +492,16 @@ def test_paused_partitions_give_nothing_until_resumed(
 
 @pytest.mark.parametrize("change", ["resume", "seek", "seek_to_beginning", "assign"])
 def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, change: str) -> None:
-    filled(broker, 1)
-    filled(broker, 1, partition=1)
+    fill(broker, 1)
+    fill(broker, 1, partition=1)
 
     async def read() -> None:
-        async with rota.AsyncConsumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(consumer_settings(broker)) as consumer:
             consumer.assign([T0])
             assert len(await consumer.poll(60)) == 1
             if change == "resume":
                 consumer.pause(T0)
-                filled(broker, 1)
+                fill(broker, 1)
             waiting = asyncio.create_task(consumer.poll(3_600))
             await asyncio.sleep(0.1)
             match change:
@@ -517,7 +519,7 @@ def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, chang
 
 
 def test_look_ups(broker: Broker, consumer: rota.Consumer) -> None:
-    filled(broker, 3)
+    fill(broker, 3)
     consumer.assign([T0])
     assert consumer.lag(T0) is None
     assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
@@ -574,13 +576,13 @@ def test_offsets_that_are_none_are_refused(consumer: rota.Consumer) -> None:
 
 
 def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> None:
-    filled(broker, 3)
-    with rota.Consumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+    fill(broker, 3)
+    with rota.Consumer(consumer_settings(broker, auto_commit_interval_ms=50)) as consumer:
         consumer.assign([T0])
-        values(consumer, 3)
+        poll_values(consumer, 3)
         poll_until(consumer, lambda: broker.committed("g").get(T0) == 3)
         broker.produce("t", b"last", partition=0)
-        values(consumer, 1)
+        poll_values(consumer, 1)
     assert broker.committed("g")[T0] == 4
 
 
@@ -598,7 +600,7 @@ def test_a_listener_hears_of_what_comes_and_goes(broker: Broker, consumer: rota.
 
 
 def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
-    filled(broker, 5)
+    fill(broker, 5)
 
     class Careful(rota.RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -609,9 +611,9 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
             if partitions:
                 careful.commit({T0: OffsetAndMetadata(4)})
 
-    with rota.Consumer(settings(broker, enable_auto_commit=False)) as careful:
+    with rota.Consumer(consumer_settings(broker, enable_auto_commit=False)) as careful:
         careful.subscribe(["t"], listener=Careful())
-        assert values(careful, 3) == [b"2", b"3", b"4"]
+        assert poll_values(careful, 3) == [b"2", b"3", b"4"]
     assert broker.committed("g") == {T0: 4}
 
 
@@ -639,7 +641,7 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
 def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
-    filled(broker, 1)
+    fill(broker, 1)
 
     class Broken(rota.RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -647,8 +649,8 @@ def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(
 
     consumer.subscribe(["t"], listener=Broken())
     with pytest.raises(ValueError, match="in the listener"):
-        values(consumer, 1)
-    assert values(consumer, 1) == [b"0"]
+        poll_values(consumer, 1)
+    assert poll_values(consumer, 1) == [b"0"]
 
 
 def test_nobody_polls_inside_a_listener(broker: Broker, consumer: rota.Consumer) -> None:
@@ -670,21 +672,21 @@ def test_an_async_listener_is_for_the_asyncio_consumer(broker: Broker) -> None:
     heard: list[tuple[TopicPartition, ...]] = []
 
     async def run() -> None:
-        async with rota.AsyncConsumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(consumer_settings(broker)) as consumer:
             consumer.subscribe("t", listener=Async())
             while not consumer.assignment or not heard:
                 await consumer.poll(0.1)
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert heard == [(T0, T1)]
-    with rota.Consumer(settings(broker)) as blocking:
+    with rota.Consumer(consumer_settings(broker)) as blocking:
         blocking.subscribe(["t"], listener=Async())
         with pytest.raises(InputError, match=r"is async: only rota.AsyncConsumer"):
             poll_until(blocking, lambda: False)
 
 
 def test_interceptors_see_records_and_commits(broker: Broker) -> None:
-    filled(broker, 3)
+    fill(broker, 3)
 
     class Spy(rota.ConsumerInterceptor):
         def __init__(self) -> None:
@@ -701,22 +703,22 @@ def test_interceptors_see_records_and_commits(broker: Broker) -> None:
             self.seen.append("closed")
 
     spy = Spy()
-    config = settings(broker, enable_auto_commit=False, interceptor_classes=[spy])
+    config = consumer_settings(broker, enable_auto_commit=False, interceptor_classes=[spy])
     with rota.Consumer(config) as consumer:
         consumer.assign([T0])
-        values(consumer, 3)
+        poll_values(consumer, 3)
         consumer.commit()
     assert spy.seen == [3, {T0: 3}, "closed"]
 
 
 def test_an_interceptor_may_take_all_records_away(broker: Broker) -> None:
-    filled(broker, 3)
+    fill(broker, 3)
 
     class Closed(rota.ConsumerInterceptor):
         def on_consume(self, records: rota.Records) -> rota.Records:
             return rota.Records({})
 
-    with rota.Consumer(settings(broker, interceptor_classes=[Closed()])) as consumer:
+    with rota.Consumer(consumer_settings(broker, interceptor_classes=[Closed()])) as consumer:
         consumer.assign([T0])
         poll_until(consumer, lambda: consumer.position(T0) == 3)
         assert not consumer.poll(0)
@@ -743,25 +745,25 @@ def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, columns: bool
 ) -> None:
     """Positions have moved, but the application has not got its records."""
-    filled(broker, 5)
+    fill(broker, 5)
 
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with rota.Consumer(settings(broker)) as consumer:
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
             patch.setattr(FetchBuffer, "_advance_position", stopped)
             with pytest.raises(KeyboardInterrupt):
-                forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
+                repeat_forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
         consumer.commit()
         assert broker.committed("g").get(T0, 0) == 0
-        assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        assert poll_values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_ctrl_c_in_a_deserializer_loses_nothing(broker: Broker) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
     calls: list[bytes] = []
 
     def deserialized(data: bytes) -> bytes:
@@ -770,52 +772,52 @@ def test_ctrl_c_in_a_deserializer_loses_nothing(broker: Broker) -> None:
             raise KeyboardInterrupt
         return data
 
-    with rota.Consumer(settings(broker, value_deserializer=deserialized)) as consumer:
+    with rota.Consumer(consumer_settings(broker, value_deserializer=deserialized)) as consumer:
         consumer.assign([T0, T1])
         found: list[bytes] = []
         with pytest.raises(KeyboardInterrupt):
-            forever(lambda: found.extend(record.value for record in consumer.poll(10)))
+            repeat_forever(lambda: found.extend(record.value for record in consumer.poll(10)))
         consumer.commit()
         assert sum(broker.committed("g").values()) == len(found)
-        found += values(consumer, 10 - len(found))
+        found += poll_values(consumer, 10 - len(found))
         assert sorted(found) == sorted([b"%d" % each for each in range(5)] * 2)
 
 
 def test_ctrl_c_while_decoding_loses_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(broker, 5)
+    fill(broker, 5)
 
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with rota.Consumer(settings(broker)) as consumer:
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
             patch.setattr(fetch, "decode_batches", stopped)
             with pytest.raises(KeyboardInterrupt):
-                values(consumer, 1)
-        assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
+                poll_values(consumer, 1)
+        assert poll_values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_an_error_of_a_poll_ends_it_for_the_member(broker: Broker) -> None:
-    filled(broker, 600)
+    fill(broker, 600)
 
     def picky(data: bytes) -> bytes:
         if data == b"550":
             raise ValueError("not this one")
         return data
 
-    config = settings(broker, value_deserializer=picky)
+    config = consumer_settings(broker, value_deserializer=picky)
     with rota.Consumer(config) as consumer:
         consumer.subscribe("t")
         with pytest.raises(RecordError, match=r"t-0 at offset 550: .*not this one"):
-            values(consumer, 600)
+            poll_values(consumer, 600)
         membership = consumer._core.membership
         assert membership is not None
         assert not membership.driver.machine._in_poll
         consumer.seek(T0, 551)
-        assert values(consumer, 1)[0] == b"551"
+        assert poll_values(consumer, 1)[0] == b"551"
 
 
 def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
@@ -825,7 +827,7 @@ def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
                 leaver.close()
             leaver.unsubscribe()
 
-    with rota.Consumer(settings(broker)) as leaver:
+    with rota.Consumer(consumer_settings(broker)) as leaver:
         leaver.subscribe("t", listener=Leaving())
         poll_until(leaver, lambda: not leaver.subscription)
         assert leaver.assignment == frozenset()
@@ -836,7 +838,7 @@ def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
 
 
 def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
-    config = settings(
+    config = consumer_settings(
         broker,
         partition_assignment_strategy=["cooperative-sticky"],
         heartbeat_interval_ms=50,
@@ -863,9 +865,9 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
 
 
 def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
-    config = settings(broker, heartbeat_interval_ms=50)
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
+    config = consumer_settings(broker, heartbeat_interval_ms=50)
     with rota.Consumer(config) as first, rota.Consumer(config) as second:
         first.subscribe("t")
         found = [next(iter(first)).value]
@@ -911,7 +913,7 @@ def test_wakeup_ends_a_poll(consumer: rota.Consumer) -> None:
 
 
 def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker) -> None:
-    with rota.Consumer(settings(broker)) as consumer:
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: bool(consumer.assignment))
         timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
@@ -964,7 +966,7 @@ def test_both_consumers_have_the_same_methods() -> None:
 
 def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
     async def run() -> None:
-        consumer = rota.AsyncConsumer(settings(broker))
+        consumer = rota.AsyncConsumer(consumer_settings(broker))
         consumer.assign([T0])
         await consumer.close()
         assert consumer.assignment == frozenset()
@@ -981,9 +983,9 @@ def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
 
 
 def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
-    filled(broker, 5)
+    fill(broker, 5)
     done = threading.Event()
-    with rota.Consumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+    with rota.Consumer(consumer_settings(broker, auto_commit_interval_ms=50)) as consumer:
         consumer.subscribe("t")
 
         def watch() -> None:
@@ -1004,8 +1006,8 @@ def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
 
 @pytest.mark.parametrize("end", ["close", "unsubscribe"])
 def test_a_loop_ends_with_what_it_reads(broker: Broker, end: str) -> None:
-    filled(broker, 20)
-    with rota.Consumer(settings(broker)) as consumer:
+    fill(broker, 20)
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.subscribe("t")
         seen = []
         with contextlib.suppress(InputError):  # nothing to read, any more
@@ -1020,17 +1022,17 @@ def test_a_loop_ends_with_what_it_reads(broker: Broker, end: str) -> None:
 def test_assigned_partitions_are_committed_at_the_close_even_if_nothing_was_asked_before(
     broker: Broker,
 ) -> None:
-    filled(broker, 5)
-    with rota.Consumer(settings(broker)) as consumer:
+    fill(broker, 5)
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.assign([T0])
         consumer.seek(T0, 0)
-        values(consumer, 5)
+        poll_values(consumer, 5)
     assert broker.committed("g")[T0] == 5
 
 
 def test_a_close_ends_a_poll_in_another_task(broker: Broker) -> None:
     async def run() -> rota.Records:
-        consumer = rota.AsyncConsumer(settings(broker))
+        consumer = rota.AsyncConsumer(consumer_settings(broker))
         consumer.subscribe("t")
         poll = asyncio.create_task(consumer.poll(3600))
         await asyncio.sleep(0.2)
@@ -1041,7 +1043,7 @@ def test_a_close_ends_a_poll_in_another_task(broker: Broker) -> None:
 
 
 def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker) -> None:
-    filled(broker, 5)
+    fill(broker, 5)
 
     class Slow(rota.RebalanceListener):
         async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -1051,7 +1053,7 @@ def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker
     consumers: list[rota.AsyncConsumer] = []
 
     async def run() -> list[int]:
-        async with rota.AsyncConsumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(consumer_settings(broker)) as consumer:
             consumers.append(consumer)
             consumer.subscribe("t", listener=Slow())
             found: list[int] = []
@@ -1066,9 +1068,9 @@ def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker
 
 def test_an_unsubscription_that_is_cancelled_is_done_by_the_next_poll(broker: Broker) -> None:
     async def run() -> None:
-        async with rota.AsyncConsumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(consumer_settings(broker)) as consumer:
             consumer.subscribe("t")
-            filled(broker, 1)
+            fill(broker, 1)
             while not await consumer.poll(0.1):
                 pass
             broker.delay("OffsetCommit", 0.3)
@@ -1085,9 +1087,9 @@ def test_an_unsubscription_that_is_cancelled_is_done_by_the_next_poll(broker: Br
 
 
 def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) -> None:
-    filled(broker, 5)
-    filled(broker, 5, partition=1)
-    config = settings(
+    fill(broker, 5)
+    fill(broker, 5, partition=1)
+    config = consumer_settings(
         broker, heartbeat_interval_ms=50, partition_assignment_strategy="cooperative-sticky"
     )
     with rota.Consumer(config) as first, rota.Consumer(config) as second:
@@ -1137,7 +1139,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It withholds a partition after the poll has attended to it, and before it takes."""
-    with rota.Consumer(settings(broker)) as consumer:
+    with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, lambda: bool(consumer.assignment))
         core = consumer._core
@@ -1153,13 +1155,13 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
 
         told: list[bool] = []
         monkeypatch.setattr(core.fetcher, "prepare_records", withheld)
-        filled(broker, 1)
+        fill(broker, 1)
         assert not consumer.poll(1)
         assert told
 
 
 def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> None:
-    with rota.Consumer(settings(broker, max_poll_interval_ms=700)) as consumer:
+    with rota.Consumer(consumer_settings(broker, max_poll_interval_ms=700)) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, lambda: bool(consumer.assignment))
         end = time.monotonic() + 1.5

@@ -63,7 +63,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def check_threads() -> Iterator[None]:
     with no_thread_left():
         yield
 
@@ -72,7 +72,7 @@ def application(broker: Broker, **settings: object) -> Application:
     return Application(broker.bootstrap_servers, **settings)  # type: ignore[arg-type]
 
 
-def committed(app: Application, timeout: float | None = None) -> OffsetFetchResult:
+def fetch_committed(app: Application, timeout: float | None = None) -> OffsetFetchResult:
     request = OffsetFetch(group="g", partitions=(P0,), require_stable=True)
     reply = asyncio.run(app.driver.send_to_coordinator(request, timeout=timeout))
     assert isinstance(reply, OffsetFetchResult)
@@ -157,7 +157,7 @@ def test_after_its_end_it_says_so(broker: Broker) -> None:
 # Heartbeats
 
 
-def sessions_pass(
+def advance_sessions(
     broker: Broker, caplog: pytest.LogCaptureFixture, work: Callable[[], object] = bool
 ) -> None:
     """Puts the broker's clock forward by five halves of a session, with a heartbeat in each."""
@@ -186,7 +186,7 @@ def test_heartbeats_go_on_while_the_application_is_busy(
     caplog.set_level(logging.DEBUG, "rota.consumer")
     with application(broker, session_timeout=1_000, heartbeat_interval=20) as app:
         app.join()
-        sessions_pass(broker, caplog)  # the application's work
+        advance_sessions(broker, caplog)  # the application's work
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         assert (app.state, app.generation) == (MemberState.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
@@ -198,7 +198,7 @@ def test_they_go_on_inside_a_listener_that_blocks(
     caplog.set_level(logging.DEBUG, "rota.consumer")
     with application(broker, session_timeout=1_000, heartbeat_interval=20) as app:
         app.subscribe()
-        app.listener = lambda _: sessions_pass(broker, caplog)
+        app.listener = lambda _: advance_sessions(broker, caplog)
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
         assert [one.id for one in broker.group("g").members] == [app.member_id]
@@ -240,7 +240,7 @@ def test_the_coordinator_moves_without_a_rebalance(broker: Broker) -> None:
         broker.move_coordinator("g")
         assert app.commit_and_wait(SEVEN) is None
         broker.move_coordinator("g")
-        assert committed(app).offsets == SEVEN
+        assert fetch_committed(app).offsets == SEVEN
         assert (app.state, app.generation) == (MemberState.STABLE, 1)
 
 
@@ -387,10 +387,10 @@ def test_a_rebalance_between_a_commit_and_its_answer(broker: Broker) -> None:
 
 def test_committed_offsets_are_asked_for(broker: Broker) -> None:
     with application(broker) as app:
-        assert committed(app).offsets == {P0: None}, "also by one who is no member"
+        assert fetch_committed(app).offsets == {P0: None}, "also by one who is no member"
         app.join()
         app.commit_and_wait({P0: OffsetAndMetadata(5, "note", 3)})
-        assert committed(app).offsets == {P0: OffsetAndMetadata(5, "note", 3)}
+        assert fetch_committed(app).offsets == {P0: OffsetAndMetadata(5, "note", 3)}
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_committed_offsets_are_asked_for(broker: Broker) -> None:
 def test_a_question_is_asked_again_if_that_helps(broker: Broker, code: str) -> None:
     with application(broker) as app:
         broker.fail("OffsetFetch", code, times=3)
-        assert committed(app).offsets == {P0: None}
+        assert fetch_committed(app).offsets == {P0: None}
         assert broker.clear_faults() == 0
 
 
@@ -408,7 +408,7 @@ def test_but_not_for_ever(broker: Broker) -> None:
     with application(broker) as app:
         broker.fail("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", times=None)
         with pytest.raises(TimedOut, match="88 UNSTABLE_OFFSET_COMMIT"):
-            committed(app, timeout=1.5)
+            fetch_committed(app, timeout=1.5)
 
 
 def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None:
@@ -418,7 +418,7 @@ def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None
         other.subscribe()
         other.driver.handle_event(PollBegan())
         until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
-        assert committed(other, timeout=5).offsets == {P0: None}
+        assert fetch_committed(other, timeout=5).offsets == {P0: None}
         assert (other.state, broker.groups["g"]) == (MemberState.JOINING, "PreparingRebalance")
 
 
@@ -427,7 +427,7 @@ def test_a_short_question_leaves_the_members_connection_alone(broker: Broker) ->
         app.join()
         broker.delay("OffsetFetch", 0.3)
         with pytest.raises(TimedOut):
-            committed(app, timeout=0.1)
+            fetch_committed(app, timeout=0.1)
         assert app.commit_and_wait(SEVEN) is None
         assert app.generation == 1
 
@@ -456,7 +456,7 @@ def test_wrong_credentials_are_raised_by_poll_and_by_commits() -> None:
             app.poll(lambda: bool(app.raised))
             assert isinstance(app.raised[0], AuthenticationFailed)
             with pytest.raises(AuthenticationFailed):
-                committed(app)
+                fetch_committed(app)
         with application(broker, client={"sasl": login}) as app:
             assert isinstance(app.commit_and_wait(SEVEN), AuthenticationFailed)
 
@@ -549,7 +549,7 @@ def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
 # A strategy at work
 
 
-class Stuck(Assignor):
+class StuckAssignor(Assignor):
     """A strategy that does not come to an end."""
 
     name = "stuck"
@@ -572,35 +572,35 @@ def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "rota.consumer")
-    strategy = Stuck()
+    strategy = StuckAssignor()
     with application(
         broker, strategies=(strategy,), session_timeout=1_000, heartbeat_interval=20
     ) as app:
         app.subscribe()
         app.poll(strategy.begun.is_set)
-        sessions_pass(broker, caplog, lambda: app.poll(lambda: True))
+        advance_sessions(broker, caplog, lambda: app.poll(lambda: True))
         assert (app.state, app.generation) == (MemberState.SYNCING, 1)
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
-        until("nobody assigns", nobody_assigns)
+        until("nobody assigns", is_assignment_over)
 
 
 def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
-    strategy = Stuck()
+    strategy = StuckAssignor()
     with application(broker, strategies=(strategy,)) as app:
         app.subscribe()
         app.poll(strategy.begun.is_set)
         app.close(wait=60_000)
         assert not broker.group("g").members
         strategy.free.set()
-        until("nobody assigns", nobody_assigns)
+        until("nobody assigns", is_assignment_over)
         assert not app.raised
 
 
 def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: Broker) -> None:
-    strategy = Stuck()
+    strategy = StuckAssignor()
     with application(broker, strategies=(strategy,), heartbeat_interval=20) as app:
         app.subscribe()
         app.poll(strategy.begun.is_set)
@@ -609,11 +609,11 @@ def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: B
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert strategy.runs == 2
-        until("nobody assigns", nobody_assigns)
+        until("nobody assigns", is_assignment_over)
 
 
 def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Broker) -> None:
-    strategy = Stuck()
+    strategy = StuckAssignor()
     with application(broker, strategies=(strategy,), max_poll_interval=300) as app:
         app.subscribe()
         app.poll(lambda: bool(app.raised))
@@ -623,12 +623,12 @@ def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Brok
         assert "max.poll.interval.ms = 300" in str(error)
         until("it has left", lambda: not broker.group("g").members)
         strategy.free.set()
-        until("nobody assigns", nobody_assigns)
+        until("nobody assigns", is_assignment_over)
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()])
 def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseException) -> None:
-    strategy = Stuck(problem)
+    strategy = StuckAssignor(problem)
     strategy.free.set()
     with application(broker, strategies=(strategy,)) as app:
         app.subscribe()
@@ -636,10 +636,10 @@ def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseExcepti
         (error,) = app.raised
         assert isinstance(error, StrategyFailed)
         assert error.__cause__ is problem
-        until("nobody assigns", nobody_assigns)
+        until("nobody assigns", is_assignment_over)
 
 
-def nobody_assigns() -> bool:
+def is_assignment_over() -> bool:
     return "rota-g-assign" not in thread_names()
 
 
@@ -704,7 +704,7 @@ def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
         app.driver.handle_event(PollEnded())
         assert not app.driver.inbox
         with pytest.raises(RotaError, match="closed"):
-            committed(app)
+            fetch_committed(app)
 
 
 def test_members_that_failed_together_do_not_come_back_together(broker: Broker) -> None:

@@ -40,7 +40,7 @@ CODES = (
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
 
 
-class Chaos:
+class FaultInjection:
     """Two applications, and a hand that lets things go wrong."""
 
     def __init__(self, broker: Broker, seed: int) -> None:
@@ -67,11 +67,11 @@ class Chaos:
             self.poll(app)
         for _ in range(steps):
             with contextlib.suppress(InputError):  # there is no such group or client just now
-                self.random.choice(self.happenings())()
+                self.random.choice(self.possible_actions())()
             self.handle_inbox()
             time.sleep(self.random.choice((0, 0.002, 0.02)))
 
-    def happenings(self) -> list[Callable[[], object]]:
+    def possible_actions(self) -> list[Callable[[], object]]:
         app = self.random.choice(self.apps)
         broker, choose = self.broker, self.random.choice
         return [
@@ -112,7 +112,7 @@ class Chaos:
         self.broker.clear_faults()
         end = time.monotonic() + 15
         # what was late already may still set off a rebalance
-        while not (self.is_settled() and all(map(self.commits_well, self.apps))):
+        while not (self.is_settled() and all(map(self.can_commit, self.apps))):
             assert time.monotonic() < end, [
                 (app.state, app.owned, app.raised[-2:]) for app in self.apps
             ]
@@ -124,13 +124,13 @@ class Chaos:
             app.close()
         self.broker.wait_for_group("g", members=0)
         gc.collect()  # of errors that nobody looked at, the loop would tell now
-        odd = [error for app in self.apps for error in app.raised if not _is_told(error)]
+        odd = [error for app in self.apps for error in app.raised if not is_injected_error(error)]
         assert not odd, odd
 
-    def commits_well(self, app: Application) -> bool:
+    def can_commit(self, app: Application) -> bool:
         error = app.commit_and_wait({app.owned[0]: OffsetAndMetadata(200)})
         passes = isinstance(error, CommitFailed | RebalanceInProgress)
-        assert error is None or passes or _is_told(error), error
+        assert error is None or passes or is_injected_error(error), error
         return error is None
 
     def is_settled(self) -> bool:
@@ -148,15 +148,15 @@ class Chaos:
             app.driver.stop()
 
 
-def _is_told(error: Exception) -> bool:
+def is_injected_error(error: Exception) -> bool:
     """What the broker was ordered to answer, where that does not pass by itself."""
     return isinstance(error, GroupError | AuthorizationFailed) and Code(error.code).name in CODES
 
 
-def play(seed: int, steps: int) -> None:
+def run_faults(seed: int, steps: int) -> None:
     with Broker(config=CONFIG) as broker:
         broker.create_topic("t", 4)
-        chaos = Chaos(broker, seed)
+        chaos = FaultInjection(broker, seed)
         try:
             chaos.run(steps)
             chaos.recover()
@@ -167,11 +167,11 @@ def play(seed: int, steps: int) -> None:
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_two_members_get_through_anything(seed: int) -> None:
-    play(seed, 60)
+    run_faults(seed, 60)
 
 
 @pytest.mark.nightly
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_two_members_get_through_anything_for_long(seed: int) -> None:
-    play(seed, 300)
+    run_faults(seed, 300)

@@ -36,7 +36,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[Api]:
+def request_counts(monkeypatch: pytest.MonkeyPatch) -> Counter[Api]:
     """How many requests were sent, by their API."""
     counts: Counter[Api] = Counter()
     send = BrokerConnection.send
@@ -201,7 +201,7 @@ def test_every_partition_goes_on_however_small_the_limits(broker: Broker) -> Non
 
 
 def test_the_next_is_asked_for_before_an_answer_is_decoded_even_outside_the_loop(
-    broker: Broker, sent: Counter[Api]
+    broker: Broker, request_counts: Counter[Api]
 ) -> None:
     for start in range(0, 12, 2):
         fill(broker, T0, 2, start)
@@ -211,10 +211,10 @@ def test_the_next_is_asked_for_before_an_answer_is_decoded_even_outside_the_loop
         reader.fetcher.assign([T0])
         found = loop.run_until_complete(reader.poll(most=1))
         loop.run_until_complete(asyncio.sleep(0.1))  # two answers wait now
-        before = sent[Api.FETCH]
+        before = request_counts[Api.FETCH]
         reader.fetcher.prepare_records(2)
         found += list(reader.fetcher.take_records(2))
-        assert sent[Api.FETCH] == before + 1
+        assert request_counts[Api.FETCH] == before + 1
         found += loop.run_until_complete(reader.read(12 - len(found)))
         assert [record.offset for record in found] == list(range(12))
     finally:
@@ -299,7 +299,9 @@ def test_who_comes_into_question_while_both_fetches_wait_waits_for_a_moment(
     asyncio.run(read())
 
 
-def test_an_idle_reader_sends_one_fetch_after_the_other(broker: Broker, sent: Counter[Api]) -> None:
+def test_an_idle_reader_sends_one_fetch_after_the_other(
+    broker: Broker, request_counts: Counter[Api]
+) -> None:
     async def read() -> int:
         for each in (T0, T1):
             fill(broker, each, 2)
@@ -308,9 +310,9 @@ def test_an_idle_reader_sends_one_fetch_after_the_other(broker: Broker, sent: Co
             await reader.read(4)
             reader.fetcher.seek(T1, OffsetAndMetadata(1))
             await reader.read(1)
-            sent.clear()
+            request_counts.clear()
             assert await reader.poll(1.0) == []
-            return sent.total()
+            return request_counts.total()
 
     assert asyncio.run(read()) <= 14
 
@@ -495,16 +497,18 @@ def test_who_waits_for_a_position_hears_of_a_seek(broker: Broker) -> None:
     asyncio.run(read())
 
 
-def test_what_is_assigned_next_waits_for_no_metadata(broker: Broker, sent: Counter[Api]) -> None:
+def test_what_is_assigned_next_waits_for_no_metadata(
+    broker: Broker, request_counts: Counter[Api]
+) -> None:
     async def read() -> None:
         fill(broker, T1, 1)
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0])
             await reader.ready(T0)
-            sent.clear()
+            request_counts.clear()
             reader.fetcher.assign([T0, T1])
             assert values(await reader.read(1)) == ["1.0"]
-            assert sent[Api.METADATA] == 0
+            assert request_counts[Api.METADATA] == 0
 
     asyncio.run(read())
 
@@ -663,7 +667,9 @@ def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
     asyncio.run(read())
 
 
-def test_a_broker_that_throttles_is_asked_again_without_new_metadata(sent: Counter[Api]) -> None:
+def test_a_broker_that_throttles_is_asked_again_without_new_metadata(
+    request_counts: Counter[Api],
+) -> None:
     def respond(node: int, request: Message, before: int) -> Fetched:
         return nothing(50) if before < 2 else fetched(data(0, 10))
 
@@ -674,7 +680,7 @@ def test_a_broker_that_throttles_is_asked_again_without_new_metadata(sent: Count
 
     with cluster(respond) as found:
         asyncio.run(read(found.servers))
-    assert sent[Api.METADATA] == 1
+    assert request_counts[Api.METADATA] == 1
     assert found.asked[2][1].topics
 
 
@@ -700,7 +706,7 @@ def test_out_of_range_is_reset_or_told(broker: Broker, caplog: pytest.LogCapture
 
 
 def test_a_topic_that_is_missing_is_waited_for_without_haste(
-    broker: Broker, sent: Counter[Api]
+    broker: Broker, request_counts: Counter[Api]
 ) -> None:
     late = TopicPartition("late", 0)
 
@@ -711,10 +717,10 @@ def test_a_topic_that_is_missing_is_waited_for_without_haste(
         async with Reader(broker.bootstrap_servers, client=settings) as reader:
             reader.fetcher.assign([T0, late])
             assert values(await reader.read(1)) == ["0.0"]
-            sent.clear()
+            request_counts.clear()
             assert await reader.poll(1.0) == []
-            assert sent[Api.METADATA] <= 15
-            assert sent[Api.FETCH] <= 4
+            assert request_counts[Api.METADATA] <= 15
+            assert request_counts[Api.FETCH] <= 4
             broker.produce("late", "at last")
             assert values(await reader.read(1)) == ["at last"]
 

@@ -18,15 +18,15 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 A, B = (TopicPartition("orders", number) for number in range(2))
 
 
-def taken(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
+def take_offsets(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in islice(flow.remaining, count)]
 
 
-def records(at: TopicPartition, count: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+def make_records(at: TopicPartition, count: int) -> dict[TopicPartition, list[ConsumerRecord]]:
     return {at: [ConsumerRecord(*at, offset, 0, 0, None, b"", (), 7) for offset in range(count)]}
 
 
-def covered(flow: PolledRecords) -> int:
+def committed_position(flow: PolledRecords) -> int:
     """What a commit would store of the first partition, whose position is at 10."""
     positions = {at: OffsetAndMetadata(10) for at in (A, B)}
     flow.rewind_positions(positions)
@@ -42,7 +42,7 @@ def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
     def ask() -> None:
         while goes_on:
             try:
-                found = covered(flow)
+                found = committed_position(flow)
                 if not 0 <= found <= 10:
                     seen.append(f"at {found}")
             except Exception as error:  # noqa: BLE001 what the test is about
@@ -54,7 +54,7 @@ def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
     thread.start()
     try:
         for _ in range(3_000):
-            flow.set_records(Records(records(A, 10) | records(B, 1)))
+            flow.set_records(Records(make_records(A, 10) | make_records(B, 1)))
             for _ in flow.remaining:
                 pass
             flow.set_records(Records({}))
@@ -112,7 +112,7 @@ def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.Consumer) -> None:
         membership = core.membership
         assert membership is not None
         lock = membership.driver.lock
-        if event != "return" and not _is_ours(lock):
+        if event != "return" and not is_held_by_this_thread(lock):
             sys.setprofile(None)
             found = {at: each.offset for at, each in core.consumed_positions().items()}
             wrong.extend((at, found) for at in handed if found.get(at, 0) > handed[at])
@@ -132,7 +132,7 @@ def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.Consumer) -> None:
     assert not wrong
 
 
-def _is_ours(lock: object) -> bool:
+def is_held_by_this_thread(lock: object) -> bool:
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 

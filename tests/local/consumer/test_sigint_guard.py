@@ -16,7 +16,7 @@ from tests.support.consumer_driver import Application, press_control_c, usual_co
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
+def default_sigint() -> Iterator[None]:
     with usual_control_c():
         yield
 

@@ -22,7 +22,7 @@ def never() -> bool:
 
 
 @pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def threadsafe_calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was handed to a loop as if from another thread."""
     found: list[object] = []
     plain = asyncio.BaseEventLoop.call_soon_threadsafe
@@ -37,7 +37,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
-async def waiting(bell: Waker, count: int = 1) -> list[asyncio.Task[None]]:
+async def start_waiters(bell: Waker, count: int = 1) -> list[asyncio.Task[None]]:
     """So many who wait."""
     until = asyncio.get_running_loop().time() + LATE
     tasks = [asyncio.ensure_future(bell.wait(until, never)) for _ in range(count)]
@@ -46,15 +46,15 @@ async def waiting(bell: Waker, count: int = 1) -> list[asyncio.Task[None]]:
 
 
 def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
-    called: list[object],
+    threadsafe_calls: list[object],
 ) -> None:
     async def main() -> None:
         bell = Waker()
-        tasks = await waiting(bell, 3)
-        called.clear()
+        tasks = await start_waiters(bell, 3)
+        threadsafe_calls.clear()
         bell.wake_in_loop()
         bell.wake_in_loop()  # they are awake already, and not gone yet
-        assert called == []
+        assert threadsafe_calls == []
         async with asyncio.timeout(LATE):
             await asyncio.gather(*tasks)
 
@@ -66,7 +66,7 @@ def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
 def test_a_ring_from_another_thread_wakes() -> None:
     async def main() -> None:
         bell = Waker()
-        (task,) = await waiting(bell)
+        (task,) = await start_waiters(bell)
         threading.Timer(0.02, bell.wake).start()
         await asyncio.wait([task], timeout=LATE / 2)
         assert task.done()
@@ -77,7 +77,7 @@ def test_a_ring_from_another_thread_wakes() -> None:
 def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -> None:
     async def main() -> None:
         bell = Waker()
-        (task,) = await waiting(bell)
+        (task,) = await start_waiters(bell)
         before = signal.signal(signal.SIGUSR1, lambda *_: bell.wake())
         threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         try:
@@ -97,7 +97,7 @@ def test_a_ring_in_another_threads_loop_wakes() -> None:
 
     async def main() -> None:
         bell = Waker()
-        (task,) = await waiting(bell)
+        (task,) = await start_waiters(bell)
         other = threading.Thread(target=lambda: asyncio.run(ringing(bell)))
         other.start()
         await asyncio.wait([task], timeout=LATE / 2)
@@ -107,27 +107,29 @@ def test_a_ring_in_another_threads_loop_wakes() -> None:
     asyncio.run(main())
 
 
-def test_a_ring_where_nobody_waits_does_nothing_and_is_forgotten(called: list[object]) -> None:
+def test_a_ring_where_nobody_waits_does_nothing_and_is_forgotten(
+    threadsafe_calls: list[object],
+) -> None:
     bell = Waker()
     bell.wake()
 
     async def main() -> None:
         bell.wake()
-        (task,) = await waiting(bell)
+        (task,) = await start_waiters(bell)
         await asyncio.sleep(0.02)
         assert not task.done()
         bell.wake()
         await task
-        called.clear()
+        threadsafe_calls.clear()
         bell.wake()
         other = threading.Thread(target=bell.wake)
         other.start()
         other.join()
-        assert called == []
+        assert threadsafe_calls == []
 
     asyncio.run(main())
     bell.wake()  # its loop is closed
-    assert called == []
+    assert threadsafe_calls == []
 
 
 def test_what_is_due_already_is_not_waited_for() -> None:

@@ -35,7 +35,7 @@ ECHO = "echo $?"
 pytest_plugins = ["pytester"]
 
 
-def blocks(page: Path) -> list[tuple[str, str]]:
+def fenced_blocks(page: Path) -> list[tuple[str, str]]:
     return BLOCK.findall(page.read_text())
 
 
@@ -46,7 +46,7 @@ def test_python_blocks_run_and_print_what_is_shown(
     monkeypatch.chdir(ROOT)
     namespace: dict[str, object] = {"__name__": page.stem}
     printed = ""
-    for kind, text in blocks(page):
+    for kind, text in fenced_blocks(page):
         if kind == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
@@ -58,7 +58,7 @@ def test_python_blocks_run_and_print_what_is_shown(
 
 def commands(page: Path) -> list[tuple[str, str]]:
     found = []
-    for kind, text in blocks(page):
+    for kind, text in fenced_blocks(page):
         if kind == "console":
             for part in re.split(r"^\$ (?=rota |echo )", text, flags=re.MULTILINE)[1:]:
                 command, _, shown = part.partition("\n")
@@ -66,7 +66,7 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-def sessions(page: Path) -> list[tuple[str, str, int | None]]:
+def console_sessions(page: Path) -> list[tuple[str, str, int | None]]:
     """Commands with what they print, and the exit code where the page asks for it."""
     found = commands(page)
     return [
@@ -80,7 +80,7 @@ OFFLINE = [page for page in PAGES if not any(BROKER in each for each, _ in comma
 
 
 @pytest.mark.parametrize(
-    ("command", "shown", "code"), [each for page in OFFLINE for each in sessions(page)]
+    ("command", "shown", "code"), [each for page in OFFLINE for each in console_sessions(page)]
 )
 def test_console_blocks_show_what_is_printed(
     command: str,
@@ -109,11 +109,11 @@ def test_console_blocks_talk_to_a_broker(
             assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines(), command
 
 
-def of_kind(kind: str) -> list[str]:
-    return [text for page in PAGES for each, text in blocks(page) if each == kind]
+def blocks_of_kind(kind: str) -> list[str]:
+    return [text for page in PAGES for each, text in fenced_blocks(page) if each == kind]
 
 
-@pytest.mark.parametrize("case", of_kind("json"))
+@pytest.mark.parametrize("case", blocks_of_kind("json"))
 def test_a_json_block_is_a_case_that_can_be_planned(
     case: str, tmp_path: Path, rota_command: RotaCommand
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_json_block_is_a_case_that_can_be_planned(
     rota_command("plan", file, "--max-moves", "0").checked()
 
 
-@pytest.mark.parametrize("text", of_kind("toml"))
+@pytest.mark.parametrize("text", blocks_of_kind("toml"))
 def test_a_toml_block_is_valid_and_plays_if_it_is_a_scenario(text: str) -> None:
     if "topics" in tomllib.loads(text):
         played = rota.simulate(text)
@@ -133,9 +133,9 @@ def test_a_toml_block_is_valid_and_plays_if_it_is_a_scenario(text: str) -> None:
 WORKFLOW = {"deploy/billing.json": "orders.json", "deploy/rollout.toml": "rolling-deploy.toml"}
 
 
-def steps(page: Path) -> list[str]:
+def workflow_commands(page: Path) -> list[str]:
     """What the workflows of a page run of Rota."""
-    text = "".join(text for kind, text in blocks(page) if kind == "yaml")
+    text = "".join(text for kind, text in fenced_blocks(page) if kind == "yaml")
     return re.findall(r"^ +(?:- )?run: (rota .*)$", text, re.MULTILINE)
 
 
@@ -147,7 +147,7 @@ def test_the_workflow_of_the_gate_passes_and_closes(
         place.parent.mkdir(exist_ok=True)
         place.write_text((ROOT / "examples" / example).read_text())
     monkeypatch.chdir(tmp_path)
-    found = steps(ROOT / "docs" / "how-to" / "ci-gate.md")
+    found = workflow_commands(ROOT / "docs" / "how-to" / "ci-gate.md")
     passed = [rota_command(*shlex.split(step)[1:]) for step in found]
     assert [each.code for each in passed] == [0, 0, 0]
     tighter = [re.sub(r"--max-(moves|stopped) \d+", r"--max-\1 1", step) for step in found]

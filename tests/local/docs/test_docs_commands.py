@@ -49,7 +49,7 @@ ENDS = {"|", "||", "&&", ";", "&", "<", ">", ">>"}
 
 
 @dataclass(frozen=True)
-class Line:
+class CommandLine:
     """A command line on a page."""
 
     page: str
@@ -61,7 +61,7 @@ class Line:
         return " ".join(self.words)
 
     @property
-    def needs_nothing(self) -> bool:
+    def is_runnable(self) -> bool:
         """No cluster, no browser, no minutes."""
         match self.words[1]:
             case "plan" | "simulate":
@@ -71,7 +71,7 @@ class Line:
         return False
 
 
-def blocks(page: Path) -> Iterator[tuple[str, str]]:
+def code_blocks(page: Path) -> Iterator[tuple[str, str]]:
     """What stands in fences, with its kind, and what is indented."""
     text = page.read_text(encoding="utf-8")
     yield from FENCE.findall(text)
@@ -79,7 +79,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
         yield "", block
 
 
-def words_of(line: str) -> Iterator[tuple[str, ...]]:
+def split_commands(line: str) -> Iterator[tuple[str, ...]]:
     """The commands of a shell's line, each without what belongs to the shell."""
     reader = shlex.shlex(line, posix=True, punctuation_chars=True)
     reader.wordchars += ",:=@%+{}[]^"
@@ -92,26 +92,26 @@ def words_of(line: str) -> Iterator[tuple[str, ...]]:
             command.append(word)
 
 
-def lines(page: Path) -> Iterator[Line]:
+def command_lines(page: Path) -> Iterator[CommandLine]:
     name = str(page.relative_to(ROOT))
-    for kind, text in blocks(page):
+    for kind, text in code_blocks(page):
         if kind.split(" ")[0] not in {"", "console", "sh", "text", "yaml"}:
             continue
         for line in text.replace("\\\n", " ").splitlines():
             bare = re.sub(r"^\s*(\$ |- )?(run: )?", "", line)
             if not re.match(r"(\S+/)?rota ", bare) or re.match(r"rota: ", bare):
                 continue
-            for words in words_of(bare):
+            for words in split_commands(bare):
                 if words and words[0].rpartition("/")[2] == "rota":
                     shown = kind == "yaml" or (kind == "console" and line.startswith("$ "))
                     given = tuple(word for word in words[1:] if word != "...")
-                    yield Line(name, ("rota", *given), shown)
+                    yield CommandLine(name, ("rota", *given), shown)
 
 
-LINES = [line for page in PAGES for line in lines(page)]
+LINES = [line for page in PAGES for line in command_lines(page)]
 #: Each command line once, though several pages have it.
-RUN = list({line.words: line for line in LINES if line.needs_nothing and not line.shown}.values())
-ONLY_PARSED = [line for line in LINES if not line.shown and not line.needs_nothing]
+RUN = list({line.words: line for line in LINES if line.is_runnable and not line.shown}.values())
+ONLY_PARSED = [line for line in LINES if not line.shown and not line.is_runnable]
 
 
 def test_there_are_command_lines_on_the_pages() -> None:
@@ -120,7 +120,7 @@ def test_there_are_command_lines_on_the_pages() -> None:
 
 
 @pytest.mark.parametrize("line", dict.fromkeys(LINES), ids=str)
-def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_line_parses(line: CommandLine, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         build_parser(line.words[1]).parse_args(line.words[1:])
     except SystemExit as ended:
@@ -129,7 +129,7 @@ def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A reader's folder: the examples, a group of three in ``group.json``, ``mine.py`` with the
     strategy of docs/how-to/custom-strategy.md, and the tables of two runs.
     """
@@ -138,7 +138,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "group.json").write_text(json.dumps(group))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     page = ROOT / "docs" / "how-to" / "custom-strategy.md"
-    strategy = next(text for kind, text in blocks(page) if kind == "python")
+    strategy = next(text for kind, text in code_blocks(page) if kind == "python")
     (tmp_path / "mine.py").write_text(f"{strategy}\n\nMyAssignor = Random\n")
     for out in ("rota-out", "incident"):
         histories = [
@@ -155,14 +155,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("line", RUN, ids=str)
 def test_what_needs_no_cluster_runs(
-    line: Line, workplace: Path, capfd: pytest.CaptureFixture[str]
+    line: CommandLine, reader_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line.words[1:]) == 0, capfd.readouterr().err
     assert capfd.readouterr().out
 
 
 @pytest.mark.parametrize("line", ONLY_PARSED, ids=str)
-def test_what_does_not_run_is_on_the_list_with_its_reason(line: Line) -> None:
+def test_what_does_not_run_is_on_the_list_with_its_reason(line: CommandLine) -> None:
     assert [reason for pattern, reason in PARSED.items() if re.search(pattern, str(line))]
 
 
@@ -173,7 +173,7 @@ def test_the_list_has_nothing_that_is_not_there(pattern: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_named_in_the_text_are_there(page: Path) -> None:
-    options = _options()
+    options = parser_options()
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for span in INLINE.findall(text):
         words = span.split()
@@ -183,16 +183,16 @@ def test_options_named_in_the_text_are_there(page: Path) -> None:
         assert asked <= options.get(command, set()) | {"--help", "--version"}, span
 
 
-def _options() -> dict[str, set[str]]:
+def parser_options() -> dict[str, set[str]]:
     found = {}
     for name, command in generate_commands._commands(build_parser()).items():
-        found[name] = _named(command)
+        found[name] = option_names(command)
         for inner, one in generate_commands._commands(command).items():
-            found[f"{name} {inner}"] = _named(one)
+            found[f"{name} {inner}"] = option_names(one)
     return found
 
 
-def _named(command: argparse.ArgumentParser) -> set[str]:
+def option_names(command: argparse.ArgumentParser) -> set[str]:
     return {name for action in command._actions for name in action.option_strings}
 
 
@@ -203,7 +203,7 @@ def test_every_block_is_of_a_kind_that_a_test_knows(page: Path) -> None:
 
 def test_an_option_that_is_not_there_is_found() -> None:
     line = "rota plan group.json --ad 1 | jq .moved && rota groups list --sate Stable"
-    found = list(words_of(line))
+    found = list(split_commands(line))
     assert found[0][:2] == ("rota", "plan")
     assert found[2] == ("rota", "groups", "list", "--sate", "Stable")
     with pytest.raises(SystemExit, match="2"):

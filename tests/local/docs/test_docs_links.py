@@ -21,30 +21,30 @@ LINK = re.compile(r"\[[^]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
-def prose(page: Path) -> str:
+def read_prose(page: Path) -> str:
     return FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
-def links(page: Path) -> list[str]:
-    return LINK.findall(CODE.sub("", INDENTED.sub("\n", prose(page))))
+def find_links(page: Path) -> list[str]:
+    return LINK.findall(CODE.sub("", INDENTED.sub("\n", read_prose(page))))
 
 
 @cache
-def anchors(page: Path) -> frozenset[str]:
-    return frozenset(_anchors(page))
+def heading_anchors(page: Path) -> frozenset[str]:
+    return frozenset(iterate_anchors(page))
 
 
-def _anchors(page: Path) -> Iterator[str]:
+def iterate_anchors(page: Path) -> Iterator[str]:
     """As GitHub makes them: lower case, only letters, digits, ``-`` and ``_``, blanks as ``-``."""
     seen: dict[str, int] = {}
-    for heading in HEADING.findall(prose(page)):
+    for heading in HEADING.findall(read_prose(page)):
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
         name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
         count = seen[name] = seen.get(name, -1) + 1
         yield name if not count else f"{name}-{count}"
 
 
-def problem(page: Path, link: str) -> str | None:
+def link_problem(page: Path, link: str) -> str | None:
     """What is wrong with it; None for one that leads out of the repository, or to its goal."""
     if re.match(r"[a-z][a-z0-9+.-]*:", link):
         return None
@@ -52,14 +52,14 @@ def problem(page: Path, link: str) -> str | None:
     goal = page.parent / place if place else page
     if not goal.exists():
         return f"{link}: there is no {place}"
-    if anchor and (goal.suffix != ".md" or anchor not in anchors(goal)):
+    if anchor and (goal.suffix != ".md" or anchor not in heading_anchors(goal)):
         return f"{link}: {goal.name} has no heading for {anchor!r}"
     return None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_a_page_and_a_heading(page: Path) -> None:
-    assert [found for link in links(page) if (found := problem(page, link))] == []
+    assert [found for link in find_links(page) if (found := link_problem(page, link))] == []
 
 
 def test_the_check_sees_what_leads_nowhere(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_check_sees_what_leads_nowhere(tmp_path: Path) -> None:
         "\n    [i](code.md)\n\n[j](https://example.com)\n"
         "\n```python\n# Not a heading\n[k](code.md)\n```\n\n[l](#not-a-heading)\n"
     )
-    assert [problem(page, link) for link in links(page)] == [
+    assert [link_problem(page, link) for link in find_links(page)] == [
         None,
         None,
         None,

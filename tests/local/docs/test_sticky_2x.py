@@ -35,11 +35,11 @@ def partitions_of(by_topic: Mapping[str, Sequence[int]]) -> list[TopicPartition]
     return [TopicPartition(topic, number) for topic in by_topic for number in by_topic[topic]]
 
 
-def named(*names: str) -> frozenset[TopicPartition]:
+def parse_partitions(*names: str) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(name[:2], int(name[3:])) for name in names)
 
 
-def moved(before: Owned, after: Owned) -> int:
+def count_moved(before: Owned, after: Owned) -> int:
     """How many partitions left a member that is still there."""
     return sum(len(before[member] - after[member]) for member in before.keys() & after.keys())
 
@@ -51,7 +51,7 @@ def subscription(member: Mapping[str, Any]) -> rota.Subscription:
     return rota.Subscription(topics=tuple(member["topics"]), user_data=data)
 
 
-def run(partitions: Mapping[str, int], members: Mapping[str, rota.Subscription]) -> Owned:
+def assign_sticky(partitions: Mapping[str, int], members: Mapping[str, rota.Subscription]) -> Owned:
     given = Sticky2x().assign(rota.Cluster(partitions), members)
     return {member: frozenset(given[member].partitions) for member in given}
 
@@ -59,7 +59,7 @@ def run(partitions: Mapping[str, int], members: Mapping[str, rota.Subscription])
 @pytest.mark.parametrize("case", JAVA)
 def test_loads_and_moves_are_those_of_kafka_2_3(case: dict[str, Any]) -> None:
     members = {name: subscription(member) for name, member in case["members"].items()}
-    mine = run(case["partitions"], members)
+    mine = assign_sticky(case["partitions"], members)
     java = {name: frozenset(partitions_of(given)) for name, given in case["assigned"].items()}
     owned = {
         name: frozenset(
@@ -68,7 +68,7 @@ def test_loads_and_moves_are_those_of_kafka_2_3(case: dict[str, Any]) -> None:
         for name, member in members.items()
     }
     assert sorted(map(len, mine.values())) == sorted(map(len, java.values()))
-    assert moved(owned, mine) == moved(owned, java)
+    assert count_moved(owned, mine) == count_moved(owned, java)
     assert frozenset().union(*mine.values()) == frozenset().union(*java.values())
 
 
@@ -83,11 +83,11 @@ def test_the_cases_are_more_than_new_groups() -> None:
 
 def test_what_kip_54_shows() -> None:
     members = {name: rota.Subscription(topics=tuple(TOPICS)) for name in ("C0", "C1", "C2")}
-    first = run(TOPICS, members)
+    first = assign_sticky(TOPICS, members)
     assert first == {
-        "C0": named("t0-0", "t1-1", "t3-0"),
-        "C1": named("t0-1", "t2-0", "t3-1"),
-        "C2": named("t1-0", "t2-1"),
+        "C0": parse_partitions("t0-0", "t1-1", "t3-0"),
+        "C1": parse_partitions("t0-1", "t2-0", "t3-1"),
+        "C2": parse_partitions("t1-0", "t2-1"),
     }
     left = {
         name: rota.Subscription(
@@ -95,9 +95,9 @@ def test_what_kip_54_shows() -> None:
         )
         for name in ("C0", "C2")
     }
-    assert run(TOPICS, left) == {
-        "C0": first["C0"] | named("t2-0"),
-        "C2": first["C2"] | named("t0-1", "t3-1"),
+    assert assign_sticky(TOPICS, left) == {
+        "C0": first["C0"] | parse_partitions("t2-0"),
+        "C2": first["C2"] | parse_partitions("t0-1", "t3-1"),
     }
 
 
@@ -129,7 +129,7 @@ def test_a_member_that_was_away_does_not_get_its_old_partitions() -> None:
         "C0": rota.Subscription(topics=("t",), user_data=encode_user_data(both, 1)),
         "C1": rota.Subscription(topics=("t",), user_data=encode_user_data(both[:1], 2)),
     }
-    assert run({"t": 2}, members) == {"C0": {both[1]}, "C1": {both[0]}}
+    assert assign_sticky({"t": 2}, members) == {"C0": {both[1]}, "C1": {both[0]}}
 
 
 def test_assign_accepts_it() -> None:
@@ -177,7 +177,7 @@ class Group:
     def leave(self, name: str) -> None:
         self._consumers.pop(name).close()
 
-    def settled(self, *loads: int) -> Owned:
+    def wait_for_loads(self, *loads: int) -> Owned:
         def owned() -> Owned | None:
             for consumer in self._consumers.values():
                 consumer.poll(0.02)
@@ -199,13 +199,15 @@ def test_a_group_keeps_what_members_own_when_one_leaves_and_one_joins(
         group = Group(broker, stack)
         for name in ("a", "b", "c"):
             group.join(name)
-        before = group.settled(2, 3, 3)
+        before = group.wait_for_loads(2, 3, 3)
         assert broker.group("billing").strategy == "sticky-2x"
 
         group.leave("b")
-        after = group.settled(4, 4)
-        assert moved(before, after) == 0
+        after = group.wait_for_loads(4, 4)
+        assert count_moved(before, after) == 0
         assert after["a"] | after["c"] == frozenset().union(*before.values())
 
         group.join("d")
-        assert moved(after, group.settled(2, 3, 3)) == 2  # what the newcomer gets, and no more
+        assert (
+            count_moved(after, group.wait_for_loads(2, 3, 3)) == 2
+        )  # what the newcomer gets, and no more

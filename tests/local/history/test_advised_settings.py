@@ -32,20 +32,20 @@ ELEVEN_MINUTES = 660_000
 CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
-def read(*settings: str | None) -> dict[str, str]:
+def parse_settings(*settings: str | None) -> dict[str, str]:
     """``a=1 and b=2 (or more), and without c`` as a client is given it, and ID filled in."""
     bare = (re.sub(r" \(.*?\)|, and without .*", "", text) for text in settings if text)
     found = dict(pair.split("=", 1) for text in bare for pair in text.split(" and "))
     return {name: value.replace("ID", "pod-0") for name, value in found.items()}
 
 
-def classes(setting: str) -> list[Any]:
+def strategy_classes(setting: str) -> list[Any]:
     """The classes that ``partition_assignment_strategy=[...]`` lists."""
     return [pkgutil.resolve_name(path) for path in setting[:-1].partition("=[")[2].split(", ")]
 
 
-def member(one: ClientLibrary) -> dict[str, str]:
-    return read(one.group_instance_id(), one.session_setting(ELEVEN_MINUTES))
+def member_settings(one: ClientLibrary) -> dict[str, str]:
+    return parse_settings(one.group_instance_id(), one.session_setting(ELEVEN_MINUTES))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def made_confluent(settings: dict[str, str]) -> None:
+def create_confluent_consumer(settings: dict[str, str]) -> None:
     from confluent_kafka import Consumer
 
     Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **settings}).close()
@@ -66,36 +66,38 @@ def test_librdkafka_takes_the_strategies_that_it_has(strategy: str) -> None:
 
     one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
     if strategy in one.strategies:
-        made_confluent(read(one.strategy_setting(strategy)))
+        create_confluent_consumer(parse_settings(one.strategy_setting(strategy)))
     else:
         with pytest.raises(KafkaException, match="Unsupported partition.assignment.strategy"):
-            made_confluent(read(one.strategy_setting(strategy)))
+            create_confluent_consumer(parse_settings(one.strategy_setting(strategy)))
 
 
 def test_librdkafka_takes_the_others() -> None:
     from confluent_kafka import KafkaException
 
     one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
-    made_confluent(read(one.strategy_setting("roundrobin", "range")))
-    made_confluent(member(one))
+    create_confluent_consumer(parse_settings(one.strategy_setting("roundrobin", "range")))
+    create_confluent_consumer(member_settings(one))
     for strategy in ("uniform", "range"):
         told = one.consumer_protocol_setting(strategy)
         assert told is not None
-        made_confluent(read(told, one.group_instance_id()))
+        create_confluent_consumer(parse_settings(told, one.group_instance_id()))
         back = one.classic_protocol_setting(
             strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
         )
-        made_confluent(read(back, one.group_instance_id()))
+        create_confluent_consumer(parse_settings(back, one.group_instance_id()))
     assert not one.mixes
     with pytest.raises(KafkaException, match="must have the same protocol type"):
-        made_confluent(read(one.strategy_setting("cooperative-sticky", "range")))
+        create_confluent_consumer(
+            parse_settings(one.strategy_setting("cooperative-sticky", "range"))
+        )
 
 
 @pytest.mark.parametrize("name", [client_settings.KAFKA_PYTHON, client_settings.AIOKAFKA])
 def test_classes_of_python_are_where_they_are_said_to_be(name: str) -> None:
     one = CLIENT_LIBRARIES[name]
     for strategy in one.strategies:
-        (found,) = classes(one.strategy_setting(strategy))
+        (found,) = strategy_classes(one.strategy_setting(strategy))
         assert found.name == strategy
         assert found.__module__.startswith(name.replace("kafka-python", "kafka") + ".")
 
@@ -106,7 +108,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
     from kafka.net.compat import KafkaNetClient
 
     one = CLIENT_LIBRARIES[client_settings.KAFKA_PYTHON]
-    given = member(one)
+    given = member_settings(one)
     assert list(given) == ["group_instance_id", "session_timeout_ms"]
 
     def made(*strategies: str) -> None:
@@ -118,7 +120,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
                 group_id="g",
                 group_instance_id=given["group_instance_id"],
                 session_timeout_ms=int(given["session_timeout_ms"]),
-                partition_assignment_strategy=classes(one.strategy_setting(*strategies)),
+                partition_assignment_strategy=strategy_classes(one.strategy_setting(*strategies)),
                 kafka_client=lambda **settings: clients.enter_context(
                     closing(KafkaNetClient(**settings))
                 ),
@@ -135,7 +137,7 @@ def test_aiokafka_takes_them(servers: str) -> None:
     from aiokafka import AIOKafkaConsumer
 
     one = CLIENT_LIBRARIES[client_settings.AIOKAFKA]
-    given = member(one)
+    given = member_settings(one)
     assert list(given) == ["group_instance_id", "session_timeout_ms", "rebalance_timeout_ms"]
 
     async def made() -> None:
@@ -145,7 +147,7 @@ def test_aiokafka_takes_them(servers: str) -> None:
             group_instance_id=given["group_instance_id"],
             session_timeout_ms=int(given["session_timeout_ms"]),
             rebalance_timeout_ms=int(given["rebalance_timeout_ms"]),
-            partition_assignment_strategy=classes(
+            partition_assignment_strategy=strategy_classes(
                 one.strategy_setting("sticky", "roundrobin", "range")
             ),
         )
@@ -175,9 +177,9 @@ def test_rotas_own_consumer_takes_them(servers: str) -> None:
     one = CLIENT_LIBRARIES[client_settings.ROTA]
     assert one.mixes
     assert one.strategies == set(CLASSIC)
-    settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member(one)}
+    settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member_settings(one)}
     for strategies in (("cooperative-sticky", "range"), ("sticky",), ("roundrobin",)):
-        with rota.Consumer(settings | read(one.strategy_setting(*strategies))):
+        with rota.Consumer(settings | parse_settings(one.strategy_setting(*strategies))):
             pass
     with pytest.raises(RotaError, match="partition.assignment.strategy"):
-        rota.Consumer(settings | read(one.strategy_setting("uniform")))
+        rota.Consumer(settings | parse_settings(one.strategy_setting("uniform")))

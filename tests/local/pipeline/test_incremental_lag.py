@@ -58,7 +58,7 @@ def sample_rows(number: int, told: list[tuple[int, int, int]], before: dict[int,
     return pa.Table.from_batches([arrow.rows_to_batch(ENDS, listed)])
 
 
-def at_once(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Table, list[Any]]:
+def compute_lag(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Table, list[Any]]:
     """As a whole run computes it."""
     found: dict[Table, list[Any]] = {LAG: [], STATUS: []}
     for group, batches in split_by_group(committed).items():
@@ -70,7 +70,7 @@ def at_once(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Table, l
     return found
 
 
-def in_order(rows: list[Any]) -> list[str]:
+def sort_rows(rows: list[Any]) -> list[str]:
     return sorted(map(repr, rows))
 
 
@@ -103,13 +103,15 @@ def test_in_pieces_as_at_once(
         return
     newest = max(before.values())
     as_of = min(max(last, newest), newest + MAX_SAMPLE_AGE)
-    wanted = at_once(tables.bucket_files(COMMITS).read(), tables.bucket_files(ENDS).read(), as_of)
+    wanted = compute_lag(
+        tables.bucket_files(COMMITS).read(), tables.bucket_files(ENDS).read(), as_of
+    )
     for table, rows in wanted.items():
         folder = tables.path / table.name
         found = pa.concat_tables(
             parquet.read_table(file).cast(arrow.arrow_schema(table)) for file in folder.iterdir()
         )
-        assert in_order(found.to_pylist()) == in_order(rows), table.name
+        assert sort_rows(found.to_pylist()) == sort_rows(rows), table.name
 
 
 def test_nothing_is_known_without_samples(tmp_path: Path) -> None:

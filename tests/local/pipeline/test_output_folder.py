@@ -20,7 +20,7 @@ def publish(shelf: store.OutputFolder) -> None:
         tables.publish()
 
 
-def runs(out: Path) -> list[str]:
+def run_names(out: Path) -> list[str]:
     return sorted(run.name for run in (out / store.RUNS_FOLDER).iterdir())
 
 
@@ -34,10 +34,10 @@ def test_who_has_opened_a_round_reads_on_for_a_while(
             publish(shelf)
             now += 0.6 * store.REPLACED_RUN_SECONDS
             shelf.remove_replaced()
-        assert runs(tmp_path) == ["2", "3"]
+        assert run_names(tmp_path) == ["2", "3"]
         now += store.REPLACED_RUN_SECONDS
         shelf.remove_replaced()
-        assert runs(tmp_path) == ["3"]
+        assert run_names(tmp_path) == ["3"]
         assert (tmp_path / ADVICE.name).is_dir()
 
 
@@ -46,12 +46,12 @@ def test_a_round_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
         publish(shelf)
         with shelf.begin_run(layered=True) as tables:
             tables.write_empty(*TABLES)
-        assert runs(tmp_path) == ["1"]
+        assert run_names(tmp_path) == ["1"]
         (tmp_path / store.RUNS_FOLDER / "2").mkdir()  # somebody was killed
     with store.lock_output(str(tmp_path)) as shelf:
-        assert runs(tmp_path) == ["1"]
+        assert run_names(tmp_path) == ["1"]
         publish(shelf)
-    assert runs(tmp_path) == ["1", "3"]
+    assert run_names(tmp_path) == ["1", "3"]
 
 
 def test_nobody_else_writes_to_it(tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ def test_nobody_else_writes_to_it(tmp_path: Path) -> None:
         store.begin_run(str(tmp_path)),
     ):
         pass
-    assert not runs(tmp_path)
+    assert not run_names(tmp_path)

@@ -13,42 +13,42 @@ import pytest
 from rota.report.story import GoldTables, read_gold_tables
 from tests.support.gold_tables import HOSTILE, Run, hostile, large, nothing, small
 
-Make = Callable[[Path], Path]
-FEW: Make = partial(large, groups=12, partitions=100, rebalances=400)
-MADE: dict[str, Make] = {"small": small, "hostile": hostile, "large": FEW}
+MakeTables = Callable[[Path], Path]
+FEW: MakeTables = partial(large, groups=12, partitions=100, rebalances=400)
+MADE: dict[str, MakeTables] = {"small": small, "hostile": hostile, "large": FEW}
 
 
-def made(make: Make, folder: Path) -> GoldTables:
+def make_gold_tables(make: MakeTables, folder: Path) -> GoldTables:
     folder.mkdir()
     return read_gold_tables(str(make(folder)))
 
 
-def total(table: Any, group: str, column: str, **wanted: object) -> int:
+def sum_column(table: Any, group: str, column: str, **wanted: object) -> int:
     rows = [row for row in table.to_pylist() if row["group"] == group]
     return sum(row[column] for row in rows if wanted.items() <= row.items())
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> None:
-    found = made(MADE[name], tmp_path / "tables")
+    found = make_gold_tables(MADE[name], tmp_path / "tables")
     advised = set(found.advised["group"].to_pylist())
     for row in found.advice.to_pylist():
         group = row["group"]
-        happened = found.rebalances.filter(_of(found.rebalances, group))
+        happened = found.rebalances.filter(is_group(found.rebalances, group))
         assert row["rebalances"] == happened.num_rows
         assert (group in advised) == (row["verdict"] == "change")
         if row["moved"] is None:
             continue
         for column in ("moved", "moves_needed", "stopped"):
-            assert row[column] == total(found.rebalances, group, column)
-            assert row[column] == total(found.whatif, group, column, actual=True)
+            assert row[column] == sum_column(found.rebalances, group, column)
+            assert row[column] == sum_column(found.whatif, group, column, actual=True)
     (run,) = found.evidence.to_pylist()
     assert run["rebalances"] == found.rebalances.num_rows
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
-    found = made(MADE[name], tmp_path / "tables")
+    found = make_gold_tables(MADE[name], tmp_path / "tables")
     for table in (found.ownership, found.advised):
         ends: dict[tuple[str, str, int], Any] = {}
         rows = sorted(table.to_pylist(), key=lambda row: row["since"])
@@ -62,13 +62,13 @@ def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_they_are_the_same_every_time(name: str, tmp_path: Path) -> None:
-    first, second = (made(MADE[name], tmp_path / folder) for folder in ("one", "two"))
+    first, second = (make_gold_tables(MADE[name], tmp_path / folder) for folder in ("one", "two"))
     for table in ("rebalances", "ownership", "whatif", "advice", "advised", "lag", "evidence"):
         assert getattr(first, table).equals(getattr(second, table))
 
 
 def test_large_ones_have_the_sizes_that_were_asked_for(tmp_path: Path) -> None:
-    found = made(FEW, tmp_path / "tables")
+    found = make_gold_tables(FEW, tmp_path / "tables")
     assert found.advice.num_rows == 12
     assert found.rebalances.num_rows == 400
     pairs = zip(found.ownership["topic"], found.ownership["partition"], strict=True)
@@ -76,18 +76,18 @@ def test_large_ones_have_the_sizes_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_hostile_name_is_a_group_a_topic_and_a_client(tmp_path: Path) -> None:
-    found = made(hostile, tmp_path / "tables")
+    found = make_gold_tables(hostile, tmp_path / "tables")
     for column in ("group", "topic", "client_id"):
         assert set(HOSTILE) <= set(found.ownership[column].to_pylist())
 
 
 def test_a_run_says_what_it_is_told_to_say(tmp_path: Path) -> None:
     run = Run(demo=True, unread=[("torn", 2, ["one"])], polled=True)
-    (row,) = made(partial(nothing, run=run), tmp_path / "tables").evidence.to_pylist()
+    (row,) = make_gold_tables(partial(nothing, run=run), tmp_path / "tables").evidence.to_pylist()
     assert row["demo"]
     assert row["unread"] == [{"what": "torn", "count": 2, "examples": ["one"]}]
     assert row["polled"]["rounds"] == 120
 
 
-def _of(table: Any, group: str) -> Any:
+def is_group(table: Any, group: str) -> Any:
     return pc.equal(table["group"], group)

@@ -39,10 +39,10 @@ UNREAD = (
     ("lines without a time", 1_234, ()),
 )
 BAND = ("topic", "partition", "member_id", "client_id", "client_host", "since", "until")
-Made = tuple[Story, GoldTables, str]
+ReportPage = tuple[Story, GoldTables, str]
 
 
-class Reader(HTMLParser):
+class PageParser(HTMLParser):
     """What a browser makes of the page."""
 
     def __init__(self, text: str) -> None:
@@ -77,37 +77,37 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def made(folder: Path) -> Made:
+def make_page(folder: Path) -> ReportPage:
     tables = read_gold_tables(str(folder))
     told = story.build_story(tables)
     return told, tables, document.render_page(told, tables, MADE_AT)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def small_page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
     folder = tmp_path_factory.mktemp("small")
-    return made(gold_tables.small(folder, Run(demo=True, unread=UNREAD)))
+    return make_page(gold_tables.small(folder, Run(demo=True, unread=UNREAD)))
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(gold_tables.hostile(tmp_path_factory.mktemp("hostile")))
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
+    return make_page(gold_tables.hostile(tmp_path_factory.mktemp("hostile")))
 
 
-@pytest.fixture(params=["small", "hostile"])
-def either(request: pytest.FixtureRequest) -> Made:
-    found: Made = request.getfixturevalue(request.param)
+@pytest.fixture(params=["small_page", "hostile_page"])
+def any_page(request: pytest.FixtureRequest) -> ReportPage:
+    found: ReportPage = request.getfixturevalue(request.param)
     return found
 
 
-def unpacked(text: str) -> dict[str, dict[str, Any]]:
+def read_group_data(text: str) -> dict[str, dict[str, Any]]:
     """Each group's data, by the group's name, in the order of the page."""
-    blobs = [body for attributes, body in Reader(text).scripts if "id" in attributes]
+    blobs = [body for attributes, body in PageParser(text).scripts if "id" in attributes]
     data = (json.loads(zlib.decompress(base64.b64decode(blob))) for blob in blobs)
     return {one["group"]["name"]: one for one in data}
 
 
-def bands(data: dict[str, Any], which: str) -> Iterator[tuple[Any, ...]]:
+def chart_bands(data: dict[str, Any], which: str) -> Iterator[tuple[Any, ...]]:
     times, partitions = (list(accumulate(data[name])) for name in ("times", "row_partitions"))
     columns = data[which]
     listed = zip(columns["member"], columns["gap"], columns["length"], strict=True)
@@ -131,25 +131,25 @@ def rows_of(table: pa.Table, group: str, *times: str) -> list[dict[str, Any]]:
     return [row for row in table.to_pylist() if row["group"] == group]
 
 
-def word(data: dict[str, Any], place: int) -> str | None:
+def word_at(data: dict[str, Any], place: int) -> str | None:
     return None if place < 0 else data["words"][place]
 
 
-def test_the_bands_are_exactly_those_of_the_tables(either: Made) -> None:
-    told, tables, text = either
-    data = unpacked(text)
+def test_the_bands_are_exactly_those_of_the_tables(any_page: ReportPage) -> None:
+    told, tables, text = any_page
+    data = read_group_data(text)
     assert list(data) == [group.name for group in told.groups]
     for name, one in data.items():
         owned = rows_of(tables.ownership, name, "since", "until")
         key = (*BAND[:5], "group_instance_id", *BAND[5:])
-        assert sorted(bands(one, "was"), key=str) == sorted(
+        assert sorted(chart_bands(one, "was"), key=str) == sorted(
             (tuple(row[column] for column in key) for row in owned), key=str
         )
 
 
-def test_what_would_have_been_is_there_only_where_a_change_is_advised(either: Made) -> None:
-    told, tables, text = either
-    data = unpacked(text)
+def test_what_would_have_been_is_there_only_where_a_change_is_advised(any_page: ReportPage) -> None:
+    told, tables, text = any_page
+    data = read_group_data(text)
     assert {group.verdict for group in told.groups} >= {"change"}
     for group in told.groups:
         one = data[group.name]
@@ -159,7 +159,7 @@ def test_what_would_have_been_is_there_only_where_a_change_is_advised(either: Ma
             continue
         advised = rows_of(tables.advised, group.name, "since", "until")
         assert advised
-        found = [(*band[:5], *band[6:]) for band in bands(one, "would")]
+        found = [(*band[:5], *band[6:]) for band in chart_bands(one, "would")]
         assert sorted(found, key=str) == sorted(
             (tuple(row[column] for column in BAND) for row in advised), key=str
         )
@@ -181,9 +181,9 @@ def test_what_would_have_been_is_there_only_where_a_change_is_advised(either: Ma
             assert sum(replayed[column]) == sum(row[source] for row in happened)
 
 
-def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
-    _, tables, text = either
-    for name, one in unpacked(text).items():
+def test_the_rebalances_are_exactly_those_of_the_tables(any_page: ReportPage) -> None:
+    _, tables, text = any_page
+    for name, one in read_group_data(text).items():
         times, found = list(accumulate(one["times"])), one["rebalances"]
         at = [times[place] for place in accumulate(found["at"])]
         listed = [
@@ -197,7 +197,7 @@ def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
                 "stopped": found["stopped"][place],
             }
             | {
-                column: word(one, found[column][place])
+                column: word_at(one, found[column][place])
                 for column in ("cause", "evidence", "likely", "reason", "strategy", "rollout")
             }
             for place, took in enumerate(found["took"])
@@ -207,9 +207,9 @@ def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
         assert listed == [{column: row[column] for column in listed[0]} for row in expected]
 
 
-def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
-    _, tables, text = small
-    for name, one in unpacked(text).items():
+def test_policies_are_summed_as_the_advice_sums_them(small_page: ReportPage) -> None:
+    _, tables, text = small_page
+    for name, one in read_group_data(text).items():
         rows = [WhatIf(**row) for row in rows_of(tables.whatif, name, "at")]
         expected = {
             (
@@ -224,7 +224,7 @@ def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
         assert [policy for policy, *_ in one["policies"][: len(used)]] == used
 
 
-def amounts(lag: dict[str, Any]) -> list[float | None]:
+def lag_amounts(lag: dict[str, Any]) -> list[float | None]:
     """Lag in each bucket, as the page reckons it."""
     rise = lag["step"] / 1000 if lag["in_seconds"] else 0
     return [
@@ -234,9 +234,9 @@ def amounts(lag: dict[str, Any]) -> list[float | None]:
     ]
 
 
-def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
-    told, _, text = small
-    data = unpacked(text)
+def test_lag_is_the_most_of_each_bucket_of_time(small_page: ReportPage) -> None:
+    told, _, text = small_page
+    data = read_group_data(text)
     assert data["quiet"]["lag"] is None
     for name in ("orders-app", "audit", "billing"):
         one, lag = data[name], data[name]["lag"]
@@ -250,26 +250,26 @@ def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
                     most[bucket] = max(most[bucket] or 0, row["lag_seconds"] - left, 0)
         assert any(most)
         assert lag["in_seconds"]
-        for ours, theirs in zip(amounts(lag), most, strict=True):
+        for ours, theirs in zip(lag_amounts(lag), most, strict=True):
             assert (ours is None) == (theirs is None)
             assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
         assert (one["end"] - begin) // step < LAG_BUCKETS
         assert len(lag["run_lengths"]) < 60, "a partition that stands still is one run"
 
 
-def test_the_worst_lag_is_in_the_picture(small: Made) -> None:
-    told, _, text = small
+def test_the_worst_lag_is_in_the_picture(small_page: ReportPage) -> None:
+    told, _, text = small_page
     for group in told.groups:
-        lag = unpacked(text)[group.name]["lag"]
+        lag = read_group_data(text)[group.name]["lag"]
         assert (lag is None) == (group.lag is None)
         if group.lag is not None:
-            most = max(filter(None, amounts(lag)))
+            most = max(filter(None, lag_amounts(lag)))
             assert most == pytest.approx(group.lag.most_seconds, rel=0.005)
 
 
-def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
+def test_where_no_ages_are_known_lag_is_drawn_in_records(small_page: ReportPage) -> None:
     """Each partition was committed once, before any sample that would tell how old records are."""
-    _, tables, _ = small
+    _, tables, _ = small_page
     place = tables.lag.column_names.index("lag_seconds")
     ageless = tables.lag.set_column(
         place, tables.lag.schema.field(place), pa.nulls(tables.lag.num_rows, pa.float64())
@@ -280,12 +280,12 @@ def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
     (group,) = (group for group in told.groups if group.name == "orders-app")
     assert group.lag is not None
     assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
-    lag = unpacked(document.render_page(told, bare, MADE_AT))["orders-app"]["lag"]
+    lag = read_group_data(document.render_page(told, bare, MADE_AT))["orders-app"]["lag"]
     assert not lag["in_seconds"]
-    assert amounts(lag)[:2] == [1_200, None]
+    assert lag_amounts(lag)[:2] == [1_200, None]
 
 
-def drawn(*rows: tuple[int, int, int, float | None, bool]) -> LagSeries:
+def make_lag_series(*rows: tuple[int, int, int, float | None, bool]) -> LagSeries:
     """Stretches of one partition: from when to when in seconds, records, age, at least; a bucket is
     a second wide."""
     names = ("since", "until", "lag", "lag_seconds", "at_least")
@@ -301,7 +301,9 @@ def drawn(*rows: tuple[int, int, int, float | None, bool]) -> LagSeries:
 
 def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
     """At least up to second 90, and exactly beside it where that is as much or more."""
-    course = drawn((10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False))
+    course = make_lag_series(
+        (10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False)
+    )
     said = [
         at_least
         for length, at_least in zip(course.run_lengths, course.at_least, strict=True)
@@ -313,7 +315,7 @@ def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
 
 def test_records_are_drawn_where_they_are_known() -> None:
     """Between two commits nobody counted them: that is not none."""
-    course = drawn((10, 90, 700, None, False))
+    course = make_lag_series((10, 90, 700, None, False))
     assert not course.in_seconds
     assert (course.run_lengths, course.run_ends) == ([90, 1, LAG_BUCKETS - 91], [None, 700, None])
     assert not any(course.at_least)
@@ -326,9 +328,9 @@ def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:
     assert document.lag_cell(lag) == '<data value="90.000">≥ 90 s</data>'
 
 
-def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) -> None:
-    told, _, text = either
-    reader = Reader(text)
+def test_the_list_has_every_group_in_its_order_with_its_numbers(any_page: ReportPage) -> None:
+    told, _, text = any_page
+    reader = PageParser(text)
     rows = [one["data-group"] for one in reader.all("tr") if "data-group" in one]
     assert rows == [group.name for group in told.groups]
     links = [one["href"] for one in reader.all("a") if (one["href"] or "").startswith("#g=")]
@@ -342,25 +344,25 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) ->
         assert values[6 * place : 6 * place + 5] == said
 
 
-def test_large_numbers_are_written_out(small: Made) -> None:
-    told, tables, _ = small
+def test_large_numbers_are_written_out(small_page: ReportPage) -> None:
+    told, tables, _ = small_page
     worst = replace(told.groups[0], damage=12_345_678.0, rebalances=1_234_567)
     text = document.render_page(replace(told, groups=(worst, *told.groups[1:])), tables, MADE_AT)
     assert '<data value="12345678">12,345,678</data>' in text
     assert '<data value="1234567">1,234,567</data>' in text
 
 
-def test_a_group_of_which_little_is_known_says_unknown(small: Made) -> None:
-    told, _, text = small
+def test_a_group_of_which_little_is_known_says_unknown(small_page: ReportPage) -> None:
+    told, _, text = small_page
     (group,) = [one for one in told.groups if one.verdict == "cannot tell"]
     row = re.search(rf'<tr data-group="{group.name}".*?</tr>', text)
     assert row is not None
     assert row[0].count(">unknown</data>") == 4
-    assert unpacked(text)[group.name]["group"]["moved"] is None
+    assert read_group_data(text)[group.name]["group"]["moved"] is None
 
 
-def test_the_security_policy_allows_these_texts_and_nothing_else(either: Made) -> None:
-    reader = Reader(either[2])
+def test_the_security_policy_allows_these_texts_and_nothing_else(any_page: ReportPage) -> None:
+    reader = PageParser(any_page[2])
     (policy,) = [
         one["content"]
         for one in reader.all("meta")
@@ -392,9 +394,9 @@ def test_every_file_of_the_script_is_enclosed() -> None:
     assert "</style" not in document.read_asset("page.css").lower()
 
 
-def test_the_page_refers_to_nothing_outside(small: Made) -> None:
-    _, _, text = small
-    reader = Reader(text)
+def test_the_page_refers_to_nothing_outside(small_page: ReportPage) -> None:
+    _, _, text = small_page
+    reader = PageParser(text)
     for _, attributes in reader.tags:
         for name in ("src", "href", "action", "data", "srcset", "poster", "formaction"):
             assert (attributes.get(name) or "#").startswith("#")
@@ -420,8 +422,8 @@ BREAKERS = (
 
 
 @pytest.mark.parametrize("name", BREAKERS)
-def test_a_name_cannot_break_out(name: str, small: Made) -> None:
-    told, tables, harmless = small
+def test_a_name_cannot_break_out(name: str, small_page: ReportPage) -> None:
+    told, tables, harmless = small_page
     evil = replace(told.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name)
     evidence = replace(told.evidence, unread=((name, 3, (name,)), told.evidence.unread[1]))
     text = document.render_page(
@@ -429,50 +431,55 @@ def test_a_name_cannot_break_out(name: str, small: Made) -> None:
         tables,
         MADE_AT,
     )
-    usual = [tag for tag, _ in Reader(harmless).tags if tag not in {"bdi", "li", "ul", "code"}]
-    tags = [tag for tag, _ in Reader(text).tags if tag not in {"bdi", "li", "ul", "code"}]
+    usual = [tag for tag, _ in PageParser(harmless).tags if tag not in {"bdi", "li", "ul", "code"}]
+    tags = [tag for tag, _ in PageParser(text).tags if tag not in {"bdi", "li", "ul", "code"}]
     assert tags == usual
-    (row, *_) = [one for one in Reader(text).all("tr") if "data-group" in one]
+    (row, *_) = [one for one in PageParser(text).all("tr") if "data-group" in one]
     assert row["data-group"] == name
-    head = unpacked(text)[name]["group"]
+    head = read_group_data(text)[name]["group"]
     assert (head["name"], head["policy"]) == (name, name)
     assert head["line"] == evil.first_line
-    shown = Reader(text).text
+    shown = PageParser(text).text
     assert evil.first_line in shown
     assert f"3 st {name}" in shown
 
 
-def test_names_that_run_the_other_way_are_kept_to_themselves(hostile: Made) -> None:
+def test_names_that_run_the_other_way_are_kept_to_themselves(hostile_page: ReportPage) -> None:
     turned = "right\u202eto\u202dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a"
-    for line in re.split(r"<(?:script type|tr data-group)", hostile[2])[0].splitlines():
+    for line in re.split(r"<(?:script type|tr data-group)", hostile_page[2])[0].splitlines():
         outside = re.sub(r"<bdi>.*?</bdi>", "", unescape(line))
         assert not set(turned[5:6] + turned[8:9]) & set(outside)
 
 
-def test_what_could_not_be_read_is_counted(small: Made) -> None:
-    _, _, text = small
-    shown = Reader(text).text
+def test_what_could_not_be_read_is_counted(small_page: ReportPage) -> None:
+    _, _, text = small_page
+    shown = PageParser(text).text
     assert "Not read: 1,237 st" in shown
     assert "3 st records of a version that is not known" in shown
     assert "partition 7, offset 12: version 99" in shown
     assert "1,234 st lines without a time" in shown
 
 
-def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> None:
-    shown = Reader(small[2]).text
+def test_a_demo_says_so_and_nothing_else_does(
+    small_page: ReportPage, hostile_page: ReportPage
+) -> None:
+    shown = PageParser(small_page[2]).text
     assert shown.count("DEMO: simulated data, not a real cluster") == 1
     assert shown.count("DEMO: Rota report") == 1
     assert f'content: "{document.DEMO_BANNER_TEXT}"' in document.read_asset("page.css")
-    assert "DEMO" not in Reader(hostile[2]).text
+    assert "DEMO" not in PageParser(hostile_page[2]).text
 
 
-def test_marks_stand_by_the_numbers_where_they_differ(small: Made, hostile: Made) -> None:
-    told, _, text = small
+def test_marks_stand_by_the_numbers_where_they_differ(
+    small_page: ReportPage, hostile_page: ReportPage
+) -> None:
+    told, _, text = small_page
     assert {str(group.mark) for group in told.groups} == {"inferred", "sampled"}
     cells = re.findall(r'<td class="number">(.*?)</td>', text)
     assert sum('<abbr class="mark' in cell for cell in cells) == 5 * len(told.groups)
     head, body = (
-        re.search(rf"<{tag}>(.*?)</{tag}>", hostile[2], re.DOTALL) for tag in ("thead", "tbody")
+        re.search(rf"<{tag}>(.*?)</{tag}>", hostile_page[2], re.DOTALL)
+        for tag in ("thead", "tbody")
     )
     assert head is not None
     assert body is not None
@@ -493,14 +500,16 @@ def test_lag_in_records_is_sorted_among_its_like() -> None:
 
 
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
-    told, _, text = made(gold_tables.nothing(tmp_path))
+    told, _, text = make_page(gold_tables.nothing(tmp_path))
     assert told.groups == ()
-    assert "No group had a rebalance." in Reader(text).text
-    assert unpacked(text) == {}
+    assert "No group had a rebalance." in PageParser(text).text
+    assert read_group_data(text) == {}
 
 
-def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(tmp_path: Path, small: Made) -> None:
-    told, tables, text = small
+def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(
+    tmp_path: Path, small_page: ReportPage
+) -> None:
+    told, tables, text = small_page
     target = tmp_path / "elsewhere.html"
     (tmp_path / "report.html").symlink_to(target)
     before = os.umask(0o077)
@@ -509,17 +518,17 @@ def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(tmp_path: Path, s
     finally:
         os.umask(before)
     assert (tmp_path / "report.html").is_symlink()
-    assert unpacked(target.read_text("utf-8")) == unpacked(text)
+    assert read_group_data(target.read_text("utf-8")) == read_group_data(text)
     assert target.stat().st_mode & 0o777 == 0o600
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, small: Made) -> None:
-    told, tables, text = small
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, small_page: ReportPage) -> None:
+    told, tables, text = small_page
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as reader:
         read = reader.submit(pipe.read_text, "utf-8")
         document.write_page(told, tables, pipe)
-        assert unpacked(read.result(60)) == unpacked(text)
+        assert read_group_data(read.result(60)) == read_group_data(text)
     assert pipe.is_fifo()

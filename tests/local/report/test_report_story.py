@@ -49,34 +49,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def read(folder: Path) -> GoldTables:
+def gold(folder: Path) -> GoldTables:
     return read_gold_tables(str(folder))
 
 
 @pytest.fixture(scope="module")
-def story(read: GoldTables) -> Story:
-    return build_story(read)
+def story(gold: GoldTables) -> Story:
+    return build_story(gold)
 
 
-def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
+def make_table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
     """Rows of a table; what they do not have is null."""
     names = arrow.arrow_schema(kind).names
     whole = [{name: row.get(name) for name in names} for row in rows]
     return pa.Table.from_batches([arrow.rows_to_batch(kind, whole)])
 
 
-def stretch(
+def lag_interval(
     group: str, topic: str, partition: int, until: int, **told: float | None
 ) -> dict[str, Any]:
     where = {"group": group, "topic": topic, "partition": partition, "since": 0, "until": until}
     return {**where, "lag_seconds": None, "at_least": False, **told}
 
 
-def worst(rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]) -> dict[str, WorstLag]:
+def worst_lags(
+    rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]
+) -> dict[str, WorstLag]:
     return lag_intervals.find_worst_lags(pa.Table.from_pylist(rows, LAG_INTERVALS), rebalances)
 
 
-def group(**told: Any) -> GroupStory:
+def make_group(**told: Any) -> GroupStory:
     """A group that should change."""
     plain: dict[str, Any] = {
         "name": "orders",
@@ -104,7 +106,7 @@ def group(**told: Any) -> GroupStory:
     return GroupStory(**plain | told)
 
 
-def behind(seconds: float | None, records: int = 40) -> WorstLag:
+def worst_lag(seconds: float | None, records: int = 40) -> WorstLag:
     return WorstLag(
         most=records,
         most_seconds=seconds,
@@ -127,10 +129,10 @@ def test_groups_come_by_damage_and_then_by_name(story: Story) -> None:
 
 
 def test_a_group_is_its_advice_and_what_the_other_tables_add(
-    read: GoldTables, story: Story
+    gold: GoldTables, story: Story
 ) -> None:
     worst = story.groups[0]
-    (row,) = (row for row in read.advice.to_pylist() if row["group"] == "orders-app")
+    (row,) = (row for row in gold.advice.to_pylist() if row["group"] == "orders-app")
     for column in ADVICE.columns:
         if column.name in {"policies_used", "libraries", "steps"}:
             assert getattr(worst, column.name) == tuple(row[column.name])
@@ -167,13 +169,13 @@ def test_a_group_whose_rebalances_were_sampled_is_marked_so(story: Story) -> Non
 
 
 def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(
-    read: GoldTables,
+    gold: GoldTables,
 ) -> None:
     row = evidence_row() | {
         "polled": polled_row(["quiet", "billing"]),
         "windows": [{"group": "billing", "at": MORNING, "whole": False}],
     }
-    told = build_story(replace(read, evidence=table(EVIDENCE, [row])))
+    told = build_story(replace(gold, evidence=make_table(EVIDENCE, [row])))
     marks = {group.name: group.mark for group in told.groups}
     assert marks["quiet"] is EvidenceMark.SAMPLED
     assert marks["billing"] is EvidenceMark.INFERRED
@@ -201,82 +203,82 @@ def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
     assert [number for _, _, number in story.causes] == sorted(total.values(), reverse=True)
 
 
-def test_only_groups_that_are_wanted_are_told_of(read: GoldTables) -> None:
-    told = build_story(read, ["orders-*", "?illing"])
+def test_only_groups_that_are_wanted_are_told_of(gold: GoldTables) -> None:
+    told = build_story(gold, ["orders-*", "?illing"])
     assert [group.name for group in told.groups] == ["orders-app", "billing"]
     assert sum(number for _, _, number in told.causes) == 28 + 2
     assert [name for name, _, _ in told.evidence.windows] == ["billing", "orders-app"]
     assert told.evidence.polled is not None
     assert told.evidence.polled["groups"] == ["billing"]
-    assert build_story(read, ["Orders-app"]).groups == ()
+    assert build_story(gold, ["Orders-app"]).groups == ()
 
 
-def test_the_last_verdict_on_the_whole_group_is_its_status(read: GoldTables) -> None:
+def test_the_last_verdict_on_the_whole_group_is_its_status(gold: GoldTables) -> None:
     rows = [
         {"group": "quiet", "at": 2000, "verdict": "ERR"},
         {"group": "quiet", "at": 1000, "verdict": "OK"},
         {"group": "quiet", "at": 3000, "verdict": "STOP", "topic": "t", "partition": 0},
     ]
-    told = build_story(replace(read, status=table(STATUS, rows)), ["quiet"])
+    told = build_story(replace(gold, status=make_table(STATUS, rows)), ["quiet"])
     assert [group.status for group in told.groups] == ["ERR"]
 
 
 def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_then() -> None:
     rows = [
-        stretch("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
-        stretch("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
-        stretch("a", "t", 3, 7000, lag=500, lag_seconds=None),
+        lag_interval("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
+        lag_interval("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
+        lag_interval("a", "t", 3, 7000, lag=500, lag_seconds=None),
     ]
-    assert worst(rows, {}) == {
+    assert worst_lags(rows, {}) == {
         "a": WorstLag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
     }
 
 
 def test_how_long_after_a_rebalance_the_worst_lag_was() -> None:
-    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("b", "t", 1, 5000, lag=10)]
-    found = worst(rows, {"a": [1000, 3500, 6000], "b": [5001]})
+    rows = [lag_interval("a", "t", 1, 5000, lag=10), lag_interval("b", "t", 1, 5000, lag=10)]
+    found = worst_lags(rows, {"a": [1000, 3500, 6000], "b": [5001]})
     assert found["a"].after_rebalance == 1.5
     assert found["b"].after_rebalance is None
 
 
 def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
-    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("a", "t", 2, 6000, lag=99)]
-    assert worst(rows, {}) == {
+    rows = [lag_interval("a", "t", 1, 5000, lag=10), lag_interval("a", "t", 2, 6000, lag=99)]
+    assert worst_lags(rows, {}) == {
         "a": WorstLag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
     }
 
 
 def test_of_equal_lags_the_first_is_told() -> None:
     places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
-    rows = [stretch("a", topic, number, at, lag=0) for topic, number, at in places]
-    assert worst(rows, {}) == {
+    rows = [lag_interval("a", topic, number, at, lag=0) for topic, number, at in places]
+    assert worst_lags(rows, {}) == {
         "a": WorstLag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
     }
 
 
 def test_an_age_that_is_at_least_so_much_is_said_to_be() -> None:
     rows = [
-        stretch("a", "t", 1, 5000, lag=10, lag_seconds=3.0),
-        stretch("a", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
-        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
-        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0),
+        lag_interval("a", "t", 1, 5000, lag=10, lag_seconds=3.0),
+        lag_interval("a", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        lag_interval("b", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        lag_interval("b", "t", 1, 9000, lag=10, lag_seconds=4.0),
     ]
-    found = worst(rows, {})
+    found = worst_lags(rows, {})
     assert (found["a"].most_seconds, found["a"].at_least) == (4.0, True)
     assert not found["b"].at_least, "of equals that which is known"
 
 
 def test_records_of_unknown_age_come_before_none_at_all() -> None:
     rows = [
-        stretch("a", "t", 0, 5000, lag=0, lag_seconds=0.0),
-        stretch("a", "t", 1, 9000, lag=80_000),
+        lag_interval("a", "t", 0, 5000, lag=0, lag_seconds=0.0),
+        lag_interval("a", "t", 1, 9000, lag=80_000),
     ]
-    found = worst(rows, {})["a"]
+    found = worst_lags(rows, {})["a"]
     assert (found.most, found.most_seconds, found.most_partition) == (80_000, None, 1)
 
 
 def test_no_commits_no_lag() -> None:
-    assert worst([], {}) == {}
+    assert worst_lags([], {}) == {}
 
 
 few = st.integers(0, 3)
@@ -294,7 +296,7 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
     told: list[tuple[str, str, int, int, int, float | None]],
 ) -> None:
     rows = [
-        stretch(name, topic, number, at, lag=records, lag_seconds=seconds)
+        lag_interval(name, topic, number, at, lag=records, lag_seconds=seconds)
         for name, topic, number, at, records, seconds in told
     ]
     found = {}
@@ -317,11 +319,11 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
             most_topic=first["topic"],
             most_partition=first["partition"],
         )
-    assert worst(rows, {}) == found
+    assert worst_lags(rows, {}) == found
 
 
 def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
-    assert group(lag=behind(108.4)).first_line == (
+    assert make_group(lag=worst_lag(108.4)).first_line == (
         "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
         "Most lag: 108 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance. "
         "The change works for the members' clients: Java."
@@ -332,27 +334,30 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
     ("lagging", "cost"),
     [
         (
-            replace(behind(45.0), at_least=True),
+            replace(worst_lag(45.0), at_least=True),
             "Most lag: at least 45 s, 40 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a "
             "rebalance.",
         ),
         (
-            replace(behind(3.0, 12_345), at_least=True),
+            replace(worst_lag(3.0, 12_345), at_least=True),
             "Most lag: at least 3 s, 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after "
             "a rebalance.",
         ),
-        (replace(behind(3.0), at_least=True), ""),
-        (behind(9.9), ""),
-        (behind(10.0), "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance."),
-        (behind(None, 999), ""),
+        (replace(worst_lag(3.0), at_least=True), ""),
+        (worst_lag(9.9), ""),
         (
-            behind(None, 12_345),
+            worst_lag(10.0),
+            "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
+        ),
+        (worst_lag(None, 999), ""),
+        (
+            worst_lag(None, 12_345),
             "Most lag: 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
         ),
     ],
 )
 def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> None:
-    told = group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
+    told = make_group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
     assert told.first_line == f"orders: 1 rebalance. {cost}".rstrip()
 
 
@@ -378,12 +383,12 @@ def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> Non
     ],
 )
 def test_for_whom_a_change_works(libraries: tuple[str, ...], whom: str) -> None:
-    assert group(libraries=libraries, headline="Use it.").first_line == f"Use it. {whom}"
+    assert make_group(libraries=libraries, headline="Use it.").first_line == f"Use it. {whom}"
 
 
 @pytest.mark.parametrize("verdict", ["keep", "cannot tell"])
 def test_where_nothing_is_to_change_it_works_for_nobody(verdict: str) -> None:
-    assert group(verdict=verdict, headline="orders: so.").first_line == "orders: so."
+    assert make_group(verdict=verdict, headline="orders: so.").first_line == "orders: so."
 
 
 def evidence_row() -> dict[str, Any]:
@@ -424,7 +429,7 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
         },
         "unread": [{"what": "records", "count": 2, "examples": ["one"]}],
     }
-    found = read_evidence_summary(table(EVIDENCE, [row]))
+    found = read_evidence_summary(make_table(EVIDENCE, [row]))
     assert (found.first, found.last, found.until) == (1000, None, 253_402_300_799_999)
     assert found.polled is not None
     assert (found.polled["first"], found.polled["last"]) == (5000, None)
@@ -439,15 +444,15 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
 
 def test_evidence_is_one_row() -> None:
     with pytest.raises(InputError, match=r"gold/evidence has 2 rows instead of one"):
-        read_evidence_summary(table(EVIDENCE, [evidence_row()] * 2))
+        read_evidence_summary(make_table(EVIDENCE, [evidence_row()] * 2))
 
 
-def known(**told: Any) -> EvidenceSummary:
+def make_evidence(**told: Any) -> EvidenceSummary:
     row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | told
-    return read_evidence_summary(table(EVIDENCE, [row]))
+    return read_evidence_summary(make_table(EVIDENCE, [row]))
 
 
-def lines(read: EvidenceSummary, *causes: tuple[str, EvidenceMark, int]) -> list[str]:
+def evidence_lines(read: EvidenceSummary, *causes: tuple[str, EvidenceMark, int]) -> list[str]:
     return evidence_text.evidence_lines(
         Story(out="out", groups=(), total_groups=0, evidence=read, causes=causes)
     )
@@ -464,7 +469,7 @@ NO_LAG = (
 
 
 def test_the_evidence_is_told_in_lines() -> None:
-    assert lines(known()) == [FIRST, NO_CAUSES, NO_LAG]
+    assert evidence_lines(make_evidence()) == [FIRST, NO_CAUSES, NO_LAG]
 
 
 def test_what_is_shown_is_said_where_it_is_not_all() -> None:
@@ -477,13 +482,13 @@ def test_what_is_shown_is_said_where_it_is_not_all() -> None:
             f"shown: events from {begin} to {end}",
         ),
     ):
-        assert lines(known(**told))[1] == shown
+        assert evidence_lines(make_evidence(**told))[1] == shown
 
 
 def test_samples_are_told_of_with_their_gaps() -> None:
     row = polled_row(["a"])
     sampled = ("left", EvidenceMark.SAMPLED, 4)
-    assert lines(known(records=0, polled=row, samples=5), sampled) == [
+    assert evidence_lines(make_evidence(records=0, polled=row, samples=5), sampled) == [
         "input: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
         "0 commits (sampled), 0 generations (sampled), 0 rebalances (sampled)",
         "sampled: 1 group in 3 rounds, every 2.5 s. Several rebalances between two samples "
@@ -497,7 +502,7 @@ def test_samples_are_told_of_with_their_gaps() -> None:
 
 
 def test_what_is_of_the_journal_and_of_samples_is_said_to_be_of_both() -> None:
-    assert lines(known(polled=polled_row(["a"])))[0] == (
+    assert evidence_lines(make_evidence(polled=polled_row(["a"])))[0] == (
         "input: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
         "0 commits (stated and sampled), 0 generations (stated and sampled), "
         "0 rebalances (inferred and sampled)"
@@ -510,7 +515,7 @@ def test_what_compaction_took_is_said() -> None:
         {"journal_partition": number, "offset": number, "at": MORNING + number}
         for number in (0, 1000, 2000)
     ]
-    assert lines(known(windows=windows, complete=complete))[1:3] == [
+    assert evidence_lines(make_evidence(windows=windows, complete=complete))[1:3] == [
         "the journal is compacted: the beginning of 2 groups is missing (inferred); from their "
         "first record on these groups are complete",
         "commits: complete from 2026-11-15 06:00:02Z on (inferred); compaction removed some "
@@ -536,10 +541,10 @@ COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal
     ],
 )
 def test_how_causes_are_known(told: dict[str, int], hint: str) -> None:
-    assert lines(known(**told), *CAUSES)[1] == COUNTED + hint
+    assert evidence_lines(make_evidence(**told), *CAUSES)[1] == COUNTED + hint
 
 
-def lookups(**told: Any) -> dict[str, Any]:
+def lookup_row(**told: Any) -> dict[str, Any]:
     row = {
         "allowed": 9,
         "made": 0,
@@ -562,14 +567,14 @@ CLUSTER = {
 
 
 def test_what_lag_rests_on() -> None:
-    asked = lookups(made=1_000, partitions=1, before_log_start=1)
-    left_out = lookups(skipped_partitions=["t-1", "t-2"])
-    assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
+    asked = lookup_row(made=1_000, partitions=1, before_log_start=1)
+    left_out = lookup_row(skipped_partitions=["t-1", "t-2"])
+    assert evidence_lines(make_evidence(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
         "lag: from 1,000 lookups of log ends in 1 partition (sampled); as exact as the timestamps "
         "of the records",
         "lag: 1 lookup found no record (sampled): retention deleted the records of that time",
     ]
-    assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [
+    assert evidence_lines(make_evidence(cluster=CLUSTER, lookups=left_out))[2:] == [
         "lag: not computed; use --lookups N to look up log ends, or --ends FILE with samples",
         "lag: 2 partitions with commits (stated) not looked up; use a larger --lookups N",
     ]
@@ -577,10 +582,12 @@ def test_what_lag_rests_on() -> None:
 
 def test_a_cluster_without_a_journal() -> None:
     bare = CLUSTER | {"partitions": 0}
-    assert lines(known(first=None, last=None, cluster=bare)) == [
+    assert evidence_lines(make_evidence(first=None, last=None, cluster=bare)) == [
         "input: the cluster has no journal (__consumer_offsets) because it never had a group"
     ]
-    assert lines(known(first=None, last=None, cluster=CLUSTER)) == ["input: the journal is empty"]
+    assert evidence_lines(make_evidence(first=None, last=None, cluster=CLUSTER)) == [
+        "input: the journal is empty"
+    ]
 
 
 def test_times_are_written_as_people_read_them() -> None:
@@ -613,11 +620,12 @@ def test_up_to_when_commits_are_known(told: dict[str, Any], until: int | None) -
     """A live cluster tells ends after commits; copied folders end with their last record."""
     stands = {"live": CLUSTER, "so": polled_row(["a"])}
     assert (
-        known(**{name: stands.get(one, one) for name, one in told.items()}).commits_until == until
+        make_evidence(**{name: stands.get(one, one) for name, one in told.items()}).commits_until
+        == until
     )
 
 
-def commit(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
+def commit_row(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
     row = {"group": "g", "topic": "t", "partition": partition, "at": MORNING + at}
     return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | told
 
@@ -678,7 +686,7 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
         | {"journal_partition": 0, "offset": offset}
         for offset in (5, None)
     ]
-    made.add(COMMITS, table(COMMITS, rows).to_batches()[0])
+    made.add(COMMITS, make_table(COMMITS, rows).to_batches()[0])
     found = read_gold_tables(str(made.write(tmp_path))).deletions
     assert found.num_rows == 1
     assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
@@ -687,17 +695,17 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
 def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int, int]]:
     """Samples begin at 100 in partition 0 and at 900 in partition 1; 2 is never sampled."""
     rows = [
-        commit(1, 50, 0),
-        commit(2, 90, 0),
-        commit(3, 80, 1),
-        commit(4, 99, 0, offset=None),
-        commit(5, 100, 0),
-        commit(6, 400, 1),
-        commit(7, 450, 2),
-        commit(8, 500, 0),
-        commit(9, 899, 1, group="h"),
-        commit(10, 950, 1),
-        commit(11, 10, 0, topic="u"),
+        commit_row(1, 50, 0),
+        commit_row(2, 90, 0),
+        commit_row(3, 80, 1),
+        commit_row(4, 99, 0, offset=None),
+        commit_row(5, 100, 0),
+        commit_row(6, 400, 1),
+        commit_row(7, 450, 2),
+        commit_row(8, 500, 0),
+        commit_row(9, 899, 1, group="h"),
+        commit_row(10, 950, 1),
+        commit_row(11, 10, 0, topic="u"),
     ]
     samples = [
         {"topic": "t", "partition": partition, "at": MORNING + at, "end": 9}
@@ -705,9 +713,11 @@ def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int
     ]
     folder.mkdir()
     for number, part in enumerate((rows[6:], rows[:6])):
-        parquet.write_table(table(COMMITS, part), folder / f"{number}.parquet", row_group_size=2)
+        parquet.write_table(
+            make_table(COMMITS, part), folder / f"{number}.parquet", row_group_size=2
+        )
     begin = None if since is None else MORNING + since
-    found = last_commits_before_lag(folder, table(ENDS, samples), begin)
+    found = last_commits_before_lag(folder, make_table(ENDS, samples), begin)
     times = [at - MORNING for at in to_milliseconds(found["at"]).to_pylist()]
     columns = (found[name].to_pylist() for name in ("group", "partition", "offset"))
     groups, partitions, offsets = columns
@@ -733,12 +743,12 @@ def test_a_partition_that_stood_still_all_the_time_is_told(tmp_path: Path) -> No
     history.join(["a"], MORNING)
     history.join(["b"], MORNING + 3_600_000)
     made = tables([history])
-    made.add(COMMITS, table(COMMITS, [commit(1, 5_000, 0, offset=50)]).to_batches()[0])
+    made.add(COMMITS, make_table(COMMITS, [commit_row(1, 5_000, 0, offset=50)]).to_batches()[0])
     samples = [
         {"topic": "t", "partition": 0, "at": MORNING + at, "end": 100 + at // 1000}
         for at in range(10_000, 3_600_001, 10_000)
     ]
-    made.add(ENDS, table(ENDS, samples).to_batches()[0])
+    made.add(ENDS, make_table(ENDS, samples).to_batches()[0])
     (found,) = build_story(read_gold_tables(str(made.write(tmp_path)))).groups
     assert found.lag is not None
     assert (found.lag.most_seconds, found.lag.at_least, found.lag.most) == (3590, True, 3650)

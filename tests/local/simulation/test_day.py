@@ -104,11 +104,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert told == sorted(told)
     assert told[-1] == 1
     assert found.groups == len(SOME)
-    assert sum(_count(path) for path in found.segments.glob("*/*.log")) == found.records
+    assert sum(count_records(path) for path in found.segments.glob("*/*.log")) == found.records
     return target
 
 
-def _count(path: Path) -> int:
+def count_records(path: Path) -> int:
     return sum(1 for _ in iterate_records(decode_batches(path.read_bytes())))
 
 

@@ -22,7 +22,7 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def planned(broker: Broker, **given: str) -> list[OffsetRange]:
+def plan_ranges(broker: Broker, **given: str) -> list[OffsetRange]:
     named = {name.replace("__", "."): value for name, value in given.items()}
     tasks = BatchReader(options_of(broker, FAST | named), 2).partitions()
     return sorted(each for task in tasks for each in task.ranges)  # type: ignore[attr-defined]
@@ -30,7 +30,7 @@ def planned(broker: Broker, **given: str) -> list[OffsetRange]:
 
 def test_all_that_there_is(broker: Broker) -> None:
     fill(broker, 3, 0, 2)
-    assert planned(broker) == [OffsetRange(p(0), 0, 3), OffsetRange(p(2), 0, 2)]
+    assert plan_ranges(broker) == [OffsetRange(p(0), 0, 3), OffsetRange(p(2), 0, 2)]
 
 
 def test_between_offsets(broker: Broker) -> None:
@@ -39,41 +39,41 @@ def test_between_offsets(broker: Broker) -> None:
         "startingOffsets": '{"orders": {"0": 2, "1": -2}}',
         "endingOffsets": '{"orders": {"0": 5, "1": -1}}',
     }
-    assert planned(broker, **given) == [OffsetRange(p(0), 2, 5), OffsetRange(p(1), 0, 9)]
+    assert plan_ranges(broker, **given) == [OffsetRange(p(0), 2, 5), OffsetRange(p(1), 0, 9)]
 
 
 def test_between_times(broker: Broker) -> None:
     broker.create_topic("orders")
     for time in (1_000, 2_000, 3_000):
         broker.produce("orders", "x", timestamp=time)
-    assert planned(broker, startingTimestamp="2000", endingTimestamp="2500") == [
+    assert plan_ranges(broker, startingTimestamp="2000", endingTimestamp="2500") == [
         OffsetRange(p(0), 1, 2)
     ]
-    assert planned(broker, startingTimestamp="2000", endingTimestamp="9000") == [
+    assert plan_ranges(broker, startingTimestamp="2000", endingTimestamp="9000") == [
         OffsetRange(p(0), 1, 3)
     ]
     times = {
         "startingOffsetsByTimestamp": '{"orders": {"0": 1500}}',
         "endingOffsetsByTimestamp": '{"orders": {"0": 1500}}',
     }
-    assert planned(broker, **times) == []
+    assert plan_ranges(broker, **times) == []
 
 
 def test_from_what_a_group_has_read(broker: Broker) -> None:
     fill(broker, 9)
     commit(broker, "billing", {p(0): 4})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
-    assert planned(broker, **given) == [OffsetRange(p(0), 4, 9)]
+    assert plan_ranges(broker, **given) == [OffsetRange(p(0), 4, 9)]
 
 
 def test_nothing_matches(broker: Broker) -> None:
-    assert planned(broker, subscribePattern="orders") == []
-    assert planned(broker, assign="{}") == []
+    assert plan_ranges(broker, subscribePattern="orders") == []
+    assert plan_ranges(broker, assign="{}") == []
 
 
 def test_a_topic_that_is_missing_is_named(broker: Broker) -> None:
     with pytest.raises(UnknownTopic, match="there is no topic 'orders'"):
-        planned(broker)
+        plan_ranges(broker)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_query_that_cannot_be_meant_is_refused(
 ) -> None:
     fill(broker, 9)
     with pytest.raises(InputError, match=said):
-        planned(broker, **given)
+        plan_ranges(broker, **given)
 
 
 def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
@@ -121,8 +121,8 @@ def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
     delete_before(broker, p(0), 6)
     given = {"endingOffsets": '{"orders": {"0": 4, "1": 4}}'}
     with pytest.raises(DataLost, match="reading should start at offset 6, and the end by"):
-        planned(broker, **given)
-    assert planned(broker, failOnDataLoss="false", **given) == [OffsetRange(p(1), 0, 4)]
+        plan_ranges(broker, **given)
+    assert plan_ranges(broker, failOnDataLoss="false", **given) == [OffsetRange(p(1), 0, 4)]
 
 
 def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
@@ -130,8 +130,8 @@ def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
     commit(broker, "billing", {p(0): 30})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     with pytest.raises(DataLost, match="reading should start at offset 30, and the end of"):
-        planned(broker, **given)
-    assert planned(broker, failOnDataLoss="false", **given) == []
+        plan_ranges(broker, **given)
+    assert plan_ranges(broker, failOnDataLoss="false", **given) == []
 
 
 def test_columns_cannot_be_chosen(broker: Broker) -> None:

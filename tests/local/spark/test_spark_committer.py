@@ -43,7 +43,7 @@ ORDERS, RETURNS = TopicPartition("orders", 0), TopicPartition("returns", 3)
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 
 
-def progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
+def query_progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
     """As Spark tells it; by default of a batch that is in the commit log."""
     rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}
     told = {
@@ -74,7 +74,7 @@ def progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
 class TestProgress:
     @pytest.mark.parametrize("description", [OWN, PYTHON, "KafkaV1[Assign[orders-0]]"])
     def test_a_finished_batch_tells_where_it_ends(self, description: str) -> None:
-        done = read_progress(progress((description, {"orders": {"0": 5, "1": 0}})))
+        done = read_progress(query_progress((description, {"orders": {"0": 5, "1": 0}})))
         assert done == FinishedBatch(
             query=str(QUERY),
             run=str(RUN),
@@ -84,7 +84,7 @@ class TestProgress:
 
     def test_two_sources_are_one_and_the_lower_offset_counts(self) -> None:
         done = read_progress(
-            progress(
+            query_progress(
                 (OWN, {"orders": {"0": 5}}),
                 ("RateStreamV2[rowsPerSecond=1]", "17"),
                 (PYTHON, {"orders": {"0": 4}, "returns": {"3": 9}}),
@@ -110,10 +110,12 @@ class TestProgress:
         ],
     )
     def test_other_sources_tell_nothing(self, description: str, end: object) -> None:
-        assert read_progress(progress((description, end))) is None
+        assert read_progress(query_progress((description, end))) is None
 
     def test_a_trigger_without_a_batch_tells_nothing(self) -> None:
-        assert read_progress(progress((OWN, {"orders": {"0": 5}}), triggerExecution=2)) is None
+        assert (
+            read_progress(query_progress((OWN, {"orders": {"0": 5}}), triggerExecution=2)) is None
+        )
 
     def test_numbers_below_0_are_no_offsets(self) -> None:
         assert parse_source_offsets('{"orders": {"0": -1, "1": 2}}') == {
@@ -137,12 +139,12 @@ class TestProgress:
             assert offset == min(each[place] for each in several if place in each)
 
 
-def done(query: str, run: str, batch: int, **offsets: int) -> FinishedBatch:
+def finished_batch(query: str, run: str, batch: int, **offsets: int) -> FinishedBatch:
     at = {TopicPartition(topic, 0): offset for topic, offset in offsets.items()}
     return FinishedBatch(query=query, run=run, batch=batch, offsets=at)
 
 
-def target(ledger: TargetOffsets) -> dict[str, int]:
+def target_offsets(ledger: TargetOffsets) -> dict[str, int]:
     return {place.topic: offset for place, offset in ledger.offsets().items()}
 
 
@@ -150,71 +152,71 @@ class TestLedger:
     def test_the_newest_batch_of_a_run_counts(self) -> None:
         ledger = TargetOffsets()
         ledger.query_started("q", "1")
-        assert ledger.batch_finished(done("q", "1", 4, a=40)) == []
-        assert ledger.batch_finished(done("q", "1", 3, a=30)) is None
-        assert ledger.batch_finished(done("q", "1", 4, a=40)) is None
-        assert target(ledger) == {"a": 40}
+        assert ledger.batch_finished(finished_batch("q", "1", 4, a=40)) == []
+        assert ledger.batch_finished(finished_batch("q", "1", 3, a=30)) is None
+        assert ledger.batch_finished(finished_batch("q", "1", 4, a=40)) is None
+        assert target_offsets(ledger) == {"a": 40}
 
     def test_a_new_run_may_begin_lower(self) -> None:
         ledger = TargetOffsets()
-        ledger.batch_finished(done("q", "1", 4, a=40))
+        ledger.batch_finished(finished_batch("q", "1", 4, a=40))
         ledger.query_started("q", "2")
-        assert ledger.batch_finished(done("q", "2", 1, a=10)) == []
-        assert target(ledger) == {"a": 10}
+        assert ledger.batch_finished(finished_batch("q", "2", 1, a=10)) == []
+        assert target_offsets(ledger) == {"a": 10}
 
     def test_last_words_of_a_run_may_come_late_but_not_too_late(self) -> None:
         ledger = TargetOffsets()
         ledger.query_started("q", "1")
-        ledger.batch_finished(done("q", "1", 4, a=40))
+        ledger.batch_finished(finished_batch("q", "1", 4, a=40))
         ledger.query_started("q", "2")
-        assert ledger.batch_finished(done("q", "1", 5, a=50)) == []
-        ledger.batch_finished(done("q", "2", 5, a=50))
-        assert ledger.batch_finished(done("q", "1", 6, a=60)) is None
-        assert target(ledger) == {"a": 50}
+        assert ledger.batch_finished(finished_batch("q", "1", 5, a=50)) == []
+        ledger.batch_finished(finished_batch("q", "2", 5, a=50))
+        assert ledger.batch_finished(finished_batch("q", "1", 6, a=60)) is None
+        assert target_offsets(ledger) == {"a": 50}
 
     def test_what_a_checkpoint_had_before_the_start_gives_way_to_the_run(self) -> None:
         ledger = TargetOffsets()
-        ledger.batch_finished(done("q", "", 4, a=40))
-        assert target(ledger) == {"a": 40}
+        ledger.batch_finished(finished_batch("q", "", 4, a=40))
+        assert target_offsets(ledger) == {"a": 40}
         ledger.query_started("q", "1")
-        ledger.batch_finished(done("q", "1", 0, a=5))
-        assert target(ledger) == {"a": 5}
+        ledger.batch_finished(finished_batch("q", "1", 0, a=5))
+        assert target_offsets(ledger) == {"a": 5}
 
     def test_a_checkpoint_that_never_ran_holds_no_topic(self) -> None:
         ledger = TargetOffsets()
-        ledger.batch_finished(done("old", "", 4, a=40))
+        ledger.batch_finished(finished_batch("old", "", 4, a=40))
         ledger.query_started("new", "1")
-        assert ledger.batch_finished(done("new", "1", 0, a=5)) == []
-        assert target(ledger) == {"a": 5}
+        assert ledger.batch_finished(finished_batch("new", "1", 0, a=5)) == []
+        assert target_offsets(ledger) == {"a": 5}
 
     def test_a_topic_is_the_first_ones_until_it_ends(self) -> None:
         ledger = TargetOffsets()
         for query in ("first", "second"):
             ledger.query_started(query, query)
-        ledger.batch_finished(done("first", "first", 0, a=5))
+        ledger.batch_finished(finished_batch("first", "first", 0, a=5))
         conflict = TopicConflict("a", query="second", owner="first")
-        assert ledger.batch_finished(done("second", "second", 0, a=9, b=1)) == [conflict]
-        assert target(ledger) == {"a": 5, "b": 1}
+        assert ledger.batch_finished(finished_batch("second", "second", 0, a=9, b=1)) == [conflict]
+        assert target_offsets(ledger) == {"a": 5, "b": 1}
         ledger.query_ended("first", "first")
-        assert target(ledger) == {"a": 5, "b": 1}
-        assert ledger.batch_finished(done("second", "second", 1, a=10, b=2)) == []
-        assert target(ledger) == {"a": 10, "b": 2}
+        assert target_offsets(ledger) == {"a": 5, "b": 1}
+        assert ledger.batch_finished(finished_batch("second", "second", 1, a=10, b=2)) == []
+        assert target_offsets(ledger) == {"a": 10, "b": 2}
 
     def test_the_end_of_an_earlier_run_frees_nothing(self) -> None:
         ledger = TargetOffsets()
         ledger.query_started("q", "1")
-        ledger.batch_finished(done("q", "1", 0, a=5))
+        ledger.batch_finished(finished_batch("q", "1", 0, a=5))
         ledger.query_started("q", "2")
         ledger.query_ended("q", "1")
         ledger.query_started("other", "1")
-        assert ledger.batch_finished(done("other", "1", 0, a=9))
-        assert target(ledger) == {"a": 5}
+        assert ledger.batch_finished(finished_batch("other", "1", 0, a=9))
+        assert target_offsets(ledger) == {"a": 5}
 
     def test_a_topic_that_is_not_read_any_more_is_left_alone(self) -> None:
         ledger = TargetOffsets()
-        ledger.batch_finished(done("q", "1", 0, a=5, b=5))
-        ledger.batch_finished(done("q", "1", 1, a=6))
-        assert target(ledger) == {"a": 6}
+        ledger.batch_finished(finished_batch("q", "1", 0, a=5, b=5))
+        ledger.batch_finished(finished_batch("q", "1", 1, a=6))
+        assert target_offsets(ledger) == {"a": 6}
 
 
 def write_batch(root: Path, batch: int, version: str, *lines: str, commit: bool = True) -> None:

@@ -33,12 +33,12 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def partitions(broker: Broker, **given: str) -> list[TopicPartition]:
+def lookup_partitions(broker: Broker, **given: str) -> list[TopicPartition]:
     with OffsetLookup(options_of(broker, FAST | given)) as lookup:
         return lookup.partitions()
 
 
-def begins(broker: Broker, **given: str) -> Offsets:
+def start_offsets(broker: Broker, **given: str) -> Offsets:
     """Where a query begins."""
     named = {name.replace("__", "."): value for name, value in given.items()}
     options = options_of(broker, FAST | named)
@@ -52,7 +52,7 @@ def begins(broker: Broker, **given: str) -> Offsets:
 def test_topics_are_read_whole_and_in_order(broker: Broker) -> None:
     broker.create_topic("returns", 1)
     broker.create_topic("orders", 2)
-    found = partitions(broker, subscribe="returns,orders")
+    found = lookup_partitions(broker, subscribe="returns,orders")
     assert found == [p(0), p(1), TopicPartition("returns", 0)]
 
 
@@ -62,7 +62,7 @@ def test_a_topic_that_is_missing_is_named_with_the_nearest(
 ) -> None:
     broker.create_topic("orders")
     with pytest.raises(UnknownTopic, match="there is no topic 'oders'; did you mean orders"):
-        partitions(broker, **given)
+        lookup_partitions(broker, **given)
     assert "oders" not in broker.topics, "who asks makes no topic"
 
 
@@ -71,34 +71,34 @@ def test_a_partition_that_is_missing_is_named_at_once(broker: Broker) -> None:
     with pytest.raises(
         UnknownTopic, match="assign: there is no partition orders-7, orders-9: orders has 2"
     ):
-        partitions(broker, assign='{"orders": [9, 0, 7]}')
+        lookup_partitions(broker, assign='{"orders": [9, 0, 7]}')
 
 
 def test_a_name_that_no_topic_can_have_is_refused(broker: Broker) -> None:
     with pytest.raises(InputError, match="no topic can have the name 'a b'"):
-        partitions(broker, subscribe="a b")
+        lookup_partitions(broker, subscribe="a b")
 
 
 def test_a_pattern_is_searched_in_the_names(broker: Broker) -> None:
     for name in ("orders", "old-orders", "returns"):
         broker.create_topic(name)
-    found = partitions(broker, subscribePattern="^o.*rs$")
+    found = lookup_partitions(broker, subscribePattern="^o.*rs$")
     assert found == [TopicPartition("old-orders", 0), p(0)]
-    assert partitions(broker, subscribePattern="nothing") == []
+    assert lookup_partitions(broker, subscribePattern="nothing") == []
 
 
 def test_a_pattern_finds_internal_topics_only_if_told_so(broker: Broker) -> None:
     fill(broker, 1)
     commit(broker, "billing", {p(0): 1})
-    assert partitions(broker, subscribePattern="offsets") == []
+    assert lookup_partitions(broker, subscribePattern="offsets") == []
     given = {"subscribePattern": "offsets", "kafka.exclude.internal.topics": "false"}
-    assert TopicPartition("__consumer_offsets", 0) in partitions(broker, **given)
+    assert TopicPartition("__consumer_offsets", 0) in lookup_partitions(broker, **given)
 
 
 def test_an_internal_topic_may_be_named(broker: Broker) -> None:
     fill(broker, 1)
     commit(broker, "billing", {p(0): 1})
-    assert TopicPartition("__consumer_offsets", 0) in partitions(
+    assert TopicPartition("__consumer_offsets", 0) in lookup_partitions(
         broker, subscribe="__consumer_offsets"
     )
 
@@ -107,13 +107,13 @@ def test_no_permission_is_said_at_once(broker: Broker) -> None:
     broker.create_topic("orders")
     broker.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(AuthorizationFailed, match="no permission for topic 'orders'"):
-        partitions(broker)
+        lookup_partitions(broker)
 
 
 def test_a_topic_that_has_no_leader_for_a_moment_is_asked_for_again(broker: Broker) -> None:
     broker.create_topic("orders")
     broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=2)
-    assert partitions(broker) == [p(0)]
+    assert lookup_partitions(broker) == [p(0)]
     assert broker.clear_faults() == 0
 
 
@@ -123,9 +123,15 @@ def test_a_topic_that_has_no_leader_for_a_moment_is_asked_for_again(broker: Brok
 def test_the_words_for_the_ends(broker: Broker) -> None:
     fill(broker, 5, 3)
     delete_before(broker, p(0), 2)
-    assert begins(broker, startingOffsets="earliest") == {p(0): 2, p(1): 0}
-    assert begins(broker, startingOffsets='{"orders": {"0": -1, "1": -2}}') == {p(0): 5, p(1): 0}
-    assert begins(broker, startingOffsets='{"orders": {"0": 4, "1": -1}}') == {p(0): 4, p(1): 3}
+    assert start_offsets(broker, startingOffsets="earliest") == {p(0): 2, p(1): 0}
+    assert start_offsets(broker, startingOffsets='{"orders": {"0": -1, "1": -2}}') == {
+        p(0): 5,
+        p(1): 0,
+    }
+    assert start_offsets(broker, startingOffsets='{"orders": {"0": 4, "1": -1}}') == {
+        p(0): 4,
+        p(1): 3,
+    }
     options = options_of(broker)
     with OffsetLookup(options) as lookup:
         assert lookup.latest_offsets(lookup.partitions()) == {p(0): 5, p(1): 3}
@@ -152,9 +158,9 @@ def test_offsets_are_given_for_all_partitions_and_no_others(
 ) -> None:
     broker.create_topic("orders", 2)
     with pytest.raises(InputError, match=f"startingOffsets: .*{said}"):
-        begins(broker, startingOffsets=given)
+        start_offsets(broker, startingOffsets=given)
     with pytest.raises(InputError, match=f"startingOffsetsByTimestamp: .*{said[:10]}"):
-        begins(broker, startingOffsetsByTimestamp=given)
+        start_offsets(broker, startingOffsetsByTimestamp=given)
 
 
 def test_a_time_is_the_first_record_that_is_not_older(broker: Broker) -> None:
@@ -162,20 +168,20 @@ def test_a_time_is_the_first_record_that_is_not_older(broker: Broker) -> None:
     for number in (0, 1):
         for time in (1_000, 2_000, 3_000):
             broker.produce("orders", "x", partition=number, timestamp=time)
-    assert begins(broker, startingTimestamp="1500") == {p(0): 1, p(1): 1}
+    assert start_offsets(broker, startingTimestamp="1500") == {p(0): 1, p(1): 1}
     times = '{"orders": {"0": 1000, "1": 3000}}'
-    assert begins(broker, startingOffsetsByTimestamp=times) == {p(0): 0, p(1): 2}
-    assert begins(broker, startingTimestamp="-1") == {p(0): 3, p(1): 3}
-    assert begins(broker, startingTimestamp="-2") == {p(0): 0, p(1): 0}
+    assert start_offsets(broker, startingOffsetsByTimestamp=times) == {p(0): 0, p(1): 2}
+    assert start_offsets(broker, startingTimestamp="-1") == {p(0): 3, p(1): 3}
+    assert start_offsets(broker, startingTimestamp="-2") == {p(0): 0, p(1): 0}
 
 
 def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker) -> None:
     broker.create_topic("orders", 2)
     broker.produce("orders", "x", partition=0, timestamp=1_000)
     with pytest.raises(InputError, match=r"startingTimestamp: orders-1 has no record as young"):
-        begins(broker, startingTimestamp="500")
+        start_offsets(broker, startingTimestamp="500")
     given = {"startingTimestamp": "500", "startingOffsetsByTimestampStrategy": "latest"}
-    assert begins(broker, **given) == {p(0): 0, p(1): 0}
+    assert start_offsets(broker, **given) == {p(0): 0, p(1): 0}
     with OffsetLookup(options_of(broker)) as lookup:
         where = query.GlobalTimestamp("endingTimestamp", 5_000)
         assert lookup.resolve_offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
@@ -191,7 +197,7 @@ def test_a_group_that_has_read_goes_on_and_begins_elsewhere(
     commit(broker, "billing", {p(0): 3})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     with caplog.at_level(logging.WARNING, "rota.spark"):
-        assert begins(broker, **given) == {p(0): 3, p(1): 0}
+        assert start_offsets(broker, **given) == {p(0): 3, p(1): 0}
     said = "group 'billing' has committed nothing for orders-1: reading starts at the beginning"
     assert said in caplog.text
 
@@ -200,14 +206,14 @@ def test_a_group_without_offsets_begins_at_the_beginning(broker: Broker) -> None
     fill(broker, 5)
     delete_before(broker, p(0), 2)
     given = {"startingOffsets": "committed", "kafka__group__id": "nobody"}
-    assert begins(broker, **given) == {p(0): 2}
+    assert start_offsets(broker, **given) == {p(0): 2}
 
 
 def test_no_permission_for_the_group_is_said(broker: Broker) -> None:
     fill(broker, 5)
     broker.fail("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", times=None)
     with pytest.raises(RotaError, match="the offsets of group 'billing' cannot be read: no perm"):
-        begins(broker, startingOffsets="committed", kafka__group__id="billing")
+        start_offsets(broker, startingOffsets="committed", kafka__group__id="billing")
 
 
 # Trouble

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from rota.spark.progress import QueryFilter, QueryFollower
 
 
-class Streams:
+class FakeStreams:
     """Of a session in which a query ends while the active ones are listed."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Streams:
 
 
 def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
-    session: Any = SimpleNamespace(streams=Streams())
+    session: Any = SimpleNamespace(streams=FakeStreams())
     follower = QueryFollower(
         session, QueryFilter(), lambda offsets, anew: None, about="group 'billing'"
     )
@@ -57,7 +57,7 @@ def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
 
 
 def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    streams = Streams()
+    streams = FakeStreams()
     session: Any = SimpleNamespace(streams=streams)
     wanted = QueryFilter(name="billz")
     follower = QueryFollower(session, wanted, lambda offsets, anew: None, about="group 'billing'")

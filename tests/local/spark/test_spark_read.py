@@ -33,7 +33,7 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def close_kept_readers() -> Iterator[None]:
     yield
     close_kept()
 
@@ -50,7 +50,7 @@ def fill(broker: rota.Broker, partition: int, count: int, *, size: int = 5, each
         broker.produce("t", *["x" * size] * each, partition=partition)
 
 
-def has_clients(broker: rota.Broker, count: int) -> bool:
+def has_connections(broker: rota.Broker, count: int) -> bool:
     """Has the broker so many connections, as soon as it has seen who left?"""
 
     def found() -> int:
@@ -164,9 +164,9 @@ def test_a_link_is_kept_and_nothing_else(broker: rota.Broker) -> None:
     task = (T0, 0, 4)
     for _ in range(5):
         assert len(offsets(broker.bootstrap_servers, task)) == 4
-        assert has_clients(broker, 1)
+        assert has_connections(broker, 1)
     close_kept()
-    assert has_clients(broker, 0)
+    assert has_connections(broker, 0)
 
 
 def test_who_stops_early_leaves_no_connection(broker: rota.Broker) -> None:
@@ -176,7 +176,7 @@ def test_who_stops_early_leaves_no_connection(broker: rota.Broker) -> None:
     first = next(reading)
     reading.close()  # type: ignore[attr-defined]
     assert first.num_rows == 4
-    assert has_clients(broker, 0)
+    assert has_connections(broker, 0)
     assert len(offsets(broker.bootstrap_servers, (T0, 0, 400), given=given)) == 400
 
 
@@ -192,8 +192,8 @@ def test_two_tasks_at_a_time_and_two_clusters(broker: rota.Broker) -> None:
         ]
         again = [offsets(each.bootstrap_servers, (T0, 0, 4)) for each in (broker, other)]
         assert again[0] == again[1] == [(0, at) for at in range(4)]
-        assert has_clients(broker, 1)
-        assert has_clients(other, 1)
+        assert has_connections(broker, 1)
+        assert has_connections(other, 1)
 
 
 def test_no_more_links_than_needed(broker: rota.Broker) -> None:
@@ -201,7 +201,7 @@ def test_no_more_links_than_needed(broker: rota.Broker) -> None:
     for number in range(task.MAX_CLIENTS + 3):
         given = {"kafka.client.id": f"reader-{number}"}
         assert len(offsets(broker.bootstrap_servers, (T0, 0, 1), given=given)) == 1
-    assert has_clients(broker, task.MAX_CLIENTS)
+    assert has_connections(broker, task.MAX_CLIENTS)
 
 
 def test_a_kept_link_after_the_broker_was_restarted(broker: rota.Broker) -> None:

@@ -29,12 +29,12 @@ SOON: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 500}
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def close_kept_readers() -> Iterator[None]:
     yield
     close_kept()
 
 
-def asked(found: Cluster) -> list[tuple[int, str]]:
+def asked_nodes(found: Cluster) -> list[tuple[int, str]]:
     """Whom, and from which rack."""
     return [(node, request.rack_id) for node, request in found.asked]
 
@@ -45,7 +45,7 @@ def test_a_follower_is_read_from_if_the_leader_says_so() -> None:
 
     with cluster(answer) as found:
         assert offsets(found.servers, (T0, 0, 10), given=RACK) == WHOLE
-        assert asked(found) == [(LEADER, "here"), (FOLLOWER, "here")]
+        assert asked_nodes(found) == [(LEADER, "here"), (FOLLOWER, "here")]
 
 
 @pytest.mark.parametrize("how", ["behind", "out of range", "no replica", "gone"])
@@ -63,7 +63,7 @@ def test_a_follower_that_does_not_do_is_not_asked_again(how: str) -> None:
         if how == "gone":
             found.close([FOLLOWER])
         assert offsets(found.servers, (T0, 0, 10), given=RACK) == WHOLE
-        assert asked(found)[-1] == (LEADER, "")
+        assert asked_nodes(found)[-1] == (LEADER, "")
 
 
 def test_a_quota_is_waited_for_and_named() -> None:

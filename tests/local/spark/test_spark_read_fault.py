@@ -36,7 +36,7 @@ GO_ON: dict[str, object] = {"failOnDataLoss": "false"}
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def close_kept_readers() -> Iterator[None]:
     yield
     close_kept()
 
@@ -208,7 +208,7 @@ def test_a_damaged_batch_is_named_unless_it_is_behind_the_range(
     """Damaged on the way: what the broker sends is whole."""
     log = [data(0, 3), data(3, 3), data(6, 4)]
     bad = len(log[0]) + 70
-    monkeypatch.setattr("rota.spark.task.FetchedRange", _spoiled(bad))
+    monkeypatch.setattr("rota.spark.task.FetchedRange", corrupt_fetch(bad))
     with broker_of(tmp_path, log) as broker:
         with pytest.raises(RecordError) as caught:
             rows(broker.bootstrap_servers, (T0, 0, 10))
@@ -217,7 +217,7 @@ def test_a_damaged_batch_is_named_unless_it_is_behind_the_range(
         assert offsets(broker.bootstrap_servers, (T0, 0, 3)) == WHOLE[:3]
 
 
-def _spoiled(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
+def corrupt_fetch(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
     """Answers with one bit wrong."""
 
     def made(fetched: FetchedPartition, until: int) -> FetchedRange:
@@ -231,13 +231,13 @@ def _spoiled(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
 # What is lost
 
 
-def shorten(broker: rota.Broker, before: int) -> None:
+def delete_records_before(broker: rota.Broker, before: int) -> None:
     """Deletes the records of a partition before an offset."""
     broker._call(lambda node, now: node.context.topics.delete_records_before({("t", 0): before}))
 
 
 def test_records_that_retention_took(broker: rota.Broker, caplog: pytest.LogCaptureFixture) -> None:
-    shorten(broker, 4)
+    delete_records_before(broker, 4)
     with pytest.raises(DataLost, match="t-0 from offset 0 to 10: the log now begins at 4"):
         offsets(broker.bootstrap_servers, (T0, 0, 10))
     with caplog.at_level(logging.WARNING, "rota.spark"):
@@ -282,6 +282,6 @@ def test_a_topic_or_a_partition_that_is_gone(broker: rota.Broker) -> None:
 
 
 def test_messages_say_what_to_do(broker: rota.Broker) -> None:
-    shorten(broker, 4)
+    delete_records_before(broker, 4)
     with pytest.raises(DataLost, match="failOnDataLoss=false to continue without them"):
         offsets(broker.bootstrap_servers, (T0, 0, 10))

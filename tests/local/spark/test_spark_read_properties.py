@@ -23,7 +23,7 @@ PRODUCERS = 2
 
 
 @dataclass(frozen=True)
-class Log:
+class PartitionLog:
     """A partition: its batches, and which records a reader sees."""
 
     batches: list[bytes]
@@ -35,7 +35,7 @@ class Log:
     aborted: frozenset[int]
     markers: frozenset[int]
 
-    def seen(self, kind: str) -> list[tuple[int, bool]]:
+    def visible_offsets(self, kind: str) -> list[tuple[int, bool]]:
         """Offsets, and whether they are markers."""
         match kind:
             case "read_committed":
@@ -50,7 +50,7 @@ class Log:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> Log:
+def draw_log(draw: st.DrawFn) -> PartitionLog:
     """Batches of every codec, of transactions or not, with gaps, and some without records."""
     at, every, markers, aborted = 0, [], [], set()
     batches: list[bytes] = []
@@ -87,10 +87,12 @@ def logs(draw: st.DrawFn) -> Log:
                 batches.append(data(at, 0, last=at + hole))
                 at += 1 + hole
     stable = min((each[0] for each in running.values()), default=at)
-    return Log(batches, at, stable, every, frozenset(aborted), frozenset(markers))
+    return PartitionLog(batches, at, stable, every, frozenset(aborted), frozenset(markers))
 
 
-def found(task: tuple[OffsetRange, ...], options: SourceOptions) -> list[tuple[int, int, bool]]:
+def read_offsets(
+    task: tuple[OffsetRange, ...], options: SourceOptions
+) -> list[tuple[int, int, bool]]:
     rows = [row for batch in read_ranges(task, options) for row in batch.to_pylist()]
     for row in rows:
         assert row.get("control") or row["value"] == b"%d" % row["offset"]
@@ -100,7 +102,7 @@ def found(task: tuple[OffsetRange, ...], options: SourceOptions) -> list[tuple[i
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> None:
-    every = draws.draw(st.lists(logs(), min_size=1, max_size=3))
+    every = draws.draw(st.lists(draw_log(), min_size=1, max_size=3))
     kind = draws.draw(st.sampled_from(["read_committed", "read_uncommitted", "batch info"]))
     asked: dict[str, object] = {
         "kafka.max.partition.fetch.bytes": draws.draw(st.sampled_from([1, 300, 1 << 20]))
@@ -114,7 +116,7 @@ def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> Non
         last = log.stable if kind == "read_committed" else log.end
         start, until = sorted((draws.draw(st.integers(0, last)), draws.draw(st.integers(0, last))))
         ranges.append(OffsetRange(TopicPartition("t", number), start, until))
-        seen = [(at, mark) for at, mark in log.seen(kind) if start <= at < until]
+        seen = [(at, mark) for at, mark in log.visible_offsets(kind) if start <= at < until]
         expected += [(number, at, mark) for at, mark in seen]
     split = plan_tasks(
         ranges,
@@ -128,7 +130,7 @@ def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> Non
     ):
         options = options_of(broker.bootstrap_servers, asked)
         try:
-            rows = [row for task in split for row in found(task, options)]
+            rows = [row for task in split for row in read_offsets(task, options)]
         finally:
             close_kept()
     assert sorted(rows) == sorted(expected)

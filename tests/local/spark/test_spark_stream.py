@@ -58,12 +58,12 @@ class Query:
 
     @property
     def start(self) -> Json:
-        return self.log[-1] if self.log else as_spark(self.reader.initialOffset())
+        return self.log[-1] if self.log else as_spark_json(self.reader.initialOffset())
 
-    def planned(self, limit: ReadLimit | None = None) -> Json:
+    def plan_end(self, limit: ReadLimit | None = None) -> Json:
         """Where the next batch ends."""
         limit = limit or self.reader.getDefaultReadLimit()
-        return as_spark(self.reader.latestOffset(self.start, limit))
+        return as_spark_json(self.reader.latestOffset(self.start, limit))
 
     def read(self, start: Json, end: Json) -> list[OffsetRange]:
         tasks = self.reader.partitions(start, end)
@@ -72,27 +72,27 @@ class Query:
 
     def trigger(self, limit: ReadLimit | None = None) -> list[OffsetRange] | None:
         """What a trigger reads; None: Spark sees nothing new, and makes no batch."""
-        start, end = self.start, self.planned(limit)
+        start, end = self.start, self.plan_end(limit)
         if self.log and end == start:
             return None
         self.log.append(end)
         return self.read(start, end)
 
 
-def as_spark(offsets: Mapping[str, Mapping[str, int]]) -> Json:
+def as_spark_json(offsets: Mapping[str, Mapping[str, int]]) -> Json:
     """As they come back to the source."""
     found: Json = json.loads(json.dumps(offsets))
     return found
 
 
-class Begin(Protocol):
+class BeginQuery(Protocol):
     """Begins a query, or goes on with one that has this log."""
 
     def __call__(self, log: list[Json] | None = None, /, **given: str) -> Query: ...
 
 
 @pytest.fixture
-def begin(broker: Broker) -> Iterator[Begin]:
+def begin_query(broker: Broker) -> Iterator[BeginQuery]:
     opened: list[Query] = []
 
     def begun(log: list[Json] | None = None, /, **given: str) -> Query:
@@ -107,9 +107,9 @@ def begin(broker: Broker) -> Iterator[Begin]:
 # Where a query begins
 
 
-def test_from_the_beginning(broker: Broker, begin: Begin) -> None:
+def test_from_the_beginning(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3, 2)
-    query = begin(startingOffsets="earliest")
+    query = begin_query(startingOffsets="earliest")
     assert query.trigger() == [OffsetRange(p(0), 0, 3), OffsetRange(p(1), 0, 2)]
     assert query.trigger() is None
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
@@ -117,30 +117,30 @@ def test_from_the_beginning(broker: Broker, begin: Begin) -> None:
     assert query.trigger() == [OffsetRange(p(1), 2, 6)]
 
 
-def test_from_the_end_only_what_comes_is_read(broker: Broker, begin: Begin) -> None:
+def test_from_the_end_only_what_comes_is_read(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3, 2)
-    query = begin()
+    query = begin_query()
     assert query.trigger() == []
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
     fill(broker, 1, 1)
     assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 2, 3)]
 
 
-def test_fixed_and_moving_beginnings_together(broker: Broker, begin: Begin) -> None:
+def test_fixed_and_moving_beginnings_together(broker: Broker, begin_query: BeginQuery) -> None:
     """As in Spark's own, whose first batch may be continued here after a kill."""
     fill(broker, 10, 10)
-    query = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
+    query = begin_query(startingOffsets='{"orders": {"0": -1, "1": 3}}')
     assert query.trigger() == [OffsetRange(p(1), 3, 10)]
     assert query.log == [{"orders": {"0": 10, "1": 10}}]
     fill(broker, 1, 1)
-    again = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
+    again = begin_query(startingOffsets='{"orders": {"0": -1, "1": 3}}')
     assert again.read(again.start, query.log[0]) == [OffsetRange(p(1), 3, 10)]
 
 
-def test_from_what_the_group_has_read(broker: Broker, begin: Begin) -> None:
+def test_from_what_the_group_has_read(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3, 2)
     commit(broker, "billing", {p(0): 1})
-    query = begin(startingOffsets="committed", kafka__group__id="billing")
+    query = begin_query(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger() == []
     assert query.trigger() == [OffsetRange(p(0), 1, 3), OffsetRange(p(1), 0, 2)]
 
@@ -156,31 +156,31 @@ def test_from_what_the_group_has_read(broker: Broker, begin: Begin) -> None:
     ],
 )
 def test_a_kill_in_the_first_batch_does_not_move_the_beginning(
-    broker: Broker, begin: Begin, given: dict[str, str]
+    broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
     fill(broker, 3, 2)
     commit(broker, "billing", {p(0): 3, p(1): 2})
-    first = begin(**given)
-    end = first.planned()  # it is in the checkpoint; then the driver is killed
+    first = begin_query(**given)
+    end = first.plan_end()  # it is in the checkpoint; then the driver is killed
     assert end == {"orders": {"0": 3, "1": 2}}
     fill(broker, 1, 1)
     commit(broker, "billing", {p(0): 4, p(1): 3})
-    again = begin(**given)
+    again = begin_query(**given)
     assert again.read(again.start, end) == []
     again.log.append(end)
     assert again.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 2, 3)]
 
 
 def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
-    broker: Broker, begin: Begin
+    broker: Broker, begin_query: BeginQuery
 ) -> None:
     fill(broker, 10)
     commit(broker, "billing", {p(0): 8})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
-    end = begin(**given).planned()
+    end = begin_query(**given).plan_end()
     commit(broker, "billing", {p(0): 0})
-    again = begin([end], **given)
-    assert again.read(as_spark(again.reader.initialOffset()), end) == []
+    again = begin_query([end], **given)
+    assert again.read(as_spark_json(again.reader.initialOffset()), end) == []
     assert again.trigger() == [OffsetRange(p(0), 8, 10)]
 
 
@@ -194,15 +194,15 @@ def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
     ],
 )
 def test_a_batch_that_was_killed_is_the_same_again(
-    broker: Broker, begin: Begin, given: dict[str, str], first: int
+    broker: Broker, begin_query: BeginQuery, given: dict[str, str], first: int
 ) -> None:
     """Partitions that came after the kill are not of it, and not lost either."""
     fill(broker, 3, 2)
-    end = begin(**given).planned()
+    end = begin_query(**given).plan_end()
     fill(broker, 1, 1)
     broker.create_partitions("orders", 3)
     fill(broker, 0, 0, 5)
-    again = begin(**given)
+    again = begin_query(**given)
     assert again.read(again.start, end) == [
         OffsetRange(p(0), first, 3),
         OffsetRange(p(1), first, 2),
@@ -217,9 +217,9 @@ def test_a_batch_that_was_killed_is_the_same_again(
 
 @pytest.mark.parametrize("words", ["latest", "earliest"])
 def test_what_comes_to_a_topic_that_was_not_there_is_read(
-    broker: Broker, begin: Begin, words: str
+    broker: Broker, begin_query: BeginQuery, words: str
 ) -> None:
-    query = begin(subscribePattern="^orders", startingOffsets=words)
+    query = begin_query(subscribePattern="^orders", startingOffsets=words)
     assert query.trigger() == []
     assert query.log == [{}]
     assert query.trigger() is None
@@ -228,60 +228,64 @@ def test_what_comes_to_a_topic_that_was_not_there_is_read(
 
 
 @pytest.mark.parametrize("words", ["latest", "earliest"])
-def test_the_same_after_a_kill(broker: Broker, begin: Begin, words: str) -> None:
+def test_the_same_after_a_kill(broker: Broker, begin_query: BeginQuery, words: str) -> None:
     given = {"subscribePattern": "^orders", "startingOffsets": words}
-    begin(**given).planned()
+    begin_query(**given).plan_end()
     fill(broker, 3)
-    again = begin(**given)
+    again = begin_query(**given)
     assert again.read(again.start, {}) == []
     again.log.append({})
     assert again.trigger() == [OffsetRange(p(0), 0, 3)]
 
 
-def test_partitions_that_come_are_read_from_their_beginning(broker: Broker, begin: Begin) -> None:
+def test_partitions_that_come_are_read_from_their_beginning(
+    broker: Broker, begin_query: BeginQuery
+) -> None:
     fill(broker, 3)
-    query = begin()
+    query = begin_query()
     query.trigger()
     broker.create_partitions("orders", 2)
     fill(broker, 1, 4)
     assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 0, 4)]
 
 
-def test_a_topic_that_is_missing_is_named(broker: Broker, begin: Begin) -> None:
+def test_a_topic_that_is_missing_is_named(broker: Broker, begin_query: BeginQuery) -> None:
     with pytest.raises(UnknownTopic, match="there is no topic 'orders'"):
-        begin().planned()
+        begin_query().plan_end()
 
 
-def test_a_checkpoint_of_sparks_own_source_is_continued(broker: Broker, begin: Begin) -> None:
+def test_a_checkpoint_of_sparks_own_source_is_continued(
+    broker: Broker, begin_query: BeginQuery
+) -> None:
     fill(broker, 3, 2)
-    query = begin([json.loads('{"orders":{"1":1,"0":2}}')])
+    query = begin_query([json.loads('{"orders":{"1":1,"0":2}}')])
     assert query.trigger() == [OffsetRange(p(0), 2, 3), OffsetRange(p(1), 1, 2)]
 
 
-def test_a_checkpoint_of_something_else_is_refused(broker: Broker, begin: Begin) -> None:
+def test_a_checkpoint_of_something_else_is_refused(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3)
     with pytest.raises(InputError, match="the checkpoint: topic 'logOffset': its partitions are"):
-        begin([{"logOffset": 5}]).planned()  # type: ignore[dict-item]
+        begin_query([{"logOffset": 5}]).plan_end()  # type: ignore[dict-item]
 
 
 # How far a trigger goes
 
 
-def test_a_trigger_has_a_most(broker: Broker, begin: Begin) -> None:
+def test_a_trigger_has_a_most(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 100, 10, 1)
-    query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(20)
     while query.trigger() is not None:
         pass
     ends = [tuple(each["orders"].values()) for each in query.log]
     assert ends == [(18, 1, 1), (36, 2, 1), (53, 4, 1), (70, 6, 1), (87, 8, 1), (100, 10, 1)]
-    assert as_spark(query.reader.reportLatestOffset() or {}) == query.log[-1]
+    assert as_spark_json(query.reader.reportLatestOffset() or {}) == query.log[-1]
 
 
-def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin: Begin) -> None:
+def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin_query: BeginQuery) -> None:
     """Trigger.Once says so."""
     fill(broker, 100)
-    query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 100)]
 
 
@@ -293,41 +297,41 @@ def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin: Begin) -
     ],
 )
 def test_a_trigger_with_a_single_batch_reads_in_it(
-    broker: Broker, begin: Begin, given: dict[str, str]
+    broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
     fill(broker, 10, 0)
-    query = begin(**given)
+    query = begin_query(**given)
     assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 10)]
-    again = begin(**given)
+    again = begin_query(**given)
     assert again.read(again.start, query.log[0]) == [OffsetRange(p(0), 0, 10)], "and after a kill"
 
 
 def test_a_single_batch_says_that_it_only_keeps_where_the_group_is(
-    broker: Broker, begin: Begin, caplog: pytest.LogCaptureFixture
+    broker: Broker, begin_query: BeginQuery, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(broker, 10)
-    query = begin(startingOffsets="committed", kafka__group__id="billing")
+    query = begin_query(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger(ReadAllAvailable()) == []
     assert "trigger(once=True) runs no second batch" in caplog.text
     assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 10)]
 
 
-def test_spark_alone_says_that_all_is_to_be_read(begin: Begin) -> None:
-    assert not isinstance(begin().reader.getDefaultReadLimit(), ReadAllAvailable)
+def test_spark_alone_says_that_all_is_to_be_read(begin_query: BeginQuery) -> None:
+    assert not isinstance(begin_query().reader.getDefaultReadLimit(), ReadAllAvailable)
 
 
-def test_new_partitions_have_their_share(broker: Broker, begin: Begin) -> None:
+def test_new_partitions_have_their_share(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 50)
-    query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     query.trigger()
     broker.create_partitions("orders", 2)
     fill(broker, 0, 40)
     assert query.trigger() == [OffsetRange(p(0), 10, 15), OffsetRange(p(1), 0, 5)]
 
 
-def test_a_trigger_waits_for_enough(broker: Broker, begin: Begin) -> None:
+def test_a_trigger_waits_for_enough(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3)
-    query = begin(startingOffsets="earliest", minOffsetsPerTrigger="10")
+    query = begin_query(startingOffsets="earliest", minOffsetsPerTrigger="10")
     assert query.reader.getDefaultReadLimit() == ReadMinRows(10)
     assert query.trigger() == [OffsetRange(p(0), 0, 3)], "the first one does not wait"
     fill(broker, 9)
@@ -336,19 +340,21 @@ def test_a_trigger_waits_for_enough(broker: Broker, begin: Begin) -> None:
     assert query.trigger() == [OffsetRange(p(0), 3, 13)]
 
 
-def test_a_trigger_does_not_wait_longer_than_it_may(broker: Broker, begin: Begin) -> None:
+def test_a_trigger_does_not_wait_longer_than_it_may(
+    broker: Broker, begin_query: BeginQuery
+) -> None:
     fill(broker, 3)
     given = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "0ms"}
-    query = begin(startingOffsets="earliest", **given)
+    query = begin_query(startingOffsets="earliest", **given)
     query.trigger()
     fill(broker, 1)
     assert query.trigger() == [OffsetRange(p(0), 3, 4)]
 
 
-def test_least_and_most_together(broker: Broker, begin: Begin) -> None:
+def test_least_and_most_together(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 30)
     given = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12"}
-    query = begin(startingOffsets="earliest", **given)
+    query = begin_query(startingOffsets="earliest", **given)
     assert query.trigger() == [OffsetRange(p(0), 0, 12)]
     assert query.trigger() == [OffsetRange(p(0), 12, 24)]
     assert query.trigger() is None
@@ -357,22 +363,24 @@ def test_least_and_most_together(broker: Broker, begin: Begin) -> None:
 # What is there now
 
 
-def test_what_comes_later_is_left_for_the_next_run(broker: Broker, begin: Begin) -> None:
+def test_what_comes_later_is_left_for_the_next_run(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 5)
-    query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="3")
+    query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="3")
     query.reader.prepareForTriggerAvailableNow()
     assert query.trigger() == [OffsetRange(p(0), 0, 3)]
     fill(broker, 5)
     assert query.trigger() == [OffsetRange(p(0), 3, 5)]
     assert query.trigger() is None
-    after = begin(query.log)
+    after = begin_query(query.log)
     after.reader.prepareForTriggerAvailableNow()
     assert after.trigger() == [OffsetRange(p(0), 5, 10)]
 
 
-def test_what_is_there_is_read_however_little_it_is(broker: Broker, begin: Begin) -> None:
+def test_what_is_there_is_read_however_little_it_is(
+    broker: Broker, begin_query: BeginQuery
+) -> None:
     fill(broker, 5)
-    query = begin([{"orders": {"0": 4}}], minOffsetsPerTrigger="100")
+    query = begin_query([{"orders": {"0": 4}}], minOffsetsPerTrigger="100")
     query.reader.prepareForTriggerAvailableNow()
     assert query.trigger() == [OffsetRange(p(0), 4, 5)]
 
@@ -386,10 +394,10 @@ def test_what_is_there_is_read_however_little_it_is(broker: Broker, begin: Begin
     ],
 )
 def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
-    broker: Broker, begin: Begin, given: dict[str, str]
+    broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
     fill(broker, 5)
-    query = begin(**given)
+    query = begin_query(**given)
     query.reader.prepareForTriggerAvailableNow()
     broker.create_partitions("orders", 2)
     fill(broker, 5, 5)
@@ -400,10 +408,10 @@ def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
 
 
 def test_a_leader_that_is_behind_for_a_moment_does_not_set_a_run_back(
-    broker: Broker, begin: Begin
+    broker: Broker, begin_query: BeginQuery
 ) -> None:
     fill(broker, 5)
-    query = begin([{"orders": {"0": 8}}])
+    query = begin_query([{"orders": {"0": 8}}])
     query.reader.prepareForTriggerAvailableNow()
     fill(broker, 5)
     assert query.trigger() is None
@@ -413,68 +421,70 @@ def test_a_leader_that_is_behind_for_a_moment_does_not_set_a_run_back(
 
 
 def test_a_partition_that_is_gone_is_lost(
-    broker: Broker, begin: Begin, caplog: pytest.LogCaptureFixture
+    broker: Broker, begin_query: BeginQuery, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(broker, 3)
     start: Json = {"orders": {"0": 1, "1": 5}}
     with pytest.raises(DataLost, match="orders-1: gone.*failOnDataLoss=false"):
-        begin([start]).trigger()
-    query = begin([start], failOnDataLoss="false")
+        begin_query([start]).trigger()
+    query = begin_query([start], failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "rota.spark"):
         assert query.trigger() == [OffsetRange(p(0), 1, 3)]
     assert "records may be lost: orders-1: gone" in caplog.text
 
 
-def test_a_topic_that_was_made_anew_went_back(broker: Broker, begin: Begin) -> None:
+def test_a_topic_that_was_made_anew_went_back(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 10)
     start: Json = {"orders": {"0": 30}}
     with pytest.raises(DataLost, match="orders-0: went back from offset 30 to 10"):
-        begin([start]).trigger()
-    query = begin([start], failOnDataLoss="false")
+        begin_query([start]).trigger()
+    query = begin_query([start], failOnDataLoss="false")
     assert query.trigger() == []
     assert query.log[-1] == {"orders": {"0": 10}}, "as in Spark's own"
 
 
-def test_committed_offsets_behind_the_end_are_lost(broker: Broker, begin: Begin) -> None:
+def test_committed_offsets_behind_the_end_are_lost(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 40)
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     commit(broker, "billing", {p(0): 30})
     broker.delete_topic("orders")
     fill(broker, 10)
     commit(broker, "billing", {p(0): 30})
-    query = begin(**given)
+    query = begin_query(**given)
     assert query.trigger() == []
     with pytest.raises(DataLost, match="orders-0: went back from offset 30 to 10"):
         query.trigger()
-    query = begin(failOnDataLoss="false", **given)
+    query = begin_query(failOnDataLoss="false", **given)
     assert [query.trigger(), query.trigger()] == [[], []]
     fill(broker, 2)
     assert query.trigger() == [OffsetRange(p(0), 10, 12)]
 
 
-def test_a_new_partition_whose_first_records_are_gone_is_lost(broker: Broker, begin: Begin) -> None:
+def test_a_new_partition_whose_first_records_are_gone_is_lost(
+    broker: Broker, begin_query: BeginQuery
+) -> None:
     fill(broker, 3, 3)
     delete_before(broker, p(1), 2)
     start: Json = {"orders": {"0": 3}}
     with pytest.raises(DataLost, match="orders-1: new, and begins at offset 2, not at 0"):
-        begin([start]).trigger()
-    assert begin([start], failOnDataLoss="false").trigger() == [OffsetRange(p(1), 2, 3)]
+        begin_query([start]).trigger()
+    assert begin_query([start], failOnDataLoss="false").trigger() == [OffsetRange(p(1), 2, 3)]
 
 
-def test_a_partition_that_came_and_went_is_lost(broker: Broker, begin: Begin) -> None:
+def test_a_partition_that_came_and_went_is_lost(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3)
-    query = begin(failOnDataLoss="false")
+    query = begin_query(failOnDataLoss="false")
     assert query.read({}, {"orders": {"0": 3}, "gone": {"0": 5}}) == [OffsetRange(p(0), 0, 3)]
 
 
 def test_an_end_before_the_start_is_asked_for_again(
-    broker: Broker, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, begin_query: BeginQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker may be behind for a moment."""
     fill(broker, 3)
     pause = SimpleNamespace(time=time.time, sleep=lambda _: fill(broker, 4))
     monkeypatch.setattr(source, "time", pause)
-    assert begin([{"orders": {"0": 5}}]).planned() == {"orders": {"0": 7}}
+    assert begin_query([{"orders": {"0": 5}}]).plan_end() == {"orders": {"0": 7}}
 
 
 # A broker that is down
@@ -482,13 +492,13 @@ def test_an_end_before_the_start_is_asked_for_again(
 
 @pytest.mark.parametrize("phase", ["latestOffset", "partitions", "prepareForTriggerAvailableNow"])
 def test_a_broker_that_is_down_is_named_in_every_phase(
-    broker: Broker, begin: Begin, phase: str
+    broker: Broker, begin_query: BeginQuery, phase: str
 ) -> None:
     fill(broker, 3)
-    query = begin(startingOffsets="earliest", **SHORT)
+    query = begin_query(startingOffsets="earliest", **SHORT)
     address = broker.bootstrap_servers
     acts: dict[str, Callable[[], object]] = {
-        "latestOffset": query.planned,
+        "latestOffset": query.plan_end,
         "partitions": lambda: query.read(query.start, {"orders": {"0": 3}}),
         "prepareForTriggerAvailableNow": query.reader.prepareForTriggerAvailableNow,
     }
@@ -507,9 +517,9 @@ def test_a_broker_that_is_down_is_named_in_every_phase(
 # Life
 
 
-def test_stop_closes_the_connections(broker: Broker, begin: Begin) -> None:
+def test_stop_closes_the_connections(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 3)
-    query = begin()
+    query = begin_query()
     query.trigger()
     assert connections(broker) == 1
     query.reader.stop()
@@ -518,10 +528,10 @@ def test_stop_closes_the_connections(broker: Broker, begin: Begin) -> None:
 
 
 def test_what_goes_to_executors_has_no_connections_and_shows_no_secrets(
-    broker: Broker, begin: Begin
+    broker: Broker, begin_query: BeginQuery
 ) -> None:
     fill(broker, 3)
-    query = begin(startingOffsets="earliest")
+    query = begin_query(startingOffsets="earliest")
     query.trigger()
     copy = pickle.loads(pickle.dumps(query.reader))
     assert isinstance(copy, StreamReader)
@@ -530,11 +540,11 @@ def test_what_goes_to_executors_has_no_connections_and_shows_no_secrets(
     assert "0, until=3" in repr(tasks)
 
 
-def test_slots_and_splits_make_the_tasks(broker: Broker, begin: Begin) -> None:
+def test_slots_and_splits_make_the_tasks(broker: Broker, begin_query: BeginQuery) -> None:
     fill(broker, 30, 10, 10, 10)
     whole = {"orders": {"0": 30, "1": 10, "2": 10, "3": 10}}
-    assert len(begin().reader.partitions({}, whole)) == 2, "the session's parallelism"
-    assert len(begin(slots="3").reader.partitions({}, whole)) == 3
-    assert len(begin(minPartitions="6").reader.partitions({}, whole)) == 6
-    tasks = begin(maxRecordsPerPartition="10").reader.partitions({}, whole)
+    assert len(begin_query().reader.partitions({}, whole)) == 2, "the session's parallelism"
+    assert len(begin_query(slots="3").reader.partitions({}, whole)) == 3
+    assert len(begin_query(minPartitions="6").reader.partitions({}, whole)) == 6
+    tasks = begin_query(maxRecordsPerPartition="10").reader.partitions({}, whole)
     assert len(tasks) == 6

@@ -23,14 +23,14 @@ RECORDED = 1_794_720_000.0
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def kafka_folder(tmp_path: Path) -> Path:
     """The folders of some partitions, as a Kafka 4.3.1 has left them."""
     with tarfile.open(FIXTURE) as tar:
         tar.extractall(tmp_path / "copied", filter="data")
     return tmp_path / "copied"
 
 
-def content(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
+def read_files(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.glob(pattern))
@@ -39,18 +39,18 @@ def content(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
 
 
 def test_a_copy_of_partitions_is_served_and_kept(
-    copied: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kafka_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = time.monotonic()
     then = partial(Clock, wall=lambda: RECORDED + time.monotonic() - begun)
     monkeypatch.setattr("rota.broker.embedded.Clock", then)
-    before = content(copied)
+    before = read_files(kafka_folder)
     with pytest.raises(InputError, match=r"partitions' folders, .*: start with --adopt"):
-        rota.Broker(copied).start()
-    assert content(copied) == before
+        rota.Broker(kafka_folder).start()
+    assert read_files(kafka_folder) == before
     with (
         caplog.at_level(logging.WARNING),
-        rota.Broker(copied, adopt=True) as broker,
+        rota.Broker(kafka_folder, adopt=True) as broker,
     ):
         assert broker.topics == {"mix": 4}
         assert len(broker.read("mix")) == 5_112
@@ -60,15 +60,15 @@ def test_a_copy_of_partitions_is_served_and_kept(
     said = [record.message for record in caplog.records]
     assert said[0].endswith("24 of 50 partitions have no folder; they are made without records")
     assert said[1].startswith("2 topics were adopted; their settings are unknown")
-    after = content(copied)
+    after = read_files(kafka_folder)
     assert {path: after[path] for path in before if path.startswith("mix")} == {
         path: data for path, data in before.items() if path.startswith("mix")
     }
-    with rota.Broker(copied) as broker:
+    with rota.Broker(kafka_folder) as broker:
         assert len(broker.read("mix")) == 5_112
 
 
-def spoil(folder: Path, name: str) -> None:
+def flip_bit(folder: Path, name: str) -> None:
     data = bytearray((folder / name).read_bytes())
     data[100] ^= 1
     (folder / name).write_bytes(data)
@@ -87,7 +87,7 @@ def test_topics_without_a_catalogue_lose_nothing(tmp_path: Path, spoilt: str) ->
         if spoilt == "gone":
             (tmp_path / name).unlink()
         else:
-            spoil(tmp_path, name)
+            flip_bit(tmp_path, name)
     with rota.Broker(tmp_path, adopt=True) as broker:
         broker.clock.advance(301)
         assert broker.topics == {"kept": 1, "latest": 2}
@@ -96,20 +96,20 @@ def test_topics_without_a_catalogue_lose_nothing(tmp_path: Path, spoilt: str) ->
         assert [len(broker.read(topic)) for topic in broker.topics] == [5, 5]
 
 
-def test_a_refused_folder_is_as_it_was(tmp_path: Path, copied: Path) -> None:
-    (copied / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=7\n")
+def test_a_refused_folder_is_as_it_was(tmp_path: Path, kafka_folder: Path) -> None:
+    (kafka_folder / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=7\n")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "notes.txt").write_text("mine")
     for folder, adopt in (
-        (copied, False),
-        (copied, True),
+        (kafka_folder, False),
+        (kafka_folder, True),
         (tmp_path / "notes", False),
         (tmp_path / "notes", True),
         (tmp_path / "none", True),
     ):
-        before = content(folder)
+        before = read_files(folder)
         stamp = folder.stat().st_mtime_ns if folder.exists() else None
         with pytest.raises(InputError):
             rota.Broker(folder, adopt=adopt).start()
-        assert content(folder) == before
+        assert read_files(folder) == before
         assert (folder.stat().st_mtime_ns if folder.exists() else None) == stamp

@@ -26,7 +26,7 @@ ORDERS = TopicEntry(
 )
 
 
-def ids() -> Callable[[], bytes]:
+def make_ids() -> Callable[[], bytes]:
     numbers = count(1)
     return lambda: next(numbers).to_bytes(16)
 
@@ -96,11 +96,13 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
 
 def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
-    folder = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    folder = open_log_directory(
+        RealDisk(tmp_path), node_id=1, new_id=make_ids(), report=pytest.fail
+    )
     folder.catalog.change_topics(put=[ORDERS])
     folder.mark_clean_shutdown()
     lock.release()
-    again = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    again = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=make_ids(), report=pytest.fail)
     assert again.clean_shutdown
     assert again.catalog.topics == {"orders": ORDERS}
     assert {path.name for path in tmp_path.iterdir()} == {

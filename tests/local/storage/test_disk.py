@@ -83,16 +83,16 @@ def test_a_file_of_another_name_is_another_file(tmp_path: Path) -> None:
     assert disk.list_names("") == []
 
 
-def descriptors() -> list[int]:
+def open_descriptors() -> list[int]:
     """The file descriptors that this process has open."""
     return [int(path.name) for path in Path("/dev/fd").iterdir()]
 
 
-def open_files_of(folder: Path) -> int:
+def count_open_files(folder: Path) -> int:
     """How many files of a folder this process has open."""
     here = [each.stat() for each in folder.iterdir()]
     found = 0
-    for descriptor in descriptors():
+    for descriptor in open_descriptors():
         with contextlib.suppress(OSError):  # closed since
             found += any(os.path.samestat(os.fstat(descriptor), each) for each in here)
     return found
@@ -103,16 +103,16 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     for _ in range(2):
         for row in range(10):
             disk.append(f"{row}", b"x")
-    assert open_files_of(tmp_path) == 3
+    assert count_open_files(tmp_path) == 3
     assert [disk.size(f"{row}") for row in range(10)] == [2] * 10
     disk.close()
-    assert open_files_of(tmp_path) == 0
+    assert count_open_files(tmp_path) == 0
 
 
 def test_files_are_closed_where_the_process_may_not_open_more(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     disk = RealDisk(tmp_path)
-    used = max(descriptors()) + 1
+    used = max(open_descriptors()) + 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 5, hard))
     try:
         for row in range(40):
@@ -144,7 +144,7 @@ def test_files_are_synced_where_the_process_may_not_open_more(tmp_path: Path) ->
     for path in paths[20:]:
         disk.replace(path, b"y")  # these are not open
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(descriptors()), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()), hard))
     try:
         assert disk.sync_all(paths) == {}
         disk.sync(paths[-1])

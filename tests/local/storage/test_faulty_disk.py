@@ -71,7 +71,9 @@ ACTS: dict[str, Callable[[Disk, str], object]] = {
 }
 
 
-def outcome(disk: Disk, act: Callable[[Disk, str], object], path: str) -> tuple[object, object]:
+def run_operation(
+    disk: Disk, act: Callable[[Disk, str], object], path: str
+) -> tuple[object, object]:
     """What comes of it, and what is there then."""
     disk.make_folder("folder")
     disk.make_folder("empty")
@@ -91,8 +93,8 @@ def outcome(disk: Disk, act: Callable[[Disk, str], object], path: str) -> tuple[
 def test_both_disks_meet_files_folders_and_nothing_alike(
     act: str, path: str, tmp_path: Path
 ) -> None:
-    real = outcome(RealDisk(tmp_path), ACTS[act], path)
-    assert outcome(FaultyDisk(), ACTS[act], path) == real
+    real = run_operation(RealDisk(tmp_path), ACTS[act], path)
+    assert run_operation(FaultyDisk(), ACTS[act], path) == real
 
 
 def test_killed_keeps_all_and_a_power_cut_what_was_synced() -> None:

@@ -38,14 +38,14 @@ COMPACTED = TopicConfig(cleanup_policy="compact")
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("captured")
     with tarfile.open(CAPTURE) as archive:
         archive.extractall(target, filter="data")
     return target
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -53,19 +53,19 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def opened(root: Path, folder: str, told: ReportedEvents, *, clean: bool) -> Log:
+def open_log(root: Path, folder: str, told: ReportedEvents, *, clean: bool) -> Log:
     return Log.open(
         RealDisk(root), folder, COMPACTED, recovery_point=0, clean=clean, report=told, now=NOW
     )
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> None:
-    before, told = content(captured), ReportedEvents()
-    folders = sorted(path for path in captured.iterdir() if path.is_dir())
+def test_every_folder_is_read_and_left_as_it_is(recorded_folder: Path, clean: bool) -> None:
+    before, told = read_files(recorded_folder), ReportedEvents()
+    folders = sorted(path for path in recorded_folder.iterdir() if path.is_dir())
     assert len(folders) > 25
     for folder in folders:
-        log = opened(captured, folder.name, told, clean=clean)
+        log = open_log(recorded_folder, folder.name, told, clean=clean)
         whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
         assert b"".join(batches(log, budget=1_000)) == whole, folder
         for batch in split(whole):
@@ -74,18 +74,20 @@ def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> 
                 assert log.read(offset, 1) == batch
         assert log.last_stable_offset == log.log_end_offset
         log.close()
-    assert content(captured) == before
+    assert read_files(recorded_folder) == before
     assert not told
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, clean: bool) -> None:
+def test_aborted_transactions_are_those_that_kafka_has_noted(
+    recorded_folder: Path, clean: bool
+) -> None:
     noted = 0
-    for path in sorted(captured.glob("*/*.txnindex")):
+    for path in sorted(recorded_folder.glob("*/*.txnindex")):
         rows = index.TRANSACTION_ENTRY.iter_unpack(path.read_bytes())
         entries = [index.AbortedTransaction(*row) for _, *row in rows]
         noted += len(entries)
-        log = opened(captured, path.parent.name, ReportedEvents(), clean=clean)
+        log = open_log(recorded_folder, path.parent.name, ReportedEvents(), clean=clean)
         expected = [(each.producer_id, each.first_offset) for each in entries]
         assert log.aborted_transactions(log.log_start_offset, log.log_end_offset) == expected
         for each in entries:
@@ -94,7 +96,7 @@ def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, cle
     assert noted > 10
 
 
-def with_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
+def write_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
     """Two producers; one aborts in the second segment what it began in the first."""
     mine: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     other: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
@@ -118,7 +120,7 @@ def with_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
 
 def test_what_is_not_decided_is_not_stable() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = with_transactions(disk, told)
+    log = write_transactions(disk, told)
     assert (log.log_end_offset, log.last_stable_offset) == (7, 5)
     assert log.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
     assert log.aborted_transactions(4, 7) == [(1, 0), (2, 3)]
@@ -133,7 +135,7 @@ def test_what_is_not_decided_is_not_stable() -> None:
 
 def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
     whole = FaultyDisk()
-    with_transactions(whole, ReportedEvents()).close()
+    write_transactions(whole, ReportedEvents()).close()
     path = "t-0/00000000000000000003.txnindex"
     good = whole.content(path)
     for bit in range(8 * len(good)):
@@ -145,7 +147,7 @@ def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
         assert disk.content(path) == good
 
 
-def compacted(disk: FaultyDisk) -> list[bytes]:
+def compacted_segments(disk: FaultyDisk) -> list[bytes]:
     """Two segments of which compaction has left little, and one that is written to."""
     kept = [
         encode_batch([BatchRecord(3, NOW, b"k", b"a")], base_offset=0, last_offset=5),
@@ -163,7 +165,7 @@ def compacted(disk: FaultyDisk) -> list[bytes]:
 @pytest.mark.parametrize("clean", [True, False])
 def test_gaps_are_passed_over(clean: bool) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    kept = compacted(disk)
+    kept = compacted_segments(disk)
     log = reopen(disk, told, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 51)
     assert batches(log) == kept
@@ -179,7 +181,7 @@ def test_gaps_are_passed_over(clean: bool) -> None:
 def test_an_offset_that_is_wrong_beside_a_gap_is_found_by_what_follows() -> None:
     """Only a batch with room on both sides can be moved without anybody knowing."""
     whole = FaultyDisk()
-    kept = compacted(whole)
+    kept = compacted_segments(whole)
     reopen(whole, config=COMPACTED).close()
     path = log_files(whole)[0]
     at = len(kept[0])

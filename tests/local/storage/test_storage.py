@@ -19,7 +19,7 @@ from tests.support.paths import FIXTURES
 CAPTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
 
 
-def captured() -> dict[str, bytes]:
+def recorded_files() -> dict[str, bytes]:
     """Every file of the recorded folders, by folder and name."""
     with tarfile.open(CAPTURE) as archive:
         return {
@@ -30,7 +30,7 @@ def captured() -> dict[str, bytes]:
 
 
 def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) -> None:
-    files = captured()
+    files = recorded_files()
     logs = {name: data for name, data in files.items() if name.endswith(".log") and data}
     assert len(logs) > 20
     for name, data in logs.items():
