@@ -16,7 +16,7 @@ from types import MappingProxyType
 from tests.support import kafka as broker
 from tests.support.java import launcher
 from tests.support.missing_tool import Unavailable
-from tests.system.spark.beside.environment import PYSPARK
+from tests.system.spark.comparison.environment import PYSPARK
 
 from bench.measure import Taken
 

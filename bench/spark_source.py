@@ -20,8 +20,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 from tests.support.missing_tool import Unavailable
-from tests.system.spark.beside.environment import jars as own_jars
-from tests.system.spark.beside.environment import python as own_python
+from tests.system.spark.comparison.environment import fetch_jars as own_jars
+from tests.system.spark.comparison.environment import install_python as own_python
 
 from bench.contestant import Contestant, environment, kafka, rota
 from bench.limit import LIMITS

@@ -50,7 +50,7 @@ LONG_RUN = 600
 GROUPS = (
     "spark/",
     "kafka/",
-    "spark/beside/",
+    "spark/comparison/",
     "spark/source/",
     "browser/",
     "consumer/",

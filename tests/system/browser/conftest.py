@@ -15,7 +15,7 @@ from rota.report.story import GoldTables, build_story, read_gold_tables
 from tests.support import gold_tables
 from tests.support.chromium import chromium, present
 from tests.support.gold_history import HOUR, History
-from tests.system.browser.opened import WIDE, Opened, Scheme, opened
+from tests.system.browser.report_window import WIDE, ReportWindow, Scheme, open_window
 
 UNREAD = [
     ("records of an unknown version", 3, ["partition 7, offset 12: version 99"]),
@@ -25,7 +25,7 @@ UNREAD = [
 UNSEEN = {"": "(no name)", "  ": "\\u{20}\\u{20}", "\u200b\u2060": "\\u{200b}\\u{2060}"}
 
 
-def _unseen(folder: Path) -> Path:
+def write_unseen_groups(folder: Path) -> Path:
     histories = [History(group=name, topics={"plain": 4}) for name in UNSEEN]
     for history in histories:
         history.join(["one", "two"], gold_tables.MORNING)
@@ -42,7 +42,7 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "changing": gold_tables.changing,
     "course": gold_tables.course,
     "nothing": gold_tables.nothing,
-    "unseen": _unseen,
+    "unseen": write_unseen_groups,
     "large": gold_tables.large,
     "crowd": lambda folder: gold_tables.large(folder, groups=250, partitions=500, rebalances=1_000),
     "many": lambda folder: gold_tables.large(folder, groups=30, partitions=600, rebalances=3_000),
@@ -59,7 +59,7 @@ class Opener(Protocol):
         scheme: Scheme = "light",
         size: tuple[int, int] = WIDE,
         javascript: bool = True,
-    ) -> Opened: ...
+    ) -> ReportWindow: ...
 
 
 @pytest.fixture(scope="package")
@@ -75,7 +75,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of some tables, with their report in it, made once."""
     known: dict[str, Path] = {}
 
@@ -91,13 +91,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def tables(made: Callable[[str], Path]) -> Callable[[str], GoldTables]:
+def read_tables(make_report: Callable[[str], Path]) -> Callable[[str], GoldTables]:
     """What is in the tables of a report."""
-    return lambda name: read_gold_tables(str(made(name)))
+    return lambda name: read_gold_tables(str(make_report(name)))
 
 
 @pytest.fixture
-def report(browser: Browser, made: Callable[[str], Path]) -> Iterator[Opener]:
+def open_report(browser: Browser, make_report: Callable[[str], Path]) -> Iterator[Opener]:
     """Opens reports; they are closed at the test's end, where each must have been quiet."""
     with ExitStack() as stack:
 
@@ -107,10 +107,10 @@ def report(browser: Browser, made: Callable[[str], Path]) -> Iterator[Opener]:
             scheme: Scheme = "light",
             size: tuple[int, int] = WIDE,
             javascript: bool = True,
-        ) -> Opened:
-            window = contextmanager(opened)(
+        ) -> ReportWindow:
+            window = contextmanager(open_window)(
                 browser,
-                made(tables) / "report.html",
+                make_report(tables) / "report.html",
                 scheme=scheme,
                 size=size,
                 javascript=javascript,

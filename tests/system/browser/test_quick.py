@@ -9,13 +9,13 @@ from tests.system.browser.conftest import Opener
 pytestmark = pytest.mark.quick
 
 
-def test_a_report_lists_its_groups_and_opens_one(report: Opener) -> None:
-    window = report("demo")
+def test_a_report_lists_its_groups_and_opens_one(open_report: Opener) -> None:
+    window = open_report("demo")
     listed = window.rows()
     assert "orders-app" in listed
     window.open("orders-app")
     assert window.text("#group h2") == "orders-app"
     box = window.box("#was")
-    assert "orders" in window.pointed("#was", (box["width"] * 0.6, box["height"] * 0.4))
+    assert "orders" in window.tip_at("#was", (box["width"] * 0.6, box["height"] * 0.4))
     window.back()
     assert window.rows() == listed

@@ -6,12 +6,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.system.browser.conftest import Opener
-from tests.system.browser.opened import PHONE, Opened, Scheme, owner_told
+from tests.system.browser.report_window import PHONE, ReportWindow, Scheme, tip_owner
 
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
-def violations(window: Opened) -> list[str]:
+def violations(window: ReportWindow) -> list[str]:
     found = Axe().run(window.page).response["violations"]
     return [
         f"{one['id']}: {node['html']} ({node['failureSummary']})"
@@ -21,18 +21,20 @@ def violations(window: Opened) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("tables", ["small", "demo", "hostile", "nothing"])
-def test_axe_finds_nothing_in_the_list(tables: str, scheme: Scheme, report: Opener) -> None:
-    assert violations(report(tables, scheme=scheme)) == []
+@pytest.mark.parametrize("read_tables", ["small", "demo", "hostile", "nothing"])
+def test_axe_finds_nothing_in_the_list(
+    read_tables: str, scheme: Scheme, open_report: Opener
+) -> None:
+    assert violations(open_report(read_tables, scheme=scheme)) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("group", ["orders-app", "audit", "billing", "connect-sink"])
-def test_axe_finds_nothing_in_a_group(group: str, scheme: Scheme, report: Opener) -> None:
-    window = report(scheme=scheme)
+def test_axe_finds_nothing_in_a_group(group: str, scheme: Scheme, open_report: Opener) -> None:
+    window = open_report(scheme=scheme)
     window.open(group)
     assert violations(window) == []
-    details = window.at("details summary").all()
+    details = window.locate("details summary").all()
     for summary in details:
         if summary.is_visible():
             summary.click()
@@ -40,36 +42,36 @@ def test_axe_finds_nothing_in_a_group(group: str, scheme: Scheme, report: Opener
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_axe_finds_nothing_on_a_phone(scheme: Scheme, report: Opener) -> None:
-    window = report(scheme=scheme, size=PHONE)
+def test_axe_finds_nothing_on_a_phone(scheme: Scheme, open_report: Opener) -> None:
+    window = open_report(scheme=scheme, size=PHONE)
     assert violations(window) == []
     window.open("orders-app")
     assert violations(window) == []
 
 
-def test_a_group_is_reached_and_left_with_keys_alone(report: Opener) -> None:
-    window = report()
+def test_a_group_is_reached_and_left_with_keys_alone(open_report: Opener) -> None:
+    window = open_report()
     page = window.page
     window.tab_to(lambda: window.focused() == "audit")
     page.keyboard.press("Enter")
-    window.at("#group").wait_for(state="visible")
+    window.locate("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     assert window.focused() == "group-name"
     window.tab_to(lambda: window.focused() == "was")
-    whole = window.shown()
+    whole = window.shown_times()
     page.keyboard.press("+")
-    assert window.shown() != whole
-    begin, _ = window.shown()
+    assert window.shown_times() != whole
+    begin, _ = window.shown_times()
     page.keyboard.press("ArrowLeft")
-    assert window.shown()[0] < begin
+    assert window.shown_times()[0] < begin
     page.keyboard.press("0")
-    assert window.shown() == whole
+    assert window.shown_times() == whole
     page.keyboard.press("ArrowDown")
-    first = owner_told(window.text("#tip"))
+    first = tip_owner(window.text("#tip"))
     assert first is not None
     assert first[:2] == ("audit", 0)
     page.keyboard.press("ArrowDown")
-    second = owner_told(window.text("#tip"))
+    second = tip_owner(window.text("#tip"))
     assert second is not None
     assert second[:2] == ("audit", 1)
     page.keyboard.press("Shift+ArrowRight")
@@ -83,12 +85,12 @@ def test_a_group_is_reached_and_left_with_keys_alone(report: Opener) -> None:
         page.keyboard.press("Shift+Tab")
     assert window.focused() == "back"
     page.keyboard.press("Enter")
-    window.at("#list").wait_for(state="visible")
+    window.locate("#list").wait_for(state="visible")
     assert window.focused() == "audit"
 
 
-def test_sorting_and_searching_need_no_mouse(report: Opener) -> None:
-    window = report()
+def test_sorting_and_searching_need_no_mouse(open_report: Opener) -> None:
+    window = open_report()
     window.tab_to(lambda: window.focused() == "search")
     window.page.keyboard.type("a")
     assert "quiet" not in window.rows()
@@ -101,22 +103,22 @@ def test_sorting_and_searching_need_no_mouse(report: Opener) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_has_the_focus_can_be_seen(scheme: Scheme, report: Opener) -> None:
-    window = report(scheme=scheme)
+def test_what_has_the_focus_can_be_seen(scheme: Scheme, open_report: Opener) -> None:
+    window = open_report(scheme=scheme)
     window.open("audit")
     for name in ("back", "zoom-in", "was", "would"):
         window.tab_to(lambda name=name: window.focused() == name)  # type: ignore[misc]
-        outline = window.at(f"#{name}").evaluate(
+        outline = window.locate(f"#{name}").evaluate(
             "(one) => [getComputedStyle(one).outlineStyle, getComputedStyle(one).outlineWidth]"
         )
         assert outline[0] != "none"
         assert float(outline[1].removesuffix("px")) >= 2
 
 
-def test_light_and_dark_differ(report: Opener) -> None:
+def test_light_and_dark_differ(open_report: Opener) -> None:
     grounds, images = [], []
     for scheme in SCHEMES:
-        window = report(scheme=scheme)
+        window = open_report(scheme=scheme)
         window.open("audit")
         rgb = window.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         if rgb == "rgba(0, 0, 0, 0)":
@@ -128,8 +130,8 @@ def test_light_and_dark_differ(report: Opener) -> None:
     assert images[0] != images[1]
 
 
-def test_a_change_of_scheme_draws_the_charts_again(report: Opener) -> None:
-    window = report()
+def test_a_change_of_scheme_draws_the_charts_again(open_report: Opener) -> None:
+    window = open_report()
     window.open("audit")
     light = window.image("#was")
     window.page.emulate_media(color_scheme="dark")
@@ -139,9 +141,9 @@ def test_a_change_of_scheme_draws_the_charts_again(report: Opener) -> None:
     assert window.image("#was") == light
 
 
-@pytest.mark.parametrize("tables", ["small", "hostile", "many", "demo"])
-def test_a_phone_never_scrolls_sideways(tables: str, report: Opener) -> None:
-    window = report(tables, size=PHONE)
+@pytest.mark.parametrize("read_tables", ["small", "hostile", "many", "demo"])
+def test_a_phone_never_scrolls_sideways(read_tables: str, open_report: Opener) -> None:
+    window = open_report(read_tables, size=PHONE)
     assert _width(window) == PHONE[0]
     window.open(window.rows()[0])
     assert _width(window) == PHONE[0]
@@ -151,12 +153,14 @@ def test_a_phone_never_scrolls_sideways(tables: str, report: Opener) -> None:
     assert was["width"] <= PHONE[0]
 
 
-@pytest.mark.parametrize("tables", ["small", "hostile", "many", "demo"])
-def test_on_a_phone_a_group_is_one_line_without_scrolling(tables: str, report: Opener) -> None:
-    window = report(tables, size=PHONE)
+@pytest.mark.parametrize("read_tables", ["small", "hostile", "many", "demo"])
+def test_on_a_phone_a_group_is_one_line_without_scrolling(
+    read_tables: str, open_report: Opener
+) -> None:
+    window = open_report(read_tables, size=PHONE)
     region = "#list .wide"
-    assert window.at(region).evaluate("(one) => one.scrollWidth <= one.clientWidth")
-    heads = [one for one in window.at("#groups thead th").all() if one.is_visible()]
+    assert window.locate(region).evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    heads = [one for one in window.locate("#groups thead th").all() if one.is_visible()]
     columns = [one.get_attribute("data-column") for one in heads]
     assert columns == ["name", "damage", "lag", "verdict"]
     cells = window.page.evaluate(
@@ -177,35 +181,35 @@ def test_on_a_phone_a_group_is_one_line_without_scrolling(tables: str, report: O
             assert tag == "TH" or beyond <= 0
 
 
-def test_what_the_list_of_a_phone_leaves_out_is_in_the_groups_view(report: Opener) -> None:
-    window = report(size=PHONE)
+def test_what_the_list_of_a_phone_leaves_out_is_in_the_groups_view(open_report: Opener) -> None:
+    window = open_report(size=PHONE)
     left_out = {
         column: window.cell("orders-app", column)
         for column in ("rebalances", "stopped", "moved", "needed", "policy")
     }
     window.open("orders-app")
-    used, *_ = window.at("#policies tbody tr").all()
+    used, *_ = window.locate("#policies tbody tr").all()
     cells = [" ".join(cell.split()) for cell in used.locator("th, td").all_text_contents()]
     assert cells[0] == "range in use"
     named = zip(("rebalances", "stopped", "moved", "needed"), cells[1:], strict=False)
     assert {name: cell.removesuffix(" in") for name, cell in named} == {
         name: value for name, value in left_out.items() if name != "policy"
     }
-    advised = window.at("#policies th:has(.tag.advised) bdi")
+    advised = window.locate("#policies th:has(.tag.advised) bdi")
     assert advised.text_content() == left_out["policy"]
 
 
-def _width(window: Opened) -> int:
+def _width(window: ReportWindow) -> int:
     found: int = window.page.evaluate("document.documentElement.scrollWidth")
     return found
 
 
-def test_a_chart_says_in_words_what_it_shows(report: Opener) -> None:
-    window = report()
+def test_a_chart_says_in_words_what_it_shows(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
-    label = window.at("#was").get_attribute("aria-label") or ""
+    label = window.locate("#was").get_attribute("aria-label") or ""
     assert "16 partitions" in label
     assert "28 rebalances" in label
-    other = window.at("#would").get_attribute("aria-label") or ""
+    other = window.locate("#would").get_attribute("aria-label") or ""
     assert "cooperative-sticky, static 45s" in other
     assert "2 rebalances" in other

@@ -12,41 +12,41 @@ import pytest
 
 from rota.report.story import GoldTables
 from tests.system.browser.conftest import Opener
-from tests.system.browser.opened import Colour, Opened, Point, owner_told
+from tests.system.browser.report_window import Colour, Point, ReportWindow, tip_owner
 
 Rows = list[dict[str, Any]]
 
 
-def rows(table: Any, group: str) -> Rows:
+def owner_rows(table: Any, group: str) -> Rows:
     return [row for row in table.to_pylist() if row["group"] == group]
 
 
 def test_a_group_is_told_with_its_advice_in_order(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report()
-    (told,) = rows(tables("small").advice, "orders-app")
+    window = open_report()
+    (told,) = owner_rows(read_tables("small").advice, "orders-app")
     window.open("orders-app")
     assert window.text("#group h2") == "orders-app"
     assert window.text("#group-line").startswith(told["headline"])
-    assert window.at("#steps li").all_text_contents() == told["steps"]
+    assert window.locate("#steps li").all_text_contents() == told["steps"]
     assert len(told["steps"]) > 1
-    assert not window.at("#list").is_visible()
+    assert not window.locate("#list").is_visible()
     assert window.page.title().startswith("orders-app")
     window.back()
-    assert window.at("#list").is_visible()
-    assert not window.at("#group").is_visible()
+    assert window.locate("#list").is_visible()
+    assert not window.locate("#group").is_visible()
 
 
-def test_a_group_can_be_linked_to(report: Opener) -> None:
-    window = report()
+def test_a_group_can_be_linked_to(open_report: Opener) -> None:
+    window = open_report()
     window.page.goto(f"{window.address}#g=audit")
-    window.at("#group").wait_for(state="visible")
+    window.locate("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     window.page.go_back()
-    window.at("#list").wait_for(state="visible")
+    window.locate("#list").wait_for(state="visible")
     window.page.go_forward()
-    window.at("#group").wait_for(state="visible")
+    window.locate("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     window.page.evaluate("location.hash = '#g=billing'")
     window.wait("document.querySelector('#group h2').textContent === 'billing'")
@@ -58,25 +58,25 @@ def test_a_group_can_be_linked_to(report: Opener) -> None:
     ("link", "name"), [("0", "0"), ("no%20such", "no such"), ("50%", "50%"), ("", "(no name)")]
 )
 def test_a_link_to_a_group_that_is_not_there_shows_the_list_and_says_so(
-    link: str, name: str, report: Opener
+    link: str, name: str, open_report: Opener
 ) -> None:
-    window = report()
+    window = open_report()
     window.open("audit")
     window.page.evaluate("(link) => { location.hash = `#g=${link}`; }", link)
-    window.at("#trouble").wait_for(state="visible")
+    window.locate("#trouble").wait_for(state="visible")
     assert window.text("#trouble") == (
         f"This page does not have the group of the link: {name}. It has these groups."
     )
-    assert window.at("#list").is_visible()
-    assert not window.at("#group").is_visible()
+    assert window.locate("#list").is_visible()
+    assert not window.locate("#group").is_visible()
     assert len(window.rows()) == 6
     window.open("audit")
     window.back()
-    assert not window.at("#trouble").is_visible()
+    assert not window.locate("#trouble").is_visible()
 
 
-def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
-    window = report()
+def test_both_charts_stand_side_by_side_on_one_axis(open_report: Opener) -> None:
+    window = open_report()
     window.open("audit")
     was, would = window.box("#was"), window.box("#would")
     assert was["width"] == would["width"]
@@ -84,18 +84,18 @@ def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
     assert abs(was["y"] - would["y"]) < 1
     assert would["x"] >= was["x"] + was["width"]
     for point in window.grid("#was", 4, 9):
-        told = owner_told(window.pointed("#was", point))
-        assert told == owner_told(window.pointed("#would", point))
+        told = tip_owner(window.tip_at("#was", point))
+        assert told == tip_owner(window.tip_at("#would", point))
 
 
 def test_bands_have_the_owners_and_the_colours_of_the_tables(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window, gold = report(), tables("small")
+    window, gold = open_report(), read_tables("small")
     window.open("audit")
-    owned, advised = rows(gold.ownership, "audit"), rows(gold.advised, "audit")
-    was = _seen(window, "#was", owned)
-    would = _seen(window, "#would", advised)
+    owned, advised = owner_rows(gold.ownership, "audit"), owner_rows(gold.advised, "audit")
+    was = shown_owners(window, "#was", owned)
+    would = shown_owners(window, "#would", advised)
     assert {partition for partition, _ in was} == set(range(8))
     assert len({owner for owner, _ in was.values()}) == 4
     assert len({owner for owner, _ in would.values()}) == 2
@@ -109,26 +109,26 @@ def test_bands_have_the_owners_and_the_colours_of_the_tables(
     assert all((was[point][1] == would[point][1]) == (point in same) for point in shared)
 
 
-def _seen(
-    window: Opened, canvas: str, tenures: Rows
+def shown_owners(
+    window: ReportWindow, canvas: str, tenures: Rows
 ) -> dict[tuple[int, float], tuple[str, Colour]]:
     """Owner by the tables and colour of points of a chart, by partition and place from the left.
     Points close to a change are left out.
     """
-    begin, end = window.shown()
+    begin, end = window.shown_times()
     near = (end - begin) / window.box(canvas)["width"] * 6
     lines: dict[int, list[float]] = {}
     for point in window.grid(canvas, 1, 60):
-        told = owner_told(window.pointed(canvas, point))
+        told = tip_owner(window.tip_at(canvas, point))
         if told is not None:
             lines.setdefault(told[1], []).append(point[1])
     middles = {partition: listed[len(listed) // 2] for partition, listed in lines.items()}
     times = []
     for place, _ in filter(partial(_inside, window), window.grid(canvas, 40, 1)):
-        told = owner_told(window.pointed(canvas, (place, middles[0])))
+        told = tip_owner(window.tip_at(canvas, (place, middles[0])))
         assert told is not None
         times.append((place, told[2]))
-    window.leave()
+    window.leave_canvas()
     keys = [(each, place, at) for each in middles for place, at in times]
     colours = window.colours(canvas, [(place, middles[each]) for each, place, _ in keys])
     found = {}
@@ -140,7 +140,7 @@ def _seen(
     return found
 
 
-def _inside(window: Opened, point: Point) -> bool:
+def _inside(window: ReportWindow, point: Point) -> bool:
     """Away from the names on the left and from the end on the right."""
     return 120 < point[0] < window.box("#was")["width"] - 20
 
@@ -153,15 +153,17 @@ def _owner(tenures: Rows, partition: int, at: datetime) -> str | None:
     return None
 
 
-def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], GoldTables]) -> None:
-    window = report()
+def test_the_tip_names_owner_and_times(
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
+) -> None:
+    window = open_report()
     window.open("audit")
     box = window.box("#was")
-    said = window.pointed("#was", (box["width"] * 0.6, box["height"] * 0.4))
-    told = owner_told(said)
+    said = window.tip_at("#was", (box["width"] * 0.6, box["height"] * 0.4))
+    told = tip_owner(said)
     assert told is not None
     _, partition, at = told
-    owned = rows(tables("small").ownership, "audit")
+    owned = owner_rows(read_tables("small").ownership, "audit")
     member = _owner(owned, partition, at)
     (tenure,) = (
         one
@@ -188,24 +190,24 @@ _LINES = (
 
 
 @pytest.mark.parametrize("group", ["orders-app", "audit"])
-def test_every_number_in_a_tip_has_its_mark(group: str, report: Opener) -> None:
-    window = report()
+def test_every_number_in_a_tip_has_its_mark(group: str, open_report: Opener) -> None:
+    window = open_report()
     window.open(group)
     seen = set()
     for canvas in ("#was", "#would", "#moves", "#lag"):
         for point in window.grid(canvas, 80, 2):
-            for line in window.pointed(canvas, point).splitlines():
+            for line in window.tip_at(canvas, point).splitlines():
                 kinds = [kind for kind, one in enumerate(_LINES) if re.fullmatch(one, line)]
                 assert len(kinds) == 1, line
                 seen.update(kinds)
     assert seen >= {0, 1, 3, 4, 5, 6}
 
 
-def test_every_number_in_a_label_of_a_chart_has_its_mark(report: Opener) -> None:
-    window = report()
+def test_every_number_in_a_label_of_a_chart_has_its_mark(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
     labels = {
-        canvas: window.at(canvas).get_attribute("aria-label") or ""
+        canvas: window.locate(canvas).get_attribute("aria-label") or ""
         for canvas in ("#was", "#would", "#moves", "#lag")
     }
     assert "left), inferred; causes: 25 inferred, 3 stated. " in labels["#was"]
@@ -215,45 +217,45 @@ def test_every_number_in_a_label_of_a_chart_has_its_mark(report: Opener) -> None
     assert window.text("#topic option:first-child") == "all 16 partitions (inferred)"
     for listed in ("#listed", "#listed-members"):
         if listed == "#listed-members":
-            window.at("#who summary").click()
-            window.at("#members tbody tr").first.wait_for()
-        assert window.at(f"{listed} abbr.mark").text_content() == "in"
+            window.locate("#who summary").click()
+            window.locate("#members tbody tr").first.wait_for()
+        assert window.locate(f"{listed} abbr.mark").text_content() == "in"
 
 
 _MARKED = re.compile(r"(?P<many>[\d,]+) rebalances \(\w+\), [^(]*\((?P<marks>[^)]*)\): ")
 
 
-def _heaps(window: Opened, canvas: str) -> list[tuple[int, str]]:
+def rebalance_clusters(window: ReportWindow, canvas: str) -> list[tuple[int, str]]:
     """Of places of a chart with several rebalances each: how many, and what they are known by."""
-    told = (window.pointed(canvas, point) for point in window.grid(canvas, 160, 1))
+    told = (window.tip_at(canvas, point) for point in window.grid(canvas, 160, 1))
     lines = [tip.splitlines()[0] for tip in told if " rebalances (" in tip.splitlines()[0]]
     found = [_MARKED.match(line) for line in lines]
     assert None not in found, lines
     return [(int(one["many"].replace(",", "")), one["marks"]) for one in found if one is not None]
 
 
-def test_several_rebalances_under_the_pointer_have_their_marks(report: Opener) -> None:
-    window = report()
+def test_several_rebalances_under_the_pointer_have_their_marks(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
-    heaps = _heaps(window, "#was")
+    heaps = rebalance_clusters(window, "#was")
     assert {marks.partition(" ")[2] for _, marks in heaps} >= {"stated", "inferred"}
     for many, marks in heaps:
         counted = re.fullmatch(r"\d+ (stated|inferred)(, \d+ (stated|inferred))?", marks)
         assert counted is not None
         assert sum(map(int, re.findall(r"\d+", marks))) == many
-    other = report("many")
+    other = open_report("many")
     other.open(other.rows()[0])
-    replayed = _heaps(other, "#would")
+    replayed = rebalance_clusters(other, "#would")
     assert replayed
     assert {marks for _, marks in replayed} == {"replayed"}
 
 
-def test_the_rebalance_that_keys_go_to_has_its_mark(report: Opener) -> None:
-    window = report()
+def test_the_rebalance_that_keys_go_to_has_its_mark(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
     for canvas, marks in (("#was", {"stated", "inferred"}), ("#would", {"replayed"})):
         seen = set()
-        window.at(canvas).focus()
+        window.locate(canvas).focus()
         for _ in range(28):
             window.page.keyboard.press("Shift+ArrowRight")
             line = window.text("#tip").splitlines()[0]
@@ -263,10 +265,10 @@ def test_the_rebalance_that_keys_go_to_has_its_mark(report: Opener) -> None:
         assert seen == marks
 
 
-ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (
-    ("button", lambda window: window.at("#zoom-in").click(), 0.5),
-    ("key", lambda window: window.at("#was").press("+"), 0.5),
-    ("key on the other", lambda window: window.at("#would").press("+"), 0.5),
+ZOOMS: Sequence[tuple[str, Callable[[ReportWindow], None], float]] = (
+    ("button", lambda window: window.locate("#zoom-in").click(), 0.5),
+    ("key", lambda window: window.locate("#was").press("+"), 0.5),
+    ("key on the other", lambda window: window.locate("#would").press("+"), 0.5),
     ("Ctrl and wheel", lambda window: _wheel(window, -100, "Control"), 0.8),
     ("Command and wheel", lambda window: _wheel(window, -100, "Meta"), 0.8),
     ("drag", lambda window: _drag(window, 0.4, 0.6), 0.25),
@@ -275,31 +277,31 @@ ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (
 
 @pytest.mark.parametrize(("how", "zoom", "share"), ZOOMS, ids=[how for how, _, _ in ZOOMS])
 def test_zooming_changes_the_time_that_is_said_and_both_charts(
-    how: str, zoom: Callable[[Opened], None], share: float, report: Opener
+    how: str, zoom: Callable[[ReportWindow], None], share: float, open_report: Opener
 ) -> None:
-    window = report()
+    window = open_report()
     window.open("audit")
-    whole, before = window.shown(), _images(window)
+    whole, before = window.shown_times(), chart_images(window)
     zoom(window)
-    window.leave()
-    begin, end = window.shown()
+    window.leave_canvas()
+    begin, end = window.shown_times()
     assert whole[0] <= begin < end <= whole[1]
     assert abs((end - begin) / (whole[1] - whole[0]) - share) < 0.05
-    after = _images(window)
+    after = chart_images(window)
     assert all(one != other for one, other in zip(before, after, strict=True))
-    window.at("#zoom-all").click()
-    assert window.shown() == whole
-    window.leave()
-    assert _images(window) == before
+    window.locate("#zoom-all").click()
+    assert window.shown_times() == whole
+    window.leave_canvas()
+    assert chart_images(window) == before
 
 
-def _images(window: Opened) -> list[str]:
+def chart_images(window: ReportWindow) -> list[str]:
     return [window.image("#was"), window.image("#would")]
 
 
-def _wheel(window: Opened, by: int, key: str | None = None) -> None:
+def _wheel(window: ReportWindow, by: int, key: str | None = None) -> None:
     box = window.box("#was")
-    window.pointed("#was", (box["width"] / 2, box["height"] / 2))
+    window.tip_at("#was", (box["width"] / 2, box["height"] / 2))
     if key is not None:
         window.page.keyboard.down(key)
     window.page.mouse.wheel(0, by)
@@ -308,8 +310,8 @@ def _wheel(window: Opened, by: int, key: str | None = None) -> None:
         window.page.keyboard.up(key)
 
 
-def _drag(window: Opened, begin: float, end: float) -> None:
-    window.at("#was").scroll_into_view_if_needed()
+def _drag(window: ReportWindow, begin: float, end: float) -> None:
+    window.locate("#was").scroll_into_view_if_needed()
     box = window.box("#was")
     y = box["y"] + box["height"] / 2
     window.page.mouse.move(box["x"] + box["width"] * begin, y)
@@ -320,72 +322,74 @@ def _drag(window: Opened, begin: float, end: float) -> None:
     window.settle()
 
 
-def test_moving_in_time_keeps_the_width(report: Opener) -> None:
-    window = report()
+def test_moving_in_time_keeps_the_width(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
     for _ in range(3):
-        window.at("#zoom-in").click()
-    begin, end = window.shown()
-    window.at("#later").click()
-    later = window.shown()
+        window.locate("#zoom-in").click()
+    begin, end = window.shown_times()
+    window.locate("#later").click()
+    later = window.shown_times()
     assert later[0] > begin
     assert abs((later[1] - later[0]) - (end - begin)) <= timedelta(seconds=1)
-    window.at("#earlier").click()
-    assert window.shown() == (begin, end)
-    window.at("#was").press("ArrowRight")
-    assert window.shown() == later
-    window.at("#was").press("ArrowLeft")
-    assert window.shown() == (begin, end)
-    window.at("#zoom-out").click()
-    wider = window.shown()
+    window.locate("#earlier").click()
+    assert window.shown_times() == (begin, end)
+    window.locate("#was").press("ArrowRight")
+    assert window.shown_times() == later
+    window.locate("#was").press("ArrowLeft")
+    assert window.shown_times() == (begin, end)
+    window.locate("#zoom-out").click()
+    wider = window.shown_times()
     assert abs((wider[1] - wider[0]) - 2 * (end - begin)) <= timedelta(seconds=1)
-    window.at("#was").press("-")
-    window.at("#was").press("0")
-    assert window.shown()[1] - window.shown()[0] > 4 * (end - begin)
+    window.locate("#was").press("-")
+    window.locate("#was").press("0")
+    assert window.shown_times()[1] - window.shown_times()[0] > 4 * (end - begin)
 
 
-def test_two_steps_within_one_frame_are_both_told(report: Opener) -> None:
-    window = report()
+def test_two_steps_within_one_frame_are_both_told(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
-    begin, end = window.shown()
+    begin, end = window.shown_times()
     window.page.evaluate(
         "() => { for (let n = 0; n < 2; n++) document.getElementById('zoom-in').click(); }"
     )
-    closer = window.shown()
+    closer = window.shown_times()
     assert abs((closer[1] - closer[0]) - (end - begin) / 4) <= timedelta(seconds=1)
 
 
-def test_the_wheel_alone_scrolls_the_page(report: Opener) -> None:
-    window = report(size=(1280, 600))
+def test_the_wheel_alone_scrolls_the_page(open_report: Opener) -> None:
+    window = open_report(size=(1280, 600))
     window.open("orders-app")
-    window.at("#was").scroll_into_view_if_needed()
-    window.at("#zoom-in").click()
-    before, zoomed = window.page.evaluate("scrollY"), window.shown()
+    window.locate("#was").scroll_into_view_if_needed()
+    window.locate("#zoom-in").click()
+    before, zoomed = window.page.evaluate("scrollY"), window.shown_times()
     _wheel(window, 200)
     window.wait("(before) => scrollY > before", before)
     lower = window.page.evaluate("scrollY")
     _wheel(window, -200)
     window.wait("(lower) => scrollY < lower", lower)
-    assert window.shown() == zoomed
+    assert window.shown_times() == zoomed
 
 
-def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(report: Opener) -> None:
-    window = report(size=(1280, 600))
+def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(open_report: Opener) -> None:
+    window = open_report(size=(1280, 600))
     window.open("orders-app")
-    window.at("#was").scroll_into_view_if_needed()
-    before, whole = window.page.evaluate("[scrollY, devicePixelRatio]"), window.shown()
+    window.locate("#was").scroll_into_view_if_needed()
+    before, whole = window.page.evaluate("[scrollY, devicePixelRatio]"), window.shown_times()
     _wheel(window, 200, "Control")
-    assert window.shown() == whole
+    assert window.shown_times() == whole
     assert window.page.evaluate("[scrollY, devicePixelRatio]") == before
 
 
-def test_all_policies_are_compared(report: Opener, tables: Callable[[str], GoldTables]) -> None:
-    window = report()
+def test_all_policies_are_compared(
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
+) -> None:
+    window = open_report()
     window.open("orders-app")
-    whatif = rows(tables("small").whatif, "orders-app")
+    whatif = owner_rows(read_tables("small").whatif, "orders-app")
     cells = [
         [" ".join(cell.split()) for cell in row.locator("th, td").all_text_contents()]
-        for row in window.at("#policies tbody tr").all()
+        for row in window.locate("#policies tbody tr").all()
     ]
     found = {row[0].removesuffix(" in use").removesuffix(" advised"): row[1:] for row in cells}
     assert found.keys() == {row["policy"] for row in whatif}
@@ -401,11 +405,11 @@ def test_all_policies_are_compared(report: Opener, tables: Callable[[str], GoldT
     ]
 
 
-def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) -> None:
-    window = report("changing")
+def test_policies_that_followed_each_other_are_told_with_arrows(open_report: Opener) -> None:
+    window = open_report("changing")
     window.open("moving")
     assert window.text("#was-title").startswith("Actual owners, range → sticky: 13 rebalances")
-    used = window.at("#policies th:has(.tag.in-use) bdi")
+    used = window.locate("#policies th:has(.tag.in-use) bdi")
     assert used.all_text_contents() == ["range → sticky"]
     window.back()
     window.open("settled")
@@ -416,12 +420,14 @@ def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) 
 
 
 def test_every_rebalance_is_listed_with_its_cause_and_mark(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report()
+    window = open_report()
     window.open("orders-app")
-    told = sorted(rows(tables("small").rebalances, "orders-app"), key=lambda row: row["at"])
-    listed = window.at("#rebalances tbody tr").all()
+    told = sorted(
+        owner_rows(read_tables("small").rebalances, "orders-app"), key=lambda row: row["at"]
+    )
+    listed = window.locate("#rebalances tbody tr").all()
     assert len(listed) == len(told) == 28
     marks = []
     for row, expected in zip(listed, told, strict=True):
@@ -431,13 +437,13 @@ def test_every_rebalance_is_listed_with_its_cause_and_mark(
         assert cells[2] == expected["evidence"][:2]
         counts = (expected["moved"], expected["moves_needed"], expected["stopped"])
         assert cells[4:7] == [str(count) for count in counts]
-        assert cells[7] == _took(expected)
+        assert cells[7] == duration_text(expected)
         assert cells[-1] == expected["reason"]
         marks.append(cells[2])
     assert set(marks) == {"st", "in"}
 
 
-def _took(rebalance: dict[str, Any]) -> str:
+def duration_text(rebalance: dict[str, Any]) -> str:
     """How long it took, which only the broker's log states."""
     if rebalance["started_at"] is None:
         return "unknown"
@@ -446,44 +452,46 @@ def _took(rebalance: dict[str, Any]) -> str:
     return f"{round(seconds, 1):g} s st"
 
 
-def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], GoldTables]) -> None:
-    window = report("many")
+def test_rebalances_are_paged_by_fifty(
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
+) -> None:
+    window = open_report("many")
     group = window.rows()[0]
-    many = len(rows(tables("many").rebalances, group))
+    many = len(owner_rows(read_tables("many").rebalances, group))
     assert many > 100
     window.open(group)
-    assert window.at("#rebalances tbody tr").count() == 50
+    assert window.locate("#rebalances tbody tr").count() == 50
     assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
-    assert window.at("#previous").is_disabled()
-    window.at("#next").click()
+    assert window.locate("#previous").is_disabled()
+    window.locate("#next").click()
     assert window.text("#listed") == f"51 to 100 of {many:,} rebalances in"
-    window.at("#previous").click()
+    window.locate("#previous").click()
     assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
 
 
-def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:
-    window = report()
+def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
-    assert window.at("canvas#lag").is_visible()
+    assert window.locate("canvas#lag").is_visible()
     assert window.text("#lag-title").startswith("Lag in seconds: age of the oldest")
-    label = window.at("#lag").get_attribute("aria-label") or ""
+    label = window.locate("#lag").get_attribute("aria-label") or ""
     assert "Lag over time: the largest was 43 min, 2026-11-15 06:40:35" in label
     box = window.box("#lag")
-    assert "(sampled)" in window.pointed("#lag", (box["width"] / 2, box["height"] / 2))
+    assert "(sampled)" in window.tip_at("#lag", (box["width"] / 2, box["height"] / 2))
     window.back()
     window.open("quiet")
-    assert not window.at("canvas#lag").is_visible()
-    assert window.at("#no-lag").inner_text().startswith("The lag of this group is unknown")
+    assert not window.locate("canvas#lag").is_visible()
+    assert window.locate("#no-lag").inner_text().startswith("The lag of this group is unknown")
 
 
-def test_lag_rises_while_nothing_is_committed(report: Opener) -> None:
+def test_lag_rises_while_nothing_is_committed(open_report: Opener) -> None:
     """From 6:00, when the oldest unread record was two minutes old, to 6:40 nothing is."""
-    window = report()
+    window = open_report()
     window.open("orders-app")
     box = window.box("#lag")
     found = set()
     for part in range(10, 30):
-        tip = window.pointed("#lag", (box["width"] * part / 100, box["height"] / 2))
+        tip = window.tip_at("#lag", (box["width"] * part / 100, box["height"] / 2))
         told = re.search(r"lag, 2026-11-15 06:(\d\d):\d\d.*: up to (\d+) min", tip)
         if told is not None and int(told[1]) < 40:
             found.add((int(told[1]), int(told[2])))
@@ -493,52 +501,52 @@ def test_lag_rises_while_nothing_is_committed(report: Opener) -> None:
 
 
 def test_moves_are_drawn_against_the_fewest(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report()
+    window = open_report()
     window.open("orders-app")
-    assert window.at("canvas#moves").is_visible()
+    assert window.locate("canvas#moves").is_visible()
     points = window.grid("#moves", 60, 20)
     assert len(set(window.colours("#moves", points))) >= 2
-    label = window.at("#moves").get_attribute("aria-label") or ""
-    (told,) = rows(tables("small").advice, "orders-app")
+    label = window.locate("#moves").get_attribute("aria-label") or ""
+    (told,) = owner_rows(read_tables("small").advice, "orders-app")
     assert f"{told['moved']} in all, {told['moves_needed']} needed" in label
 
 
-def test_a_group_that_keeps_its_policy_has_no_second_chart(report: Opener) -> None:
-    window = report()
+def test_a_group_that_keeps_its_policy_has_no_second_chart(open_report: Opener) -> None:
+    window = open_report()
     window.open("billing")
-    assert not window.at("canvas#would").is_visible()
-    assert "Keep" in window.at("#no-would").inner_text()
-    assert window.at("canvas#was").is_visible()
-    assert window.at("#steps li").count() == 0
+    assert not window.locate("canvas#would").is_visible()
+    assert "Keep" in window.locate("#no-would").inner_text()
+    assert window.locate("canvas#was").is_visible()
+    assert window.locate("#steps li").count() == 0
 
 
-def test_of_a_group_that_cannot_be_told_it_is_said_that_it_cannot(report: Opener) -> None:
-    window = report()
+def test_of_a_group_that_cannot_be_told_it_is_said_that_it_cannot(open_report: Opener) -> None:
+    window = open_report()
     window.open("connect-sink")
     assert "its members are not consumers (connect)" in window.text("#group-line")
     for canvas in ("#was", "#would", "#moves"):
-        assert not window.at(canvas).is_visible()
-    assert "cannot recommend" in window.at("#no-would").inner_text()
-    assert window.at("#rebalances tbody tr").count() == 3
-    cells = window.at("#rebalances tbody tr").first.locator("td").all_text_contents()
+        assert not window.locate(canvas).is_visible()
+    assert "cannot recommend" in window.locate("#no-would").inner_text()
+    assert window.locate("#rebalances tbody tr").count() == 3
+    cells = window.locate("#rebalances tbody tr").first.locator("td").all_text_contents()
     assert cells[4:7] == ["unknown"] * 3
     window.back()
     window.open("audit")
-    assert window.at("canvas#was").is_visible()
-    assert window.at("canvas#would").is_visible()
+    assert window.locate("canvas#was").is_visible()
+    assert window.locate("canvas#would").is_visible()
 
 
-def test_what_could_not_be_seen_from_the_beginning_is_said(report: Opener) -> None:
-    window = report()
+def test_what_could_not_be_seen_from_the_beginning_is_said(open_report: Opener) -> None:
+    window = open_report()
     window.open("audit")
     assert "sampled" in window.text("#group-known")
     assert "Its beginning is missing" in window.text("#group-known")
 
 
-def test_every_number_of_a_group_has_its_mark(report: Opener) -> None:
-    window = report()
+def test_every_number_of_a_group_has_its_mark(open_report: Opener) -> None:
+    window = open_report()
     window.open("orders-app")
     unmarked = window.page.evaluate(
         """() => [...document.querySelectorAll('#group tbody td.number')].filter((cell) => {
@@ -548,4 +556,4 @@ def test_every_number_of_a_group_has_its_mark(report: Opener) -> None:
     )
     assert unmarked == 0
     for title in ("#was-title", "#would-title", "#moves-title", "#lag-title", "#group-known"):
-        assert window.at(f"{title} abbr.mark").count() >= 1
+        assert window.locate(f"{title} abbr.mark").count() >= 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rota.report.story import GoldTables
 from tests.support.gold_tables import LAGS
 from tests.system.browser.conftest import Opener
-from tests.system.browser.opened import Opened
+from tests.system.browser.report_window import ReportWindow
 
 #: Pixels between the largest amount and the frame.
 HEADROOM = 4
@@ -64,7 +64,7 @@ class Chart:
         highest = self.top + 1 + HEADROOM
         return self.bottom - amount / self.most * (self.bottom - highest)
 
-    def painted(self, ink: tuple[int, int, int]) -> NDArray[np.bool_]:
+    def pixels_of(self, ink: tuple[int, int, int]) -> NDArray[np.bool_]:
         """Where a colour is, for at least half a pixel."""
         found = np.abs(self.pixels[:, :, :3].astype(int) - np.array(ink)).max(axis=2) <= 2
         return np.asarray(found & (self.pixels[:, :, 3] > 120))
@@ -78,7 +78,7 @@ class Chart:
         return {text: x for text, x, y, how in self.texts if how == "center" and y > self.bottom}
 
 
-def opened(report: Opener, group: str) -> Opened:
+def open_group(report: Opener, group: str) -> ReportWindow:
     """A group's view, of which it is known what its charts write."""
     window = report("course")
     window.page.evaluate(_SPY)
@@ -87,13 +87,13 @@ def opened(report: Opener, group: str) -> Opened:
     return window
 
 
-def chart(window: Opened, canvas: str, most: float) -> Chart:
+def read_chart(window: ReportWindow, canvas: str, most: float) -> Chart:
     """A chart as it is shown now, drawn anew."""
     window.page.evaluate("window.written = []")
     window.page.evaluate("dispatchEvent(new Event('resize'))")
-    begin, end = window.shown()
+    begin, end = window.shown_times()
     pixels = window.pixels(f"#{canvas}")
-    left, right, top, bottom = _frame(pixels, window.ink("line"))
+    left, right, top, bottom = _frame(pixels, window.css_colour("line"))
     written = window.page.evaluate("window.written")
     texts = [(text, x, y, how) for name, text, x, y, how in written if name == canvas]
     return Chart(pixels, left, right, top, bottom, begin, end, most, texts)
@@ -107,12 +107,12 @@ def _frame(pixels: NDArray[np.uint8], ink: tuple[int, int, int]) -> tuple[int, i
     return int(columns[0]), int(columns[-1]), int(rows[0]), int(rows[-1])
 
 
-def rows(table: Any, group: str) -> list[dict[str, Any]]:
+def group_rows(table: Any, group: str) -> list[dict[str, Any]]:
     found = [row for row in table.to_pylist() if row["group"] == group]
     return sorted(found, key=lambda row: row["at"])
 
 
-def bars(shown: Chart, rebalances: Sequence[dict[str, Any]]) -> dict[int, tuple[int, int]]:
+def expected_bars(shown: Chart, rebalances: Sequence[dict[str, Any]]) -> dict[int, tuple[int, int]]:
     """What must be drawn: by the bar's place, moved and needed; of those that share a place those
     of the rebalance that moved the most.
     """
@@ -125,14 +125,19 @@ def bars(shown: Chart, rebalances: Sequence[dict[str, Any]]) -> dict[int, tuple[
     return found
 
 
-def _most(rebalances: Sequence[dict[str, Any]]) -> int:
+def most_moves(rebalances: Sequence[dict[str, Any]]) -> int:
     found: int = max(max(row["moved"], row["moves_needed"]) for row in rebalances)
     return found
 
 
-def _are_drawn(window: Opened, shown: Chart, expected: dict[int, tuple[int, int]]) -> None:
+def assert_bars_drawn(
+    window: ReportWindow, shown: Chart, expected: dict[int, tuple[int, int]]
+) -> None:
     """Each bar is as high as what moved, with a tick at the fewest; nothing else is drawn."""
-    bar, tick = shown.painted(window.ink("bar")), shown.painted(window.ink("need"))
+    bar, tick = (
+        shown.pixels_of(window.css_colour("bar")),
+        shown.pixels_of(window.css_colour("need")),
+    )
     rest = bar | tick
     for place, (moved, needed) in expected.items():
         half = WIDE_BAR // 2
@@ -157,66 +162,68 @@ def _are_drawn(window: Opened, shown: Chart, expected: dict[int, tuple[int, int]
 
 
 def test_every_rebalance_has_a_bar_as_high_as_it_moved_and_a_tick_at_the_fewest(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, "aged")
-    told = rows(tables("course").rebalances, "aged")
-    shown = chart(window, "moves", _most(told))
-    expected = bars(shown, told)
+    window = open_group(open_report, "aged")
+    told = group_rows(read_tables("course").rebalances, "aged")
+    shown = read_chart(window, "moves", most_moves(told))
+    expected = expected_bars(shown, told)
     assert len(expected) == len(told) - 1 == 7  # two are within seconds
     assert len({moved for moved, _ in expected.values()}) >= 4
     assert any(moved > needed > 0 for moved, needed in expected.values())
-    _are_drawn(window, shown, expected)
+    assert_bars_drawn(window, shown, expected)
 
 
 def test_of_a_stretch_only_its_bars_are_drawn_against_its_own_most(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, "aged")
-    told = rows(tables("course").rebalances, "aged")
+    window = open_group(open_report, "aged")
+    told = group_rows(read_tables("course").rebalances, "aged")
     for button, times in (("#zoom-in", 2), ("#earlier", 8)):
         for _ in range(times):
-            window.at(button).click()
-    begin, end = window.shown()
+            window.locate(button).click()
+    begin, end = window.shown_times()
     inside = [row for row in told if begin <= row["at"] <= end]
     assert 1 < len(inside) < len(told)
-    shown = chart(window, "moves", max(_most(inside), 1))
-    assert shown.most < _most(told)
-    _are_drawn(window, shown, bars(shown, inside))
+    shown = read_chart(window, "moves", max(most_moves(inside), 1))
+    assert shown.most < most_moves(told)
+    assert_bars_drawn(window, shown, expected_bars(shown, inside))
 
 
 def test_two_rebalances_within_seconds_are_told_apart_when_they_are_near(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, "aged")
-    told = rows(tables("course").rebalances, "aged")
+    window = open_group(open_report, "aged")
+    told = group_rows(read_tables("course").rebalances, "aged")
     first, second = next(
         (one, other)
         for one, other in pairwise(told)
         if other["at"] - one["at"] < timedelta(minutes=1)
     )
-    window.at("#moves").focus()
+    window.locate("#moves").focus()
     for _ in range(told.index(second) + 1):
         window.page.keyboard.press("Shift+ArrowRight")
     for _ in range(5):
         window.page.keyboard.press("+")
     window.page.keyboard.press("Escape")
-    begin, end = window.shown()
+    begin, end = window.shown_times()
     assert begin < first["at"] < second["at"] < end
-    shown = chart(window, "moves", max(_most([first, second]), 1))
-    expected = bars(shown, told)
+    shown = read_chart(window, "moves", max(most_moves([first, second]), 1))
+    expected = expected_bars(shown, told)
     assert len(expected) == 2
-    _are_drawn(window, shown, expected)
+    assert_bars_drawn(window, shown, expected)
 
 
 def test_the_scale_of_moves_says_what_is_at_which_height(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, "aged")
-    shown = chart(window, "moves", _most(rows(tables("course").rebalances, "aged")))
+    window = open_group(open_report, "aged")
+    shown = read_chart(
+        window, "moves", most_moves(group_rows(read_tables("course").rebalances, "aged"))
+    )
     amounts = shown.amounts()
     assert amounts.keys() == {"0", "5"}
-    line = shown.painted(window.ink("line"))
+    line = shown.pixels_of(window.css_colour("line"))
     for text, height in amounts.items():
         assert abs(height - shown.y(float(text))) <= 1, text
         assert line[round(height - 0.5), shown.left : shown.right].mean() > 0.5, text
@@ -224,11 +231,11 @@ def test_the_scale_of_moves_says_what_is_at_which_height(
 
 @pytest.mark.parametrize("canvas", ["moves", "lag"])
 def test_times_stand_where_they_are(
-    canvas: str, report: Opener, tables: Callable[[str], GoldTables]
+    canvas: str, open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, "aged")
+    window = open_group(open_report, "aged")
     for _ in range(2):
-        shown = chart(window, canvas, 1)
+        shown = read_chart(window, canvas, 1)
         times = shown.times()
         assert len(times) >= 3
         inner = sorted(times.items(), key=lambda one: one[1])[1:-1]
@@ -236,7 +243,7 @@ def test_times_stand_where_they_are(
             hours, minutes = map(int, text.split(":"))
             at = shown.begin.replace(hour=hours, minute=minutes, second=0)
             assert abs(x - shown.x(at)) <= NEAR, text
-        window.at("#zoom-in").click()
+        window.locate("#zoom-in").click()
 
 
 LAG = {
@@ -247,15 +254,15 @@ LAG = {
 
 @pytest.mark.parametrize("group", list(LAG))
 def test_lag_is_as_high_as_the_most_of_the_partitions_at_that_time(
-    group: str, report: Opener, tables: Callable[[str], GoldTables]
+    group: str, open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, group)
+    window = open_group(open_report, group)
     most = max(amount for amount, _ in LAG[group])
-    shown = chart(window, "lag", most)
-    told = rows(tables("course").lag, group)
+    shown = read_chart(window, "lag", most)
+    told = group_rows(read_tables("course").lag, group)
     times = sorted({row["at"] for row in told})
     assert len(times) == len(LAGS)
-    accent = shown.painted(window.ink("accent"))
+    accent = shown.pixels_of(window.css_colour("accent"))
     for at, (amount, _) in zip(times, LAG[group], strict=True):
         column = round(shown.x(at) + 0.5)
         filled = np.flatnonzero(accent[:, column - 3 : column + 3].any(axis=1))
@@ -273,10 +280,10 @@ def test_lag_is_as_high_as_the_most_of_the_partitions_at_that_time(
     [("aged", {"0 s": 0, "5 min": 300, "10 min": 600}), ("ageless", {"0": 0, "5,000": 5_000})],
 )
 def test_the_scale_of_lag_says_what_is_at_which_height(
-    group: str, labels: dict[str, int], report: Opener
+    group: str, labels: dict[str, int], open_report: Opener
 ) -> None:
-    window = opened(report, group)
-    shown = chart(window, "lag", max(amount for amount, _ in LAG[group]))
+    window = open_group(open_report, group)
+    shown = read_chart(window, "lag", max(amount for amount, _ in LAG[group]))
     amounts = shown.amounts()
     assert amounts.keys() == labels.keys()
     for text, amount in labels.items():
@@ -285,12 +292,12 @@ def test_the_scale_of_lag_says_what_is_at_which_height(
 
 @pytest.mark.parametrize("group", list(LAG))
 def test_the_tip_says_the_lag_that_is_drawn(
-    group: str, report: Opener, tables: Callable[[str], GoldTables]
+    group: str, open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = opened(report, group)
-    shown = chart(window, "lag", 1)
-    times = sorted({row["at"] for row in rows(tables("course").lag, group)})
+    window = open_group(open_report, group)
+    shown = read_chart(window, "lag", 1)
+    times = sorted({row["at"] for row in group_rows(read_tables("course").lag, group)})
     said = {"240 s": "4 min", "300 s": "5 min", "600 s": "10 min"}
     for at, (_, text) in zip(times, LAG[group], strict=True):
-        tips = [window.pointed("#lag", (shown.x(at) + by, 60)) for by in (-0.5, 0, 0.5)]
+        tips = [window.tip_at("#lag", (shown.x(at) + by, 60)) for by in (-0.5, 0, 0.5)]
         assert any(f"Z: up to {said.get(text, text)} (sampled)" in tip for tip in tips), (at, tips)

@@ -14,7 +14,7 @@ from rota.report import story
 from rota.report.story import GoldTables, format_seconds
 from tests.support.gold_tables import SCRIPT
 from tests.system.browser.conftest import Opener
-from tests.system.browser.opened import PHONE, WIDE, Opened
+from tests.system.browser.report_window import PHONE, WIDE, ReportWindow
 
 COLUMNS = ("name", "damage", "rebalances", "stopped", "moved", "needed", "lag", "verdict", "policy")
 #: Columns of the list, and of gold/advice.
@@ -33,24 +33,24 @@ _COLOURS = """(canvas) => {
 }"""
 
 
-def advice(gold: GoldTables) -> list[dict[str, Any]]:
+def sorted_advice(gold: GoldTables) -> list[dict[str, Any]]:
     return sorted(gold.advice.to_pylist(), key=lambda row: (-row["damage"], row["group"]))
 
 
 def test_the_first_line_is_that_of_the_worst_group(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    worst = advice(tables("small"))[0]
+    worst = sorted_advice(read_tables("small"))[0]
     assert worst["group"] == "orders-app"
-    line = report().text("#first-line")
+    line = open_report().text("#first-line")
     assert line.startswith(worst["headline"])
     assert line.endswith("The change works for the members' clients: Java.")
 
 
 def test_every_group_is_there_with_the_numbers_of_the_tables(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window, expected = report(), advice(tables("small"))
+    window, expected = open_report(), sorted_advice(read_tables("small"))
     assert window.rows() == [row["group"] for row in expected]
     assert window.text("#found") == "6 of 6 groups"
     for row in expected:
@@ -64,18 +64,18 @@ def test_every_group_is_there_with_the_numbers_of_the_tables(
 
 
 def test_lag_is_the_most_seconds_from_commit_to_commit(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report()
+    window = open_report()
     assert window.cell("quiet", "lag") == "unknown"
-    rows = tables("small").lag.to_pylist()
+    rows = read_tables("small").lag.to_pylist()
     most = max(row["lag_seconds"] for row in rows if row["group"] == "orders-app")
     assert most == 120, "at a commit"
     assert window.cell("orders-app", "lag") == "43 min"
 
 
-def test_every_number_has_its_mark(report: Opener) -> None:
-    window = report()
+def test_every_number_has_its_mark(open_report: Opener) -> None:
+    window = open_report()
     unmarked = window.page.evaluate(
         """() => {
           const heads = [...document.querySelectorAll('#groups thead th')];
@@ -86,11 +86,11 @@ def test_every_number_has_its_mark(report: Opener) -> None:
     )
     assert unmarked == []
     marks = {
-        group: window.at(f'tr[data-group="{group}"] td.number abbr.mark').first.text_content()
+        group: window.locate(f'tr[data-group="{group}"] td.number abbr.mark').first.text_content()
         for group in ("orders-app", "audit")
     }
     assert marks == {"orders-app": "in", "audit": "sa"}
-    legend = window.at("#legend li").all_text_contents()
+    legend = window.locate("#legend li").all_text_contents()
     assert [line[:12] for line in legend] == [
         "st stated: t",
         "in inferred:",
@@ -99,20 +99,20 @@ def test_every_number_has_its_mark(report: Opener) -> None:
     ]
 
 
-def test_a_demo_says_so_on_every_view(report: Opener) -> None:
+def test_a_demo_says_so_on_every_view(open_report: Opener) -> None:
     said = "DEMO: simulated data, not a real cluster"
     for size in (WIDE, PHONE):
-        window = report("demo", size=size)
+        window = open_report("demo", size=size)
         assert window.page.title() == "DEMO: Rota report"
-        _is_over_all(window, said)
+        assert_always_on_top(window, said)
         window.open("orders-app")
         assert window.page.title() == "DEMO: orders-app - Rota report"
-        _is_over_all(window, said)
+        assert_always_on_top(window, said)
         window.page.emulate_media(media="print")
-        assert window.at("#demo").is_visible()
+        assert window.locate("#demo").is_visible()
 
 
-def _is_over_all(window: Opened, said: str) -> None:
+def assert_always_on_top(window: ReportWindow, said: str) -> None:
     """However far the page is scrolled, the top of what is in sight says this, on one line."""
     for share in (0, 0.5, 1):
         window.page.evaluate("(share) => scrollTo(0, share * document.body.scrollHeight)", share)
@@ -122,14 +122,14 @@ def _is_over_all(window: Opened, said: str) -> None:
         assert box["height"] == 32
         top = window.page.evaluate("document.elementFromPoint(innerWidth / 2, 16).id")
         assert top == "demo"
-        assert window.at("#demo").inner_text() == said
+        assert window.locate("#demo").inner_text() == said
 
 
-def test_every_page_of_a_demo_that_is_printed_says_so(report: Opener) -> None:
+def test_every_page_of_a_demo_that_is_printed_says_so(open_report: Opener) -> None:
     for tables, says in (("demo", True), ("small", False)):
-        window = report(tables)
+        window = open_report(tables)
         window.open("orders-app")
-        printed = _printed(window.page.pdf(format="A4"))
+        printed = printed_letters(window.page.pdf(format="A4"))
         assert len(printed) > 1
         assert (len(set(printed)) == 1) == says
 
@@ -138,7 +138,7 @@ _OBJECT = re.compile(rb"\n(\d+) 0 obj\n(.*?)\nendobj", re.DOTALL)
 _STREAM = re.compile(rb"/Length (\d+)\b.*?\bstream\r?\n", re.DOTALL)
 
 
-def _printed(pdf: bytes) -> list[bytes]:
+def printed_letters(pdf: bytes) -> list[bytes]:
     """The letters of the first text of every page, by their numbers in its font."""
     objects = dict(_OBJECT.findall(pdf))
     pages = [one for one in objects.values() if re.search(rb"/Type\s*/Page\b", one)]
@@ -154,66 +154,66 @@ def _printed(pdf: bytes) -> list[bytes]:
     return found
 
 
-def test_what_is_no_demo_does_not_say_so(report: Opener) -> None:
-    window = report()
-    assert window.at("#demo").count() == 0
-    assert "DEMO" not in window.at("body").inner_text()
+def test_what_is_no_demo_does_not_say_so(open_report: Opener) -> None:
+    window = open_report()
+    assert window.locate("#demo").count() == 0
+    assert "DEMO" not in window.locate("body").inner_text()
 
 
-def test_what_could_not_be_read_is_counted_with_examples(report: Opener) -> None:
-    window = report()
+def test_what_could_not_be_read_is_counted_with_examples(open_report: Opener) -> None:
+    window = open_report()
     said = window.text("#unread")
     assert "1,237" in said
     assert "3 st records of an unknown version" in said
     assert "partition 7, offset 12: version 99" in said
     window.open("audit")
-    assert window.at("#unread").is_visible()
+    assert window.locate("#unread").is_visible()
 
 
 def test_the_evidence_is_told_on_both_views(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report()
-    (run,) = tables("small").evidence.to_pylist()
+    window = open_report()
+    (run,) = read_tables("small").evidence.to_pylist()
     said = window.text("#evidence")
     assert f"{run['records']:,} records (stated) from 2026-11-15" in said
     assert "every 30 s" in said
     window.open("orders-app")
-    assert window.at("#evidence").is_visible()
+    assert window.locate("#evidence").is_visible()
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_column_is_sorted_both_ways(
-    column: str, report: Opener, tables: Callable[[str], GoldTables]
+    column: str, open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report("many")
+    window = open_report("many")
     orders = []
     for _ in range(2):
-        window.at(f"#groups button[data-sort={column}]").click()
+        window.locate(f"#groups button[data-sort={column}]").click()
         told = {
             head.get_attribute("aria-sort"): head.locator("button").get_attribute("data-sort")
-            for head in window.at("#groups th[aria-sort]").all()
+            for head in window.locate("#groups th[aria-sort]").all()
         }
         (order,) = told
         assert told == {order: column}
-        assert _values(window, column) == _ordered(tables("many"), column, order)
+        assert column_values(window, column) == expected_values(read_tables("many"), column, order)
         orders.append(order)
     assert sorted(map(str, orders)) == ["ascending", "descending"]
 
 
-def test_unknown_numbers_come_after_known_ones(report: Opener) -> None:
-    window = report()
-    window.at("#groups button[data-sort=moved]").click()
+def test_unknown_numbers_come_after_known_ones(open_report: Opener) -> None:
+    window = open_report()
+    window.locate("#groups button[data-sort=moved]").click()
     assert window.rows()[-1] == "connect-sink"
 
 
-def _values(window: Opened, column: str) -> list[str]:
+def column_values(window: ReportWindow, column: str) -> list[str]:
     return [window.cell(group, column) for group in window.rows()]
 
 
-def _ordered(gold: GoldTables, column: str, order: str | None) -> list[str]:
+def expected_values(gold: GoldTables, column: str, order: str | None) -> list[str]:
     """What the cells of a column must be, from the top down."""
-    rows, backwards = advice(gold), order == "descending"
+    rows, backwards = sorted_advice(gold), order == "descending"
     if column in COUNTS:
         values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
         return [f"{value:,.0f}" for value in values]
@@ -232,49 +232,49 @@ def _ordered(gold: GoldTables, column: str, order: str | None) -> list[str]:
     return sorted(texts, reverse=backwards)
 
 
-def test_a_search_leaves_the_groups_whose_names_have_the_text(report: Opener) -> None:
-    window = report()
-    window.at("#search").fill("ORDER")
+def test_a_search_leaves_the_groups_whose_names_have_the_text(open_report: Opener) -> None:
+    window = open_report()
+    window.locate("#search").fill("ORDER")
     assert window.rows() == ["orders-app"]
     assert window.text("#found") == "1 of 6 groups"
-    window.at("#search").fill("<script>")
+    window.locate("#search").fill("<script>")
     assert window.rows() == [f"{SCRIPT}\"'&"]
-    window.at("#search").fill("no such group")
+    window.locate("#search").fill("no such group")
     assert window.rows() == []
     assert window.text("#found") == "0 of 6 groups"
-    window.at("#search").fill("")
+    window.locate("#search").fill("")
     assert len(window.rows()) == 6
 
 
-def test_a_search_outlives_sorting(report: Opener) -> None:
-    window = report("many")
-    window.at("#search").fill("service-001")
-    window.at("#groups button[data-sort=name]").click()
+def test_a_search_outlives_sorting(open_report: Opener) -> None:
+    window = open_report("many")
+    window.locate("#search").fill("service-001")
+    window.locate("#groups button[data-sort=name]").click()
     assert window.rows() == sorted(f"team-{n:02}.service-{n:04}" for n in range(10, 20))
     assert window.text("#found") == "10 of 30 groups"
 
 
-def test_of_many_groups_the_first_fifty_are_shown_and_more_on_demand(report: Opener) -> None:
-    window = report("crowd")
+def test_of_many_groups_the_first_fifty_are_shown_and_more_on_demand(open_report: Opener) -> None:
+    window = open_report("crowd")
     assert len(window.rows()) == 50
     assert window.text("#found") == "250 of 250 groups"
     for shown in (100, 150, 200, 250):
-        window.at("#more").click()
+        window.locate("#more").click()
         assert len(window.rows()) == shown
-    assert not window.at("#more").is_visible()
+    assert not window.locate("#more").is_visible()
 
 
 def test_what_is_not_shown_is_sorted_and_found_too(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report("crowd")
-    least = min(advice(tables("crowd")), key=lambda row: row["damage"])["group"]
+    window = open_report("crowd")
+    least = min(sorted_advice(read_tables("crowd")), key=lambda row: row["damage"])["group"]
     assert least not in window.rows()
-    window.at("#search").fill(least)
+    window.locate("#search").fill(least)
     assert window.rows() == [least]
-    window.at("#search").fill("")
-    window.at("#groups button[data-sort=damage]").click()
-    assert window.at("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    window.locate("#search").fill("")
+    window.locate("#groups button[data-sort=damage]").click()
+    assert window.locate("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
     assert window.rows()[0] == least
     window.open(least)
     assert window.text("#group h2") == least
@@ -282,42 +282,44 @@ def test_what_is_not_shown_is_sorted_and_found_too(
 
 @pytest.mark.nightly
 def test_a_thousand_groups_are_a_small_file_that_opens(
-    report: Opener, made: Callable[[str], Path], tables: Callable[[str], GoldTables]
+    open_report: Opener,
+    make_report: Callable[[str], Path],
+    read_tables: Callable[[str], GoldTables],
 ) -> None:
-    assert (made("large") / "report.html").stat().st_size <= 20_000_000
-    window = report("large")
+    assert (make_report("large") / "report.html").stat().st_size <= 20_000_000
+    window = open_report("large")
     assert window.text("#found") == "1,000 of 1,000 groups"
     assert len(window.rows()) == 50
-    largest = advice(tables("large"))[0]
+    largest = sorted_advice(read_tables("large"))[0]
     assert window.rows()[0] == largest["group"]
     window.open(largest["group"])
     assert window.text("#listed") == f"1 to 50 of {largest['rebalances']} rebalances in"
     for canvas in ("#was", "#would", "#moves", "#lag"):
-        assert window.at(canvas).evaluate(_COLOURS) > 3
-    window.at("#zoom-in").click()
+        assert window.locate(canvas).evaluate(_COLOURS) > 3
+    window.locate("#zoom-in").click()
     window.back()
     assert len(window.rows()) == 50
 
 
 def test_the_list_is_complete_without_scripts(
-    report: Opener, tables: Callable[[str], GoldTables]
+    open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report(javascript=False)
-    assert window.at("#groups tbody tr").count() == 6
-    assert window.at("#groups tbody tr th").all_inner_texts() == [
-        row["group"] for row in advice(tables("small"))
+    window = open_report(javascript=False)
+    assert window.locate("#groups tbody tr").count() == 6
+    assert window.locate("#groups tbody tr th").all_inner_texts() == [
+        row["group"] for row in sorted_advice(read_tables("small"))
     ]
-    assert window.at("noscript").is_visible()
+    assert window.locate("noscript").is_visible()
 
 
-def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
-    window = report("nothing")
+def test_tables_without_rows_make_a_page_that_says_so(open_report: Opener) -> None:
+    window = open_report("nothing")
     assert window.text("#first-line") == "No group had a rebalance."
     assert window.rows() == []
     assert window.text("#found") == "0 of 0 groups"
-    window.at("#search").fill("x")
+    window.locate("#search").fill("x")
     assert window.text("#found") == "0 of 0 groups"
     window.page.goto(f"{window.address}#g=orders")
-    window.at("#trouble").wait_for(state="visible")
-    assert window.at("#list").is_visible()
+    window.locate("#trouble").wait_for(state="visible")
+    assert window.locate("#list").is_visible()
     assert "does not have the group of the link: orders." in window.text("#trouble")

@@ -10,20 +10,22 @@ import pytest
 from rota.report.story import GoldTables
 from tests.support.gold_tables import HOSTILE, SCRIPT
 from tests.system.browser.conftest import Opener
-from tests.system.browser.opened import owner_told
+from tests.system.browser.report_window import tip_owner
 
 
-def test_the_page_asks_for_nothing_but_itself(report: Opener) -> None:
-    window = report()
+def test_the_page_asks_for_nothing_but_itself(open_report: Opener) -> None:
+    window = open_report()
     for group in window.rows():
         window.open(group)
         window.back()
     assert window.requests == [window.address]
 
 
-def test_a_policy_forbids_everything_else(report: Opener) -> None:
-    window = report()
-    policy = window.at('meta[http-equiv="Content-Security-Policy"]').get_attribute("content") or ""
+def test_a_policy_forbids_everything_else(open_report: Opener) -> None:
+    window = open_report()
+    policy = (
+        window.locate('meta[http-equiv="Content-Security-Policy"]').get_attribute("content") or ""
+    )
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     assert "http" not in policy
@@ -41,8 +43,8 @@ def test_a_policy_forbids_everything_else(report: Opener) -> None:
     assert window.requests.pop() == refused
 
 
-def test_a_script_that_gets_in_does_not_run(report: Opener) -> None:
-    window = report()
+def test_a_script_that_gets_in_does_not_run(open_report: Opener) -> None:
+    window = open_report()
     window.page.evaluate(
         """() => {
           const made = document.createElement('div');
@@ -60,72 +62,74 @@ def test_a_script_that_gets_in_does_not_run(report: Opener) -> None:
     window.requests[:] = [window.address]
 
 
-def test_hostile_groups_are_listed_as_they_are_called(report: Opener) -> None:
-    window = report("hostile")
+def test_hostile_groups_are_listed_as_they_are_called(open_report: Opener) -> None:
+    window = open_report("hostile")
     assert sorted(window.rows()) == sorted(HOSTILE)
-    links = window.at("#groups tbody a").all_text_contents()
+    links = window.locate("#groups tbody a").all_text_contents()
     assert sorted(links) == sorted(HOSTILE)
-    _nothing_got_in(window.page.evaluate(_INJECTED))
+    assert_nothing_injected(window.page.evaluate(_INJECTED))
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_group_is_shown_as_it_is_called(
-    name: str, report: Opener, tables: Callable[[str], GoldTables]
+    name: str, open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
-    window = report("hostile")
+    window = open_report("hostile")
     window.open(name)
     assert window.text("#group h2") == name
-    assert _told(window.page.title()).startswith(_told(name))
+    assert title_of(window.page.title()).startswith(title_of(name))
     assert name in window.text("#group-line")
-    owned = [row for row in tables("hostile").ownership.to_pylist() if row["group"] == name]
-    for summary in window.at("details summary").all():
+    owned = [row for row in read_tables("hostile").ownership.to_pylist() if row["group"] == name]
+    for summary in window.locate("details summary").all():
         summary.click()
     said = window.text("#members")
     assert {row["client_id"] for row in owned} == {
         row["client_id"] for row in owned if row["client_id"] in said
     }
     box = window.box("#was")
-    told = owner_told(window.pointed("#was", (box["width"] * 0.3, box["height"] * 0.4)))
+    told = tip_owner(window.tip_at("#was", (box["width"] * 0.3, box["height"] * 0.4)))
     assert told is not None
     assert told[0].rpartition("\n")[2] == owned[0]["topic"].rpartition("\n")[2]
-    reasons = [row for row in tables("hostile").rebalances.to_pylist() if row["group"] == name]
-    shown = window.at("#rebalances td.reason").all_text_contents()
+    reasons = [row for row in read_tables("hostile").rebalances.to_pylist() if row["group"] == name]
+    shown = window.locate("#rebalances td.reason").all_text_contents()
     assert sorted(shown) == sorted(row["reason"] for row in reasons)
-    _nothing_got_in(window.page.evaluate(_INJECTED))
+    assert_nothing_injected(window.page.evaluate(_INJECTED))
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_group_is_linked_to_by_its_name(name: str, report: Opener) -> None:
-    window = report("hostile")
+def test_a_hostile_group_is_linked_to_by_its_name(name: str, open_report: Opener) -> None:
+    window = open_report("hostile")
     encoded = window.page.evaluate("encodeURIComponent", name)
     window.page.goto(f"{window.address}#g={encoded}")
-    window.at("#group").wait_for(state="visible")
+    window.locate("#group").wait_for(state="visible")
     assert window.text("#group h2") == name
     window.back()
     place = window.rows().index(name)
-    link = window.at("#groups tbody tr").nth(place).locator("a").get_attribute("href")
+    link = window.locate("#groups tbody tr").nth(place).locator("a").get_attribute("href")
     assert link == f"#g={encoded}"
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_link_to_a_hostile_name_that_is_not_there_names_it(name: str, report: Opener) -> None:
-    window = report()
+def test_a_link_to_a_hostile_name_that_is_not_there_names_it(
+    name: str, open_report: Opener
+) -> None:
+    window = open_report()
     encoded = window.page.evaluate("encodeURIComponent", name)
     window.page.goto(f"{window.address}#g={encoded}")
-    window.at("#trouble").wait_for(state="visible")
+    window.locate("#trouble").wait_for(state="visible")
     assert f"does not have the group of the link: {name}. " in window.text("#trouble")
-    assert window.at("#trouble bdi").text_content() == name
-    _nothing_got_in(window.page.evaluate(_INJECTED))
+    assert window.locate("#trouble bdi").text_content() == name
+    assert_nothing_injected(window.page.evaluate(_INJECTED))
 
 
-def test_hostile_text_in_what_could_not_be_read_is_text(report: Opener) -> None:
-    said = report("hostile").text("#unread")
+def test_hostile_text_in_what_could_not_be_read_is_text(open_report: Opener) -> None:
+    said = open_report("hostile").text("#unread")
     assert SCRIPT in said
     assert "<img src=x onerror=alert(1)>" in said
 
 
-def test_a_name_that_turns_text_around_does_not_turn_what_follows(report: Opener) -> None:
-    window = report("hostile")
+def test_a_name_that_turns_text_around_does_not_turn_what_follows(open_report: Opener) -> None:
+    window = open_report("hostile")
     turned = HOSTILE[2]
     direction = window.page.evaluate(
         """(name) => {
@@ -139,15 +143,15 @@ def test_a_name_that_turns_text_around_does_not_turn_what_follows(report: Opener
     assert direction in {"isolate", "isolate-override", "plaintext"}
 
 
-def test_a_long_name_does_not_push_numbers_out_of_sight(report: Opener) -> None:
-    window = report("hostile")
-    row = window.at("#groups tbody tr").nth(window.rows().index(HOSTILE[3]))
+def test_a_long_name_does_not_push_numbers_out_of_sight(open_report: Opener) -> None:
+    window = open_report("hostile")
+    row = window.locate("#groups tbody tr").nth(window.rows().index(HOSTILE[3]))
     box = row.locator("td").first.bounding_box()
     assert box is not None
     assert box["x"] + box["width"] < 1280
 
 
-def _told(name: str) -> str:
+def title_of(name: str) -> str:
     """A name without what a window's title cannot show."""
     return re.sub(r"[\x00-\x20\x7f]+", " ", name).strip()
 
@@ -165,5 +169,5 @@ _INJECTED = """() => ({
 })"""
 
 
-def _nothing_got_in(found: dict[str, object]) -> None:
+def assert_nothing_injected(found: dict[str, object]) -> None:
     assert found == {"elements": [], "handlers": [], "scripts": 1, "links": []}

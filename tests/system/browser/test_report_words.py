@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 
 from tests.system.browser.conftest import UNSEEN, Opener
-from tests.system.browser.opened import PHONE, Opened
+from tests.system.browser.report_window import PHONE, ReportWindow
 
 #: How high the text of each element stands; a line is about 20 pixels.
 _HEIGHTS = """(selector) => [...document.querySelectorAll(selector)].map((one) => {
@@ -32,8 +32,8 @@ _BROKEN = r"""() => {
 }"""
 
 
-def test_causes_marks_times_and_numbers_stand_on_one_line(report: Opener) -> None:
-    window = report(size=PHONE)
+def test_causes_marks_times_and_numbers_stand_on_one_line(open_report: Opener) -> None:
+    window = open_report(size=PHONE)
     window.open("orders-app")
     for column in range(1, 10):
         heights = window.page.evaluate(_HEIGHTS, f"#rebalances tbody td:nth-child({column})")
@@ -41,15 +41,15 @@ def test_causes_marks_times_and_numbers_stand_on_one_line(report: Opener) -> Non
         assert 10 < max(heights) < 30
 
 
-def test_a_reason_takes_one_line_until_all_of_it_is_asked_for(report: Opener) -> None:
-    window = report("many")
+def test_a_reason_takes_one_line_until_all_of_it_is_asked_for(open_report: Opener) -> None:
+    window = open_report("many")
     window.open(window.rows()[0])
     heights = window.page.evaluate(
         "[...document.querySelectorAll('#rebalances tbody tr')].map((row) => row.offsetHeight)"
     )
     assert len(heights) == 50
     assert max(heights) < 34
-    summary = window.at("#rebalances td.reason summary").first
+    summary = window.locate("#rebalances td.reason summary").first
     assert summary.get_attribute("title") == summary.text_content()
     summary.focus()
     window.page.keyboard.press("Enter")
@@ -58,19 +58,19 @@ def test_a_reason_takes_one_line_until_all_of_it_is_asked_for(report: Opener) ->
 
 
 @pytest.mark.parametrize("size", [PHONE, (700, 900), (1280, 900)])
-def test_no_name_in_a_setting_is_broken(size: tuple[int, int], report: Opener) -> None:
-    window = report(size=size)
+def test_no_name_in_a_setting_is_broken(size: tuple[int, int], open_report: Opener) -> None:
+    window = open_report(size=size)
     window.open("orders-app")
     assert "partition.assignment.strategy=" in window.text("#steps")
-    assert window.at("#steps wbr").count() > 2
+    assert window.locate("#steps wbr").count() > 2
     assert window.page.evaluate(_BROKEN) == []
 
 
-def test_a_name_that_cannot_be_seen_can_be_clicked(report: Opener) -> None:
-    window = report("unseen")
+def test_a_name_that_cannot_be_seen_can_be_clicked(open_report: Opener) -> None:
+    window = open_report("unseen")
     assert set(window.rows()) == set(UNSEEN)
     for name, shown in UNSEEN.items():
-        link = window.at("#groups tbody tr").nth(window.rows().index(name)).locator("a")
+        link = window.locate("#groups tbody tr").nth(window.rows().index(name)).locator("a")
         assert link.text_content() == shown
         window.open(name)
         assert window.text("#group h2") == shown
@@ -78,26 +78,28 @@ def test_a_name_that_cannot_be_seen_can_be_clicked(report: Opener) -> None:
         window.back()
 
 
-def test_members_are_paged_by_fifty(report: Opener) -> None:
-    window = report("many")
+def test_members_are_paged_by_fifty(open_report: Opener) -> None:
+    window = open_report("many")
     window.open(window.rows()[0])
-    window.at("#who summary").click()
-    window.at("#members tbody tr").first.wait_for()
-    assert window.at("#members tbody tr").count() == 50
+    window.locate("#who summary").click()
+    window.locate("#members tbody tr").first.wait_for()
+    assert window.locate("#members tbody tr").count() == 50
     listed = window.text("#listed-members")
     assert listed.startswith("1 to 50 of ")
-    assert window.at("#previous-members").is_disabled()
-    window.at("#next-members").click()
+    assert window.locate("#previous-members").is_disabled()
+    window.locate("#next-members").click()
     assert window.text("#listed-members").startswith("51 to ")
     assert window.text("#members tbody tr:first-child td:first-child").strip() == "51"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_member_looks_in_the_legend_as_it_does_in_the_charts(scheme: str, report: Opener) -> None:
-    window = report()
+def test_a_member_looks_in_the_legend_as_it_does_in_the_charts(
+    scheme: str, open_report: Opener
+) -> None:
+    window = open_report()
     window.open("orders-app")
-    window.at("#who summary").click()
-    window.at("#members canvas").first.wait_for()
+    window.locate("#who summary").click()
+    window.locate("#members canvas").first.wait_for()
     window.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     window.settle()
     legend = window.page.evaluate(
@@ -106,7 +108,7 @@ def test_a_member_looks_in_the_legend_as_it_does_in_the_charts(scheme: str, repo
           return [...new Set(new Uint32Array(data.buffer))];
         })"""
     )
-    assert len(legend) == window.at("#members tbody tr").count() > 8
+    assert len(legend) == window.locate("#members tbody tr").count() > 8
     assert [len(colours) for colours in legend] == [1] * 8 + [2] * (len(legend) - 8)
     drawn = window.page.evaluate(
         """() => {
@@ -118,36 +120,36 @@ def test_a_member_looks_in_the_legend_as_it_does_in_the_charts(scheme: str, repo
     assert {colour for colours in legend for colour in colours} <= set(drawn)
 
 
-def test_the_legend_has_every_cause_of_both_charts(report: Opener) -> None:
-    window = report()
+def test_the_legend_has_every_cause_of_both_charts(open_report: Opener) -> None:
+    window = open_report()
     for group in ("orders-app", "audit"):
         window.open(group)
-        causes = {text[2:].strip() for text in window.at("#causes li").all_text_contents()}
+        causes = {text[2:].strip() for text in window.locate("#causes li").all_text_contents()}
         assert causes == _causes(window, "#was") | _causes(window, "#would")
         window.back()
 
 
-def _causes(window: Opened, canvas: str) -> set[str]:
-    label = window.at(canvas).get_attribute("aria-label") or ""
+def _causes(window: ReportWindow, canvas: str) -> set[str]:
+    label = window.locate(canvas).get_attribute("aria-label") or ""
     counted = label.partition(" (")[2].partition(")")[0]
     return {each.partition(" ")[2] for each in counted.split(", ")}
 
 
-def test_only_what_keys_choose_is_spoken(report: Opener) -> None:
-    window = report()
+def test_only_what_keys_choose_is_spoken(open_report: Opener) -> None:
+    window = open_report()
     window.open("audit")
     for attribute in ("role", "aria-live"):
-        assert window.at("#tip").get_attribute(attribute) is None
-    assert window.at("#told").get_attribute("aria-live") == "polite"
+        assert window.locate("#tip").get_attribute(attribute) is None
+    assert window.locate("#told").get_attribute("aria-live") == "polite"
     box = window.box("#was")
-    assert "audit-" in window.pointed("#was", (box["width"] / 2, box["height"] / 2))
+    assert "audit-" in window.tip_at("#was", (box["width"] / 2, box["height"] / 2))
     assert window.text("#told") == ""
-    window.leave()
-    window.at("#was").press("ArrowDown")
+    window.leave_canvas()
+    window.locate("#was").press("ArrowDown")
     assert window.text("#told") == window.text("#tip") != ""
-    window.at("#was").press("Shift+ArrowRight")
+    window.locate("#was").press("Shift+ArrowRight")
     assert window.text("#told").startswith("Rebalance ")
-    window.at("#was").press("+")
+    window.locate("#was").press("+")
     assert window.text("#told") == window.text("#shown")
 
 
@@ -160,11 +162,11 @@ def test_only_what_keys_choose_is_spoken(report: Opener) -> None:
     ],
 )
 def test_days_of_several_years_have_their_year(
-    begin: str, end: str, texts: str, report: Opener
+    begin: str, end: str, texts: str, open_report: Opener
 ) -> None:
     files = resources.files("rota.report").joinpath("page")
     code = "\n".join(files.joinpath(name).read_text("utf-8") for name in ("format.js", "plot.js"))
-    found = report().page.evaluate(
+    found = open_report().page.evaluate(
         f"""([begin, end]) => {{ {code}
           const view = new View(Date.parse(begin), Date.parse(end) - 1, () => {{}});
           return ticks(view, 8).map((tick) => tick.text).join(' ');

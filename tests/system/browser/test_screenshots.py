@@ -24,20 +24,20 @@ def test_a_readme_without_a_place_for_the_demo_is_refused() -> None:
 
 def test_both_views_are_pictured(
     browser: Browser,
-    made: Callable[[str], Path],
+    make_report: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(make_screenshots, "LIST", tmp_path / "list.png")
     monkeypatch.setattr(make_screenshots, "GROUP", tmp_path / "group.png")
-    make_screenshots.pictures(browser, made("demo") / "report.html")
+    make_screenshots.pictures(browser, make_report("demo") / "report.html")
     listed, group = (tmp_path / "list.png").read_bytes(), (tmp_path / "group.png").read_bytes()
-    assert _size(listed) == (1280, 800)
-    assert _size(group)[0] == 1280
+    assert png_size(listed) == (1280, 800)
+    assert png_size(group)[0] == 1280
     assert listed != group
 
 
-def _size(picture: bytes) -> tuple[int, int]:
+def png_size(picture: bytes) -> tuple[int, int]:
     """Width and height, as a PNG's header has them."""
     assert picture.startswith(b"\x89PNG")
     return int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.system.consumer.client_drivers import ASYNC, ConsumerKind
 
 
-class OnLoop:
+class AsyncConsumerOnLoop:
     """A ``rota.AsyncConsumer`` whose coroutines are run to their end, on a loop of this thread.
 
     Between two calls the loop stands still, as it does under code that blocks it.
@@ -44,10 +44,12 @@ class OnLoop:
 
 
 @contextlib.contextmanager
-def consumer(kind: ConsumerKind, servers: str, settings: Mapping[str, object]) -> Iterator[Any]:
+def open_consumer(
+    kind: ConsumerKind, servers: str, settings: Mapping[str, object]
+) -> Iterator[Any]:
     """A consumer of this kind, closed at the end."""
     config = {"bootstrap.servers": servers, "enable.auto.commit": False, **settings}
-    made: Any = OnLoop(config) if kind is ASYNC else rota.Consumer(config)
+    made: Any = AsyncConsumerOnLoop(config) if kind is ASYNC else rota.Consumer(config)
     try:
         yield made
     finally:
@@ -56,7 +58,7 @@ def consumer(kind: ConsumerKind, servers: str, settings: Mapping[str, object]) -
             made.end()
 
 
-def read(own: Any, count: int) -> list[ConsumerRecord]:
+def read_records(own: Any, count: int) -> list[ConsumerRecord]:
     """Poll until so many records have come."""
     found: list[ConsumerRecord] = []
 

@@ -23,13 +23,13 @@ from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ClientDrivers,
 from tests.system.consumer.cluster import Cluster
 from tests.system.consumer.history import (
     Assigned,
-    Ended,
+    CommitAttempt,
+    DeliveredRecord,
     Event,
-    Handed,
     History,
-    Observed,
+    MemberEnded,
+    ObservedOffset,
     Revoked,
-    Tried,
 )
 
 #: A beat is how soon a member hears of a rebalance.
@@ -173,7 +173,7 @@ class Group:
         assert member.doomed is not None
         member.doomed.kill()
         with self._lock:
-            self.history.events.append(Ended(member.name, time.monotonic(), True, unaware))
+            self.history.events.append(MemberEnded(member.name, time.monotonic(), True, unaware))
         member.doomed = None
         self._gone(member)
 
@@ -215,11 +215,11 @@ class Group:
             self.topics.append(topic)
         self.partitions[topic] = self.group_case.admin.partitions(topic)
 
-    def ends(self) -> dict[TopicPartition, int]:
+    def final_offsets(self) -> dict[TopicPartition, int]:
         """Where the group is when it is through."""
         return {place: max(own) + 1 for place, own in self.history.written.items()}
 
-    def given_up(self, member: Member, since: int) -> set[TopicPartition]:
+    def revoked_since(self, member: Member, since: int) -> set[TopicPartition]:
         """The partitions that were revoked from a member after the first `since` events."""
         with self._lock:
             return {
@@ -229,17 +229,17 @@ class Group:
                 for place in event.partitions
             }
 
-    def twice(self) -> list[tuple[TopicPartition, int]]:
+    def delivered_twice(self) -> list[tuple[TopicPartition, int]]:
         """What was handed out more than once."""
         with self._lock:
             times = Counter(
                 (each.partition, each.offset)
                 for each in self.history.events
-                if isinstance(each, Handed)
+                if isinstance(each, DeliveredRecord)
             )
         return sorted(where for where, count in times.items() if count > 1)
 
-    def owning(self) -> list[Event]:
+    def current_ownership(self) -> list[Event]:
         """Who owns what, as the beginning of a new history."""
         now = time.monotonic()
         return [
@@ -289,10 +289,10 @@ class Group:
                 stored = {
                     (place, offset)
                     for event in self.history.events
-                    if isinstance(event, Tried) and event.error is None
+                    if isinstance(event, CommitAttempt) and event.error is None
                     for place, offset in event.offsets.items()
                 }
-            return set(self.ends().items()) <= stored
+            return set(self.final_offsets().items()) <= stored
 
         self.until(f"{self.name} has committed all;", committed)
 
@@ -310,7 +310,7 @@ class Group:
             seen = {
                 (each.partition, each.offset)
                 for each in self.history.events
-                if isinstance(each, Handed)
+                if isinstance(each, DeliveredRecord)
             }
         return [
             (place, offset)
@@ -328,13 +328,13 @@ class Group:
             f"{each}: generation {each.generation}, {sorted(each.owned)}"
             for each in self.members.values()
         ]
-        return "\n".join([f"at {time.monotonic()}:", *now, "What happened:", *self._story()])
+        return "\n".join([f"at {time.monotonic()}:", *now, "What happened:", *self._event_texts()])
 
     def read_since(self, since: int) -> set[TopicPartition]:
         """The partitions whose records were handed out after the first `since` events."""
         with self._lock:
             later = self.history.events[since:]
-            return {each.partition for each in later if isinstance(each, Handed)}
+            return {each.partition for each in later if isinstance(each, DeliveredRecord)}
 
     # The end
 
@@ -355,16 +355,18 @@ class Group:
             TopicPartition(each.topic, each.partition): each.offset
             for each in found.topic_partitions
         }
-        self.history.observed += [Observed(began, ended, *pair) for pair in seen.items()]
+        self.history.observed += [ObservedOffset(began, ended, *pair) for pair in seen.items()]
         return seen
 
-    def _story(self) -> list[str]:
+    def _event_texts(self) -> list[str]:
         """Who had what, and which commits failed."""
-        told = [each for each in self.history.events if not isinstance(each, Handed)]
+        told = [each for each in self.history.events if not isinstance(each, DeliveredRecord)]
         return [
             str(each)
-            for each in sorted(told, key=lambda e: e.ended if isinstance(e, Tried) else e.at)
-            if not isinstance(each, Tried) or _is_strange(each.error)
+            for each in sorted(
+                told, key=lambda e: e.ended if isinstance(e, CommitAttempt) else e.at
+            )
+            if not isinstance(each, CommitAttempt) or _is_strange(each.error)
         ]
 
     def judge(self) -> None:
@@ -373,7 +375,7 @@ class Group:
             self.leave(member)
         self.observe()
         problems = self.history.problems()
-        assert not problems, "\n".join([*problems[:20], "What happened:", *self._story()])
+        assert not problems, "\n".join([*problems[:20], "What happened:", *self._event_texts()])
 
 
 def _is_strange(error: str | None) -> bool:
@@ -395,17 +397,17 @@ def _note(history: History, member: Member, line: dict[str, Any]) -> None:
         case "handed":
             member.handed += len(line["records"])
             history.events += [
-                Handed(name, at, TopicPartition(topic, partition), offset, value)
+                DeliveredRecord(name, at, TopicPartition(topic, partition), offset, value)
                 for topic, partition, offset, value in line["records"]
             ]
         case "committed":
             offsets = {TopicPartition(topic, n): offset for topic, n, offset in line["offsets"]}
             if line["error"]:
                 member.refused.append(line["error"])
-            history.events.append(Tried(name, line["began"], at, offsets, line["error"]))
+            history.events.append(CommitAttempt(name, line["began"], at, offsets, line["error"]))
         case "ended":
             member.owned.clear()
-            history.events.append(Ended(name, at))
+            history.events.append(MemberEnded(name, at))
         case "failed":
             member.error = line["error"]
         case other:

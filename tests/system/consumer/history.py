@@ -43,7 +43,7 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class DeliveredRecord:
     """A record reached the member's application."""
 
     member: str
@@ -54,7 +54,7 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class PositionMoved:
     """The member's application, or a reset, moved its position."""
 
     member: str
@@ -64,7 +64,7 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CommitAttempt:
     """The application committed; with an error it may have been stored or not."""
 
     member: str
@@ -75,7 +75,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class MemberEnded:
     """The member is no more: it was closed, or its process killed."""
 
     member: str
@@ -86,7 +86,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedOffset:
     """The group's offset, as an admin saw it."""
 
     began: float
@@ -95,11 +95,13 @@ class Observed:
     offset: int
 
 
-Event: TypeAlias = Assigned | Revoked | Handed | Sought | Tried | Ended
+Event: TypeAlias = (
+    Assigned | Revoked | DeliveredRecord | PositionMoved | CommitAttempt | MemberEnded
+)
 
 
 @dataclass(slots=True)
-class Tenure:
+class Ownership:
     """A partition in one member's hands, from its assignment to its end."""
 
     member: str
@@ -108,7 +110,7 @@ class Tenure:
     generations: list[int]
     ended: float = NEVER
     lost: bool = False
-    handed: list[Handed] = field(default_factory=list)
+    handed: list[DeliveredRecord] = field(default_factory=list)
     #: Offsets that were sought.
     jumps: set[int] = field(default_factory=set)
 
@@ -120,7 +122,7 @@ class History:
     #: Of each member in the order they happened; of several in any.
     events: list[Event] = field(default_factory=list)
     written: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
-    observed: list[Observed] = field(default_factory=list)
+    observed: list[ObservedOffset] = field(default_factory=list)
     #: Before these offsets, records were removed from the log.
     removed: dict[TopicPartition, int] = field(default_factory=dict)
     #: Where the group began to read, if not at 0.
@@ -132,31 +134,31 @@ class History:
 
     def problems(self) -> list[str]:
         """Every promise that was broken; empty if none was."""
-        course = Course(self.events)
+        course = OwnershipTracker(self.events)
         tenures = course.tenures
-        commits = [each for each in self.events if isinstance(each, Tried)]
-        handed = [each for each in self.events if isinstance(each, Handed)]
+        commits = [each for each in self.events if isinstance(each, CommitAttempt)]
+        handed = [each for each in self.events if isinstance(each, DeliveredRecord)]
         return [
             *course.strays,
-            *lost(self.written, handed, {**self.begins, **self.removed}),
-            *unlike(self.written, handed),
-            *doubly_owned(tenures, self.seats),
-            *overlapping(tenures),
-            *disordered(tenures, self.removed, self.repeaters),
-            *repeated(tenures, commits),
-            *ahead(commits, self.observed, handed, self.begins),
-            *backwards(commits, self.observed),
+            *lost_records(self.written, handed, {**self.begins, **self.removed}),
+            *changed_records(self.written, handed),
+            *double_owners(tenures, self.seats),
+            *overlapping_owners(tenures),
+            *disordered_records(tenures, self.removed, self.repeaters),
+            *redelivered_records(tenures, commits),
+            *commits_ahead(commits, self.observed, handed, self.begins),
+            *offsets_backwards(commits, self.observed),
         ]
 
 
-class Course:
+class OwnershipTracker:
     """Follows who owns what."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.tenures: list[Tenure] = []
+        self.tenures: list[Ownership] = []
         #: What members did with partitions that were not theirs.
         self.strays: list[str] = []
-        self._owned: dict[str, dict[TopicPartition, Tenure]] = defaultdict(dict)
+        self._owned: dict[str, dict[TopicPartition, Ownership]] = defaultdict(dict)
         for event in events:
             self._follow(event)
 
@@ -167,32 +169,32 @@ class Course:
                 self._assign(event, own)
             case Revoked():
                 self._revoke(event, own)
-            case Handed(member, _, place, offset):
+            case DeliveredRecord(member, _, place, offset):
                 if place in own:
                     own[place].handed.append(event)
                 else:
                     told = f"{member} handed out {place} at {offset}, not being its owner"
                     self.strays.append(told)
-            case Sought(_, _, place, offset):
+            case PositionMoved(_, _, place, offset):
                 if place in own:
                     own[place].jumps.add(offset)
-            case Ended(_, at, _, unaware):
+            case MemberEnded(_, at, _, unaware):
                 for tenure in own.values():
                     tenure.ended, tenure.lost = at, unaware
                 own.clear()
-            case Tried():
+            case CommitAttempt():
                 pass
             case _:
                 assert_never(event)
 
-    def _revoke(self, event: Revoked, own: dict[TopicPartition, Tenure]) -> None:
+    def _revoke(self, event: Revoked, own: dict[TopicPartition, Ownership]) -> None:
         for place in event.partitions:
             if (tenure := own.pop(place, None)) is None:
                 self.strays.append(f"{event.member} gave up {place}, which it had not")
             else:
                 tenure.ended, tenure.lost = event.at, event.lost
 
-    def _assign(self, event: Assigned, own: dict[TopicPartition, Tenure]) -> None:
+    def _assign(self, event: Assigned, own: dict[TopicPartition, Ownership]) -> None:
         for tenure in own.values():  # kept, into the new generation
             tenure.generations.append(event.generation)
         for place in event.partitions:
@@ -200,12 +202,12 @@ class Course:
                 told = f"{event.member} was given {place} again, without giving it up"
                 self.strays.append(told)
                 continue
-            own[place] = Tenure(event.member, place, event.at, [event.generation])
+            own[place] = Ownership(event.member, place, event.at, [event.generation])
             self.tenures.append(own[place])
 
 
-def lost(
-    written: Written, handed: Sequence[Handed], begins: Mapping[TopicPartition, int]
+def lost_records(
+    written: Written, handed: Sequence[DeliveredRecord], begins: Mapping[TopicPartition, int]
 ) -> Iterator[str]:
     """Every record reached some application."""
     seen = {(each.partition, each.offset) for each in handed}
@@ -215,7 +217,7 @@ def lost(
                 yield f"{value} at {place} {offset} was never handed out"
 
 
-def unlike(written: Written, handed: Sequence[Handed]) -> Iterator[str]:
+def changed_records(written: Written, handed: Sequence[DeliveredRecord]) -> Iterator[str]:
     """What was handed out is what was written there."""
     for each in handed:
         known = written.get(each.partition, {}).get(each.offset, each.value)
@@ -223,7 +225,7 @@ def unlike(written: Written, handed: Sequence[Handed]) -> Iterator[str]:
             yield f"{each.partition} {each.offset}: {each.value} instead of {known}"
 
 
-def doubly_owned(tenures: Sequence[Tenure], seats: Mapping[str, str]) -> Iterator[str]:
+def double_owners(tenures: Sequence[Ownership], seats: Mapping[str, str]) -> Iterator[str]:
     """A partition has one owner in each generation; a static member may have been replaced."""
     owners: dict[tuple[TopicPartition, int], set[str]] = defaultdict(set)
     for tenure in tenures:
@@ -237,9 +239,9 @@ def doubly_owned(tenures: Sequence[Tenure], seats: Mapping[str, str]) -> Iterato
             yield f"{place} belonged to {both} in generation {generation}"
 
 
-def overlapping(tenures: Sequence[Tenure]) -> Iterator[str]:
+def overlapping_owners(tenures: Sequence[Ownership]) -> Iterator[str]:
     """A partition has one owner at a time, but for one who has not heard yet that it is lost."""
-    by_partition: dict[TopicPartition, list[Tenure]] = defaultdict(list)
+    by_partition: dict[TopicPartition, list[Ownership]] = defaultdict(list)
     for tenure in sorted(tenures, key=lambda each: each.began):
         by_partition[tenure.partition].append(tenure)
     for place, own in by_partition.items():
@@ -249,13 +251,13 @@ def overlapping(tenures: Sequence[Tenure]) -> Iterator[str]:
                     yield f"{place} was {second.member}'s while it was {first.member}'s"
 
 
-def _later(second: Tenure, first: Tenure) -> bool:
+def _later(second: Ownership, first: Ownership) -> bool:
     known = UNKNOWN not in (*second.generations, *first.generations)
     return not known or second.generations[0] > first.generations[-1]
 
 
-def disordered(
-    tenures: Sequence[Tenure], removed: Mapping[TopicPartition, int], repeaters: Set[str]
+def disordered_records(
+    tenures: Sequence[Ownership], removed: Mapping[TopicPartition, int], repeaters: Set[str]
 ) -> Iterator[str]:
     """In one member's hands, a partition's records come in order, none left out and none twice."""
     for tenure in tenures:
@@ -269,7 +271,9 @@ def disordered(
                 )
 
 
-def repeated(tenures: Sequence[Tenure], commits: Sequence[Tried]) -> Iterator[str]:
+def redelivered_records(
+    tenures: Sequence[Ownership], commits: Sequence[CommitAttempt]
+) -> Iterator[str]:
     """What was committed before a tenure began is not handed out in it."""
     known = _answered(commits)
     for tenure in tenures:
@@ -284,10 +288,10 @@ def repeated(tenures: Sequence[Tenure], commits: Sequence[Tried]) -> Iterator[st
                 )
 
 
-def ahead(
-    commits: Sequence[Tried],
-    observed: Sequence[Observed],
-    handed: Sequence[Handed],
+def commits_ahead(
+    commits: Sequence[CommitAttempt],
+    observed: Sequence[ObservedOffset],
+    handed: Sequence[DeliveredRecord],
     begins: Mapping[TopicPartition, int],
 ) -> Iterator[str]:
     """Nothing is committed before an application had it."""
@@ -303,7 +307,9 @@ def ahead(
             yield f"{who} committed {place} {offset}, when {max(highest, 0)} was handed out"
 
 
-def backwards(commits: Sequence[Tried], observed: Sequence[Observed]) -> Iterator[str]:
+def offsets_backwards(
+    commits: Sequence[CommitAttempt], observed: Sequence[ObservedOffset]
+) -> Iterator[str]:
     """The group's offset is not older than the last commit that was answered before.
 
     Unless it is one of a commit without a good answer, which may have arrived at any time.
@@ -316,7 +322,7 @@ def backwards(commits: Sequence[Tried], observed: Sequence[Observed]) -> Iterato
             yield f"{each.partition}: the group was at {each.offset}, after {last} was committed"
 
 
-def _answered(commits: Sequence[Tried]) -> dict[TopicPartition, Highest]:
+def _answered(commits: Sequence[CommitAttempt]) -> dict[TopicPartition, Highest]:
     stored: dict[TopicPartition, list[tuple[float, int]]] = defaultdict(list)
     for each in commits:
         if each.error is None:

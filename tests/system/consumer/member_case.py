@@ -108,7 +108,7 @@ def automatic(case: GroupCase) -> None:
     group.observe()
     group.settle()
     group.finish()
-    group.until("all is committed", lambda: group.observe() == group.ends())
+    group.until("all is committed", lambda: group.observe() == group.final_offsets())
     group.judge()
 
 
@@ -128,7 +128,7 @@ def handed_over(case: GroupCase) -> None:
         group.settle()
     group.finish()
     group.judge()
-    assert group.twice() == []
+    assert group.delivered_twice() == []
 
 
 CASES: dict[str, Callable[[GroupCase], None]] = {

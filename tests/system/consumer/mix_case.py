@@ -16,7 +16,7 @@ from tests.system.consumer.client_drivers import (
     ConsumerKind,
 )
 from tests.system.consumer.group import Group, GroupCase
-from tests.system.interop.security_case import login
+from tests.system.interop.security_case import login_settings
 
 EVERYONE = (ASYNC, JAVA, BLOCKING, KAFKA_PYTHON, CONFLUENT)
 #: Who has each strategy.
@@ -112,7 +112,7 @@ def migrated(case: GroupCase) -> None:
     group.settle(2, 2, 1, 1)
     for member in members:  # nobody gives up what it keeps
         assert member.owned <= before[member.name]
-        assert not group.given_up(member, since) & member.owned
+        assert not group.revoked_since(member, since) & member.owned
     group.write()
     group.finish()
     group.judge()
@@ -121,7 +121,7 @@ def migrated(case: GroupCase) -> None:
 def secured(case: GroupCase) -> None:
     """All over TLS, logged in with SCRAM."""
     cluster = case.cluster
-    security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
+    security = {**login_settings("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
     with GroupCase(cluster, case.drivers, cluster.secure, security) as guarded:
         group = Group(guarded)
         for kind in (BLOCKING, JAVA, ASYNC):

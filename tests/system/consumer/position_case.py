@@ -14,7 +14,7 @@ from rota.engine.model.topic import OffsetAndMetadata
 from rota.errors import InconsistentProtocol, NoOffset
 from tests.support.clients.case import fresh, plain_record
 from tests.support.waiting import until
-from tests.system.consumer.blocking_calls import consumer, poll_until, read
+from tests.system.consumer.blocking_calls import open_consumer, poll_until, read_records
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, JAVA, ConsumerKind
 from tests.system.consumer.group import SESSION, Group, GroupCase
 from tests.system.consumer.strategy import Blocks
@@ -27,13 +27,13 @@ def _write(group_case: GroupCase, topic: str, *numbers: int, timestamp: int | No
     group_case.admin.produce(topic, records)
 
 
-def _values(own: Any, count: int) -> list[int]:
-    return [int(record.value) for record in read(own, count)]
+def read_values(own: Any, count: int) -> list[int]:
+    return [int(record.value) for record in read_records(own, count)]
 
 
 def _committed_at(group_case: GroupCase, place: TopicPartition, offset: int) -> str:
     group = fresh(f"g-{group_case.cluster.name}")
-    with consumer(BLOCKING, group_case.servers, {"group.id": group}) as own:
+    with open_consumer(BLOCKING, group_case.servers, {"group.id": group}) as own:
         own.assign([place])
         own.commit({place: OffsetAndMetadata(offset)})
     return group
@@ -47,9 +47,9 @@ def removed(reset: str, kind: ConsumerKind, group_case: GroupCase) -> None:
     group = _committed_at(group_case, place, 2)
     group_case.admin.delete_records(topic, [[0, 5]])
     settings = {"group.id": group, "auto.offset.reset": reset}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe([topic])
-        _goes_on(group_case, own, place, reset)
+        assert_goes_on(group_case, own, place, reset)
 
 
 def removed_under_way(reset: str, kind: ConsumerKind, group_case: GroupCase) -> None:
@@ -57,19 +57,19 @@ def removed_under_way(reset: str, kind: ConsumerKind, group_case: GroupCase) -> 
     topic = group_case.topic(1)
     place = TopicPartition(topic, 0)
     _write(group_case, topic, *range(10))
-    with consumer(kind, group_case.servers, {"auto.offset.reset": reset}) as own:
+    with open_consumer(kind, group_case.servers, {"auto.offset.reset": reset}) as own:
         own.assign([place])
         own.seek(place, 0)
-        assert _values(own, 10) == list(range(10))
+        assert read_values(own, 10) == list(range(10))
         group_case.admin.delete_records(topic, [[0, 5]])
         own.seek(place, 2)
-        _goes_on(group_case, own, place, reset)
+        assert_goes_on(group_case, own, place, reset)
 
 
-def _goes_on(group_case: GroupCase, own: Any, place: TopicPartition, reset: str) -> None:
+def assert_goes_on(group_case: GroupCase, own: Any, place: TopicPartition, reset: str) -> None:
     match reset:
         case "earliest":
-            assert _values(own, 5) == [5, 6, 7, 8, 9]
+            assert read_values(own, 5) == [5, 6, 7, 8, 9]
         case "latest":
             poll_until(
                 own,
@@ -78,11 +78,11 @@ def _goes_on(group_case: GroupCase, own: Any, place: TopicPartition, reset: str)
             )
         case _:
             with pytest.raises(NoOffset, match=str(place)):
-                read(own, 1)
+                read_records(own, 1)
             own.seek_to_end(place)
             assert own.position(place) == 10
     _write(group_case, place.topic, 10, 11)
-    assert _values(own, 2) == [10, 11]
+    assert read_values(own, 2) == [10, 11]
 
 
 def nothing_committed(kind: ConsumerKind, group_case: GroupCase) -> None:
@@ -90,17 +90,17 @@ def nothing_committed(kind: ConsumerKind, group_case: GroupCase) -> None:
     topic = group_case.topic(1)
     _write(group_case, topic, 0)
     settings = {"group.id": fresh(f"g-{group_case.cluster.name}"), "auto.offset.reset": "none"}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe([topic])
         with pytest.raises(NoOffset, match=f"{topic}-0"):
-            read(own, 1)
+            read_records(own, 1)
 
 
 def expired(kind: ConsumerKind, group_case: GroupCase) -> None:
     """Retention has gone past the position."""
     topic = group_case.topic(1, **{"retention.ms": str(HOUR)})
     place = TopicPartition(topic, 0)
-    with consumer(kind, group_case.servers, {"auto.offset.reset": "earliest"}) as own:
+    with open_consumer(kind, group_case.servers, {"auto.offset.reset": "earliest"}) as own:
         own.assign([place])
         _write(group_case, topic, 0, 1, timestamp=int(time.time() * 1000) - 2 * HOUR)
         assert not own.poll(timeout=0.2) or own.position(place) <= 2
@@ -109,7 +109,7 @@ def expired(kind: ConsumerKind, group_case: GroupCase) -> None:
         )
         own.seek(place, 0)
         _write(group_case, topic, 2, 3)
-        assert _values(own, 2) == [2, 3]
+        assert read_values(own, 2) == [2, 3]
 
 
 def made_again(kind: ConsumerKind, group_case: GroupCase) -> None:
@@ -117,15 +117,15 @@ def made_again(kind: ConsumerKind, group_case: GroupCase) -> None:
     topic = group_case.topic(1)
     place = TopicPartition(topic, 0)
     settings = {"auto.offset.reset": "earliest", "metadata.max.age.ms": 300}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.assign([place])
         _write(group_case, topic, *range(5))
-        assert _values(own, 5) == list(range(5))
+        assert read_values(own, 5) == list(range(5))
         group_case.admin.delete_topic(topic)
         assert not own.poll(timeout=0.5)
         group_case.make(topic, 1)
         _write(group_case, topic, 100, 101)
-        assert _values(own, 2) == [100, 101]
+        assert read_values(own, 2) == [100, 101]
 
 
 def no_strategy_in_common(kind: ConsumerKind, group_case: GroupCase) -> None:
@@ -134,10 +134,10 @@ def no_strategy_in_common(kind: ConsumerKind, group_case: GroupCase) -> None:
     group.join(JAVA, "range")
     group.settle()
     settings = {"group.id": group.name, "partition.assignment.strategy": [Blocks], **SESSION}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics)
         with pytest.raises(InconsistentProtocol, match=r"blocks.*range"):
-            read(own, 1)
+            read_records(own, 1)
     group.judge()
 
 

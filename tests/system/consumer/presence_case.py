@@ -9,7 +9,12 @@ from functools import partial
 import pytest
 
 from rota.errors import CommitFailed
-from tests.system.consumer.blocking_calls import BlockingListener, consumer, poll_until, read
+from tests.system.consumer.blocking_calls import (
+    BlockingListener,
+    open_consumer,
+    poll_until,
+    read_records,
+)
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ConsumerKind
 from tests.system.consumer.group import Group, GroupCase
 
@@ -22,14 +27,14 @@ def handler_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A record takes longer than the session: the member is still there, and nobody noticed."""
     group, recording_listener = Group(group_case), BlockingListener()
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)
         poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
         before = own.group_metadata, other.rebalances, list(recording_listener.calls)
         group.write()
-        found = read(own, 15)
+        found = read_records(own, 15)
         time.sleep(BLOCKED)
         own.commit()
         assert not own.poll(timeout=0.3)
@@ -46,20 +51,20 @@ def assigned_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     group, recording_listener = Group(group_case), BlockingListener(assigned=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
     group.write()
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
-        read(own, 30)
+        read_records(own, 30)
         own.commit()
         assert [call for call, _ in recording_listener.calls] == ["assigned"]
         assert own.group_metadata.generation == 1
-    assert group.observe() == group.ends()
+    assert group.observe() == group.final_offsets()
 
 
 def revoked_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
     """It takes longer than the session to give up what goes to another: that one waits."""
     group, recording_listener = Group(group_case), BlockingListener(revoked=BLOCKED)
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         member = own.group_metadata.member_id
@@ -74,14 +79,14 @@ def too_slow(kind: ConsumerKind, group_case: GroupCase) -> None:
     group, recording_listener = Group(group_case), BlockingListener()
     deadline = {"max.poll.interval.ms": 3_000}
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION, **deadline}
-    with consumer(kind, group_case.servers, settings) as own:
+    with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe(group.topics, listener=recording_listener)
         poll_until(own, "it is there", lambda: own.assignment)
         other = group.join(BLOCKING)
         poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
         mine = own.assignment
         group.write()
-        read(own, 15)
+        read_records(own, 15)
         group.until("the other has all", lambda: len(other.owned) == 6)
         with pytest.raises(CommitFailed, match=r"max\.poll\.interval\.ms"):
             own.commit()

@@ -9,51 +9,51 @@ import pytest
 from rota import TopicPartition
 from tests.system.consumer.history import (
     Assigned,
-    Ended,
+    CommitAttempt,
+    DeliveredRecord,
     Event,
-    Handed,
     History,
-    Observed,
+    MemberEnded,
+    ObservedOffset,
+    PositionMoved,
     Revoked,
-    Sought,
-    Tried,
 )
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def handed(member: str, at: float, place: TopicPartition, *offsets: int) -> list[Event]:
-    return [Handed(member, at, place, each, f"{place}@{each}") for each in offsets]
+def deliveries(member: str, at: float, place: TopicPartition, *offsets: int) -> list[Event]:
+    return [DeliveredRecord(member, at, place, each, f"{place}@{each}") for each in offsets]
 
 
-def kept() -> History:
+def valid_history() -> History:
     """a owns both; b joins and takes q; b is killed, and a goes on from its last commit."""
     events: list[Event] = [
         Assigned("a", 1, 1, (P, Q)),
-        *handed("a", 2, P, 0, 1),
-        *handed("a", 2, Q, 0),
-        Tried("a", 3, 4, {P: 2, Q: 1}),
+        *deliveries("a", 2, P, 0, 1),
+        *deliveries("a", 2, Q, 0),
+        CommitAttempt("a", 3, 4, {P: 2, Q: 1}),
         Revoked("a", 5, (Q,)),
         Assigned("a", 6, 2, ()),
         Assigned("b", 7, 3, (Q,)),
         Assigned("a", 7, 3, ()),
-        *handed("b", 8, Q, 1),
-        Tried("b", 9, 10, {Q: 2}),
-        *handed("b", 11, Q, 2),
-        Ended("b", 12, killed=True),
+        *deliveries("b", 8, Q, 1),
+        CommitAttempt("b", 9, 10, {Q: 2}),
+        *deliveries("b", 11, Q, 2),
+        MemberEnded("b", 12, killed=True),
         Assigned("a", 20, 4, (Q,)),
-        *handed("a", 21, Q, 2, 3),
-        *handed("a", 22, P, 2),
-        Tried("a", 23, 24, {P: 3}, error="TimedOut"),
+        *deliveries("a", 21, Q, 2, 3),
+        *deliveries("a", 22, P, 2),
+        CommitAttempt("a", 23, 24, {P: 3}, error="TimedOut"),
     ]
     written = {
         place: {each: f"{place}@{each}" for each in range(n)} for place, n in ((P, 3), (Q, 4))
     }
-    return History(events=events, written=written, observed=[Observed(15, 16, Q, 2)])
+    return History(events=events, written=written, observed=[ObservedOffset(15, 16, Q, 2)])
 
 
 def test_promises_kept() -> None:
-    assert kept().problems() == []
+    assert valid_history().problems() == []
 
 
 def lose(history: History) -> None:
@@ -70,39 +70,39 @@ def claim_twice(history: History) -> None:
 
 def take_too_early(history: History) -> None:
     history.events.insert(4, Assigned("b", 4.5, 2, (Q,)))
-    history.events.insert(6, Ended("b", 6.5))
+    history.events.insert(6, MemberEnded("b", 6.5))
 
 
 def hand_out_what_is_gone(history: History) -> None:
-    history.events[6:6] = handed("a", 6, Q, 1)
+    history.events[6:6] = deliveries("a", 6, Q, 1)
 
 
 def skip(history: History) -> None:
-    history.events += handed("a", 30, Q, 5)
+    history.events += deliveries("a", 30, Q, 5)
 
 
 def hand_out_twice(history: History) -> None:
-    history.events += handed("a", 30, Q, 3)
+    history.events += deliveries("a", 30, Q, 3)
 
 
 def hand_out_again_after_a_commit(history: History) -> None:
-    history.events.insert(8, *handed("b", 7.5, Q, 0))
+    history.events.insert(8, *deliveries("b", 7.5, Q, 0))
 
 
 def commit_ahead(history: History) -> None:
-    history.events.append(Tried("a", 30, 31, {P: 4}))
+    history.events.append(CommitAttempt("a", 30, 31, {P: 4}))
 
 
 def commit_ahead_behind_the_back(history: History) -> None:
-    history.observed.append(Observed(8, 10.5, Q, 3))
+    history.observed.append(ObservedOffset(8, 10.5, Q, 3))
 
 
 def commit_too_early(history: History) -> None:
-    history.events.append(Tried("b", 7.5, 8, {Q: 2}))
+    history.events.append(CommitAttempt("b", 7.5, 8, {Q: 2}))
 
 
 def forget(history: History) -> None:
-    history.observed.append(Observed(30, 31, Q, 1))
+    history.observed.append(ObservedOffset(30, 31, Q, 1))
 
 
 def give_up_another_s(history: History) -> None:
@@ -133,44 +133,44 @@ def give_twice(history: History) -> None:
     ],
 )
 def test_a_broken_promise(fault: Callable[[History], None], said: str) -> None:
-    history = kept()
+    history = valid_history()
     fault(history)
     assert said in history.problems()
 
 
 def test_one_who_has_not_heard_yet_may_think_that_it_is_the_owner() -> None:
-    history = kept()
+    history = valid_history()
     history.events += [Assigned("z", 0.1, 0, (P,)), Revoked("z", 30, (P,), lost=True)]
     assert history.problems() == []
-    history.events[-1] = Ended("z", 30, killed=True, unaware=True)
+    history.events[-1] = MemberEnded("z", 30, killed=True, unaware=True)
     assert history.problems() == []
-    for last in (Revoked("z", 30, (P,)), Ended("z", 30)):
+    for last in (Revoked("z", 30, (P,)), MemberEnded("z", 30)):
         history.events[-1] = last
         assert history.problems() == ["t-0 was a's while it was z's"]
 
 
 def test_a_seek_explains_a_jump() -> None:
-    history = kept()
-    history.events += [Sought("a", 29, P, 0), *handed("a", 30, P, 0)]
+    history = valid_history()
+    history.events += [PositionMoved("a", 29, P, 0), *deliveries("a", 30, P, 0)]
     assert history.problems() == []
 
 
 def test_a_commit_without_an_answer_may_have_been_stored() -> None:
-    history = kept()
-    history.observed.append(Observed(30, 31, P, 3))
+    history = valid_history()
+    history.observed.append(ObservedOffset(30, 31, P, 3))
     assert history.problems() == []
 
 
 def test_records_that_were_removed_are_not_missed() -> None:
-    history = kept()
+    history = valid_history()
     history.written[P] |= {3: "gone", 4: "new"}
     history.removed[P] = 4
-    history.events.append(Handed("a", 30, P, 4, "new"))
+    history.events.append(DeliveredRecord("a", 30, P, 4, "new"))
     assert history.problems() == []
 
 
 def test_a_library_that_repeats_itself_is_not_blamed_for_it_but_for_gaps() -> None:
-    history = kept()
+    history = valid_history()
     history.repeaters.add("a")
     hand_out_twice(history)
     assert history.problems() == []
@@ -179,8 +179,8 @@ def test_a_library_that_repeats_itself_is_not_blamed_for_it_but_for_gaps() -> No
 
 
 def test_a_static_member_may_be_replaced_in_its_generation() -> None:
-    history = kept()
-    history.events += [Ended("a", 30), Assigned("c", 31, 4, (P, Q))]
+    history = valid_history()
+    history.events += [MemberEnded("a", 30), Assigned("c", 31, 4, (P, Q))]
     assert history.problems() == [
         f"{place} belonged to a and c in generation 4" for place in (P, Q)
     ]

@@ -28,7 +28,7 @@ AT_ONCE = 5
 
 
 @pytest.fixture(scope="module")
-def turns(
+def case_futures(
     request: pytest.FixtureRequest, cluster: Cluster, drivers: ClientDrivers
 ) -> Iterator[dict[str, Future[None]]]:
     """What each chosen test waits for, by the test's name."""
@@ -45,6 +45,8 @@ def turns(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_group(case: str, turns: dict[str, Future[None]], request: pytest.FixtureRequest) -> None:
+def test_a_group(
+    case: str, case_futures: dict[str, Future[None]], request: pytest.FixtureRequest
+) -> None:
     """What the case has asserted, in a thread of its own, is raised here."""
-    turns[request.node.name].result()
+    case_futures[request.node.name].result()

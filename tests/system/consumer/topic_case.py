@@ -62,8 +62,8 @@ def deleted(group_case: GroupCase) -> None:
     group.write(2, stays)
     group.finish()
     assert group.history.problems() == []
-    read = {place: end for place, end in group.ends().items() if place.topic == stays}
-    group.history = History(events=group.owning(), begins=read)
+    read = {place: end for place, end in group.final_offsets().items() if place.topic == stays}
+    group.history = History(events=group.current_ownership(), begins=read)
     group_case.make(goes, 4)
     group.watch(goes)
     group.settle()

@@ -83,7 +83,7 @@ class CrashedBroker:
         self.broker.wait_until_ready()
         self.wait_for_progress()
 
-    def forget(self) -> None:
+    def truncate_segment(self) -> None:
         """No broker may do this: half of the records of a segment are gone."""
         self.broker.kill()
         sizes = {each: each.stat().st_size for each in self._folder.glob("data/t-*/*.log")}
@@ -147,7 +147,9 @@ class CrashedBroker:
 
 
 @contextmanager
-def crashed(seed: int, *, writers: int, readers: int, keep: bool = True) -> Iterator[CrashedBroker]:
+def start_crashed_broker(
+    seed: int, *, writers: int, readers: int, keep: bool = True
+) -> Iterator[CrashedBroker]:
     """A broker in a folder, which is kept after a failure when the caller asks for it."""
     folder = Path(tempfile.mkdtemp(prefix=f"rota-crash-{seed}-"))
     here = CrashedBroker(folder, seed, writers=writers, readers=readers)

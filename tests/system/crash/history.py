@@ -20,7 +20,7 @@ Final: TypeAlias = Mapping[int, Sequence[tuple[int, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SentValue:
     """A value was sent, and perhaps acknowledged with its offset."""
 
     writer: int
@@ -34,7 +34,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadValue:
     """A value came at an offset."""
 
     reader: int
@@ -45,7 +45,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitAttempt:
     """The group's offset was written, and perhaps acknowledged."""
 
     reader: int
@@ -56,7 +56,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OffsetLookup:
     """The group's offset, or the end of a partition, was asked for."""
 
     #: ``committed`` or ``end``.
@@ -71,27 +71,27 @@ class Asked:
 class History:
     """All that happened; each client appends to a list of its own kind."""
 
-    written: list[Written] = field(default_factory=list)
-    read: list[Read] = field(default_factory=list)
-    committed: list[Committed] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    written: list[SentValue] = field(default_factory=list)
+    read: list[ReadValue] = field(default_factory=list)
+    committed: list[CommitAttempt] = field(default_factory=list)
+    asked: list[OffsetLookup] = field(default_factory=list)
 
     def problems(self, final: Final) -> list[str]:
         """Every promise that was broken; empty if none was."""
         return [
-            *gaps(final),
-            *lost(self.written, final),
-            *doubled(final),
-            *disordered(self.written, final),
-            *overtaken(self.written),
-            *unlike(self.read, final),
+            *offset_gaps(final),
+            *lost_values(self.written, final),
+            *repeated_values(final),
+            *disordered_values(self.written, final),
+            *overtaken_values(self.written),
+            *changed_values(self.read, final),
             *commits_ahead(self.committed, self.read),
-            *ends_short(self.written, self.asked),
-            *forgotten(self.committed, self.asked),
+            *short_ends(self.written, self.asked),
+            *forgotten_commits(self.committed, self.asked),
         ]
 
 
-def gaps(final: Final) -> Iterator[str]:
+def offset_gaps(final: Final) -> Iterator[str]:
     """Offsets are dense, from 0 on."""
     for partition, entries in final.items():
         for expected, (offset, _) in enumerate(entries):
@@ -100,7 +100,7 @@ def gaps(final: Final) -> Iterator[str]:
                 break
 
 
-def lost(written: Iterable[Written], final: Final) -> Iterator[str]:
+def lost_values(written: Iterable[SentValue], final: Final) -> Iterator[str]:
     """What was acknowledged is at its offset."""
     known = {(partition, *entry) for partition, entries in final.items() for entry in entries}
     for each in written:
@@ -108,7 +108,7 @@ def lost(written: Iterable[Written], final: Final) -> Iterator[str]:
             yield f"{each.value} was acknowledged at {each.partition}@{each.offset}, and is lost"
 
 
-def doubled(final: Final) -> Iterator[str]:
+def repeated_values(final: Final) -> Iterator[str]:
     """No value is there twice, acknowledged or not."""
     times = Counter(value for entries in final.values() for _, value in entries)
     for value, count in times.items():
@@ -116,7 +116,7 @@ def doubled(final: Final) -> Iterator[str]:
             yield f"{value} is there {count} times"
 
 
-def disordered(written: Iterable[Written], final: Final) -> Iterator[str]:
+def disordered_values(written: Iterable[SentValue], final: Final) -> Iterator[str]:
     """The values of one writer are in the order it sent them."""
     number = {each.value: (each.writer, each.number) for each in written}
     for partition, entries in final.items():
@@ -131,7 +131,7 @@ def disordered(written: Iterable[Written], final: Final) -> Iterator[str]:
             newest[writer] = sent
 
 
-def overtaken(written: Iterable[Written]) -> Iterator[str]:
+def overtaken_values(written: Iterable[SentValue]) -> Iterator[str]:
     """What was sent after another was acknowledged is behind it, whoever sent it."""
     for partition, own in _acknowledged(written).items():
         known = Highest((each.ended, offset) for each, offset in own)
@@ -143,7 +143,7 @@ def overtaken(written: Iterable[Written]) -> Iterator[str]:
                 )
 
 
-def unlike(read: Iterable[Read], final: Final) -> Iterator[str]:
+def changed_values(read: Iterable[ReadValue], final: Final) -> Iterator[str]:
     """What was read is there still, and each reader reads each partition forward."""
     known = {
         (partition, offset): value
@@ -157,7 +157,7 @@ def unlike(read: Iterable[Read], final: Final) -> Iterator[str]:
             yield f"{each.value} was read at {where}, where {there} is now"
 
 
-def commits_ahead(committed: Iterable[Committed], read: Iterable[Read]) -> Iterator[str]:
+def commits_ahead(committed: Iterable[CommitAttempt], read: Iterable[ReadValue]) -> Iterator[str]:
     """No reader commits what none of them had read by then."""
     seen: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for each in read:
@@ -169,7 +169,7 @@ def commits_ahead(committed: Iterable[Committed], read: Iterable[Read]) -> Itera
             yield f"partition {commit.partition}: {commit.offset} was committed before it was read"
 
 
-def ends_short(written: Iterable[Written], asked: Iterable[Asked]) -> Iterator[str]:
+def short_ends(written: Iterable[SentValue], asked: Iterable[OffsetLookup]) -> Iterator[str]:
     """The end of a partition is behind all that was acknowledged before it was asked for."""
     known = {
         partition: Highest((each.ended, offset + 1) for each, offset in own)
@@ -182,11 +182,13 @@ def ends_short(written: Iterable[Written], asked: Iterable[Asked]) -> Iterator[s
                 yield f"partition {each.partition}: its end was {each.offset}, not {least}"
 
 
-def forgotten(committed: Sequence[Committed], asked: Iterable[Asked]) -> Iterator[str]:
+def forgotten_commits(
+    committed: Sequence[CommitAttempt], asked: Iterable[OffsetLookup]
+) -> Iterator[str]:
     """An offset of the group is one that was committed, and none older than the last that was
     acknowledged before, unless its commit had no answer: it may have arrived at any time.
     """
-    by_partition: dict[int, list[Committed]] = defaultdict(list)
+    by_partition: dict[int, list[CommitAttempt]] = defaultdict(list)
     for commit in committed:
         by_partition[commit.partition].append(commit)
     known = {
@@ -223,8 +225,8 @@ class Highest:
         return self._highest[row - 1] if row else -1
 
 
-def _acknowledged(written: Iterable[Written]) -> dict[int, list[tuple[Written, int]]]:
-    by_partition: dict[int, list[tuple[Written, int]]] = defaultdict(list)
+def _acknowledged(written: Iterable[SentValue]) -> dict[int, list[tuple[SentValue, int]]]:
+    by_partition: dict[int, list[tuple[SentValue, int]]] = defaultdict(list)
     for each in written:
         if each.offset is not None:
             by_partition[each.partition].append((each, each.offset))

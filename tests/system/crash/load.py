@@ -12,7 +12,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.system.crash.history import NEVER, Asked, Committed, Final, History, Read, Written
+from tests.system.crash.history import (
+    NEVER,
+    CommitAttempt,
+    Final,
+    History,
+    OffsetLookup,
+    ReadValue,
+    SentValue,
+)
 
 TOPIC, GROUP = "t", "g"
 PATIENCE = {
@@ -72,7 +80,7 @@ class Writer(Client):
         self.acknowledged = 0
         self._topic = topic
         self._partitions = partitions
-        self._open: dict[int, Written] = {}
+        self._open: dict[int, SentValue] = {}
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -98,7 +106,9 @@ class Writer(Client):
         value = f"{self.number}-{number}"
         partition = self.chance.randrange(self._partitions)
         size = self.chance.choices((10, 100, 1_000, 50_000), weights=(30, 60, 9, 1))[0]
-        self._open[number] = Written(self.number, number, value, partition, began=time.monotonic())
+        self._open[number] = SentValue(
+            self.number, number, value, partition, began=time.monotonic()
+        )
         try:
             self._producer.produce(
                 self._topic,
@@ -118,7 +128,7 @@ class Writer(Client):
             return
         self.acknowledged += 1
         self.history.written.append(
-            Written(
+            SentValue(
                 sent.writer,
                 sent.number,
                 sent.value,
@@ -168,8 +178,10 @@ class Reader(Client):
                 if error.fatal():
                     self.failures.append(f"{self.name}: {error}")
                 continue
-            partition, offset, value = _seen(message)
-            self.history.read.append(Read(self.number, partition, offset, value, time.monotonic()))
+            partition, offset, value = message_position(message)
+            self.history.read.append(
+                ReadValue(self.number, partition, offset, value, time.monotonic())
+            )
             positions[partition] = offset + 1
         if positions:
             self._commit(positions)
@@ -186,7 +198,7 @@ class Reader(Client):
         self.committed += len(done)
         ended = time.monotonic()
         self.history.committed.extend(
-            Committed(self.number, each, offset, began, ended if each in done else NEVER)
+            CommitAttempt(self.number, each, offset, began, ended if each in done else NEVER)
             for each, offset in positions.items()
         )
 
@@ -202,7 +214,7 @@ class Reader(Client):
             offset = ask()
         except KafkaException:
             return
-        asked = Asked(what, partition, offset, began, time.monotonic())
+        asked = OffsetLookup(what, partition, offset, began, time.monotonic())
         self.history.asked.append(asked)
 
     def _end(self, partition: TopicPartition) -> int:
@@ -236,7 +248,7 @@ def read_all(servers: str, partitions: int, topic: str = TOPIC) -> Final:
             for message in consumer.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
-                    partition, offset, value = _seen(message)
+                    partition, offset, value = message_position(message)
                     found[partition].append((offset, value))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left -= {message.partition() or 0}
@@ -246,7 +258,7 @@ def read_all(servers: str, partitions: int, topic: str = TOPIC) -> Final:
     return found
 
 
-def _seen(message: Message) -> tuple[int, int, str]:
+def message_position(message: Message) -> tuple[int, int, str]:
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None
     assert offset is not None

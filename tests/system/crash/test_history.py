@@ -6,32 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from tests.system.crash.history import Asked, Committed, History, Read, Written
+from tests.system.crash.history import CommitAttempt, History, OffsetLookup, ReadValue, SentValue
 
 FINAL = {0: [(0, "a0"), (1, "b0"), (2, "a1")], 1: [(0, "a2")]}
 
 
-def kept() -> History:
+def valid_history() -> History:
     return History(
         written=[
-            Written(0, 0, "a0", 0, began=0, ended=2, offset=0),
-            Written(1, 0, "b0", 0, began=1, ended=4, offset=1),
-            Written(0, 1, "a1", 0, began=3),
-            Written(0, 2, "a2", 1, began=4, ended=5, offset=0),
-            Written(1, 1, "b1", 1, began=5),
+            SentValue(0, 0, "a0", 0, began=0, ended=2, offset=0),
+            SentValue(1, 0, "b0", 0, began=1, ended=4, offset=1),
+            SentValue(0, 1, "a1", 0, began=3),
+            SentValue(0, 2, "a2", 1, began=4, ended=5, offset=0),
+            SentValue(1, 1, "b1", 1, began=5),
         ],
-        read=[Read(5, 0, 0, "a0", at=3), Read(5, 0, 1, "b0", at=5), Read(6, 1, 0, "a2", at=6)],
-        committed=[Committed(5, 0, 1, began=4, ended=5), Committed(5, 0, 2, began=6)],
+        read=[
+            ReadValue(5, 0, 0, "a0", at=3),
+            ReadValue(5, 0, 1, "b0", at=5),
+            ReadValue(6, 1, 0, "a2", at=6),
+        ],
+        committed=[CommitAttempt(5, 0, 1, began=4, ended=5), CommitAttempt(5, 0, 2, began=6)],
         asked=[
-            Asked("end", 0, 2, began=4.5, ended=5),
-            Asked("committed", 0, 1, began=6, ended=7),
-            Asked("committed", 1, -1, began=6, ended=7),
+            OffsetLookup("end", 0, 2, began=4.5, ended=5),
+            OffsetLookup("committed", 0, 1, began=6, ended=7),
+            OffsetLookup("committed", 1, -1, began=6, ended=7),
         ],
     )
 
 
 def test_promises_kept() -> None:
-    assert kept().problems(FINAL) == []
+    assert valid_history().problems(FINAL) == []
 
 
 @pytest.mark.parametrize(
@@ -46,11 +50,11 @@ def test_promises_kept() -> None:
     ],
 )
 def test_a_broken_log(final: dict[int, list[tuple[int, str]]], said: str) -> None:
-    assert any(said in problem for problem in kept().problems(final))
+    assert any(said in problem for problem in valid_history().problems(final))
 
 
 def test_a_write_that_overtakes_an_acknowledged_one() -> None:
-    history = kept()
+    history = valid_history()
     history.written[1] = replace(history.written[1], ended=0.5, began=0.2)
     found = history.problems(FINAL)
     assert found == []
@@ -59,34 +63,34 @@ def test_a_write_that_overtakes_an_acknowledged_one() -> None:
 
 
 def test_a_read_of_what_is_gone() -> None:
-    history = kept()
-    history.read.append(Read(5, 0, 3, "a9", at=9))
+    history = valid_history()
+    history.read.append(ReadValue(5, 0, 3, "a9", at=9))
     assert history.problems(FINAL) == ["a9 was read at 0@3, where None is now"]
 
 
 def test_a_commit_ahead_of_the_reader() -> None:
-    history = kept()
-    history.committed.append(Committed(5, 0, 3, began=8, ended=9))
+    history = valid_history()
+    history.committed.append(CommitAttempt(5, 0, 3, began=8, ended=9))
     assert history.problems(FINAL) == ["partition 0: 3 was committed before it was read"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked("end", 0, 1, began=6, ended=7), "its end was 1, not 2"),
-        (Asked("committed", 0, -1, began=6, ended=7), "after 1 had been acknowledged"),
-        (Asked("committed", 0, 9, began=6, ended=7), "9 was never committed"),
+        (OffsetLookup("end", 0, 1, began=6, ended=7), "its end was 1, not 2"),
+        (OffsetLookup("committed", 0, -1, began=6, ended=7), "after 1 had been acknowledged"),
+        (OffsetLookup("committed", 0, 9, began=6, ended=7), "9 was never committed"),
     ],
 )
-def test_a_wrong_answer(asked: Asked, said: str) -> None:
-    history = kept()
+def test_a_wrong_answer(asked: OffsetLookup, said: str) -> None:
+    history = valid_history()
     history.asked.append(asked)
     (problem,) = history.problems(FINAL)
     assert said in problem
 
 
 def test_a_commit_without_an_answer_may_come_late() -> None:
-    history = kept()
-    history.committed += [Committed(5, 1, 1, began=7), Committed(5, 0, 2, began=7, ended=8)]
-    history.asked.append(Asked("committed", 0, 2, began=9, ended=10))
+    history = valid_history()
+    history.committed += [CommitAttempt(5, 1, 1, began=7), CommitAttempt(5, 0, 2, began=7, ended=8)]
+    history.asked.append(OffsetLookup("committed", 0, 2, began=9, ended=10))
     assert history.problems(FINAL) == []

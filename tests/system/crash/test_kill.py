@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.crash.crashed_broker import crashed, new_seed
+from tests.system.crash.crashed_broker import new_seed, start_crashed_broker
 
 
 def kill_again_and_again(rounds: int) -> None:
-    with crashed(new_seed(), writers=2, readers=1) as here:
+    with start_crashed_broker(new_seed(), writers=2, readers=1) as here:
         for _ in range(rounds):
             (here.pause if here.chance.random() < 0.1 else here.kill)()
 
@@ -27,13 +27,13 @@ def test_killed_1000_times_under_load() -> None:
 def test_a_broker_that_forgets_is_found_out() -> None:
     with (
         pytest.raises(AssertionError, match=r"is lost|where .* is now|not delivered"),
-        crashed(new_seed(), writers=1, readers=1, keep=False) as here,
+        start_crashed_broker(new_seed(), writers=1, readers=1, keep=False) as here,
     ):
-        here.forget()
+        here.truncate_segment()
 
 
 def run_faults(rounds: int) -> None:
-    with crashed(new_seed(), writers=3, readers=2) as here:
+    with start_crashed_broker(new_seed(), writers=3, readers=2) as here:
         for _ in range(rounds):
             here.chance.choice((here.kill, here.pause, here.cut))()
 

@@ -17,7 +17,7 @@ PATIENCE = 10
 
 
 @contextmanager
-def echo() -> Iterator[int]:
+def serve_echo() -> Iterator[int]:
     """A server that says what it hears; gives its port."""
 
     def talk(client: socket.socket) -> None:
@@ -39,11 +39,11 @@ def echo() -> Iterator[int]:
         thread.join(PATIENCE)
 
 
-def connected(port: int) -> socket.socket:
+def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), PATIENCE)
 
 
-def said(client: socket.socket, text: bytes) -> bytes:
+def exchange(client: socket.socket, text: bytes) -> bytes:
     client.sendall(text)
     heard = b""
     while len(heard) < len(text):
@@ -52,18 +52,18 @@ def said(client: socket.socket, text: bytes) -> bytes:
 
 
 def test_bytes_get_through_until_it_is_cut() -> None:
-    with echo() as target, Proxy(free_port(), target) as proxy:
-        with connected(proxy.port) as client:
+    with serve_echo() as target, Proxy(free_port(), target) as proxy:
+        with connect(proxy.port) as client:
             long = bytes(range(256)) * 400
-            assert said(client, long) == long
+            assert exchange(client, long) == long
             proxy.cut()
             with suppress(ConnectionError):
                 assert client.recv(1) == b""
-        with suppress(ConnectionError), connected(proxy.port) as client:
+        with suppress(ConnectionError), connect(proxy.port) as client:
             assert client.recv(1) == b""
         proxy.mend()
-        with connected(proxy.port) as client:
-            assert said(client, b"again") == b"again"
+        with connect(proxy.port) as client:
+            assert exchange(client, b"again") == b"again"
 
 
 def test_an_end_is_passed_on() -> None:
@@ -72,7 +72,7 @@ def test_an_end_is_passed_on() -> None:
         Proxy(free_port(), server.getsockname()[1]) as proxy,
     ):
         for ends_first in (True, False):
-            client = connected(proxy.port)
+            client = connect(proxy.port)
             other, _ = server.accept()
             other.settimeout(PATIENCE)
             first, second = (client, other) if ends_first else (other, client)
@@ -89,11 +89,11 @@ def test_nothing_is_left_open_when_it_ends_while_clients_connect() -> None:
     def hammer() -> None:
         while not done.is_set():
             for port in ports[-1:]:
-                with suppress(OSError), connected(port) as client:
+                with suppress(OSError), connect(port) as client:
                     client.send(b"x")
 
     clients = [threading.Thread(target=hammer) for _ in range(4)]
-    with echo() as target:
+    with serve_echo() as target:
         for each in clients:
             each.start()
         try:
@@ -111,8 +111,8 @@ def test_nothing_is_left_open_when_it_ends_while_clients_connect() -> None:
 
 
 def test_a_port_that_is_taken_is_told_at_once() -> None:
-    with echo() as target:
+    with serve_echo() as target:
         with pytest.raises(OSError, match="in use"), Proxy(target, target):
             pytest.fail("it runs")
-        with connected(target) as client:
-            assert said(client, b"x") == b"x"  # who has the port is not disturbed
+        with connect(target) as client:
+            assert exchange(client, b"x") == b"x"  # who has the port is not disturbed

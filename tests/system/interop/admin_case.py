@@ -62,7 +62,7 @@ def alter_config(client_case: ClientCase) -> None:
     until("it is altered", altered)
 
 
-def _read_by_a_group(client_case: ClientCase) -> Group:
+def create_group_with_commits(client_case: ClientCase) -> Group:
     group = Group(client_case, partitions=2)
     member = group.join(client_case.steady, manual=True)
     group.write()
@@ -72,7 +72,7 @@ def _read_by_a_group(client_case: ClientCase) -> Group:
 
 
 def groups(client_case: ClientCase) -> None:
-    group = _read_by_a_group(client_case)
+    group = create_group_with_commits(client_case)
     assert group.name in client_case.own.ask("groups")
     assert client_case.own.ask("group", group=group.name) == {"state": "Stable", "members": 1}
     group.end()
@@ -80,14 +80,14 @@ def groups(client_case: ClientCase) -> None:
 
 
 def delete_group(client_case: ClientCase) -> None:
-    group = _read_by_a_group(client_case)
+    group = create_group_with_commits(client_case)
     group.end()
     client_case.own.ask("delete_group", group=group.name)
     assert group.name not in client_case.steady.ask("groups")
 
 
 def offsets(client_case: ClientCase) -> None:
-    group = _read_by_a_group(client_case)
+    group = create_group_with_commits(client_case)
     group.end()
     assert sorted(client_case.own.ask("offsets", group=group.name, topic=group.topic)) == [
         [0, 10],
@@ -96,22 +96,22 @@ def offsets(client_case: ClientCase) -> None:
 
 
 def alter_offsets(client_case: ClientCase) -> None:
-    group = _read_by_a_group(client_case)
+    group = create_group_with_commits(client_case)
     group.end()
     client_case.own.ask(
         "alter_offsets", group=group.name, topic=group.topic, offsets=[[0, 3], [1, 5]]
     )
-    assert _stored(client_case, group) == [[0, 3], [1, 5]]
+    assert stored_offsets(client_case, group) == [[0, 3], [1, 5]]
 
 
 def delete_offsets(client_case: ClientCase) -> None:
-    group = _read_by_a_group(client_case)
+    group = create_group_with_commits(client_case)
     group.end()
     client_case.own.ask("delete_offsets", group=group.name, topic=group.topic, partitions=[0])
-    assert _stored(client_case, group) == [[1, 10]]
+    assert stored_offsets(client_case, group) == [[1, 10]]
 
 
-def _stored(client_case: ClientCase, group: Group) -> list[list[int]]:
+def stored_offsets(client_case: ClientCase, group: Group) -> list[list[int]]:
     return sorted(client_case.steady.ask("offsets", group=group.name, topic=group.topic))
 
 

@@ -43,7 +43,7 @@ class Group:
         self.members[member] = link
         return member
 
-    def seen(self, member: str) -> dict[str, Any]:
+    def member_status(self, member: str) -> dict[str, Any]:
         """How it goes with a member."""
         found: dict[str, Any] = self.members[member].ask("member", member=member)
         assert found["error"] is None, found["error"]
@@ -51,12 +51,12 @@ class Group:
 
     def leave(self, member: str) -> None:
         """Have a member leave."""
-        self._past += self.seen(member)["handled"]
+        self._past += self.member_status(member)["handled"]
         self.members.pop(member).ask("leave", member=member)
 
     def lose(self, member: str) -> None:
         """A member is about to be killed."""
-        self._past += self.seen(member)["handled"]
+        self._past += self.member_status(member)["handled"]
         del self.members[member]
 
     def settle(self, each: int | None = None) -> dict[str, list[int]]:
@@ -68,7 +68,9 @@ class Group:
         owned: dict[str, list[int]] = {}
 
         def settled() -> bool:
-            owned.update({member: self.seen(member)["assigned"] for member in self.members})
+            owned.update(
+                {member: self.member_status(member)["assigned"] for member in self.members}
+            )
             mine = [owned[member] for member in self.members]
             if each is not None and {len(own) for own in mine} != {each}:
                 return False
@@ -87,7 +89,9 @@ class Group:
 
     def handled(self) -> list[int]:
         """The numbers of all records that members have handled, ever."""
-        now = [record for member in self.members for record in self.seen(member)["handled"]]
+        now = [
+            record for member in self.members for record in self.member_status(member)["handled"]
+        ]
         return sorted(int(value) for _, _, value in self._past + now)
 
     def finish(self) -> None:
@@ -108,7 +112,7 @@ class Group:
             self.leave(member)
 
 
-def share(name: str, count: int) -> int | None:
+def expected_share(name: str, count: int) -> int | None:
     """What to wait for: an eager group has its shares as soon as every partition has an owner.
 
     A cooperative group may need further rebalances. No test here limits their number.
@@ -119,11 +123,11 @@ def share(name: str, count: int) -> int | None:
 def strategy(name: str, client_case: ClientCase) -> None:
     group = Group(client_case)
     _, _, last = [group.join(client_case.own, strategy=name) for _ in range(3)]
-    assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
+    assert {len(owned) for owned in group.settle(expected_share(name, 2)).values()} == {2}
     group.write()
     group.finish()
     group.leave(last)
-    assert {len(owned) for owned in group.settle(share(name, 3)).values()} == {3}
+    assert {len(owned) for owned in group.settle(expected_share(name, 3)).values()} == {3}
     group.write()
     group.finish()
     group.end()
@@ -138,7 +142,7 @@ def killed(client_case: ClientCase) -> None:
             for name in client_case.client.strategies
         ]
         for (group, _), name in zip(groups, client_case.client.strategies, strict=True):
-            assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
+            assert {len(owned) for owned in group.settle(expected_share(name, 2)).values()} == {2}
             group.write()
         for group, member in groups:
             group.finish()
@@ -147,7 +151,7 @@ def killed(client_case: ClientCase) -> None:
     finally:
         doomed.kill()
     for (group, _), name in zip(groups, client_case.client.strategies, strict=True):
-        assert {len(owned) for owned in group.settle(share(name, 3)).values()} == {3}
+        assert {len(owned) for owned in group.settle(expected_share(name, 3)).values()} == {3}
         group.write()
         group.finish()
         group.end()
@@ -180,7 +184,7 @@ def static(client_case: ClientCase) -> None:
     for instance in ("follower", "leader"):
         before = group.settle()
         (other,) = set(members.values()) - {members[instance]}
-        rebalances = group.seen(other)["rebalances"]
+        rebalances = group.member_status(other)["rebalances"]
         owned = before[members[instance]]
         group.leave(members[instance])
         members[instance] = group.join(client_case.own, instance=instance, heartbeat=None)
@@ -188,7 +192,7 @@ def static(client_case: ClientCase) -> None:
         group.write()
         group.finish()
         if instance == "follower" or not client_case.client.leader_rejoins:
-            assert group.seen(other)["rebalances"] == rebalances
+            assert group.member_status(other)["rebalances"] == rebalances
     group.end()
 
 
@@ -206,7 +210,7 @@ def commit(how: str, client_case: ClientCase) -> None:
     again = Group(client_case, name=group.name)
     again.topic = group.topic
     member = again.join(client_case.own, manual=True)
-    until("the rest is read", lambda: len(again.seen(member)["handled"]) >= PARTITIONS)
+    until("the rest is read", lambda: len(again.member_status(member)["handled"]) >= PARTITIONS)
     assert again.handled() == list(range(group.written - PARTITIONS, group.written))
     again.end()
 
@@ -215,7 +219,7 @@ def mixed(name: str, clients: Sequence[Client], stage: Drivers) -> None:
     """One group with a member of each library."""
     group = Group(ClientCase(stage, clients[0]), partitions=2 * len(clients))
     members = [group.join(stage.link(client), strategy=name) for client in clients]
-    assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
+    assert {len(owned) for owned in group.settle(expected_share(name, 2)).values()} == {2}
     group.write()
     group.finish()
     for member in members[:2]:  # one of them has led the group

@@ -86,7 +86,7 @@ def metadata(partitions: Mapping[str, int], racks: Sequence[str] = ("r0",)) -> M
     )
 
 
-def subscription(member: KafkaConsumer, strategy: str) -> bytes:
+def sent_subscription(member: KafkaConsumer, strategy: str) -> bytes:
     """What a consumer sends in its join request for a strategy."""
     sent: bytes = dict(member._coordinator.group_protocols())[strategy].encode()
     return sent
@@ -110,7 +110,9 @@ def assignments(
     return {name: assignment.encode() for name, assignment in given.items()}
 
 
-def complete(member: KafkaConsumer, strategy: str, assignment: bytes, generation: int) -> None:
+def complete_rebalance(
+    member: KafkaConsumer, strategy: str, assignment: bytes, generation: int
+) -> None:
     """The end of a rebalance on one member."""
     coordinator = member._coordinator
     coordinator._net.run(
@@ -126,9 +128,9 @@ def rebalance(
     group_instance_ids: Mapping[str, str] | None = None,
 ) -> Given:
     """One rebalance of the whole group, led by its first member; what each owns after it."""
-    joined = {name: subscription(member, strategy) for name, member in group.items()}
+    joined = {name: sent_subscription(member, strategy) for name, member in group.items()}
     leader = next(iter(group.values()))
     given = assignments(leader, strategy, joined, cluster, group_instance_ids)
     for name, member in group.items():
-        complete(member, strategy, given[name], generation)
+        complete_rebalance(member, strategy, given[name], generation)
     return {name: {tuple(tp) for tp in member.assignment()} for name, member in group.items()}

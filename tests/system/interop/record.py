@@ -15,7 +15,7 @@ from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
 PLACE = ROOT / "out" / "clients.json"
 
 
-def claims() -> dict[str, Any]:
+def claimed_cells() -> dict[str, Any]:
     """What is declared: each cell, and one group of all libraries with each of the strategies."""
     return {
         "passed": [[cell.section, cell.case, cell.client.name] for cell in CELLS],
@@ -24,7 +24,7 @@ def claims() -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Record:
+class PassedCells:
     """The cells that passed."""
 
     _passed: list[Cell] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Record:
             "passed": [[cell.section, cell.case, cell.client.name] for cell in self._passed],
             "mixed": self._mixed,
         }
-        if found != claims():
+        if found != claimed_cells():
             return
         versions = {client.name: stage.driver(client).ask("hello") for client in CLIENTS}
         PLACE.parent.mkdir(exist_ok=True)

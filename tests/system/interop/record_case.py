@@ -15,7 +15,7 @@ HEAD = struct.Struct(">qiibIhiqqqhii")  # of a batch, up to the number of record
 START = 1_700_000_000_000
 
 
-def sample(count: int) -> list[dict[str, Any]]:
+def sample_records(count: int) -> list[dict[str, Any]]:
     """Records with and without keys, values and headers, at times of their own.
 
     Each has a long key or a long value, and so gets smaller by itself: clients send a batch as it
@@ -35,26 +35,28 @@ def sample(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def placed(records: list[dict[str, Any]], places: list[list[int]]) -> list[dict[str, Any]]:
+def expected_records(
+    records: list[dict[str, Any]], places: list[list[int]]
+) -> list[dict[str, Any]]:
     """What a reader must find of records that were stored at these places."""
     found = [
         {**record, "partition": partition, "offset": offset}
         for record, (partition, offset) in zip(records, places, strict=True)
     ]
-    return sorted(found, key=place)
+    return sorted(found, key=offset_of)
 
 
-def place(record: dict[str, Any]) -> tuple[int, int]:
+def offset_of(record: dict[str, Any]) -> tuple[int, int]:
     return record["partition"], record["offset"]
 
 
-def found_by(reader: DriverAt, topic: str, partitions: int, count: int) -> list[dict[str, Any]]:
+def read_topic(reader: DriverAt, topic: str, partitions: int, count: int) -> list[dict[str, Any]]:
     """All that a client reads of a topic."""
     found = reader.ask("read", topic=topic, partitions=partitions, count=count)
-    return sorted(found, key=place)
+    return sorted(found, key=offset_of)
 
 
-def heads(client_case: ClientCase, topic: str) -> Iterator[tuple[Any, ...]]:
+def batch_headers(client_case: ClientCase, topic: str) -> Iterator[tuple[Any, ...]]:
     """The heads of the batches of a topic, out of its files."""
     for log in sorted(client_case.stage.cluster.logs.glob(f"{topic}-*/*.log")):
         data = log.read_bytes()
@@ -69,13 +71,13 @@ def heads(client_case: ClientCase, topic: str) -> Iterator[tuple[Any, ...]]:
 
 def every_codec(codec: str, client_case: ClientCase) -> None:
     topic = client_case.topic(2)
-    records = sample(60)
+    records = sample_records(60)
     places = client_case.own.ask("produce", topic=topic, records=records, codec=codec)
-    expected = placed(records, places)
+    expected = expected_records(records, places)
     assert sorted(map(tuple, places)) == [(p, o) for p in range(2) for o in range(30)]
-    assert found_by(client_case.own, topic, 2, 60) == expected
-    assert found_by(client_case.other, topic, 2, 60) == expected
-    assert {CODECS[head[5] & 7] for head in heads(client_case, topic)} == {codec}
+    assert read_topic(client_case.own, topic, 2, 60) == expected
+    assert read_topic(client_case.other, topic, 2, 60) == expected
+    assert {CODECS[head[5] & 7] for head in batch_headers(client_case, topic)} == {codec}
 
 
 def header_without_value(client_case: ClientCase) -> None:
@@ -83,7 +85,7 @@ def header_without_value(client_case: ClientCase) -> None:
     records = [{**plain_record(1, 0), "headers": [["nothing", None]]}]
     client_case.own.ask("produce", topic=topic, records=records)
     for reader in (client_case.own, client_case.other):
-        (found,) = found_by(reader, topic, 1, 1)
+        (found,) = read_topic(reader, topic, 1, 1)
         assert found["headers"] == [["nothing", None]]
 
 
@@ -92,11 +94,11 @@ def idempotent(client_case: ClientCase) -> None:
     records = [plain_record(number, 0) for number in range(20)]
     fields = {} if "Java" in client_case.client.name else {"idempotent": True}
     client_case.own.ask("produce", topic=topic, records=records, **fields)
-    stored = list(heads(client_case, topic))
+    stored = list(batch_headers(client_case, topic))
     assert {head[9] >= 0 for head in stored} == {True}  # a producer id
     counts = [head[12] for head in stored]
     assert [head[11] for head in stored] == [sum(counts[:n]) for n in range(len(counts))]
-    assert [each["value"] for each in found_by(client_case.other, topic, 1, 20)] == [
+    assert [each["value"] for each in read_topic(client_case.other, topic, 1, 20)] == [
         str(number) for number in range(20)
     ]
 
@@ -104,7 +106,7 @@ def idempotent(client_case: ClientCase) -> None:
 def created_by_use(client_case: ClientCase) -> None:
     topic = fresh("unheard-of")
     client_case.own.ask("produce", topic=topic, records=[plain_record(1)], create=True)
-    assert [each["value"] for each in found_by(client_case.other, topic, 1, 1)] == ["1"]
+    assert [each["value"] for each in read_topic(client_case.other, topic, 1, 1)] == ["1"]
 
 
 CASES: dict[str, Callable[[ClientCase], None]] = {

@@ -17,7 +17,7 @@ from tests.support.cluster import MECHANISMS, PASSWORD, USER
 CLEAR = re.compile("authenticat|SASL_AUTHENTICATION|invalid credentials", re.IGNORECASE)
 
 
-def login(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:
+def login_settings(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:
     """Log in as the one user there is."""
     return {
         "protocol": "SASL_PLAINTEXT",
@@ -27,7 +27,7 @@ def login(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:
     }
 
 
-def _works(client_case: ClientCase, servers: str, security: Mapping[str, str]) -> None:
+def assert_works(client_case: ClientCase, servers: str, security: Mapping[str, str]) -> None:
     topic = fresh("t")
     link = client_case.secured(servers, security)
     link.ask("create_topic", topic=topic, partitions=1, configs={})
@@ -39,25 +39,25 @@ def _works(client_case: ClientCase, servers: str, security: Mapping[str, str]) -
 
 def tls(client_case: ClientCase) -> None:
     cluster = client_case.stage.cluster
-    _works(client_case, cluster.tls, {"protocol": "SSL", "ca": str(cluster.ca)})
+    assert_works(client_case, cluster.tls, {"protocol": "SSL", "ca": str(cluster.ca)})
 
 
 def sasl(mechanism: str, client_case: ClientCase) -> None:
-    _works(client_case, client_case.stage.cluster.sasl, login(mechanism))
+    assert_works(client_case, client_case.stage.cluster.sasl, login_settings(mechanism))
 
 
 def sasl_over_tls(client_case: ClientCase) -> None:
     cluster = client_case.stage.cluster
-    security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
-    _works(client_case, cluster.sasl_tls, security)
+    security = {**login_settings("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
+    assert_works(client_case, cluster.sasl_tls, security)
 
 
 def wrong_password(mechanism: str, client_case: ClientCase) -> None:
     topic = fresh("t")
     servers = client_case.stage.cluster.sasl
-    witness = client_case.stage.link(CONFLUENT, servers, login("PLAIN"))
+    witness = client_case.stage.link(CONFLUENT, servers, login_settings("PLAIN"))
     witness.ask("create_topic", topic=topic, partitions=1, configs={})
-    link = client_case.secured(servers, login(mechanism, "barley"))
+    link = client_case.secured(servers, login_settings(mechanism, "barley"))
     with pytest.raises(ClientError, match=CLEAR):
         link.ask("produce", topic=topic, records=[plain_record(1, 0)], hurry=True)
     latest = witness.ask("log_offsets", topic=topic, partitions=1, at="latest")

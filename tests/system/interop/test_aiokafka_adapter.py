@@ -61,7 +61,7 @@ class AdapterMember:
         self.topics = topics
         self.strategies = strategies
 
-    def sent(self, strategy: str) -> bytes:
+    def join_metadata(self, strategy: str) -> bytes:
         """What it sends in its join request."""
         (chosen,) = (s for s in self.strategies if s.name == strategy)
         return chosen.metadata(self.topics).encode()
@@ -81,7 +81,7 @@ async def _rebalance(
                 client, state, assignors=group_member.strategies, enable_auto_commit=False
             )
             if not answers:
-                joined = [(member, None, s.sent(strategy)) for member, s in group.items()]
+                joined = [(member, None, s.join_metadata(strategy)) for member, s in group.items()]
                 response: Any = SimpleNamespace(
                     API_VERSION=5, group_protocol=strategy, members=joined
                 )
@@ -101,7 +101,7 @@ def rebalance(
     return asyncio.run(_rebalance(group, strategy, partitions))
 
 
-def loads(given: Given) -> list[int]:
+def partition_counts(given: Given) -> list[int]:
     return sorted(map(len, given.values()))
 
 
@@ -161,10 +161,10 @@ class TestSticky:
     def test_keeps_what_members_had(self, solver: str) -> None:
         group = {name: AdapterMember(["t"], adapt("sticky", solver=solver)) for name in "abc"}
         before = rebalance(group, "sticky", {"t": 6})
-        assert loads(before) == [2, 2, 2]
+        assert partition_counts(before) == [2, 2, 2]
         del group["b"]
         after = rebalance(group, "sticky", {"t": 6})
-        assert loads(after) == [3, 3]
+        assert partition_counts(after) == [3, 3]
         assert all(before[name] < after[name] for name in "ac")
 
     def test_consumers_share_nothing(self, solver: str) -> None:
@@ -172,7 +172,7 @@ class TestSticky:
         group = {name: AdapterMember(["t"], adapt("sticky", solver=solver)) for name in "ab"}
         given = rebalance(group, "sticky", {"t": 4})
         for name, group_member in group.items():
-            stated = consumer_protocol.decode_subscription(group_member.sent("sticky"))
+            stated = consumer_protocol.decode_subscription(group_member.join_metadata("sticky"))
             owned = StickyAssignor().read_ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == NO_GENERATION

@@ -21,7 +21,7 @@ from tests.support.cluster import real_kafka, rota_broker
 from tests.support.missing_tool import Unavailable, tools_required
 from tests.system.interop.group_case import mixed
 from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
-from tests.system.interop.record import Record
+from tests.system.interop.record import PassedCells
 
 AT_ONCE = 8
 WITH_KAFKA = os.environ.get("ROTA_INTEROP") == "kafka"
@@ -38,7 +38,7 @@ def marks(cell: Cell) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     broker = real_kafka if WITH_KAFKA else rota_broker
     with broker(tmp_path_factory.mktemp("broker")) as cluster:
         made = Drivers(cluster)
@@ -47,28 +47,32 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
 
 
 @pytest.fixture(scope="module")
-def turns(request: pytest.FixtureRequest, stage: Drivers) -> Iterator[dict[str, Future[Any]]]:
+def case_futures(
+    request: pytest.FixtureRequest, drivers: Drivers
+) -> Iterator[dict[str, Future[Any]]]:
     """What each chosen test waits for, by the test's name."""
     pool = ThreadPoolExecutor(AT_ONCE)
     trials: dict[str, Callable[[], Any]] = {
-        f"test_one_group_of_many_libraries[{strategy}]": partial(together, strategy, stage)
+        f"test_one_group_of_many_libraries[{strategy}]": partial(
+            join_all_libraries, strategy, drivers
+        )
         for strategy in MIXED_STRATEGIES
     }
-    trials |= {f"test_a_client[{cell}]": partial(cell.run, stage) for cell in CELLS}
+    trials |= {f"test_a_client[{cell}]": partial(cell.run, drivers) for cell in CELLS}
     chosen = {item.name for item in request.session.items}
     yield {name: pool.submit(trial) for name, trial in trials.items() if name in chosen}
     pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="module")
-def record(stage: Drivers) -> Iterator[Record]:
-    made = Record()
+def passed_cells(drivers: Drivers) -> Iterator[PassedCells]:
+    made = PassedCells()
     yield made
     if not WITH_KAFKA:
-        made.save(stage)
+        made.save(drivers)
 
 
-def together(strategy: str, stage: Drivers) -> list[Client]:
+def join_all_libraries(strategy: str, stage: Drivers) -> list[Client]:
     """One group of all libraries that are to be had here; returns them."""
     there = []
     for client in MIXED:
@@ -87,19 +91,22 @@ def together(strategy: str, stage: Drivers) -> list[Client]:
     "cell", [pytest.param(cell, id=str(cell), marks=marks(cell)) for cell in CELLS]
 )
 def test_a_client(
-    cell: Cell, turns: dict[str, Future[Any]], record: Record, request: pytest.FixtureRequest
+    cell: Cell,
+    case_futures: dict[str, Future[Any]],
+    passed_cells: PassedCells,
+    request: pytest.FixtureRequest,
 ) -> None:
-    turns[request.node.name].result()
-    record.passed(cell)
+    case_futures[request.node.name].result()
+    passed_cells.passed(cell)
 
 
 @pytest.mark.parametrize("strategy", MIXED_STRATEGIES)
 def test_one_group_of_many_libraries(
     strategy: str,
-    turns: dict[str, Future[Any]],
-    record: Record,
+    case_futures: dict[str, Future[Any]],
+    passed_cells: PassedCells,
     request: pytest.FixtureRequest,
 ) -> None:
-    there = turns[request.node.name].result()
-    record.mixed(strategy, there)
+    there = case_futures[request.node.name].result()
+    passed_cells.mixed(strategy, there)
     assert set(there) >= {KAFKA_PYTHON, AIOKAFKA, CONFLUENT}  # the others need Java and Go

@@ -20,11 +20,11 @@ from rota.engine.model.topic import Partitions
 from rota.errors import BrokenRule, InputError, UnknownSolver, UnknownStrategy
 from tests.system.interop.kafka_python_group import (
     assignments,
-    complete,
+    complete_rebalance,
     consumer,
     metadata,
     rebalance,
-    subscription,
+    sent_subscription,
 )
 from tests.system.interop.strategies import CooperativeFirst, FirstTakesAll, Forgetful
 
@@ -35,7 +35,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def loads(given: Mapping[str, set[tuple[str, int]]]) -> list[int]:
+def partition_counts(given: Mapping[str, set[tuple[str, int]]]) -> list[int]:
     return sorted(map(len, given.values()))
 
 
@@ -130,13 +130,13 @@ class TestStickyFamily:
         group = {name: stack.enter_context(consumer(["t"], strategies)) for name in "ab"}
         cluster = metadata({"t": 6})
         before = rebalance(group, "cooperative-sticky", cluster, 1)
-        assert loads(before) == [3, 3]
+        assert partition_counts(before) == [3, 3]
         group["c"] = stack.enter_context(consumer(["t"], strategies))
         taken = rebalance(group, "cooperative-sticky", cluster, 2)
         assert taken["c"] == set()
-        assert loads(taken) == [0, 2, 2]
+        assert partition_counts(taken) == [0, 2, 2]
         given = rebalance(group, "cooperative-sticky", cluster, 3)
-        assert loads(given) == [2, 2, 2]
+        assert partition_counts(given) == [2, 2, 2]
         assert all(given[name] == taken[name] for name in "ab")
 
     def test_cooperative_states_owned_partitions_and_generation(
@@ -147,7 +147,7 @@ class TestStickyFamily:
             consumer(["t"], adapt("cooperative-sticky", solver=solver, rack="r1"))
         )
         rebalance({"a": made}, "cooperative-sticky", metadata({"t": 2}), 7)
-        sent = subscription(made, "cooperative-sticky")
+        sent = sent_subscription(made, "cooperative-sticky")
         stated = consumer_protocol.decode_subscription(sent)
         assert stated.owned.by_topic() == {"t": (0, 1)}
         assert (stated.generation, stated.rack) == (7, "r1")
@@ -160,12 +160,12 @@ class TestStickyFamily:
         cluster = metadata({"t": 4})
         a, b = (stack.enter_context(consumer(["t"], strategies)) for _ in range(2))
         rebalance({"a": a}, "cooperative-sticky", cluster, 1)
-        stale = subscription(a, "cooperative-sticky")
+        stale = sent_subscription(a, "cooperative-sticky")
         rebalance({"b": b}, "cooperative-sticky", cluster, 2)
-        fresh = subscription(b, "cooperative-sticky")
+        fresh = sent_subscription(b, "cooperative-sticky")
         sent = assignments(b, "cooperative-sticky", {"a": stale, "b": fresh}, cluster)
-        complete(a, "cooperative-sticky", sent["a"], 3)
-        complete(b, "cooperative-sticky", sent["b"], 3)
+        complete_rebalance(a, "cooperative-sticky", sent["a"], 3)
+        complete_rebalance(b, "cooperative-sticky", sent["b"], 3)
         assert (len(a.assignment()), len(b.assignment())) == (0, 2)
 
     def test_cooperative_beside_range_states_nothing_it_gave_up(
@@ -176,17 +176,17 @@ class TestStickyFamily:
         cluster = metadata({"t": 4})
         rebalance(group, "cooperative-sticky", cluster, 1)
         group["b"] = stack.enter_context(consumer(["t"], strategies))
-        assert loads(rebalance(group, "cooperative-sticky", cluster, 2)) == [2, 2]
+        assert partition_counts(rebalance(group, "cooperative-sticky", cluster, 2)) == [2, 2]
 
     def test_sticky_keeps_what_members_had(self, stack: ExitStack, solver: str) -> None:
         strategies = adapt("sticky", solver=solver)
         group = {name: stack.enter_context(consumer(["t"], strategies)) for name in "abc"}
         cluster = metadata({"t": 6})
         before = rebalance(group, "sticky", cluster, 1)
-        assert loads(before) == [2, 2, 2]
+        assert partition_counts(before) == [2, 2, 2]
         del group["b"]
         after = rebalance(group, "sticky", cluster, 2)
-        assert loads(after) == [3, 3]
+        assert partition_counts(after) == [3, 3]
         assert all(before[name] < after[name] for name in "ac")
 
     def test_kafka_python_sticky_member_in_the_group_keeps_what_it_had(
@@ -200,10 +200,12 @@ class TestStickyFamily:
         }
         held = {"a": {("t", 4), ("t", 1), ("t", 0)}, "b": {("t", 5), ("t", 2), ("t", 3)}}
         for name, member in group.items():
-            own = assignments(member, "sticky", {name: subscription(member, "sticky")}, cluster)
-            complete(member, "sticky", own[name], 1)
+            own = assignments(
+                member, "sticky", {name: sent_subscription(member, "sticky")}, cluster
+            )
+            complete_rebalance(member, "sticky", own[name], 1)
         for name, member in group.items():
-            complete(member, "sticky", _assignment(held[name]), 2)
+            complete_rebalance(member, "sticky", _assignment(held[name]), 2)
         assert rebalance(group, "sticky", cluster, 3) == held
 
     def test_consumers_given_the_same_list_share_nothing(
@@ -213,7 +215,7 @@ class TestStickyFamily:
         group = {name: stack.enter_context(consumer(["t"], strategies)) for name in "ab"}
         given = rebalance(group, "sticky", metadata({"t": 4}), 3)
         for name, member in group.items():
-            stated = consumer_protocol.decode_subscription(subscription(member, "sticky"))
+            stated = consumer_protocol.decode_subscription(sent_subscription(member, "sticky"))
             owned = StickyAssignor().read_ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == 3

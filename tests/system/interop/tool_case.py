@@ -24,7 +24,7 @@ OLD_PLACES = {  # moved after 3.9
 }
 
 
-def run(client_case: ClientCase, tool: str, *args: str, typed: str = "") -> str:
+def run_tool(client_case: ClientCase, tool: str, *args: str, typed: str = "") -> str:
     """What a tool printed; it must have ended well."""
     places = PLACES if client_case.client.tools != "3.9" else {**PLACES, **OLD_PLACES}
     main = places.get(tool, f"{TOOLS}.{tool}")
@@ -33,14 +33,14 @@ def run(client_case: ClientCase, tool: str, *args: str, typed: str = "") -> str:
     return str(done["out"])
 
 
-def server(client_case: ClientCase) -> tuple[str, str]:
+def server_option(client_case: ClientCase) -> tuple[str, str]:
     return "--bootstrap-server", client_case.stage.cluster.plain
 
 
 def topics(client_case: ClientCase) -> None:
     topic = fresh("t")
-    named = (*server(client_case), "--topic", topic)
-    made = run(
+    named = (*server_option(client_case), "--topic", topic)
+    made = run_tool(
         client_case,
         "TopicCommand",
         "--create",
@@ -51,13 +51,16 @@ def topics(client_case: ClientCase) -> None:
         "retention.ms=5000",
     )
     assert f"Created topic {topic}." in made
-    assert topic in run(client_case, "TopicCommand", "--list", *server(client_case)).split()
-    run(client_case, "TopicCommand", "--alter", *named, "--partitions", "3")
-    shown = run(client_case, "TopicCommand", "--describe", *named)
+    assert (
+        topic
+        in run_tool(client_case, "TopicCommand", "--list", *server_option(client_case)).split()
+    )
+    run_tool(client_case, "TopicCommand", "--alter", *named, "--partitions", "3")
+    shown = run_tool(client_case, "TopicCommand", "--describe", *named)
     assert "PartitionCount: 3" in shown
     assert "retention.ms=5000" in shown
     assert shown.count("Leader: ") == 3
-    run(client_case, "TopicCommand", "--delete", *named)
+    run_tool(client_case, "TopicCommand", "--delete", *named)
     until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
 
 
@@ -67,23 +70,31 @@ def consumer_groups(client_case: ClientCase) -> None:
     group.write()
     group.finish()
     client_case.steady.ask("commit", member=member, how="sync")
-    named = (*server(client_case), "--group", group.name)
+    named = (*server_option(client_case), "--group", group.name)
     assert (
         group.name
-        in run(client_case, "ConsumerGroupCommand", "--list", *server(client_case)).split()
+        in run_tool(
+            client_case, "ConsumerGroupCommand", "--list", *server_option(client_case)
+        ).split()
     )
-    rows = run(client_case, "ConsumerGroupCommand", "--describe", *named).splitlines()
+    rows = run_tool(client_case, "ConsumerGroupCommand", "--describe", *named).splitlines()
     lines = [row.split() for row in rows if row.startswith(group.name)]
     assert [line[1:6] for line in sorted(lines)] == [
         [group.topic, number, "10", "10", "0"] for number in ("0", "1")
     ]
-    assert "Stable" in run(client_case, "ConsumerGroupCommand", "--describe", "--state", *named)
-    assert group.name in run(client_case, "ConsumerGroupCommand", "--describe", "--members", *named)
+    assert "Stable" in run_tool(
+        client_case, "ConsumerGroupCommand", "--describe", "--state", *named
+    )
+    assert group.name in run_tool(
+        client_case, "ConsumerGroupCommand", "--describe", "--members", *named
+    )
     group.end()
     reset = ("--reset-offsets", "--to-offset", "4", "--topic", f"{group.topic}:0", "--execute")
-    run(client_case, "ConsumerGroupCommand", *reset, *named)
+    run_tool(client_case, "ConsumerGroupCommand", *reset, *named)
     assert [0, 4] in client_case.steady.ask("offsets", group=group.name, topic=group.topic)
-    run(client_case, "ConsumerGroupCommand", "--delete-offsets", "--topic", group.topic, *named)
+    run_tool(
+        client_case, "ConsumerGroupCommand", "--delete-offsets", "--topic", group.topic, *named
+    )
     assert client_case.steady.ask("offsets", group=group.name, topic=group.topic) == []
 
 
@@ -93,8 +104,13 @@ def delete_groups(client_case: ClientCase) -> None:
     group.write()
     group.finish()
     group.end()
-    run(
-        client_case, "ConsumerGroupCommand", "--delete", *server(client_case), "--group", group.name
+    run_tool(
+        client_case,
+        "ConsumerGroupCommand",
+        "--delete",
+        *server_option(client_case),
+        "--group",
+        group.name,
     )
     assert group.name not in client_case.steady.ask("groups")
 
@@ -102,20 +118,20 @@ def delete_groups(client_case: ClientCase) -> None:
 def console(client_case: ClientCase) -> None:
     topic = client_case.topic(1)
     lines = [f"key {number}\tvalue {number}" for number in range(5)]
-    run(
+    run_tool(
         client_case,
         "ConsoleProducer",
-        *server(client_case),
+        *server_option(client_case),
         "--topic",
         topic,
         "--property",
         "parse.key=true",
         typed="\n".join(lines) + "\n",
     )
-    printed = run(
+    printed = run_tool(
         client_case,
         "ConsoleConsumer",
-        *server(client_case),
+        *server_option(client_case),
         "--topic",
         topic,
         "--from-beginning",
@@ -129,16 +145,16 @@ def console(client_case: ClientCase) -> None:
 
 def configs(client_case: ClientCase) -> None:
     topic = client_case.topic(1)
-    named = (*server(client_case), "--entity-type", "topics", "--entity-name", topic)
+    named = (*server_option(client_case), "--entity-type", "topics", "--entity-name", topic)
     wanted = "cleanup.policy=[compact,delete],segment.bytes=2000000"
-    run(client_case, "ConfigCommand", "--alter", *named, "--add-config", wanted)
-    shown = run(client_case, "ConfigCommand", "--describe", *named)
+    run_tool(client_case, "ConfigCommand", "--alter", *named, "--add-config", wanted)
+    shown = run_tool(client_case, "ConfigCommand", "--describe", *named)
     assert "cleanup.policy=compact,delete" in shown
     assert "segment.bytes=2000000" in shown
-    run(client_case, "ConfigCommand", "--alter", *named, "--delete-config", "segment.bytes")
-    assert "segment.bytes" not in run(client_case, "ConfigCommand", "--describe", *named)
-    broker = (*server(client_case), "--entity-type", "brokers", "--entity-name", "1")
-    every = run(client_case, "ConfigCommand", "--describe", "--all", *broker)
+    run_tool(client_case, "ConfigCommand", "--alter", *named, "--delete-config", "segment.bytes")
+    assert "segment.bytes" not in run_tool(client_case, "ConfigCommand", "--describe", *named)
+    broker = (*server_option(client_case), "--entity-type", "brokers", "--entity-name", "1")
+    every = run_tool(client_case, "ConfigCommand", "--describe", "--all", *broker)
     assert "auto.create.topics.enable=true" in every
 
 
@@ -146,12 +162,12 @@ def get_offsets(client_case: ClientCase) -> None:
     topic = client_case.topic(2)
     records = [plain_record(number, number % 2) for number in range(9)]
     client_case.steady.ask("produce", topic=topic, records=records)
-    named = (*server(client_case), "--topic", topic)
-    latest = run(client_case, "GetOffsetShell", *named).split()
+    named = (*server_option(client_case), "--topic", topic)
+    latest = run_tool(client_case, "GetOffsetShell", *named).split()
     assert latest == [f"{topic}:0:5", f"{topic}:1:4"]
-    earliest = run(client_case, "GetOffsetShell", *named, "--time", "earliest").split()
+    earliest = run_tool(client_case, "GetOffsetShell", *named, "--time", "earliest").split()
     assert earliest == [f"{topic}:0:0", f"{topic}:1:0"]
-    newest = run(client_case, "GetOffsetShell", *named, "--time", "max-timestamp").split()
+    newest = run_tool(client_case, "GetOffsetShell", *named, "--time", "max-timestamp").split()
     assert len(newest) == 2
 
 
@@ -163,10 +179,10 @@ def delete_records(client_case: ClientCase) -> None:
         wanted = Path(folder) / "offsets.json"
         place = {"topic": topic, "partition": 0, "offset": 5}
         wanted.write_text(json.dumps({"partitions": [place], "version": 1}))
-        printed = run(
+        printed = run_tool(
             client_case,
             "DeleteRecordsCommand",
-            *server(client_case),
+            *server_option(client_case),
             "--offset-json-file",
             str(wanted),
         )
@@ -175,7 +191,7 @@ def delete_records(client_case: ClientCase) -> None:
 
 def performance(client_case: ClientCase) -> None:
     topic = client_case.topic(1)
-    written = run(
+    written = run_tool(
         client_case,
         "ProducerPerformance",
         "--topic",
@@ -195,7 +211,7 @@ def performance(client_case: ClientCase) -> None:
 
 
 def api_versions(client_case: ClientCase) -> None:
-    printed = run(client_case, "BrokerApiVersionsCommand", *server(client_case))
+    printed = run_tool(client_case, "BrokerApiVersionsCommand", *server_option(client_case))
     assert client_case.stage.cluster.plain in printed
     assert "Produce(0)" in printed
     assert "JoinGroup(11)" in printed

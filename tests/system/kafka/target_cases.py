@@ -25,7 +25,7 @@ Owners = dict[str, dict[str, list[int]]]
 
 
 @dataclass(frozen=True)
-class Moment:
+class TargetCase:
     """A group when a target is computed; members own the target before it."""
 
     #: Of the topics that are there; a name that is not has been subscribed to all the same.
@@ -37,7 +37,7 @@ class Moment:
     def problem(self) -> Problem:
         return Problem.from_group(Cluster(self.counts), GroupSubscription.of(self.members))
 
-    def solved(self, assignor: ColumnarAssignor) -> IntArray:
+    def solve(self, assignor: ColumnarAssignor) -> IntArray:
         """The target that Rota finds, its rules checked."""
         group = GroupSubscription.of(self.members)
         cluster = Cluster(self.counts)
@@ -46,11 +46,11 @@ class Moment:
         return placement.owners
 
     @property
-    def step(self) -> str:
+    def oracle_step(self) -> str:
         """As TargetOracle reads it."""
         return self.step_by("")
 
-    def step_after(self, before: Moment | None) -> str:
+    def step_after(self, before: TargetCase | None) -> str:
         """The same where the one member that is new, if it is one, is still joining."""
         known = {member.id for member in before.members} if before else set()
         new = [member.id for member in self.members if member.id not in known]
@@ -81,7 +81,7 @@ class Moment:
         listed = ";".join(shown(by_id[name]) for name in ids)
         return f"{';'.join(topics)}|{ids.index(latest) if latest else ''}|{listed}"
 
-    def after(self, owners: IntArray) -> Moment:
+    def after(self, owners: IntArray) -> TargetCase:
         """The same with this target."""
         layout, names = self.problem.layout, self.problem.members
         given: Owners = {}
@@ -91,7 +91,7 @@ class Moment:
         members = (replace(m, owned=Partitions.of(given.get(m.id, {}))) for m in self.members)
         return replace(self, members=tuple(members))
 
-    def following(self, before: Moment) -> Moment:
+    def with_ownership_of(self, before: TargetCase) -> TargetCase:
         """The same where members own what they own ``before``; a static one by its static id."""
         owned = {
             name: m.owned for m in before.members for name in (m.id, m.group_instance_id) if name
@@ -108,15 +108,15 @@ class Moment:
         )
 
 
-def moments(seed: int, assignor: ColumnarAssignor, *, equal: bool) -> Iterator[Moment]:
+def draw_cases(seed: int, assignor: ColumnarAssignor, *, equal: bool) -> Iterator[TargetCase]:
     """The history of this seed: a new group, and then changes, each from Rota's own target."""
     random = Random(f"{assignor.name} {equal} {seed}")
     history = _History(random, equal=equal)
-    moment = history.first()
+    case = history.first()
     for _ in range(random.randint(2, 8)):
-        yield moment
-        settled = moment.after(moment.solved(assignor))
-        moment = history.changed(settled)
+        yield case
+        settled = case.after(case.solve(assignor))
+        case = history.changed(settled)
 
 
 class _History:
@@ -135,54 +135,54 @@ class _History:
         self._ids = {topic: random.randbytes(16) for topic in topics}
         self._choices = [self._some(topics) for _ in range(random.choice((2, 3, 5, 12)))]
 
-    def first(self) -> Moment:
+    def first(self) -> TargetCase:
         size = self._random.choice((1, 1, 2, 3, 4, 5, 8, 11, 14, 20, 27, 50))
         counts = {topic: self._count() for topic in self._ids if self._random.random() < 0.97}
         every = self._some(list(self._ids))
         members = [self._member(every) for _ in range(size)]
-        return Moment(counts, self._ids, tuple(members))
+        return TargetCase(counts, self._ids, tuple(members))
 
-    def changed(self, moment: Moment) -> Moment:
+    def changed(self, case: TargetCase) -> TargetCase:
         """One to three things happen."""
         for _ in range(self._random.choice((1, 1, 1, 2, 3))):
             change = self._random.choices(
                 (self._join, self._leave, self._restart, self._grow, self._subscribe),
                 weights=(5, 5, 1, 1, 1 if self._equal else 3),
             )[0]
-            moment = change(moment)
-        return moment
+            case = change(case)
+        return case
 
-    def _join(self, moment: Moment) -> Moment:
+    def _join(self, case: TargetCase) -> TargetCase:
         several = self._random.choice((1, 1, 1, 2, 9))
-        every = moment.members[0].topics
+        every = case.members[0].topics
         joined = [self._member(every) for _ in range(several)]
-        return replace(moment, members=(*moment.members, *joined))
+        return replace(case, members=(*case.members, *joined))
 
-    def _leave(self, moment: Moment) -> Moment:
-        left = min(self._random.choice((1, 1, 1, 2, 7)), len(moment.members) - 1)
-        stay = self._random.sample(moment.members, len(moment.members) - left)
-        return replace(moment, members=tuple(stay))
+    def _leave(self, case: TargetCase) -> TargetCase:
+        left = min(self._random.choice((1, 1, 1, 2, 7)), len(case.members) - 1)
+        stay = self._random.sample(case.members, len(case.members) - left)
+        return replace(case, members=tuple(stay))
 
-    def _restart(self, moment: Moment) -> Moment:
+    def _restart(self, case: TargetCase) -> TargetCase:
         """Static members come back under other ids, and have the targets of the old ones."""
-        members = (replace(m, id=self._id()) if m.group_instance_id else m for m in moment.members)
-        return replace(moment, members=tuple(members))
+        members = (replace(m, id=self._id()) if m.group_instance_id else m for m in case.members)
+        return replace(case, members=tuple(members))
 
-    def _grow(self, moment: Moment) -> Moment:
+    def _grow(self, case: TargetCase) -> TargetCase:
         topic = self._random.choice(list(self._ids))
-        grown = moment.counts.get(topic, 0) + self._random.choice((1, 3, self._largest))
-        return replace(moment, counts={**moment.counts, topic: grown})
+        grown = case.counts.get(topic, 0) + self._random.choice((1, 3, self._largest))
+        return replace(case, counts={**case.counts, topic: grown})
 
-    def _subscribe(self, moment: Moment) -> Moment:
+    def _subscribe(self, case: TargetCase) -> TargetCase:
         if self._equal:
             every = self._some(list(self._ids))
-            so_far = moment.members[0].topics
+            so_far = case.members[0].topics
             if len(so_far) > SMALLEST_TABLE:  # a table stays as large as it was: not known
                 every = tuple(sort_like_java({*every, *so_far}))
-            return replace(moment, members=tuple(replace(m, topics=every) for m in moment.members))
-        changing = self._random.choice(moment.members)
+            return replace(case, members=tuple(replace(m, topics=every) for m in case.members))
+        changing = self._random.choice(case.members)
         again = replace(changing, topics=self._random.choice(self._choices))
-        return replace(moment, members=tuple(again if m is changing else m for m in moment.members))
+        return replace(case, members=tuple(again if m is changing else m for m in case.members))
 
     def _some(self, topics: list[str]) -> tuple[str, ...]:
         some = self._random.random() > 0.03

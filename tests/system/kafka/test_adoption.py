@@ -39,7 +39,7 @@ def client(port: int) -> dict[str, str | int | float | bool]:
     return {"bootstrap.servers": f"127.0.0.1:{port}"}
 
 
-def fill(port: int) -> None:
+def produce_and_commit(port: int) -> None:
     """Topics with records of a month ago, and a group that has read some of them."""
     topics = [NewTopic(name, count, 1) for name, count in TOPICS.items()]
     topics[1].config = {"cleanup.policy": "compact"}
@@ -57,7 +57,7 @@ def fill(port: int) -> None:
     consumer.close()
 
 
-def read(port: int) -> dict[str, int]:
+def count_records(port: int) -> dict[str, int]:
     """How many records a client gets of each topic."""
     consumer = Consumer(
         {
@@ -80,7 +80,7 @@ def read(port: int) -> dict[str, int]:
     return found
 
 
-def let_go(data: Path) -> Path:
+def wait_for_unlock(data: Path) -> Path:
     """The folder, once the Kafka that has ended has no lock on it any more."""
 
     def free() -> bool:
@@ -96,12 +96,12 @@ def let_go(data: Path) -> Path:
 
 def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    fill(kafka.port)
+    produce_and_commit(kafka.port)
     with pytest.raises(Unreachable, match="in use by another process"):
         rota.Broker(data, adopt=True).start()
     kafka.shut_down()
     meta = (data / "meta.properties").read_bytes()
-    with rota.Broker(let_go(data), adopt=True) as broker:
+    with rota.Broker(wait_for_unlock(data), adopt=True) as broker:
         assert broker.topics == TOPICS
         assert broker.committed("billing") == {("kept", 1): 7}
         broker.clock.advance(301)
@@ -110,7 +110,7 @@ def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> N
         broker.create_topic("new")
     assert (data / "meta.properties").read_bytes() == meta
     kafka.restart()
-    assert read(kafka.port) == {"kept": COUNT + 1, "latest": COUNT}
+    assert count_records(kafka.port) == {"kept": COUNT + 1, "latest": COUNT}
     admin = AdminClient(client(kafka.port))
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")])
     offsets = asked["billing"]
@@ -119,15 +119,15 @@ def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> N
     assert not (data / "new-0").exists()  # a Kafka sets aside what it does not know
     kafka.shut_down()
     with pytest.raises(InputError, match="was last used by Kafka"):
-        rota.Broker(let_go(data)).start()
+        rota.Broker(wait_for_unlock(data)).start()
     with rota.Broker(data, adopt=True) as broker:
         assert broker.topics == {**TOPICS, "later": 2}
 
 
 def test_a_kafka_that_was_killed_keeps_its_folder(kafka: KafkaBroker, tmp_path: Path) -> None:
-    fill(kafka.port)
+    produce_and_commit(kafka.port)
     kafka.kill()
     with pytest.raises(InputError, match="runs or was not stopped cleanly"):
-        rota.Broker(let_go(tmp_path / "data"), adopt=True).start()
+        rota.Broker(wait_for_unlock(tmp_path / "data"), adopt=True).start()
     kafka.restart()
-    assert read(kafka.port) == dict.fromkeys(TOPICS, COUNT)
+    assert count_records(kafka.port) == dict.fromkeys(TOPICS, COUNT)

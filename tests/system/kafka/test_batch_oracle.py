@@ -18,7 +18,7 @@ NOW = 1_790_000_000_000
 SEGMENT = f"{0:020d}.log"
 
 
-def dump(folder: Path, data: bytes, *options: str) -> list[str]:
+def dump_segment(folder: Path, data: bytes, *options: str) -> list[str]:
     """What the tool prints of a segment, without the lines in front."""
     file = folder / SEGMENT
     file.write_bytes(data)
@@ -27,7 +27,7 @@ def dump(folder: Path, data: bytes, *options: str) -> list[str]:
     return run_command(*command, seconds=PATIENCE).checked().lines[2:]
 
 
-def records(first: int, codec: CompressionType) -> list[BatchRecord]:
+def make_records(first: int, codec: CompressionType) -> list[BatchRecord]:
     """Small and large ones, gaps, nulls, headers, times that go back."""
     sizes = [0, 1, 63, 64, 8_191, 8_192, 70_000]
     return [
@@ -43,13 +43,13 @@ def records(first: int, codec: CompressionType) -> list[BatchRecord]:
 
 
 @cache
-def written() -> list[tuple[list[BatchRecord], bytes]]:
+def make_batches() -> list[tuple[list[BatchRecord], bytes]]:
     """A batch for each codec, as a transaction and not, then the broker's time."""
     found: list[tuple[list[BatchRecord], bytes]] = []
     offset = 0
     for codec in CompressionType:
         for transactional in (False, True):
-            made = records(offset, codec)
+            made = make_records(offset, codec)
             raw = record_batch.encode_batch(
                 made,
                 base_offset=offset,
@@ -63,7 +63,7 @@ def written() -> list[tuple[list[BatchRecord], bytes]]:
             )
             found.append((made, raw))
             offset = made[-1].offset + 3
-    made = records(offset, CompressionType.NONE)
+    made = make_records(offset, CompressionType.NONE)
     found.append((made, record_batch.encode_batch(made, append_time=NOW + 77)))
     return found
 
@@ -75,8 +75,10 @@ RECORD = re.compile(
 
 
 def test_every_record_is_read_by_kafka(tmp_path: Path) -> None:
-    lines = iter(dump(tmp_path, b"".join(raw for _, raw in written()), "--print-data-log"))
-    for made, raw in written():
+    lines = iter(
+        dump_segment(tmp_path, b"".join(raw for _, raw in make_batches()), "--print-data-log")
+    )
+    for made, raw in make_batches():
         header = record_batch.read_batch_header(raw)
         said = next(lines)
         assert said.endswith("isvalid: true"), said
@@ -120,7 +122,7 @@ def test_markers_and_emptied_batches_are_read_by_kafka(tmp_path: Path) -> None:
             encode_end_transaction_marker(ControlRecordType.ABORT, offset=8, **transaction),
         ]
     )
-    empty, *lines = dump(tmp_path, data, "--print-data-log")
+    empty, *lines = dump_segment(tmp_path, data, "--print-data-log")
     assert "baseOffset: 0 lastOffset: 6 count: 0 " in empty
     assert all("isControl: true" in line and "isvalid: true" in line for line in lines[::2])
     assert [line.partition("endTxnMarker: ")[2] for line in lines[1::2]] == [
@@ -142,7 +144,7 @@ def test_a_journal_that_rota_wrote_is_read_by_kafka(tmp_path: Path) -> None:
     ]
     made = [BatchRecord(at, NOW, *journal.encode_entry(entry)) for at, entry in enumerate(commits)]
     data = b"".join(record_batch.encode_batch(made[at : at + 3]) for at in range(0, len(made), 3))
-    lines = [line for line in dump(tmp_path, data, "--offsets-decoder") if line[0] == "|"]
+    lines = [line for line in dump_segment(tmp_path, data, "--offsets-decoder") if line[0] == "|"]
     for entry, line in zip(commits, lines, strict=True):
         assert f'"group":"{entry.group}","topic":"orders","partition":{entry.partition}' in line
         assert f'"offset":{entry.offset},' in line
@@ -151,6 +153,6 @@ def test_a_journal_that_rota_wrote_is_read_by_kafka(tmp_path: Path) -> None:
 def test_what_kafka_finds_invalid_is_told(tmp_path: Path) -> None:
     good = record_batch.encode_batch([BatchRecord(0, NOW, b"key", b"value")])
     broken = good[:-2] + b"?" + good[-1:]
-    assert "isvalid: false" in dump(tmp_path, good + broken)[1]
+    assert "isvalid: false" in dump_segment(tmp_path, good + broken)[1]
     (problem,) = record_batch_columns.decode_batches(good + broken).problems
     assert (problem.position, problem.kind) == (len(good), record_batch.BatchProblemKind.CHECKSUM)

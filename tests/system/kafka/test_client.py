@@ -54,7 +54,7 @@ SESSION = 1500
 MECHANISMS = pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 
 
-class Kafka:
+class SecuredKafka:
     """A broker with a listener for each way in."""
 
     def __init__(self, folder: Path) -> None:
@@ -106,8 +106,8 @@ class Kafka:
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    running = Kafka(tmp_path_factory.mktemp("secured"))
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    running = SecuredKafka(tmp_path_factory.mktemp("secured"))
     try:
         running.add_user("alice", "secret")
         yield running
@@ -115,11 +115,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         running.broker.stop()
 
 
-def alice(mechanism: str, password: str = "secret") -> SaslConfig:
+def sasl_config(mechanism: str, password: str = "secret") -> SaslConfig:
     return SaslConfig(mechanism=mechanism, username="alice", password=password)
 
 
-async def reached(at: str, **fields: Any) -> str:
+async def advertised_address(at: str, **fields: Any) -> str:
     """The address that the broker gives to who came in there."""
     async with client(at, **fields) as one:
         known = await one.refresh([], deadline=soon(30))
@@ -127,7 +127,7 @@ async def reached(at: str, **fields: Any) -> str:
         return str(known.brokers[1].address)
 
 
-async def refused(kind: type[Exception], at: str, seconds: float = 30, **fields: Any) -> str:
+async def connect_error(kind: type[Exception], at: str, seconds: float = 30, **fields: Any) -> str:
     async with client(at, **fields) as one:
         with pytest.raises(kind) as caught:
             await one.refresh([], deadline=soon(seconds))
@@ -138,11 +138,11 @@ async def refused(kind: type[Exception], at: str, seconds: float = 30, **fields:
 # Ways in
 
 
-def test_without_anything(kafka: Kafka) -> None:
-    assert run(reached(kafka.at["PLAINTEXT"])) == kafka.at["PLAINTEXT"]
+def test_without_anything(kafka: SecuredKafka) -> None:
+    assert run(advertised_address(kafka.at["PLAINTEXT"])) == kafka.at["PLAINTEXT"]
 
 
-def test_every_version_is_agreed_on(kafka: Kafka) -> None:
+def test_every_version_is_agreed_on(kafka: SecuredKafka) -> None:
     async def main() -> None:
         at = kafka.at["PLAINTEXT"]
         connection = await BrokerConnection.open(address(at), config(at), soon(30))
@@ -156,54 +156,58 @@ def test_every_version_is_agreed_on(kafka: Kafka) -> None:
 
 
 @MECHANISMS
-def test_a_user_logs_in(kafka: Kafka, mechanism: str) -> None:
-    assert run(reached(kafka.at["LOGIN"], sasl=alice(mechanism))) == kafka.at["LOGIN"]
-    both = run(reached(kafka.at["BOTH"], sasl=alice(mechanism), tls=kafka.tls))
+def test_a_user_logs_in(kafka: SecuredKafka, mechanism: str) -> None:
+    assert (
+        run(advertised_address(kafka.at["LOGIN"], sasl=sasl_config(mechanism))) == kafka.at["LOGIN"]
+    )
+    both = run(advertised_address(kafka.at["BOTH"], sasl=sasl_config(mechanism), tls=kafka.tls))
     assert both == kafka.at["BOTH"]
 
 
 @MECHANISMS
-def test_a_wrong_password(kafka: Kafka, mechanism: str) -> None:
-    wrong = alice(mechanism, "wrong")
-    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], sasl=wrong))
+def test_a_wrong_password(kafka: SecuredKafka, mechanism: str) -> None:
+    wrong = sasl_config(mechanism, "wrong")
+    said = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=wrong))
     assert f"user 'alice' is refused by {mechanism}: " in said
     assert "Authentication failed" in said
 
 
-def test_a_mechanism_that_it_has_not(kafka: Kafka) -> None:
+def test_a_mechanism_that_it_has_not(kafka: SecuredKafka) -> None:
     odd = SaslConfig(mechanism="SCRAM-SHA-1", username="alice", password="secret")
-    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], sasl=odd))
+    said = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=odd))
     assert "SCRAM-SHA-1 is not enabled there; enabled: " in said
     assert "SCRAM-SHA-512" in said
 
 
-def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: Kafka) -> None:
-    said = run(refused(AuthenticationFailed, kafka.at["PLAINTEXT"], sasl=alice("PLAIN")))
+def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: SecuredKafka) -> None:
+    said = run(
+        connect_error(AuthenticationFailed, kafka.at["PLAINTEXT"], sasl=sasl_config("PLAIN"))
+    )
     assert "the port has no login" in said
-    said = run(refused(Unreachable, kafka.at["LOGIN"], 1))
+    said = run(connect_error(Unreachable, kafka.at["LOGIN"], 1))
     assert "it may require a login" in said
 
 
-def test_by_tls(kafka: Kafka) -> None:
-    assert run(reached(kafka.at["TLS"], tls=kafka.tls)) == kafka.at["TLS"]
-    said = run(refused(Untrusted, kafka.at["TLS"], tls=TlsConfig()))
+def test_by_tls(kafka: SecuredKafka) -> None:
+    assert run(advertised_address(kafka.at["TLS"], tls=kafka.tls)) == kafka.at["TLS"]
+    said = run(connect_error(Untrusted, kafka.at["TLS"], tls=TlsConfig()))
     assert "signed by an issuer that is not trusted here" in said
 
 
-def test_by_a_clients_certificate(kafka: Kafka, tmp_path: Path) -> None:
+def test_by_a_clients_certificate(kafka: SecuredKafka, tmp_path: Path) -> None:
     at = kafka.at["MUTUAL"]
     own = kafka.authority.issue_cert("client@example.org")
     own.private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
     trusted = kafka.tls.truststore_certificates
     known = TlsConfig(truststore_certificates=trusted, keystore_location=str(tmp_path / "own.pem"))
-    assert run(reached(at, tls=known)) == at
-    said = run(refused(Untrusted, at, tls=kafka.tls))
+    assert run(advertised_address(at, tls=known)) == at
+    said = run(connect_error(Untrusted, at, tls=kafka.tls))
     assert "client's certificate" in said
     stranger = trustme.CA().issue_cert("client@example.org")
     chain = stranger.cert_chain_pems[0].bytes().decode()
     key = stranger.private_key_pem.bytes().decode()
     said = run(
-        refused(
+        connect_error(
             Untrusted,
             at,
             tls=TlsConfig(
@@ -214,14 +218,16 @@ def test_by_a_clients_certificate(kafka: Kafka, tmp_path: Path) -> None:
     assert "certificate" in said
 
 
-def test_tls_and_plain_mixed_up(kafka: Kafka) -> None:
-    assert "TLS" in run(refused(NotKafka, kafka.at["TLS"], 1))
-    assert "port without TLS" in run(refused(Unreachable, kafka.at["PLAINTEXT"], 1, tls=kafka.tls))
+def test_tls_and_plain_mixed_up(kafka: SecuredKafka) -> None:
+    assert "TLS" in run(connect_error(NotKafka, kafka.at["TLS"], 1))
+    assert "port without TLS" in run(
+        connect_error(Unreachable, kafka.at["PLAINTEXT"], 1, tls=kafka.tls)
+    )
 
 
-def test_a_session_that_ends_is_followed_by_a_new_one(kafka: Kafka) -> None:
+def test_a_session_that_ends_is_followed_by_a_new_one(kafka: SecuredKafka) -> None:
     async def main() -> None:
-        async with client(kafka.at["SHORT"], sasl=alice("PLAIN")) as one:
+        async with client(kafka.at["SHORT"], sasl=sasl_config("PLAIN")) as one:
             await one.refresh([], deadline=soon(30))
             first = await one.connect(1, deadline=soon(30))
             end = soon(2.5 * SESSION / 1000)
@@ -236,7 +242,7 @@ def test_a_session_that_ends_is_followed_by_a_new_one(kafka: Kafka) -> None:
 # Topics and groups
 
 
-def test_topics_come_and_go(kafka: Kafka) -> None:
+def test_topics_come_and_go(kafka: SecuredKafka) -> None:
     async def main() -> None:
         async with client(kafka.at["PLAINTEXT"]) as one:
             tp = TopicPartition("client-orders", 2)
@@ -265,9 +271,11 @@ def test_topics_come_and_go(kafka: Kafka) -> None:
     run(main())
 
 
-def test_a_coordinator_is_found_and_asked(kafka: Kafka) -> None:
+def test_a_coordinator_is_found_and_asked(kafka: SecuredKafka) -> None:
     async def main() -> None:
-        async with client(kafka.at["BOTH"], sasl=alice("SCRAM-SHA-512"), tls=kafka.tls) as one:
+        async with client(
+            kafka.at["BOTH"], sasl=sasl_config("SCRAM-SHA-512"), tls=kafka.tls
+        ) as one:
             described = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon(60)
             )
@@ -285,7 +293,7 @@ def test_a_coordinator_is_found_and_asked(kafka: Kafka) -> None:
 # The last test: the broker is killed in it
 
 
-def test_a_broker_that_is_killed_and_comes_back(kafka: Kafka) -> None:
+def test_a_broker_that_is_killed_and_comes_back(kafka: SecuredKafka) -> None:
     async def main() -> None:
         async with client(kafka.at["PLAINTEXT"], api_timeout=120_000) as one:
             await one.refresh([], deadline=soon(30))

@@ -61,7 +61,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroke
     running.stop()
 
 
-def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
+def dump_segments(*files: Path, options: tuple[str, ...] = ()) -> str:
     broker.prepare()
     names = ",".join(map(str, files))
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
@@ -123,13 +123,13 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.log"))
 
 
-def cleaned_upto(data: Path) -> int:
+def cleaned_offset(data: Path) -> int:
     lines = (data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
     points = {line.split()[0]: int(line.split()[2]) for line in lines}
     return points.get(TOPIC, 0)
 
 
-def batches(folder: Path) -> list[tuple[Any, ...]]:
+def read_batches(folder: Path) -> list[tuple[Any, ...]]:
     """All that is told apart, but for compressed bytes and the time that tombstones have left."""
     found = []
     for path in segments(folder):
@@ -169,7 +169,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(
         shutil.copytree(folder, copied / folder.name, ignore=shutil.ignore_patterns("*.deleted"))
         active = int(segments(folder)[-1].stem)
         set_lag(admin, 0)
-        until("Kafka's compaction", lambda upto=active: cleaned_upto(data) >= upto)  # type: ignore[misc]
+        until("Kafka's compaction", lambda upto=active: cleaned_offset(data) >= upto)  # type: ignore[misc]
         set_lag(admin, DAY)
         log = Log.open(
             RealDisk(copied),
@@ -180,12 +180,12 @@ def test_rota_keeps_what_a_real_kafka_keeps(
             report=pytest.fail,
             now=now,
         )
-        before = len(batches(copied / folder.name))
+        before = len(read_batches(copied / folder.name))
         assert compacted(log, int(time.time() * 1_000)) == active
         log.close()
-        assert batches(copied / folder.name) == batches(folder)
-        assert len(batches(folder)) < before
-        assert "isvalid: false" not in dump(
+        assert read_batches(copied / folder.name) == read_batches(folder)
+        assert len(read_batches(folder)) < before
+        assert "isvalid: false" not in dump_segments(
             *segments(copied / folder.name), options=("--deep-iteration",)
         )
 
@@ -222,14 +222,14 @@ def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path)
     opened.roll(now)
     opened.close()
     (snapshot,) = log.glob("*.snapshot")
-    printed = dump(snapshot)
+    printed = dump_segments(snapshot)
     found = re.findall(
         r"producerId: (\d+) producerEpoch: (\d+) .*?currentTxnFirstOffset: (\S+)", printed
     )
     assert sorted(found) == [("7", "2", "OptionalLong.empty"), ("9", "2", "OptionalLong[2]")], (
         printed
     )
-    printed = dump(log / f"{0:020}.txnindex")
+    printed = dump_segments(log / f"{0:020}.txnindex")
     assert re.search(r"producerId: 7 firstOffset: 0 lastOffset: 3 lastStableOffset: 2", printed), (
         printed
     )

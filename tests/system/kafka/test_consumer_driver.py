@@ -37,7 +37,7 @@ def application(broker: KafkaBroker, group: str, **settings: object) -> Applicat
     return Application(where, topics=topics, group=group, **settings)  # type: ignore[arg-type]
 
 
-def described(app: Application, group: str) -> DescribedGroup:
+def describe_group(app: Application, group: str) -> DescribedGroup:
     reply = asyncio.run(app.driver.send_to_coordinator(DescribeGroups(groups=(group,))))
     assert isinstance(reply, DescribeGroupsResult)
     return reply.groups[0]
@@ -56,7 +56,7 @@ def test_join_commit_ask_and_leave(broker: KafkaBroker, group: str) -> None:
         assert everything == OffsetFetchResult(offsets=SEVEN)
         app.close()
     with application(broker, group) as other:
-        assert described(other, group).state == "Empty"
+        assert describe_group(other, group).state == "Empty"
 
 
 def test_who_is_busy_for_longer_than_a_session_stays_a_member(
@@ -68,7 +68,7 @@ def test_who_is_busy_for_longer_than_a_session_stays_a_member(
         time.sleep(SESSION * 2.5 / 1000)  # the application's work
         assert app.generation == 1
         assert app.commit_and_wait(SEVEN) is None
-        assert [one.member_id for one in described(app, group).members] == [app.member_id]
+        assert [one.member_id for one in describe_group(app, group).members] == [app.member_id]
 
 
 def test_who_polls_too_late_hears_why(broker: KafkaBroker, group: str) -> None:
@@ -86,7 +86,7 @@ def test_without_a_common_strategy_both_are_named(broker: KafkaBroker, group: st
     made = partial(application, broker, group)
     with made(strategies="cooperative-sticky", client_id="one") as app, made() as other:
         app.join()
-        app.wait(lambda: described(app, group).state == "Stable")
+        app.wait(lambda: describe_group(app, group).state == "Stable")
         other.subscribe()
         other.poll(lambda: bool(other.raised))
         (error,) = other.raised
@@ -99,9 +99,9 @@ def test_who_closes_does_not_wait_for_the_join_of_others(broker: KafkaBroker, gr
         app.join()
         other.subscribe()
         other.driver.handle_event(PollBegan())
-        app.wait(lambda: len(described(app, group).members) == 2)
+        app.wait(lambda: len(describe_group(app, group).members) == 2)
         other.close(wait=30_000)
-        assert [one.member_id for one in described(app, group).members] == [app.member_id]
+        assert [one.member_id for one in describe_group(app, group).members] == [app.member_id]
 
 
 def test_who_has_the_static_id_last_fences_the_other(broker: KafkaBroker, group: str) -> None:

@@ -30,7 +30,7 @@ TEXT = ROOT / "docs" / "differences.md"
 SEEN = TypeVar("SEEN")
 
 
-def both(
+def run_on_both(
     broker: KafkaBroker, case: Callable[[CaseRun], SEEN], *, alike: bool = True
 ) -> tuple[SEEN, SEEN]:
     """What is seen before Rota and before Kafka; alike: the same requests are answered."""
@@ -76,7 +76,7 @@ def static_leader_is_absent(stage: CaseRun) -> tuple[list[str], str | None]:
 def test_succession_of_leaders(
     broker: KafkaBroker, case: Callable[[CaseRun], tuple[list[str], str | None]], _time: int
 ) -> None:
-    (our_ids, our_leader), (their_ids, their_leader) = both(broker, case)
+    (our_ids, our_leader), (their_ids, their_leader) = run_on_both(broker, case)
     assert our_leader == our_ids[1]
     assert their_leader == first_in_hash_map(their_ids, their_ids[1:])
 
@@ -96,7 +96,7 @@ def test_tied_election(broker: KafkaBroker) -> None:
         assert a.joined is not None
         return a.joined.protocol
 
-    assert both(broker, case) == (second, first)
+    assert run_on_both(broker, case) == (second, first)
 
 
 def test_strategy_listed_twice(broker: KafkaBroker) -> None:
@@ -106,7 +106,7 @@ def test_strategy_listed_twice(broker: KafkaBroker) -> None:
         stage.wait(DELAY)
         return a.joined is not None
 
-    assert both(broker, case, alike=False) == (True, False)
+    assert run_on_both(broker, case, alike=False) == (True, False)
 
 
 def test_turned_away(broker: KafkaBroker) -> None:
@@ -127,7 +127,7 @@ def test_turned_away(broker: KafkaBroker) -> None:
         stage.wait(patience)
         return at_once, [each.name for each in (a, c, d) if each.generation > b.generation]
 
-    ours, theirs = both(broker, case, alike=False)
+    ours, theirs = run_on_both(broker, case, alike=False)
     assert ours == (["a", "c", "d"], ["a", "c", "d"])
     assert theirs == ([], ["a", "c", "d"])
 

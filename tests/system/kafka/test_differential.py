@@ -16,8 +16,8 @@ from tests.support.differential_side import Side, StepResult
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
 from tests.system.kafka.differential import admin, data, group
-from tests.system.kafka.differential.difference import DIFFERENCES, named
-from tests.system.kafka.differential.mask import differences, masked
+from tests.system.kafka.differential.difference import DIFFERENCES, find_difference
+from tests.system.kafka.differential.mask import differences, mask_answer
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -29,27 +29,27 @@ TEXT = ROOT / "docs" / "differences.md"
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+def kafka_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     broker = KafkaBroker(tmp_path_factory.mktemp("differential"), SETTINGS)
     try:
-        yield Side("kafka", broker.port, masked)
+        yield Side("kafka", broker.port, mask_answer)
     finally:
         broker.stop()
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Side]:
+def rota_side() -> Iterator[Side]:
     with rota.Broker(config=SETTINGS) as broker:
-        yield Side("rota", int(broker.bootstrap_servers.rpartition(":")[2]), masked)
+        yield Side("rota", int(broker.bootstrap_servers.rpartition(":")[2]), mask_answer)
 
 
 @pytest.fixture(scope="module")
-def seen() -> set[str]:
+def seen_differences() -> set[str]:
     """Which expected differences have shown, for the last test."""
     return set()
 
 
-def played(side: Side, section: str) -> list[StepResult]:
+def run_section(side: Side, section: str) -> list[StepResult]:
     before = len(side.answers)
     with side.section(section):
         SECTIONS[section](side)
@@ -57,25 +57,27 @@ def played(side: Side, section: str) -> list[StepResult]:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_both_answer_alike(ours: Side, kafka: Side, section: str, seen: set[str]) -> None:
+def test_both_answer_alike(
+    rota_side: Side, kafka_side: Side, section: str, seen_differences: set[str]
+) -> None:
     unexpected: list[str] = []
-    mine, theirs = played(ours, section), played(kafka, section)
+    mine, theirs = run_section(rota_side, section), run_section(kafka_side, section)
     assert [each.label for each in mine] == [each.label for each in theirs]
     for one, other in zip(mine, theirs, strict=True):
         for path, rota_has, kafka_has in differences(one.outcome, other.outcome):
-            name = named(one.label, path, rota_has, kafka_has)
+            name = find_difference(one.label, path, rota_has, kafka_has)
             if name is None:
                 where = f"{one.label} :: {path}"
                 unexpected.append(f"{where}\n  Rota:  {rota_has}\n  Kafka: {kafka_has}")
             else:
-                seen.add(name)
+                seen_differences.add(name)
     assert not unexpected, f"{len(unexpected)} differences\n" + "\n".join(unexpected)
 
 
-def test_every_expected_difference_shows(ours: Side, seen: set[str]) -> None:
-    if not ours.answers:
+def test_every_expected_difference_shows(rota_side: Side, seen_differences: set[str]) -> None:
+    if not rota_side.answers:
         pytest.skip("the script was not played")
-    assert seen == {each.name for each in DIFFERENCES}
+    assert seen_differences == {each.name for each in DIFFERENCES}
 
 
 def test_every_expected_difference_is_explained() -> None:
@@ -84,10 +86,10 @@ def test_every_expected_difference_is_explained() -> None:
         assert f"**{name}**" in text, name
 
 
-def test_every_api_in_every_version_is_asked(ours: Side) -> None:
-    if not ours.answers:
+def test_every_api_in_every_version_is_asked(rota_side: Side) -> None:
+    if not rota_side.answers:
         pytest.skip("the script was not played")
-    asked = {each.label.split(" | ")[1] for each in ours.answers}
+    asked = {each.label.split(" | ")[1] for each in rota_side.answers}
     for handler in all_handlers().values():
         name = "".join(word.capitalize() for word in handler.api.name.split("_"))
         for version in range(handler.min_version, handler.max_version + 1):

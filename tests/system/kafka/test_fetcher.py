@@ -34,16 +34,16 @@ class Topic:
 
     def create(self) -> None:
         made = NewTopic(self.name, self.partitions, 1, config=self.config)
-        done(self.admin.create_topics([made]))
+        wait_for_all(self.admin.create_topics([made]))
 
     def delete(self) -> None:
-        done(self.admin.delete_topics([self.name]))
+        wait_for_all(self.admin.delete_topics([self.name]))
 
     def grow(self, partitions: int) -> None:
-        done(self.admin.create_partitions([NewPartitions(self.name, partitions)]))
+        wait_for_all(self.admin.create_partitions([NewPartitions(self.name, partitions)]))
 
     def delete_records(self, before: int) -> None:
-        done(self.admin.delete_records([Partition(self.name, 0, before)]))
+        wait_for_all(self.admin.delete_records([Partition(self.name, 0, before)]))
 
     def fill(self, *texts: str, partition: int = 0) -> None:
         """One batch for each text."""
@@ -52,12 +52,12 @@ class Topic:
             assert self.producer.flush(20) == 0
 
 
-def done(futures: dict[Any, Future[Any]]) -> None:
+def wait_for_all(futures: dict[Any, Future[Any]]) -> None:
     for each in futures.values():
         each.result(20)
 
 
-def transactions(topic: Topic) -> None:
+def run_transactions(topic: Topic) -> None:
     """One that is committed, and one that is aborted."""
     own = {"bootstrap.servers": topic.bootstrap, "transactional.id": f"{topic.name}-1"}
     producer = Producer(own)
@@ -75,7 +75,7 @@ def transactions(topic: Topic) -> None:
 
 def test_only_what_is_committed(broker: KafkaBroker) -> None:
     topic = Topic(broker)
-    transactions(topic)
+    run_transactions(topic)
     topic.fill("plain")
     still = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": f"{topic.name}-2"})
     still.init_transactions(20)

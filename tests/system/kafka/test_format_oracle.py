@@ -21,35 +21,35 @@ def ask(lines: Sequence[str]) -> list[str]:
     return oracle.ask("FormatOracle", lines)
 
 
-def shown(value: str | bytes | None) -> str:
+def encode_text(value: str | bytes | None) -> str:
     if value is None:
         return "-"
     return "x" + (value.encode() if isinstance(value, str) else value).hex()
 
 
-def listed(values: Iterable[str]) -> str:
+def join_list(values: Iterable[str]) -> str:
     return ",".join(values) or "-"
 
 
-def pairs(partitions: Partitions) -> str:
-    return listed(f"{shown(topic)}:{number}" for topic, number in partitions)
+def partition_list(partitions: Partitions) -> str:
+    return join_list(f"{encode_text(topic)}:{number}" for topic, number in partitions)
 
 
-def name(rng: random.Random) -> str:
+def random_name(rng: random.Random) -> str:
     if rng.random() < 0.2:  # names whose hashes collide: Aa and BB hash alike
         return "".join(rng.choice(("Aa", "BB")) for _ in range(rng.randint(1, 2)))
     alphabet = rng.choice(ALPHABETS) + ALPHABETS[0]
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(0, 12)))
 
 
-def names(rng: random.Random) -> list[str]:
-    return [name(rng) for _ in range(rng.choice((0, 1, 2, 5, 12, 13, 14, 24, 25, 26, 100)))]
+def random_names(rng: random.Random) -> list[str]:
+    return [random_name(rng) for _ in range(rng.choice((0, 1, 2, 5, 12, 13, 14, 24, 25, 26, 100)))]
 
 
-def partitions(rng: random.Random) -> Partitions:
+def random_partitions(rng: random.Random) -> Partitions:
     rows = [
         (topic, rng.choice((0, 1, 2, 300, 2**31 - 1)))
-        for topic in names(rng)
+        for topic in random_names(rng)
         for _ in range(rng.choice((1, 1, 2, 5)))
     ]
     if rng.random() < 0.5:
@@ -57,21 +57,21 @@ def partitions(rng: random.Random) -> Partitions:
     return Partitions.of(rows)
 
 
-def some_bytes(rng: random.Random) -> bytes | None:
+def random_bytes(rng: random.Random) -> bytes | None:
     return rng.choice((None, b"", rng.randbytes(rng.randint(1, 40))))
 
 
-def subscriptions() -> list[tuple[int, Subscription]]:
+def random_subscriptions() -> list[tuple[int, Subscription]]:
     rng = random.Random(1)
     return [
         (
             rng.choice((0, 1, 2, 3, 3, 9)),
             Subscription(
-                topics=tuple(names(rng)),
-                user_data=some_bytes(rng),
-                owned=partitions(rng),
+                topics=tuple(random_names(rng)),
+                user_data=random_bytes(rng),
+                owned=random_partitions(rng),
                 generation=rng.choice((None, 0, 5, 2**31 - 1)),
-                rack=rng.choice((None, "", name(rng))),
+                rack=rng.choice((None, "", random_name(rng))),
             ),
         )
         for _ in range(CASES)
@@ -80,30 +80,31 @@ def subscriptions() -> list[tuple[int, Subscription]]:
 
 def subscription_fields(value: Subscription) -> str:
     generation = -1 if value.generation is None else value.generation
-    topics = ",".join(map(shown, value.topics))
-    return (
-        f"{generation} {shown(value.rack)} {shown(value.user_data)} {topics} {pairs(value.owned)}"
-    )
+    topics = ",".join(map(encode_text, value.topics))
+    rack, user_data = encode_text(value.rack), encode_text(value.user_data)
+    return f"{generation} {rack} {user_data} {topics} {partition_list(value.owned)}"
 
 
 def test_subscriptions_have_javas_bytes() -> None:
-    cases = subscriptions()
+    cases = random_subscriptions()
     questions = [
         f"write-subscription {version} {-1 if s.generation is None else s.generation} "
-        f"{shown(s.rack)} {shown(s.user_data)} {listed(map(shown, s.topics))} {pairs(s.owned)}"
+        f"{encode_text(s.rack)} {encode_text(s.user_data)} "
+        f"{join_list(map(encode_text, s.topics))} {partition_list(s.owned)}"
         for version, s in cases
     ]
     for number, ((version, case), answer) in enumerate(zip(cases, ask(questions), strict=True)):
-        assert shown(consumer_protocol.encode_subscription(case, version)) == answer, (
+        assert encode_text(consumer_protocol.encode_subscription(case, version)) == answer, (
             f"case {number} of seed 1"
         )
 
 
 def test_subscriptions_are_read_as_java_reads_them() -> None:
     written = [
-        consumer_protocol.encode_subscription(case, version) for version, case in subscriptions()
+        consumer_protocol.encode_subscription(case, version)
+        for version, case in random_subscriptions()
     ]
-    answers = ask([f"read-subscription {shown(data)}" for data in written])
+    answers = ask([f"read-subscription {encode_text(data)}" for data in written])
     for number, (data, answer) in enumerate(zip(written, answers, strict=True)):
         assert subscription_fields(consumer_protocol.decode_subscription(data)) == answer, (
             f"case {number} of seed 1"
@@ -113,38 +114,41 @@ def test_subscriptions_are_read_as_java_reads_them() -> None:
 def test_assignments_have_javas_bytes_and_are_read_alike() -> None:
     rng = random.Random(2)
     cases = [
-        (rng.choice((0, 1, 2, 3, 7)), Assignment(partitions(rng), some_bytes(rng)))
+        (rng.choice((0, 1, 2, 3, 7)), Assignment(random_partitions(rng), random_bytes(rng)))
         for _ in range(CASES)
     ]
     written = [consumer_protocol.encode_assignment(case, version) for version, case in cases]
     wrote = ask(
         [
-            f"write-assignment {version} {shown(case.user_data)} {pairs(case.partitions)}"
+            f"write-assignment {version} {encode_text(case.user_data)} "
+            f"{partition_list(case.partitions)}"
             for version, case in cases
         ]
     )
-    read = ask([f"read-assignment {shown(data)}" for data in written])
+    read = ask([f"read-assignment {encode_text(data)}" for data in written])
     for number, data in enumerate(written):
-        assert shown(data) == wrote[number], f"case {number} of seed 2"
+        assert encode_text(data) == wrote[number], f"case {number} of seed 2"
         ours = consumer_protocol.decode_assignment(data)
-        assert f"{shown(ours.user_data)} {pairs(ours.partitions)}" == read[number]
+        assert f"{encode_text(ours.user_data)} {partition_list(ours.partitions)}" == read[number]
 
 
 def test_sticky_user_data_has_javas_bytes_and_is_read_alike() -> None:
     rng = random.Random(3)
-    cases = [(rng.choice((-1, 0, 7, 2**31 - 1)), partitions(rng)) for _ in range(CASES)]
+    cases = [(rng.choice((-1, 0, 7, 2**31 - 1)), random_partitions(rng)) for _ in range(CASES)]
     written = [
         consumer_protocol.encode_sticky_user_data(owned, generation) for generation, owned in cases
     ]
-    wrote = ask([f"write-sticky {generation} {pairs(owned)}" for generation, owned in cases])
+    wrote = ask(
+        [f"write-sticky {generation} {partition_list(owned)}" for generation, owned in cases]
+    )
     # a version 0 is a version 1 without its generation
     inputs = [data[:-4] if number % 3 == 0 else data for number, data in enumerate(written)]
-    read = ask([f"read-sticky {shown(data)}" for data in inputs])
+    read = ask([f"read-sticky {encode_text(data)}" for data in inputs])
     for number, data in enumerate(written):
-        assert shown(data) == wrote[number], f"case {number} of seed 3"
+        assert encode_text(data) == wrote[number], f"case {number} of seed 3"
         ours = consumer_protocol.decode_sticky_user_data(inputs[number])
         assert ours.note is None
-        assert f"{ours.generation} {pairs(ours.partitions)}" == read[number]
+        assert f"{ours.generation} {partition_list(ours.partitions)}" == read[number]
 
 
 def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
@@ -152,7 +156,7 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
     inputs = []
     for _ in range(CASES):
         data = consumer_protocol.encode_sticky_user_data(
-            partitions(rng), rng.choice((-1, 0, 7, 2**31 - 1))
+            random_partitions(rng), rng.choice((-1, 0, 7, 2**31 - 1))
         )
         version0 = data[:-4]
         inputs.append(
@@ -161,7 +165,7 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
         )
     inputs += [rng.randbytes(rng.randint(1, 40)) for _ in range(CASES)]
     inputs += [bytes(rng.randint(1, 8)) + rng.randbytes(rng.randint(0, 9)) for _ in range(CASES)]
-    read = ask([f"read-sticky {shown(data)}" for data in inputs])
+    read = ask([f"read-sticky {encode_text(data)}" for data in inputs])
     tails = 0
     for number, (data, answer) in enumerate(zip(inputs, read, strict=True)):
         ours = consumer_protocol.decode_sticky_user_data(data)
@@ -170,7 +174,7 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
             == [ours] * FEW_MEMBERS
         )
         if ours.note is None or "not UTF-8" not in ours.note:  # there Java puts other characters
-            same = f"{ours.generation} {pairs(ours.partitions)}"
+            same = f"{ours.generation} {partition_list(ours.partitions)}"
             assert same == answer, f"case {number} of seed 7"
             tails += ours.note is None
     assert tails > CASES // 2
@@ -181,21 +185,25 @@ def test_cooperative_user_data_has_javas_bytes_and_is_read_alike() -> None:
     written = [
         consumer_protocol.encode_cooperative_user_data(generation) for generation in generations
     ]
-    assert [shown(data) for data in written] == ask([f"write-cooperative {g}" for g in generations])
+    assert [encode_text(data) for data in written] == ask(
+        [f"write-cooperative {g}" for g in generations]
+    )
     inputs = [*written, b"", b"\0\0\1", *(data + b"\0new" for data in written)]
-    answers = ask([f"read-cooperative {shown(data)}" for data in inputs])
+    answers = ask([f"read-cooperative {encode_text(data)}" for data in inputs])
     for data, answer in zip(inputs, answers, strict=True):
         assert f"{consumer_protocol.decode_cooperative_user_data(data)[0]} -" == answer
 
 
 def test_hash_map_order_is_javas() -> None:
     rng = random.Random(5)
-    cases = [list(dict.fromkeys(names(rng) + names(rng))) or ["only"] for _ in range(500)]
+    cases = [
+        list(dict.fromkeys(random_names(rng) + random_names(rng))) or ["only"] for _ in range(500)
+    ]
     # a bucket past eight keys makes a small table grow early; in a large one it becomes a tree,
     # whose order is not followed: names that crowd so do not happen by chance
     crowd = [f"{a}{b}{c}" for a in ("Aa", "BB") for b in ("Aa", "BB") for c in ("Aa", "BB")]
     cases += [crowd, [*crowd, "CcCcCc", "x", "y"]]
-    answers = ask([f"map-order {listed(map(shown, case))}" for case in cases])
+    answers = ask([f"map-order {join_list(map(encode_text, case))}" for case in cases])
     for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
         assert ",".join(map(str, hash_map_order(case))) == answer, f"case {number} of seed 5"
 
@@ -203,12 +211,12 @@ def test_hash_map_order_is_javas() -> None:
 def test_what_java_refuses_is_refused() -> None:
     rng = random.Random(6)
     damaged = []
-    for version, case in subscriptions():
+    for version, case in random_subscriptions():
         draft = bytearray(consumer_protocol.encode_subscription(case, version))
         for _ in range(rng.randint(1, 3)):
             draft[rng.randrange(len(draft))] = rng.choice((0, 1, 127, 255, rng.randrange(256)))
         damaged.append(bytes(draft[: rng.randint(0, len(draft))] if rng.random() < 0.3 else draft))
-    answers = ask([f"read-subscription {shown(data)}" for data in damaged])
+    answers = ask([f"read-subscription {encode_text(data)}" for data in damaged])
     refused = 0
     for number, (data, answer) in enumerate(zip(damaged, answers, strict=True)):
         expected = "error" if answer.startswith("error") else answer

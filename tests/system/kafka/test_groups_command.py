@@ -34,7 +34,7 @@ from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificate
 from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.waiting import until
 from tests.system.interop.group_case import Group
-from tests.system.interop.tool_case import run, server
+from tests.system.interop.tool_case import run_tool, server_option
 
 BROKERS = ("kafka", "rota")
 #: When the first record was made; one a second in each partition.
@@ -42,7 +42,7 @@ START = 1_700_000_000_000
 
 
 @contextlib.contextmanager
-def started(kind: str, folder: Path) -> Iterator[str]:
+def start_broker(kind: str, folder: Path) -> Iterator[str]:
     """The address of a broker."""
     if kind == "rota":
         with rota.Broker(folder / "data", config=SETTINGS) as broker:
@@ -61,7 +61,7 @@ def client_case(
 ) -> Iterator[ClientCase]:
     folder = tmp_path_factory.mktemp(request.param)
     with contextlib.ExitStack() as stack:
-        servers = stack.enter_context(started(request.param, folder))
+        servers = stack.enter_context(start_broker(request.param, folder))
         stage = Drivers(
             Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder)
         )
@@ -70,7 +70,7 @@ def client_case(
         yield ClientCase(stage, JAVA_4)
 
 
-def rota_says(client_case: ClientCase, *arguments: str, code: int = 0) -> str:
+def rota_groups(client_case: ClientCase, *arguments: str, code: int = 0) -> str:
     """What the command printed; all of it where it is refused."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -79,15 +79,15 @@ def rota_says(client_case: ClientCase, *arguments: str, code: int = 0) -> str:
     return out.getvalue() + (err.getvalue() if code else "")
 
 
-def rota_json(client_case: ClientCase, *arguments: str) -> Any:
-    return json.loads(rota_says(client_case, *arguments, "--json"))
+def rota_groups_json(client_case: ClientCase, *arguments: str) -> Any:
+    return json.loads(rota_groups(client_case, *arguments, "--json"))
 
 
-def tool(client_case: ClientCase, *arguments: str) -> str:
-    return run(client_case, "ConsumerGroupCommand", *server(client_case), *arguments)
+def run_groups_tool(client_case: ClientCase, *arguments: str) -> str:
+    return run_tool(client_case, "ConsumerGroupCommand", *server_option(client_case), *arguments)
 
 
-def rows(printed: str, title: str) -> list[dict[str, str]]:
+def table_rows(printed: str, title: str) -> list[dict[str, str]]:
     """The table under a line of titles that begins like this, by title."""
     lines = [line for line in printed.splitlines() if line.strip()]
     start = next(n for n, line in enumerate(lines) if line.startswith(title))
@@ -138,8 +138,8 @@ def write(group: Group, rounds: int) -> None:
 def test_offsets_lag_and_owners_are_those_of_kafkas_tool(
     client_case: ClientCase, group: Group
 ) -> None:
-    (ours,) = rota_json(client_case, "groups", "describe", group.name)
-    theirs = rows(tool(client_case, "--describe", "--group", group.name), "GROUP")
+    (ours,) = rota_groups_json(client_case, "groups", "describe", group.name)
+    theirs = table_rows(run_groups_tool(client_case, "--describe", "--group", group.name), "GROUP")
     hosts = {each["id"]: each for each in ours["members"]}
     assert len(theirs) == group.partitions
     assert [
@@ -173,8 +173,8 @@ def test_offsets_lag_and_owners_are_those_of_kafkas_tool(
 def test_state_strategy_and_coordinator_are_those_of_kafkas_tool(
     client_case: ClientCase, group: Group
 ) -> None:
-    (ours,) = rota_json(client_case, "groups", "describe", group.name)
-    printed = tool(client_case, "--describe", "--state", "--group", group.name)
+    (ours,) = rota_groups_json(client_case, "groups", "describe", group.name)
+    printed = run_groups_tool(client_case, "--describe", "--state", "--group", group.name)
     line = next(each for each in printed.splitlines() if each.startswith(group.name))
     _, address, number, strategy, state, members = line.split()
     assert ours["coordinator"] == f"{number.strip('()')} ({address})"
@@ -185,8 +185,10 @@ def test_state_strategy_and_coordinator_are_those_of_kafkas_tool(
 def test_members_and_their_partitions_are_those_of_kafkas_tool(
     client_case: ClientCase, group: Group
 ) -> None:
-    (ours,) = rota_json(client_case, "groups", "describe", group.name)
-    printed = tool(client_case, "--describe", "--members", "--verbose", "--group", group.name)
+    (ours,) = rota_groups_json(client_case, "groups", "describe", group.name)
+    printed = run_groups_tool(
+        client_case, "--describe", "--members", "--verbose", "--group", group.name
+    )
     theirs = {}
     for line in printed.splitlines():
         if line.startswith(group.name):
@@ -201,9 +203,11 @@ def test_members_and_their_partitions_are_those_of_kafkas_tool(
 
 
 def test_the_list_is_that_of_kafkas_tool(client_case: ClientCase, group: Group) -> None:
-    ours = {each["group"]: each["state"] for each in rota_json(client_case, "groups", "list")}
-    printed = tool(client_case, "--list", "--state")
-    theirs = {each["GROUP"]: each["STATE"] for each in rows(printed, "GROUP")}
+    ours = {
+        each["group"]: each["state"] for each in rota_groups_json(client_case, "groups", "list")
+    }
+    printed = run_groups_tool(client_case, "--list", "--state")
+    theirs = {each["GROUP"]: each["STATE"] for each in table_rows(printed, "GROUP")}
     assert ours == theirs
     assert ours[group.name] == "Stable"
 
@@ -211,7 +215,7 @@ def test_the_list_is_that_of_kafkas_tool(client_case: ClientCase, group: Group) 
 def test_lag_in_time_is_that_of_the_first_unread_record(
     client_case: ClientCase, group: Group
 ) -> None:
-    (ours,) = rota_json(client_case, "groups", "lag", group.name)
+    (ours,) = rota_groups_json(client_case, "groups", "lag", group.name)
     age = time.time() - (START / 1_000 + 10)
     assert ours["lag"] == 20
     assert age - 5 <= ours["lag_seconds"] <= age * 1.02 + 5
@@ -220,18 +224,22 @@ def test_lag_in_time_is_that_of_the_first_unread_record(
 # Where to go on
 
 
-def reset_by(tool_flags: tuple[str, ...]) -> Callable[[ClientCase, str], dict[int, int]]:
+def tool_reset(tool_flags: tuple[str, ...]) -> Callable[[ClientCase, str], dict[int, int]]:
     """What Kafka's tool would set, without setting it."""
 
     def ask(client_case: ClientCase, name: str) -> dict[int, int]:
-        printed = tool(client_case, "--reset-offsets", "--group", name, *tool_flags, "--dry-run")
-        return {int(each["PARTITION"]): int(each["NEW-OFFSET"]) for each in rows(printed, "GROUP")}
+        printed = run_groups_tool(
+            client_case, "--reset-offsets", "--group", name, *tool_flags, "--dry-run"
+        )
+        return {
+            int(each["PARTITION"]): int(each["NEW-OFFSET"]) for each in table_rows(printed, "GROUP")
+        }
 
     return ask
 
 
 @pytest.fixture(scope="module")
-def stopped(client_case: ClientCase) -> Group:
+def stopped_group(client_case: ClientCase) -> Group:
     """A group without members, in the middle of its records; of some the first are deleted."""
     made = Group(client_case, partitions=3)
     made.join(client_case.own, manual=True)
@@ -244,11 +252,11 @@ def stopped(client_case: ClientCase) -> Group:
     made.end()
     deletions = [[0, 4]]
     client_case.own.ask("delete_records", topic=made.topic, offsets=deletions)
-    until("they are gone", lambda: earliest(client_case, made)[0] == 4)
+    until("they are gone", lambda: earliest_offsets(client_case, made)[0] == 4)
     return made
 
 
-def earliest(client_case: ClientCase, group: Group) -> dict[int, int]:
+def earliest_offsets(client_case: ClientCase, group: Group) -> dict[int, int]:
     listed = client_case.own.ask(
         "log_offsets", topic=group.topic, partitions=group.partitions, at="earliest"
     )
@@ -276,56 +284,70 @@ RESETS = [
 
 @pytest.mark.parametrize("flags", RESETS, ids=" ".join)
 def test_resets_are_those_of_kafkas_tool(
-    client_case: ClientCase, stopped: Group, flags: tuple[str, ...]
+    client_case: ClientCase, stopped_group: Group, flags: tuple[str, ...]
 ) -> None:
-    theirs = reset_by(("--topic", stopped.topic, *flags))(client_case, stopped.name)
-    ours = rota_json(client_case, "groups", "reset", stopped.name, "--topic", stopped.topic, *flags)
+    theirs = tool_reset(("--topic", stopped_group.topic, *flags))(client_case, stopped_group.name)
+    ours = rota_groups_json(
+        client_case, "groups", "reset", stopped_group.name, "--topic", stopped_group.topic, *flags
+    )
     assert {each["partition"]: each["new"] for each in ours["changes"]} == theirs
     assert len(theirs) == 3
     assert {each["old"] for each in ours["changes"]} == {10}
 
 
-def test_what_is_set_is_what_kafkas_tool_sees(client_case: ClientCase, stopped: Group) -> None:
-    before = dict(client_case.own.ask("offsets", group=stopped.name))
-    flags = ("--topic", f"{stopped.topic}:0,2", "--shift-by", "-3")
-    rota_says(client_case, "groups", "reset", stopped.name, *flags)
+def test_what_is_set_is_what_kafkas_tool_sees(
+    client_case: ClientCase, stopped_group: Group
+) -> None:
+    before = dict(client_case.own.ask("offsets", group=stopped_group.name))
+    flags = ("--topic", f"{stopped_group.topic}:0,2", "--shift-by", "-3")
+    rota_groups(client_case, "groups", "reset", stopped_group.name, *flags)
     assert (
-        dict(client_case.own.ask("offsets", group=stopped.name)) == before == {0: 10, 1: 10, 2: 10}
+        dict(client_case.own.ask("offsets", group=stopped_group.name))
+        == before
+        == {0: 10, 1: 10, 2: 10}
     )
-    rota_says(client_case, "groups", "reset", stopped.name, *flags, "--execute")
-    assert dict(client_case.own.ask("offsets", group=stopped.name)) == {0: 7, 1: 10, 2: 7}
+    rota_groups(client_case, "groups", "reset", stopped_group.name, *flags, "--execute")
+    assert dict(client_case.own.ask("offsets", group=stopped_group.name)) == {0: 7, 1: 10, 2: 7}
     back = ("--all-topics", "--to-offset", "10", "--execute")
-    rota_says(client_case, "groups", "reset", stopped.name, *back)
-    assert dict(client_case.own.ask("offsets", group=stopped.name)) == before
+    rota_groups(client_case, "groups", "reset", stopped_group.name, *back)
+    assert dict(client_case.own.ask("offsets", group=stopped_group.name)) == before
 
 
 def test_what_kafkas_tool_exports_is_taken_and_the_other_way(
-    client_case: ClientCase, stopped: Group, tmp_path: Path
+    client_case: ClientCase, stopped_group: Group, tmp_path: Path
 ) -> None:
-    exported = tool(
+    exported = run_groups_tool(
         client_case,
-        *("--reset-offsets", "--group", stopped.name, "--all-topics", "--shift-by", "2"),
+        *("--reset-offsets", "--group", stopped_group.name, "--all-topics", "--shift-by", "2"),
         *("--export", "--dry-run"),
     )
     theirs = tmp_path / "theirs.csv"
     theirs.write_text(exported)
-    changes = rota_json(client_case, "groups", "reset", stopped.name, "--from-file", str(theirs))
+    changes = rota_groups_json(
+        client_case, "groups", "reset", stopped_group.name, "--from-file", str(theirs)
+    )
     assert {each["new"] for each in changes["changes"]} == {12}
     ours = tmp_path / "ours.csv"
     flags = ("--all-topics", "--shift-by", "3", "--export")
-    ours.write_text(rota_says(client_case, "groups", "reset", stopped.name, *flags))
-    assert reset_by(("--from-file", str(ours)))(client_case, stopped.name) == {0: 13, 1: 13, 2: 13}
+    ours.write_text(rota_groups(client_case, "groups", "reset", stopped_group.name, *flags))
+    assert tool_reset(("--from-file", str(ours)))(client_case, stopped_group.name) == {
+        0: 13,
+        1: 13,
+        2: 13,
+    }
 
 
 def test_members_keep_a_group_from_being_changed(client_case: ClientCase, group: Group) -> None:
     before = client_case.own.ask("offsets", group=group.name)
     flags = ("--all-topics", "--to-earliest", "--execute")
-    said = rota_says(client_case, "groups", "reset", group.name, *flags, code=4)
+    said = rota_groups(client_case, "groups", "reset", group.name, *flags, code=4)
     assert "is Stable with members" in said
     assert "static-one at 127.0.0.1" in said
-    assert "members" in rota_says(client_case, "groups", "delete", group.name, "--execute", code=4)
+    assert "members" in rota_groups(
+        client_case, "groups", "delete", group.name, "--execute", code=4
+    )
     flags = ("--topic", group.topic, "--execute")
-    said = rota_says(client_case, "groups", "delete-offsets", group.name, *flags, code=4)
+    said = rota_groups(client_case, "groups", "delete-offsets", group.name, *flags, code=4)
     assert "a member subscribes to the topic" in said
     assert client_case.own.ask("offsets", group=group.name) == before
 
@@ -338,15 +360,15 @@ def test_groups_and_offsets_are_deleted(client_case: ClientCase) -> None:
     made.finish()
     made.end()
     place = ("--topic", f"{made.topic}:1")
-    rota_says(client_case, "groups", "delete-offsets", made.name, *place)
+    rota_groups(client_case, "groups", "delete-offsets", made.name, *place)
     assert len(client_case.own.ask("offsets", group=made.name)) == 2
-    rota_says(client_case, "groups", "delete-offsets", made.name, *place, "--execute")
+    rota_groups(client_case, "groups", "delete-offsets", made.name, *place, "--execute")
     assert client_case.own.ask("offsets", group=made.name) == [[0, 1]]
-    rota_says(client_case, "groups", "delete", made.name)
+    rota_groups(client_case, "groups", "delete", made.name)
     assert made.name in client_case.own.ask("groups")
-    rota_says(client_case, "groups", "delete", made.name, "--execute")
+    rota_groups(client_case, "groups", "delete", made.name, "--execute")
     assert made.name not in client_case.own.ask("groups")
-    said = rota_says(client_case, "groups", "describe", made.name, code=4)
+    said = rota_groups(client_case, "groups", "describe", made.name, code=4)
     assert f"there is no group '{made.name}'" in said
 
 
@@ -363,13 +385,13 @@ def test_a_plan_of_a_live_group_comes_true(client_case: ClientCase, strategy: st
         made.join(client_case.own, strategy=strategy, instance=name)
         made.settle()
     flags = ("--add", "1", "--solver", "kafka")
-    plan = rota_json(client_case, "plan", "--group", made.name, *flags)
+    plan = rota_groups_json(client_case, "plan", "--group", made.name, *flags)
     assert plan["strategy"] == strategy
     made.join(client_case.own, strategy=strategy)
     made.settle()
 
     def assigned() -> dict[str, list[int]]:
-        (found,) = rota_json(client_case, "groups", "describe", made.name)
+        (found,) = rota_groups_json(client_case, "groups", "describe", made.name)
         return {each["id"]: each["assigned"].get(made.topic, []) for each in found["members"]}
 
     wanted = {who: given[made.topic] for who, given in plan["target_assignment"].items()}
@@ -398,36 +420,38 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
     try:
         consumer.subscribe([topic])
         until("it is assigned", lambda: not consumer.poll(0.1) and len(consumer.assignment()) == 4)
-        listed = {each["group"]: each for each in rota_json(client_case, "groups", "list")}
+        listed = {each["group"]: each for each in rota_groups_json(client_case, "groups", "list")}
         assert (listed[name]["type"], len(listed[name]["members"])) == ("consumer", 1)
-        (found,) = rota_json(client_case, "groups", "describe", name)
+        (found,) = rota_groups_json(client_case, "groups", "describe", name)
         assert (found["state"], found["strategy"]) == ("Stable", "uniform")
         assert found["type"] == "consumer"
         (member,) = found["members"]
         assert (member["client_id"], member["topics"]) == ("modern", [topic])
         assert member["assigned"] == {topic: [0, 1, 2, 3]}
         assert member["target"] is None
-        assert "assigned by the broker (KIP-848)" in rota_says(
+        assert "assigned by the broker (KIP-848)" in rota_groups(
             client_case, "groups", "describe", name
         )
-        said = rota_says(client_case, "plan", "--group", name, "--add", "1", code=4)
+        said = rota_groups(client_case, "plan", "--group", name, "--add", "1", code=4)
         assert "is assigned by the broker (KIP-848, strategy uniform)" in said
-        plan = rota_json(client_case, "plan", "--group", name, "--add", "1", "--strategy", "sticky")
+        plan = rota_groups_json(
+            client_case, "plan", "--group", name, "--add", "1", "--strategy", "sticky"
+        )
         assert plan["moved"] == 2
     finally:
         consumer.close()
-    until("it is empty", lambda: "Empty" in rota_says(client_case, "groups", "describe", name))
+    until("it is empty", lambda: "Empty" in rota_groups(client_case, "groups", "describe", name))
     flags = ("--topic", topic, "--to-latest", "--execute")
-    rota_says(client_case, "groups", "reset", name, *flags)
+    rota_groups(client_case, "groups", "reset", name, *flags)
     assert len(client_case.own.ask("offsets", group=name)) == 4
-    rota_says(client_case, "groups", "delete", name, "--execute")
+    rota_groups(client_case, "groups", "delete", name, "--execute")
 
 
 # Without permission
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
+def kafka_with_acls(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A Kafka with ACLs that give its user nothing: the address for all, and that for the user."""
     open_port, port, controller = free_ports(3)
     shown = f"PLAINTEXT://127.0.0.1:{open_port},SASL_PLAINTEXT://127.0.0.1:{port}"
@@ -452,9 +476,9 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.nightly
 def test_what_is_not_allowed_is_named(
-    guarded: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka_with_acls: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    servers, asked = guarded
+    servers, asked = kafka_with_acls
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
     until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)

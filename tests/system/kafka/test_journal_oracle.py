@@ -28,7 +28,7 @@ CASES = 1_000
 T = TypeVar("T")
 
 
-def some(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+def draw_examples(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     """The same examples at every run, to be asked about all at once."""
     found: list[T] = []
 
@@ -42,8 +42,8 @@ def some(strategy: st.SearchStrategy[T], count: int) -> list[T]:
 
 
 @cache
-def any_entries() -> list[JournalEntry]:
-    return some(entries, CASES)
+def draw_entries() -> list[JournalEntry]:
+    return draw_examples(entries, CASES)
 
 
 def ask(lines: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ def written_version(entry: JournalEntry) -> int:
     return 0
 
 
-def question(verb: str, entry: JournalEntry, version: int, number: int | None = None) -> str:
+def encode_question(verb: str, entry: JournalEntry, version: int, number: int | None = None) -> str:
     """The entry as JSON for Kafka to write; by another record type if one is given."""
     own_number, key = record_json.key(entry)
     value = record_json.value(entry)
@@ -71,16 +71,18 @@ def hex_json(value: record_json.Json) -> str:
     return json.dumps(value).encode().hex()
 
 
-def record(answer: str) -> tuple[bytes, bytes | None]:
+def decode_record(answer: str) -> tuple[bytes, bytes | None]:
     key, value = answer.split(" ")
     return bytes.fromhex(key), None if value == "-" else bytes.fromhex(value)
 
 
 def test_entries_have_kafkas_bytes() -> None:
-    answers = ask([question("write", entry, written_version(entry)) for entry in any_entries()])
-    for entry, answer in zip(any_entries(), answers, strict=True):
-        assert journal.encode_entry(entry) == record(answer), entry
-    assert {type(entry) for entry in any_entries()} == set(record_json.KEYS)
+    answers = ask(
+        [encode_question("write", entry, written_version(entry)) for entry in draw_entries()]
+    )
+    for entry, answer in zip(draw_entries(), answers, strict=True):
+        assert journal.encode_entry(entry) == decode_record(answer), entry
+    assert {type(entry) for entry in draw_entries()} == set(record_json.KEYS)
 
 
 def offset_as_of(entry: OffsetCommitEntry, version: int) -> OffsetCommitEntry:
@@ -113,53 +115,54 @@ def group_as_of(entry: GroupMetadataEntry, version: int) -> GroupMetadataEntry:
 
 @pytest.mark.parametrize("version", range(5))
 def test_offsets_of_every_version_are_read(version: int) -> None:
-    cases = some(lasting | expiring, CASES // 5)
+    cases = draw_examples(lasting | expiring, CASES // 5)
     for entry, answer in zip(
-        cases, ask([question("write", entry, version) for entry in cases]), strict=True
+        cases, ask([encode_question("write", entry, version) for entry in cases]), strict=True
     ):
-        assert journal.decode_record(*record(answer)) == offset_as_of(entry, version)
+        assert journal.decode_record(*decode_record(answer)) == offset_as_of(entry, version)
 
 
 def test_offsets_under_the_first_brokers_keys_are_read() -> None:
-    cases = some(lasting, CASES // 5)
-    answers = ask([question("write", entry, 0, number=0) for entry in cases])
+    cases = draw_examples(lasting, CASES // 5)
+    answers = ask([encode_question("write", entry, 0, number=0) for entry in cases])
     for entry, answer in zip(cases, answers, strict=True):
-        key, value = record(answer)
+        key, value = decode_record(answer)
         assert key[:2] == b"\0\0"
         assert journal.decode_record(key, value) == offset_as_of(entry, 0)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_groups_of_every_version_are_read(version: int) -> None:
-    cases = some(made(GroupMetadataEntry), CASES // 5)
+    cases = draw_examples(made(GroupMetadataEntry), CASES // 5)
     for entry, answer in zip(
-        cases, ask([question("write", entry, version) for entry in cases]), strict=True
+        cases, ask([encode_question("write", entry, version) for entry in cases]), strict=True
     ):
-        assert journal.decode_record(*record(answer)) == group_as_of(entry, version)
+        assert journal.decode_record(*decode_record(answer)) == group_as_of(entry, version)
 
 
 def test_unknown_tags_are_skipped_in_every_structure() -> None:
-    cases = [entry for entry in any_entries() if record_json.value(entry) is not None]
+    cases = [entry for entry in draw_entries() if record_json.value(entry) is not None]
     cases = [entry for entry in cases if written_version(entry) != 1]
     versions = [
         4 if isinstance(entry, GroupMetadataEntry) else written_version(entry) for entry in cases
     ]
     asked = [
-        question("tagged", entry, version) for entry, version in zip(cases, versions, strict=True)
+        encode_question("tagged", entry, version)
+        for entry, version in zip(cases, versions, strict=True)
     ]
     for entry, answer in zip(cases, ask(asked), strict=True):
-        key, value = record(answer)
+        key, value = decode_record(answer)
         assert value
         assert bytes.fromhex("09 03 010203 e807 c801") in value
         assert journal.decode_record(key, value) == entry
 
 
-def agrees(java: object, ours: object) -> bool:
+def assert_agrees(java: object, ours: object) -> bool:
     """Java prints the fields that a version has, and nothing else."""
     if isinstance(java, dict) and isinstance(ours, dict):
-        return all(name in ours and agrees(part, ours[name]) for name, part in java.items())
+        return all(name in ours and assert_agrees(part, ours[name]) for name, part in java.items())
     if isinstance(java, list) and isinstance(ours, list):
-        return len(java) == len(ours) and all(map(agrees, java, ours))
+        return len(java) == len(ours) and all(map(assert_agrees, java, ours))
     return java == ours
 
 
@@ -176,7 +179,7 @@ def read_or_reason(case: tuple[bytes, bytes | None]) -> JournalEntry | str:
 
 def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
     # type 0 is read with all versions; Java knows the first one only
-    cases = [case for case in some(damaged(), 2 * CASES) if case[0][:2] != b"\0\0"]
+    cases = [case for case in draw_examples(damaged(), 2 * CASES) if case[0][:2] != b"\0\0"]
     answers = ask([f"read {key.hex()} {(value or b'').hex()}" for key, value in cases])
     read = refused = 0
     for case, answer in zip(cases, answers, strict=True):
@@ -188,6 +191,6 @@ def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
             read += 1
             number, key, _, value = answer.split(" ")
             assert (int(number), json.loads(bytes.fromhex(key))) == record_json.key(ours)
-            assert agrees(json.loads(bytes.fromhex(value)), record_json.value(ours))
+            assert assert_agrees(json.loads(bytes.fromhex(value)), record_json.value(ours))
     assert read > CASES // 4
     assert refused > CASES // 4

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data / name
 
 
-def dump(*args: str) -> str:
+def dump_segment(*args: str) -> str:
     broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *args)
     done = run_command(*command, seconds=PATIENCE).checked()
@@ -50,7 +50,7 @@ def dump(*args: str) -> str:
 def test_kafka_reads_every_entry(folder: Path) -> None:
     logs = sorted(folder.glob("*.log"))
     assert len(logs) > 2
-    printed = dump("--offsets-decoder", "--files", ",".join(map(str, logs)))
+    printed = dump_segment("--offsets-decoder", "--files", ",".join(map(str, logs)))
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", printed, re.MULTILINE)]
     assert offsets == list(range(len(offsets)))
     assert len(offsets) == sum(n % 3 + 1 for n in range(COMMITS)) + 1
@@ -62,17 +62,17 @@ def test_kafka_finds_both_indexes_sound(folder: Path) -> None:
     indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
     assert any(path.stat().st_size for path in indexes if path.suffix == ".index")
     files = ",".join(map(str, indexes))
-    assert dump("--index-sanity-check", "--files", files).count("passed sanity check") == len(
-        indexes
-    )
+    assert dump_segment("--index-sanity-check", "--files", files).count(
+        "passed sanity check"
+    ) == len(indexes)
     # without a flag the tool compares each entry with the log
-    verified = dump("--verify-index-only", "--files", files)
+    verified = dump_segment("--verify-index-only", "--files", files)
     assert "mismatch" not in verified.lower(), verified
     assert "not found" not in verified.lower(), verified
 
 
 @pytest.fixture(scope="module")
-def produced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def produced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topic of many segments: every codec, an idempotent producer, and a crash in between."""
     disk = RealDisk(tmp_path_factory.mktemp("produced"))
     log = partition.create(disk, segment_bytes=15_000)
@@ -93,10 +93,12 @@ def produced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return disk.root / partition.FOLDER
 
 
-def test_kafka_reads_every_record_of_a_topic(produced: Path) -> None:
-    logs = sorted(produced.glob("*.log"))
+def test_kafka_reads_every_record_of_a_topic(produced_folder: Path) -> None:
+    logs = sorted(produced_folder.glob("*.log"))
     assert len(logs) > 4
-    printed = dump("--deep-iteration", "--print-data-log", "--files", ",".join(map(str, logs)))
+    printed = dump_segment(
+        "--deep-iteration", "--print-data-log", "--files", ",".join(map(str, logs))
+    )
     found = re.findall(
         r"^\| offset: (\d+) CreateTime: (\d+) .* payload: (.*)$", printed, re.MULTILINE
     )
@@ -113,19 +115,19 @@ def test_kafka_reads_every_record_of_a_topic(produced: Path) -> None:
         assert sum(f"compresscodec: {codec.name.lower()}" in batch for batch in batches) == 60
 
 
-def test_kafka_finds_the_indexes_of_a_topic_sound(produced: Path) -> None:
-    indexes = sorted([*produced.glob("*.index"), *produced.glob("*.timeindex")])
+def test_kafka_finds_the_indexes_of_a_topic_sound(produced_folder: Path) -> None:
+    indexes = sorted([*produced_folder.glob("*.index"), *produced_folder.glob("*.timeindex")])
     files = ",".join(map(str, indexes))
-    sound = dump("--index-sanity-check", "--files", files)
+    sound = dump_segment("--index-sanity-check", "--files", files)
     assert sound.count("passed sanity check") == len(indexes)
-    verified = dump("--deep-iteration", "--verify-index-only", "--files", files)
+    verified = dump_segment("--deep-iteration", "--verify-index-only", "--files", files)
     assert "mismatch" not in verified.lower(), verified
     assert "not found" not in verified.lower(), verified
 
 
-def test_kafka_reads_what_is_known_of_producers(produced: Path) -> None:
-    snapshots = sorted(produced.glob("*.snapshot"))
-    assert len(snapshots) == len(list(produced.glob("*.log")))
-    printed = dump("--files", str(snapshots[-1]))
+def test_kafka_reads_what_is_known_of_producers(produced_folder: Path) -> None:
+    snapshots = sorted(produced_folder.glob("*.snapshot"))
+    assert len(snapshots) == len(list(produced_folder.glob("*.log")))
+    printed = dump_segment("--files", str(snapshots[-1]))
     assert "producerId: 5 producerEpoch: 1" in printed
     assert "lastSequence: 449" in printed

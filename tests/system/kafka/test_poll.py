@@ -48,7 +48,7 @@ OPTIONS = {
 
 
 @dataclass
-class Fleet:
+class JavaConsumers:
     """Java's consumers, told what to do; each order is waited for."""
 
     servers: str
@@ -56,7 +56,7 @@ class Fleet:
     members: dict[str, list[str]] = field(default_factory=lambda: {CLASSIC: [], MODERN: []})
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
-    def joins(self, name: str) -> None:
+    def join(self, name: str) -> None:
         """One more in each group."""
         for group, members in self.members.items():
             settings = {
@@ -72,7 +72,7 @@ class Fleet:
             members.append(f"{group}-{name}")
         self._settle()
 
-    def leaves(self, name: str) -> None:
+    def leave(self, name: str) -> None:
         for group, members in self.members.items():
             self._tell("close", f"{group}-{name}")
             members.remove(f"{group}-{name}")
@@ -113,14 +113,14 @@ def _has_settled(group: GroupDescription | None, names: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Watched:
+class PolledGroups:
     """What polling saw, and what the broker has written."""
 
     polled: PollResult
     times: list[int]
     data: Path
 
-    def sampled(self, group: str) -> tuple[list[Generation], list[PartitionOwnership]]:
+    def sampled_generations(self, group: str) -> tuple[list[Generation], list[PartitionOwnership]]:
         rows = parquet.read_table(poll_log_path(Path(self.polled.folder), SAMPLES))
         samples: list[GroupSample] = list(read_samples(rows.combine_chunks().to_batches()))
         reading = SampleReader(group)
@@ -136,7 +136,7 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def polled_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolledGroups]:
     folder = tmp_path_factory.mktemp("polled")
     command = launcher.command("GroupFleet", heap="128m")
     broker = KafkaBroker(folder, SETTINGS)
@@ -146,23 +146,23 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             create_topics(admin, {"orders": PARTITIONS})
             await_coordinator(admin)
         produce(servers)
-        with running(command, servers, folder / "fleet.log") as fleet:
-            fleet.joins("a")
+        with start_consumers(command, servers, folder / "fleet.log") as consumers:
+            consumers.join("a")
             script = Script(
-                partial(fleet.joins, "b"),
-                partial(fleet.leaves, "a"),
-                partial(fleet.leaves, "b"),
+                partial(consumers.join, "b"),
+                partial(consumers.leave, "a"),
+                partial(consumers.leave, "b"),
             )
             polled = poll(servers, PollSettings(every=0.05), folder / "seen", script)
-        yield Watched(polled, script.times, folder / "data")
+        yield PolledGroups(polled, script.times, folder / "data")
     finally:
         broker.stop()
 
 
 @contextmanager
-def running(command: list[str], servers: str, log: Path) -> Iterator[Fleet]:
+def start_consumers(command: list[str], servers: str, log: Path) -> Iterator[JavaConsumers]:
     with RunningCommand(*command, log=log) as process:
-        yield Fleet(servers, process)
+        yield JavaConsumers(servers, process)
 
 
 def produce(servers: str) -> None:
@@ -176,33 +176,36 @@ GROUPS = pytest.mark.parametrize("group", [CLASSIC, MODERN])
 
 
 @GROUPS
-def test_owners_at_the_times_of_samples(watched: Watched, group: str) -> None:
-    _, owned = watched.sampled(group)
-    expected = watched.journal(group).ownership
-    for time in watched.times:
+def test_owners_at_the_times_of_samples(polled_group: PolledGroups, group: str) -> None:
+    _, owned = polled_group.sampled_generations(group)
+    expected = polled_group.journal(group).ownership
+    for time in polled_group.times:
         assert owners(owned, time) == owners(expected, time)
-    assert len(owners(expected, watched.times[0])) == PARTITIONS
+    assert len(owners(expected, polled_group.times[0])) == PARTITIONS
 
 
 @GROUPS
-def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: str) -> None:
-    made, _ = watched.sampled(group)
+def test_rebalances_that_were_seen_are_in_the_journal(
+    polled_group: PolledGroups, group: str
+) -> None:
+    made, _ = polled_group.sampled_generations(group)
     assert made[0].change is GenerationChange.FIRST_SAMPLE
     taken = find_rebalances(made)
     assert [len(step.after.members) for step in taken] == [2, 1, 0]
-    expected = watched.journal(group).generations
+    expected = polled_group.journal(group).generations
     for one in made:
         same = [
             each
             for each in expected
-            if _content(each) == _content(one) and (one.not_before or 0) <= each.at <= one.at
+            if generation_content(each) == generation_content(one)
+            and (one.not_before or 0) <= each.at <= one.at
         ]
         assert same
         if one.kind is GroupType.CONSUMER:
             assert one.generation in {each.generation for each in same}
 
 
-def _content(generation: Generation) -> list[tuple[object, ...]]:
+def generation_content(generation: Generation) -> list[tuple[object, ...]]:
     return [
         (
             each.member_id,
@@ -217,7 +220,7 @@ def _content(generation: Generation) -> list[tuple[object, ...]]:
 
 
 @GROUPS
-def test_offsets_are_those_that_were_committed(watched: Watched, group: str) -> None:
-    rows = parquet.read_table(poll_log_path(Path(watched.polled.folder), COMMITS)).to_pylist()
+def test_offsets_are_those_that_were_committed(polled_group: PolledGroups, group: str) -> None:
+    rows = parquet.read_table(poll_log_path(Path(polled_group.polled.folder), COMMITS)).to_pylist()
     last = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
     assert last == dict.fromkeys(range(PARTITIONS), 10)

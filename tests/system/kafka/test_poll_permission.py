@@ -22,9 +22,9 @@ from rota.pipeline.cluster import LiveCluster, ask_cluster
 from rota.pipeline.poll import ClusterSnapshot, SnapshotReader
 from tests.support.cluster import PASSWORD, USER
 from tests.support.waiting import until
-from tests.system.kafka.test_groups_command import guarded
+from tests.system.kafka.test_groups_command import kafka_with_acls
 
-__all__ = ["guarded"]
+__all__ = ["kafka_with_acls"]
 
 pytest.importorskip("pyspark")
 #: Seconds: the broker makes its journal for the first commit.
@@ -37,7 +37,7 @@ SETTINGS = {
 }
 
 
-def surveyed(servers: str) -> ClusterSnapshot:
+def run_survey(servers: str) -> ClusterSnapshot:
     async def ask(client: ClusterClient) -> ClusterSnapshot:
         return await SnapshotReader(client, (), 30).take_snapshot()
 
@@ -46,11 +46,11 @@ def surveyed(servers: str) -> ClusterSnapshot:
 
 @pytest.mark.nightly
 def test_what_is_not_allowed_is_named(
-    guarded: tuple[str, str],
+    kafka_with_acls: tuple[str, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    servers, own = guarded
+    servers, own = kafka_with_acls
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
     until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
@@ -85,8 +85,8 @@ def test_what_is_not_allowed_is_named(
     )
     assert "no permission to describe group 'billing'" in refused("--group", "billing")
     allow(ResourceType.GROUP, "billing")
-    until("it is allowed", lambda: set(surveyed(own).groups) == {"billing"})
-    assert surveyed(own).offsets == {"billing": {}}  # the broker leaves out what is not allowed
+    until("it is allowed", lambda: set(run_survey(own).groups) == {"billing"})
+    assert run_survey(own).offsets == {"billing": {}}  # the broker leaves out what is not allowed
     allow(ResourceType.TOPIC, "orders")
-    until("it is allowed", lambda: bool(surveyed(own).offsets["billing"]))
-    assert list(surveyed(own).ends.values()) == [(0, 0)]
+    until("it is allowed", lambda: bool(run_survey(own).offsets["billing"]))
+    assert list(run_survey(own).ends.values()) == [(0, 0)]

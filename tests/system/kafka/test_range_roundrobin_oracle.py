@@ -26,7 +26,7 @@ class Case:
     cluster: Cluster
     members: tuple[Member, ...]
 
-    def line(self, strategy: str) -> str:
+    def oracle_line(self, strategy: str) -> str:
         topics = [
             f"{name}/{';'.join('+'.join(_racks(r)) for r in self.cluster.racks[name])}"
             for name, count in self.cluster.partitions.items()
@@ -51,7 +51,7 @@ def _racks(racks: Iterable[str]) -> list[str]:
     return [*listed, "~"] if len(listed) == 1 else listed
 
 
-def draw(seed: str) -> Case:
+def draw_case(seed: str) -> Case:
     rng = random.Random(seed)
     racks = RACKS[: rng.randint(1, len(RACKS))]
     topics = rng.sample(NAMES, rng.randint(1, len(NAMES)))
@@ -99,10 +99,10 @@ def rota_answer(assignor: Assignor, case: Case) -> dict[str, list[str]]:
 
 
 def java_answers(lines: list[str]) -> list[dict[str, list[str]]]:
-    return [_parsed(line) for line in oracle.ask("RangeRoundRobinOracle", lines)]
+    return [parse_answer(line) for line in oracle.ask("RangeRoundRobinOracle", lines)]
 
 
-def _parsed(line: str) -> dict[str, list[str]]:
+def parse_answer(line: str) -> dict[str, list[str]]:
     pairs = (part.split("=") for part in line.split(" "))
     return {member: sorted(filter(None, given.split(","))) for member, given in pairs}
 
@@ -115,7 +115,7 @@ def test_as_java(assignor: Assignor, cases: int) -> None:
 
 def compare(assignor: Assignor, seeds: list[str]) -> None:
     """Rota's answer to the case of each seed is Java's."""
-    cases = [draw(seed) for seed in seeds]
-    answers = java_answers([case.line(assignor.name) for case in cases])
+    cases = [draw_case(seed) for seed in seeds]
+    answers = java_answers([case.oracle_line(assignor.name) for case in cases])
     for seed, case, java in zip(seeds, cases, answers, strict=True):
         assert rota_answer(assignor, case) == java, f"seed {seed!r}: {case}"

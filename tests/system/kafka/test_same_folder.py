@@ -16,19 +16,19 @@ from rota.engine.formats.record_batch import BatchRecord, CompressionType, encod
 from rota.protocol.messages import ZERO_UUID
 from tests.support import kafka as java
 from tests.support.differential_side import Side
-from tests.system.kafka.differential.admin import make, topic
-from tests.system.kafka.differential.data import NOW, batch, quietly
+from tests.system.kafka.differential.admin import create_topics, topic_request
+from tests.system.kafka.differential.data import NOW, make_batch, produce_quietly
 from tests.system.kafka.differential.group import PROTOCOL, _join, _sync
-from tests.system.kafka.differential.mask import masked, split_whole
+from tests.system.kafka.differential.mask import mask_answer, split_whole
 
 SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2"}
 EVERY = {"segment.bytes": "1048576"}
 
 
 @contextlib.contextmanager
-def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.KafkaBroker, Side]]:
+def start_kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.KafkaBroker, Side]]:
     running = java.KafkaBroker(folder, SETTINGS, taken=taken)
-    side = Side("kafka", running.port, masked)
+    side = Side("kafka", running.port, mask_answer)
     try:
         with side.section(""):
             yield running, side
@@ -37,33 +37,35 @@ def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.KafkaB
 
 
 @contextlib.contextmanager
-def ours(folder: Path, *, adopt: bool = False) -> Iterator[Side]:
+def start_rota(folder: Path, *, adopt: bool = False) -> Iterator[Side]:
     with rota.Broker(folder, config=SETTINGS, adopt=adopt) as running:
-        side = Side("rota", int(running.bootstrap_servers.rpartition(":")[2]), masked)
+        side = Side("rota", int(running.bootstrap_servers.rpartition(":")[2]), mask_answer)
         with side.section(""):
             yield side
 
 
 def fill(side: Side) -> None:
     """Records of every codec in several segments, a compacted topic, a producer, groups."""
-    make(
+    create_topics(
         side,
-        topic("many", 3, configs=EVERY),
-        topic("compacted", configs={"cleanup.policy": "compact"}),
-        topic("empty"),
-        topic("cut"),
+        topic_request("many", 3, configs=EVERY),
+        topic_request("compacted", configs={"cleanup.policy": "compact"}),
+        topic_request("empty"),
+        topic_request("cut"),
     )
     for number in range(120):
         codec = list(CompressionType)[number % len(CompressionType)]
         value = bytes(number % 251 for _ in range(30_000))
-        quietly(side, "many", number % 3, batch(value, b"second", at=NOW + number, codec=codec))
+        produce_quietly(
+            side, "many", number % 3, make_batch(value, b"second", at=NOW + number, codec=codec)
+        )
     for number in range(10):
-        quietly(side, "compacted", 0, batch(b"%d" % number, key=b"%d" % (number % 3)))
-        quietly(side, "cut", 0, batch(b"a", b"b"))
+        produce_quietly(side, "compacted", 0, make_batch(b"%d" % number, key=b"%d" % (number % 3)))
+        produce_quietly(side, "cut", 0, make_batch(b"a", b"b"))
     delete = [{"name": "cut", "partitions": [{"partition_index": 0, "offset": 7}]}]
     side.quiet("DeleteRecords", 1, topics=delete, timeout_ms=5_000)
     for sequence in range(3):
-        quietly(side, "empty", 0, numbered(sequence))
+        produce_quietly(side, "empty", 0, numbered_batch(sequence))
     side.eventually(lambda: side.quiet("FindCoordinator", 0, key="g").error_code == 0, "a journal")
     side.eventually(lambda: commit(side, "g", 1) == 0, "a commit")
     commit(side, "g", 41)
@@ -71,7 +73,7 @@ def fill(side: Side) -> None:
     stable_group(side)
 
 
-def numbered(sequence: int) -> bytes:
+def numbered_batch(sequence: int) -> bytes:
     records = [BatchRecord(0, NOW, b"k", b"%d" % sequence)]
     return encode_batch(records, producer_id=77, producer_epoch=0, base_sequence=sequence)
 
@@ -98,7 +100,7 @@ def stable_group(side: Side) -> None:
 
 def transact(side: Side) -> None:
     """Transactions that end well and badly, one after another and one within another."""
-    make(side, topic("paid", 2))
+    create_topics(side, topic_request("paid", 2))
     address = {"bootstrap.servers": f"127.0.0.1:{side.port}", "linger.ms": 0}
     first, second = (Producer({**address, "transactional.id": name}) for name in "ab")
     for producer in (first, second):
@@ -112,7 +114,7 @@ def transact(side: Side) -> None:
             producer.commit_transaction() if good else producer.abort_transaction()
 
 
-def fetched(side: Side, name: str, partition: int, offset: int, isolation: int = 0) -> Any:
+def fetch_records(side: Side, name: str, partition: int, offset: int, isolation: int = 0) -> Any:
     asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     answer = side.quiet(
         "Fetch",
@@ -132,19 +134,19 @@ def fetched(side: Side, name: str, partition: int, offset: int, isolation: int =
     return got
 
 
-def aborted(side: Side, name: str, partition: int, start: int) -> tuple[int, Any]:
+def aborted_transactions(side: Side, name: str, partition: int, start: int) -> tuple[int, Any]:
     """Up to where transactions have ended, and which of them badly."""
-    got = fetched(side, name, partition, start, isolation=1)
+    got = fetch_records(side, name, partition, start, isolation=1)
     listed = [(each.producer_id, each.first_offset) for each in got.aborted_transactions or ()]
     return got.last_stable_offset, sorted(listed)
 
 
-def records(side: Side, name: str, partition: int, start: int) -> list[tuple[int, bytes]]:
+def make_records(side: Side, name: str, partition: int, start: int) -> list[tuple[int, bytes]]:
     """All batches, with their offsets."""
     found: list[tuple[int, bytes]] = []
     offset = start
     while True:
-        got = fetched(side, name, partition, offset)
+        got = fetch_records(side, name, partition, offset)
         whole = list(split_whole(bytes(got.records or b"")))
         if not whole:
             return found
@@ -154,16 +156,22 @@ def records(side: Side, name: str, partition: int, start: int) -> list[tuple[int
         offset = int.from_bytes(last[:8], "big") + int.from_bytes(last[23:27], "big") + 1
 
 
-def content(side: Side) -> dict[str, Any]:
+def read_files(side: Side) -> dict[str, Any]:
     """All that two brokers on the same folder must agree on."""
     seen: dict[str, Any] = {}
     answer = side.quiet("Metadata", 12, topics=None, allow_auto_topic_creation=False)
     for each in answer.topics:
         seen[each.name] = (str(each.topic_id or ZERO_UUID), len(each.partitions))
         for number in range(len(each.partitions)):
-            begin, end = (bound(side, each.name, number, special) for special in (-2, -1))
-            seen[f"{each.name}-{number}"] = (begin, end, records(side, each.name, number, begin))
-            seen[f"aborted {each.name}-{number}"] = aborted(side, each.name, number, begin)
+            begin, end = (log_bound(side, each.name, number, special) for special in (-2, -1))
+            seen[f"{each.name}-{number}"] = (
+                begin,
+                end,
+                make_records(side, each.name, number, begin),
+            )
+            seen[f"aborted {each.name}-{number}"] = aborted_transactions(
+                side, each.name, number, begin
+            )
     for group in ("g", "other"):
         fetched = side.quiet("OffsetFetch", 7, group_id=group, topics=None, require_stable=False)
         seen[group] = [
@@ -179,7 +187,7 @@ def content(side: Side) -> dict[str, Any]:
     return seen
 
 
-def bound(side: Side, name: str, partition: int, special: int) -> int:
+def log_bound(side: Side, name: str, partition: int, special: int) -> int:
     def ask() -> Any:
         listed = [{"partition_index": partition, "timestamp": special}]
         topics = [{"name": name, "partitions": listed}]
@@ -189,7 +197,7 @@ def bound(side: Side, name: str, partition: int, special: int) -> int:
     return int(ask().offset)
 
 
-def settled(side: Side) -> None:
+def wait_for_coordinator(side: Side) -> None:
     """The coordinator has read its journal."""
 
     def ready() -> bool:
@@ -201,46 +209,46 @@ def settled(side: Side) -> None:
     side.eventually(ready, "groups to be loaded")
 
 
-def go_on(side: Side) -> None:
+def continue_producer(side: Side) -> None:
     """A producer that was known goes on, and what it sends again is not stored twice."""
-    before = bound(side, "empty", 0, -1)
-    quietly(side, "empty", 0, numbered(2))
-    assert bound(side, "empty", 0, -1) == before
-    quietly(side, "empty", 0, numbered(3))
-    assert bound(side, "empty", 0, -1) == before + 1
+    before = log_bound(side, "empty", 0, -1)
+    produce_quietly(side, "empty", 0, numbered_batch(2))
+    assert log_bound(side, "empty", 0, -1) == before
+    produce_quietly(side, "empty", 0, numbered_batch(3))
+    assert log_bound(side, "empty", 0, -1) == before + 1
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_real_kafka_serves_what_rota_wrote(tmp_path: Path, clean: bool) -> None:
     data, killed = tmp_path / "rota", tmp_path / "killed"
-    with ours(data) as side:
+    with start_rota(data) as side:
         fill(side)
-        wanted = content(side)
+        wanted = read_files(side)
         if not clean:
             # the broker renames such files at any time
             shutil.copytree(data, killed, ignore=shutil.ignore_patterns("*.tmp"))
     folder = tmp_path / "kafka"
     folder.mkdir()
-    with kafka(folder, data if clean else killed) as (_, side):
-        settled(side)
-        assert content(side) == wanted
-        go_on(side)
+    with start_kafka(folder, data if clean else killed) as (_, side):
+        wait_for_coordinator(side)
+        assert read_files(side) == wanted
+        continue_producer(side)
 
 
 def test_rota_serves_what_a_real_kafka_wrote(tmp_path: Path) -> None:
-    with kafka(tmp_path) as (running, side):
+    with start_kafka(tmp_path) as (running, side):
         fill(side)
         transact(side)
-        wanted = content(side)
+        wanted = read_files(side)
         running.shut_down()
         # Kafka takes its lock away some time after it has marked the folder as clean
         leave = shutil.ignore_patterns(".lock")
         shutil.copytree(tmp_path / "data", tmp_path / "taken", ignore=leave)
     assert wanted["aborted paid-0"][1]
     assert wanted["aborted paid-1"][1]
-    with ours(tmp_path / "taken", adopt=True) as side:
-        assert content(side) == wanted
-        go_on(side)
-        wanted = content(side)
-    with ours(tmp_path / "taken") as side:
-        assert content(side) == wanted
+    with start_rota(tmp_path / "taken", adopt=True) as side:
+        assert read_files(side) == wanted
+        continue_producer(side)
+        wanted = read_files(side)
+    with start_rota(tmp_path / "taken") as side:
+        assert read_files(side) == wanted

@@ -81,22 +81,22 @@ def ask(lines: Sequence[str]) -> list[str]:
     return oracle.ask("SettingOracle", lines)
 
 
-def hexed(text: str) -> str:
+def encode_hex(text: str) -> str:
     return "x" + text.encode().hex()
 
 
-def text(word: str) -> str | None:
+def decode_text(word: str) -> str | None:
     return None if word == "-" else bytes.fromhex(word[1:]).decode()
 
 
-def paired(word: str) -> dict[str, str]:
+def encode_pairs(word: str) -> dict[str, str]:
     if word == "-":
         return {}
     pairs = (part.split("=") for part in word.split(","))
-    return {text(key) or "": text(value) or "" for key, value in pairs}
+    return {decode_text(key) or "": decode_text(value) or "" for key, value in pairs}
 
 
-def written(value: object) -> str | None:
+def kafka_text(value: object) -> str | None:
     """As Kafka writes it."""
     match value:
         case None:
@@ -110,36 +110,40 @@ def written(value: object) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> dict[str, tuple[str, str | None, str]]:
+def kafka_answers() -> dict[str, tuple[str, str | None, str]]:
     """Type, default and validator by key."""
     found = {}
     for each in ask(["keys"])[0].split():
         name, kind, default, validator = each.split(",")
-        found[name] = (kind, REQUIRED if default == "!" else text(default), text(validator) or "")
+        found[name] = (
+            kind,
+            REQUIRED if default == "!" else decode_text(default),
+            decode_text(validator) or "",
+        )
     return found
 
 
 Theirs = dict[str, tuple[str, str | None, str]]
 
 
-def test_every_key_is_there_and_no_other(theirs: Theirs) -> None:
-    assert set(CONSUMER_KEYS) - set(BEYOND) == set(theirs)
-    assert {key: CONSUMER_KEYS[key].type.name for key in theirs} == {
-        key: kind for key, (kind, _, _) in theirs.items()
+def test_every_key_is_there_and_no_other(kafka_answers: Theirs) -> None:
+    assert set(CONSUMER_KEYS) - set(BEYOND) == set(kafka_answers)
+    assert {key: CONSUMER_KEYS[key].type.name for key in kafka_answers} == {
+        key: kind for key, (kind, _, _) in kafka_answers.items()
     }
 
 
-def test_defaults_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None:
+def test_defaults_are_kafkas_but_for_those_that_are_said(kafka_answers: Theirs) -> None:
     differing = {
-        key: (default, written(CONSUMER_KEYS[key].default))
-        for key, (_, default, _) in theirs.items()
-        if written(CONSUMER_KEYS[key].default) != default
+        key: (default, kafka_text(CONSUMER_KEYS[key].default))
+        for key, (_, default, _) in kafka_answers.items()
+        if kafka_text(CONSUMER_KEYS[key].default) != default
     }
     assert differing == {key: (kafka, ours) for key, (kafka, ours, _) in OTHER_DEFAULT.items()}
 
 
-def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None:
-    for name, (_, _, validator) in theirs.items():
+def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(kafka_answers: Theirs) -> None:
+    for name, (_, _, validator) in kafka_answers.items():
         key = CONSUMER_KEYS[name]
         if name in ELSEWHERE or (key.support is KeySupport.REFUSED and "[" in validator):
             continue
@@ -184,13 +188,13 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
     )
     cases = [(key, each) for key in compared for each in samples(key, rng)]
     assert len(cases) > CASES
-    answers = ask([f"parse {key.name} {hexed(given)}" for key, given in cases])
+    answers = ask([f"parse {key.name} {encode_hex(given)}" for key, given in cases])
     for (key, given), answer in zip(cases, answers, strict=True):
         try:
-            value = written(key.parse(given))
+            value = kafka_text(key.parse(given))
         except InputError:
             value = "error"
-        expected = "error" if answer.startswith("error") else text(answer)
+        expected = "error" if answer.startswith("error") else decode_text(answer)
         if key.name == "bootstrap.servers" and given.strip() == "":
             continue  # refused where addresses are read
         if key.ignores_case and expected != "error":
@@ -221,10 +225,10 @@ def test_what_follows_from_other_settings_is_what_kafka_makes_of_them() -> None:
     ]
     lines = []
     for asked, given, _ in cases:
-        pairs = ",".join(f"{hexed(k)}={hexed(v)}" for k, v in (where | given).items())
+        pairs = ",".join(f"{encode_hex(k)}={encode_hex(v)}" for k, v in (where | given).items())
         lines.append(f"config {asked} {pairs}")
     for (asked, given, expected), answer in zip(cases, ask(lines), strict=True):
-        theirs = "error" if answer.startswith("error") else text(answer)
+        theirs = "error" if answer.startswith("error") else decode_text(answer)
         assert theirs == expected, (asked, given)
         if expected == "error":
             with pytest.raises(InputError):
@@ -237,7 +241,7 @@ def test_what_follows_from_other_settings_is_what_kafka_makes_of_them() -> None:
             "reconnect.backoff.max.ms": found.client.reconnect_backoff_max,
             "group.protocol": "classic",
         }
-        assert written(ours[asked]) == expected, (asked, given)
+        assert kafka_text(ours[asked]) == expected, (asked, given)
 
 
 PIECES = [
@@ -261,7 +265,7 @@ def test_properties_files_are_read_as_java_reads_them() -> None:
             with pytest.raises(InputError, match="hexadecimal"):
                 parse_properties(given)
         elif HALF.search(given) is None:  # half of a pair, which Java writes as "?"
-            assert parse_properties(given) == paired(answer), repr(given)
+            assert parse_properties(given) == encode_pairs(answer), repr(given)
 
 
 PLAIN = security_config.PLAIN_MODULE
@@ -283,19 +287,21 @@ def test_jaas_lines_are_read_as_kafka_reads_them() -> None:
         for _ in range(CASES)
     ]
     accepted = 0
-    for given, answer in zip(cases, ask([f"jaas {hexed(each)}" for each in cases]), strict=True):
-        found, problem = parsed(given)
+    for given, answer in zip(
+        cases, ask([f"jaas {encode_hex(each)}" for each in cases]), strict=True
+    ):
+        found, problem = parse_line(given)
         if len(found) != 1:
             assert answer.startswith("error") or "quote is not closed" in problem, repr(given)
             continue
         accepted += 1
         module, _, more = answer.partition(" ")
-        assert text(module) == found[0][0], repr(given)
-        assert paired(more) == found[0][1], repr(given)
+        assert decode_text(module) == found[0][0], repr(given)
+        assert encode_pairs(more) == found[0][1], repr(given)
     assert accepted > CASES / 10
 
 
-def parsed(line: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
+def parse_line(line: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
     try:
         return security_config.parse_jaas(line), ""
     except InputError as error:
@@ -320,7 +326,7 @@ def test_durations_are_read_as_java_reads_them() -> None:
     ]
     cases = [each for each in cases if not each.endswith("t")]  # Java lets a lower-case t end it
     read_well = 0
-    lines = [f"reset {hexed(f'by_duration:{each}')}" for each in cases]
+    lines = [f"reset {encode_hex(f'by_duration:{each}')}" for each in cases]
     for given, answer in zip(cases, ask(lines), strict=True):
         if answer.startswith("error"):
             with pytest.raises(InputError):
@@ -349,7 +355,7 @@ def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out
         given = dict(pair.split("=", 1) for pair in ("bootstrap.servers=127.0.0.1:1", *pairs))
         given |= {name.replace("_", "."): value for name, value in kept.items()}
         return "config group.protocol " + ",".join(
-            f"{hexed(name)}={hexed(value)}" for name, value in given.items()
+            f"{encode_hex(name)}={encode_hex(value)}" for name, value in given.items()
         )
 
     assert ask(
@@ -359,4 +365,9 @@ def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out
             asked(left),
             asked(left, group_remote_assignor="range"),
         ]
-    ) == [hexed("consumer"), "error ConfigException", hexed("classic"), "error ConfigException"]
+    ) == [
+        encode_hex("consumer"),
+        "error ConfigException",
+        encode_hex("classic"),
+        "error ConfigException",
+    ]

@@ -34,12 +34,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def close_kept_readers() -> Iterator[None]:
     yield
     close_kept()
 
 
-def end_of(topic: Topic, given: dict[str, object] | None = None) -> int:
+def end_offset(topic: Topic, given: dict[str, object] | None = None) -> int:
     """Where a query would stop now."""
     with OffsetLookup(
         options_of(topic.bootstrap, {"subscribe": topic.name, **(given or {})})
@@ -47,7 +47,7 @@ def end_of(topic: Topic, given: dict[str, object] | None = None) -> int:
         return lookup.latest_offsets([topic[0]])[topic[0]]
 
 
-def texts(
+def read_texts(
     topic: Topic, start: int, until: int, given: dict[str, object] | None = None
 ) -> list[str]:
     found = rows(topic.bootstrap, (topic[0], start, until), given=given)
@@ -56,7 +56,7 @@ def texts(
     return [row["value"].decode() for row in found]
 
 
-def transaction(topic: Topic, producer: Producer, text: str, *, commit: bool) -> None:
+def write_transaction(topic: Topic, producer: Producer, text: str, *, commit: bool) -> None:
     producer.begin_transaction()
     for number in range(3):
         producer.produce(topic.name, f"{text} {number}", partition=0)
@@ -67,7 +67,7 @@ def transaction(topic: Topic, producer: Producer, text: str, *, commit: bool) ->
         producer.abort_transaction(20)
 
 
-def transactional(topic: Topic, name: str) -> Producer:
+def transactional_producer(topic: Topic, name: str) -> Producer:
     made = Producer(
         {"bootstrap.servers": topic.bootstrap, "transactional.id": f"{topic.name}-{name}"}
     )
@@ -78,25 +78,25 @@ def transactional(topic: Topic, name: str) -> Producer:
 def test_transactions_end_a_range_wherever_it_ends(kafka: KafkaBroker) -> None:
     """Markers at 3 and 7; then an open transaction from 9 on."""
     topic = Topic(kafka)
-    producer = transactional(topic, "ended")
-    transaction(topic, producer, "kept", commit=True)
-    transaction(topic, producer, "dropped", commit=False)
-    until("the marker of the abort", lambda: end_of(topic, COMMITTED) == 8)
+    producer = transactional_producer(topic, "ended")
+    write_transaction(topic, producer, "kept", commit=True)
+    write_transaction(topic, producer, "dropped", commit=False)
+    until("the marker of the abort", lambda: end_offset(topic, COMMITTED) == 8)
     own = {at: f"kept {at}" for at in range(3)}
     for start, end in itertools.combinations(range(9), 2):
-        found = texts(topic, start, end, COMMITTED)
+        found = read_texts(topic, start, end, COMMITTED)
         assert found == [own[at] for at in range(start, end) if at in own]
     topic.fill("plain")
-    still = transactional(topic, "open")
+    still = transactional_producer(topic, "open")
     still.begin_transaction()
     still.produce(topic.name, "open", partition=0)
     assert still.flush(20) == 0
-    assert (end_of(topic, COMMITTED), end_of(topic)) == (9, 10)
-    assert texts(topic, 0, 9, COMMITTED) == [*own.values(), "plain"]
-    assert texts(topic, 4, 10) == ["dropped 0", "dropped 1", "dropped 2", "plain", "open"]
+    assert (end_offset(topic, COMMITTED), end_offset(topic)) == (9, 10)
+    assert read_texts(topic, 0, 9, COMMITTED) == [*own.values(), "plain"]
+    assert read_texts(topic, 4, 10) == ["dropped 0", "dropped 1", "dropped 2", "plain", "open"]
     still.abort_transaction(20)
-    until("the marker of the last one", lambda: end_of(topic, COMMITTED) == 11)
-    assert texts(topic, 4, 11, COMMITTED) == ["plain"]
+    until("the marker of the last one", lambda: end_offset(topic, COMMITTED) == 11)
+    assert read_texts(topic, 4, 11, COMMITTED) == ["plain"]
     info: dict[str, object] = {"includeBatchInfo": "true"}
     every = rows(topic.bootstrap, (topic[0], 0, 11), given=info)
     assert [row["offset"] for row in every if row["control"]] == [3, 7, 10]
@@ -116,10 +116,10 @@ def test_compaction_leaves_gaps(kafka: KafkaBroker) -> None:
     time.sleep(0.6)  # the next begins a new segment
     topic.producer.produce(topic.name, "last", key="last", partition=0)
     assert topic.producer.flush(20) == 0
-    until("compaction", lambda: texts(topic, 0, 21) == ["18", "19", "last"])
+    until("compaction", lambda: read_texts(topic, 0, 21) == ["18", "19", "last"])
     for start, end in ((0, 18), (0, 1), (5, 9), (17, 18)):
-        assert texts(topic, start, end) == []
-    assert texts(topic, 3, 19) == ["18"]
+        assert read_texts(topic, start, end) == []
+    assert read_texts(topic, 3, 19) == ["18"]
 
 
 def test_records_that_are_deleted(kafka: KafkaBroker) -> None:
@@ -127,25 +127,25 @@ def test_records_that_are_deleted(kafka: KafkaBroker) -> None:
     topic.fill(*(str(number) for number in range(10)))
     topic.delete_records(6)
     with pytest.raises(DataLost, match="from offset 2 to 10: the log now begins at 6"):
-        texts(topic, 2, 10)
-    assert texts(topic, 2, 10, GO_ON) == ["6", "7", "8", "9"]
-    assert texts(topic, 2, 5, GO_ON) == []
+        read_texts(topic, 2, 10)
+    assert read_texts(topic, 2, 10, GO_ON) == ["6", "7", "8", "9"]
+    assert read_texts(topic, 2, 5, GO_ON) == []
 
 
 def test_a_topic_that_is_deleted_and_made_again(kafka: KafkaBroker) -> None:
     topic = Topic(kafka)
     topic.fill("a", "b", "c")
-    assert texts(topic, 0, 3) == ["a", "b", "c"]
+    assert read_texts(topic, 0, 3) == ["a", "b", "c"]
     topic.delete()
     gone: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 2_000}
     with pytest.raises(DataLost, match="the partition does not exist"):
-        texts(topic, 0, 3, gone)
-    assert texts(topic, 0, 3, gone | GO_ON) == []
+        read_texts(topic, 0, 3, gone)
+    assert read_texts(topic, 0, 3, gone | GO_ON) == []
     topic.create()
     topic.fill("again")
     with pytest.raises(DataLost, match="the log now ends at 1"):
-        texts(topic, 1, 3)
-    assert texts(topic, 0, 3, GO_ON) == ["again"]
+        read_texts(topic, 1, 3)
+    assert read_texts(topic, 0, 3, GO_ON) == ["again"]
 
 
 def test_a_broker_that_is_killed_and_comes_back(kafka: KafkaBroker) -> None:

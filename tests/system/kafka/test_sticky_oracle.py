@@ -81,7 +81,7 @@ class JavaFailed(Exception):
 
 def ask(cases: list[Case]) -> list[str]:
     """Kafka's answers: from one process, but for those that by Rota's account may never come."""
-    ends = [not never_ends(one) for one in cases]
+    ends = [not is_endless_case(one) for one in cases]
     lines = [one.line for one in compress(cases, ends)]
     answers = iter(oracle.ask("StickyOracle", lines, seconds=1_200))
     return [
@@ -89,7 +89,7 @@ def ask(cases: list[Case]) -> list[str]:
     ]
 
 
-def never_ends(case: Case) -> bool:
+def is_endless_case(case: Case) -> bool:
     """By Rota's own account: does Kafka go round in a circle here?"""
     return (
         assignment_builders.KAFKA_NEVER_ENDS in STRATEGIES[case.strategy].solve(case.problem).notes
@@ -108,7 +108,7 @@ def ask_alone(case: Case, seconds: float) -> str:
             return NEVER_ENDS
 
 
-def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:
+def parse_owners(answer: str, case: Case, problem: Problem) -> IntArray:
     """Kafka's answer as a column of owners."""
     status, *given = answer.split("\t")
     if status == "error":
@@ -164,36 +164,36 @@ def judge(cases: list[Case]) -> Iterable[list[Fault]]:
         answer = next(answers)
         real = answer if one.real is one else next(answers)
         try:
-            yield [*led_astray(one, answer, real), *differences(one.real, real)]
+            yield [*faults_of_wrong_claims(one, answer, real), *answer_faults(one.real, real)]
         except AssertionError:
             print(f"seed {one.seed}, {one.strategy}\n{one.line}\n{answer}\n{real}")
             raise
 
 
-def led_astray(case: Case, answer: str, real: str) -> list[Fault]:
+def faults_of_wrong_claims(case: Case, answer: str, real: str) -> list[Fault]:
     """What claims beyond a topic's end change in Kafka's answer, against ``real`` without them."""
     if case.real is case:
         return []
     rota, again = (STRATEGIES[case.strategy].solve(one.problem) for one in (case, case.real))
     assert (rota.owners == again.owners).all(), "Rota drops such claims"
-    effect, effect_real = outcome(answer, case), outcome(real, case.real)
+    effect, effect_real = owners_or_error(answer, case), owners_or_error(real, case.real)
     if effect == effect_real:
         return []
     return [(BEYOND, effect if isinstance(effect, str) else ANOTHER)]
 
 
-def outcome(answer: str, case: Case) -> str | list[int]:
+def owners_or_error(answer: str, case: Case) -> str | list[int]:
     """The owners Kafka gives, or what is wrong with its answer."""
     if answer == NEVER_ENDS:
         return answer
     try:
-        owners: list[int] = owners_in(answer, case, case.problem).tolist()
+        owners: list[int] = parse_owners(answer, case, case.problem).tolist()
     except JavaFailed as failure:
         return str(failure)
     return owners
 
 
-def differences(case: Case, answer: str) -> list[Fault]:
+def answer_faults(case: Case, answer: str) -> list[Fault]:
     """The faults in Kafka's answer to a case without claims beyond a topic's end."""
     problem = case.problem
     solution = STRATEGIES[case.strategy].solve(problem)
@@ -201,9 +201,9 @@ def differences(case: Case, answer: str) -> list[Fault]:
     if answer == NEVER_ENDS:
         return [(NEVER_ENDS, NO_ANSWER)]
     try:
-        java = owners_in(answer, case, problem)
+        java = parse_owners(answer, case, problem)
     except JavaFailed as failure:
-        return [(_blamed(causes(case, problem), str(failure)), str(failure))]
+        return [(first_cause(causes(case, problem), str(failure)), str(failure))]
     differs = java != solution.owners
     found = []
     if case.strategy == "cooperative-sticky":
@@ -215,12 +215,12 @@ def differences(case: Case, answer: str) -> list[Fault]:
         differs &= ~(handed | withheld)
     if differs.any():
         reasons = [reason for reason in causes(case, problem) if reason != EARLIER]
-        blamed = _blamed(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
+        blamed = first_cause(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
         found.append((blamed, ANOTHER))
     return found
 
 
-def _blamed(reasons: list[str], effect: str) -> str:
+def first_cause(reasons: list[str], effect: str) -> str:
     assert reasons, f"{effect}, without a known cause"
     return reasons[0]
 
@@ -335,7 +335,7 @@ def test_kafka_ends_without_the_older_claim(strategy: str) -> None:
     assert ask_alone(group(strategy, ENDLESS_COUNTS, *without), 60).startswith("ok")
 
 
-def counts_of(strategy: str) -> dict[Fault, int]:
+def fault_counts(strategy: str) -> dict[Fault, int]:
     """What :data:`FAULTS` says of this strategy."""
     column = list(STRATEGIES).index(strategy)
     known = {fault: counts[column] for fault, counts in FAULTS.items()}
@@ -347,7 +347,7 @@ def test_two_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     """The first of the ten thousand; each fault has a test of its own above."""
     counted = compare(strategy, equal=True, seeds=range(1000))
     counted += compare(strategy, equal=False, seeds=range(1000))
-    known = counts_of(strategy)
+    known = fault_counts(strategy)
     assert all(count <= known.get(fault, 0) for fault, count in counted.items()), counted
 
 
@@ -357,7 +357,7 @@ def test_ten_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(5000))
     counted += compare(strategy, equal=False, seeds=range(5000))
     print(strategy, dict(counted))
-    assert {**dict.fromkeys(counts_of(strategy), 0), **counted} == counts_of(strategy)
+    assert {**dict.fromkeys(fault_counts(strategy), 0), **counted} == fault_counts(strategy)
 
 
 def test_the_documentation_has_these_counts() -> None:
@@ -377,7 +377,7 @@ def test_a_fault_may_come_before_the_circle() -> None:
     that member, meets a circle: Kafka does answer.
     """
     one = case(34708, "sticky", equal=False)
-    assert not never_ends(one)
+    assert not is_endless_case(one)
     assert list(judge([one])) == [[(EARLIER, DOES_NOT_SUBSCRIBE)]]
 
 
@@ -387,8 +387,8 @@ def test_a_hundred_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(10_000, 60_000))
     counted += compare(strategy, equal=False, seeds=range(10_000, 60_000))
     print(strategy, dict(counted))
-    assert set(counted) <= set(counts_of(strategy))
+    assert set(counted) <= set(fault_counts(strategy))
     assert {fault for fault, _ in counted} | {NEVER_ENDS} == {
-        fault for fault, _ in counts_of(strategy)
+        fault for fault, _ in fault_counts(strategy)
     }
     assert counted[NEVER_ENDS, NO_ANSWER] <= 10

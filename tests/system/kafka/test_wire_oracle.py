@@ -40,7 +40,7 @@ class Case:
     #: Without its length.
     frame: bytes
 
-    def question(self, seed: int = 0, frame: bytes | None = None) -> str:
+    def oracle_line(self, seed: int = 0, frame: bytes | None = None) -> str:
         data = self.frame if frame is None else frame
         return f"{self.kind} {self.api} {self.version} {seed} {data.hex()}"
 
@@ -62,14 +62,14 @@ def cases(seed: int = 7) -> list[Case]:
             head = RequestHeader(api, version, correlation, CLIENT_IDS[number % len(CLIENT_IDS)], 0)
             asked = some_message(request, version, rng)
             frame = bytes(write_request(head, asked))
-            found.append(Case(api, version, "request", asked, checked(frame)))
+            found.append(Case(api, version, "request", asked, strip_length(frame)))
             said = some_message(response, version, rng)
             frame = bytes(write_response(api, version, correlation, said))
-            found.append(Case(api, version, "response", said, checked(frame)))
+            found.append(Case(api, version, "response", said, strip_length(frame)))
     return found
 
 
-def checked(frame: bytes) -> bytes:
+def strip_length(frame: bytes) -> bytes:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     return frame[4:]
 
@@ -78,7 +78,7 @@ def ask(questions: Sequence[str]) -> list[list[str]]:
     return [line.split(" ") for line in oracle.ask("WireOracle", questions)]
 
 
-def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
+def decode_frame(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
     """Header and body as we read them; the header with Java's names."""
     if case.kind == "response":
         correlation, found = read_response(classes_by_api[case.api][1], case.version, frame)
@@ -93,7 +93,7 @@ def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
     }, request
 
 
-def written(case: Case, header: dict[str, Any], message: Any) -> bytes:
+def encode_frame(case: Case, header: dict[str, Any], message: Any) -> bytes:
     if case.kind == "response":
         frame = write_response(case.api, case.version, header["correlation_id"], message)
     else:
@@ -101,20 +101,20 @@ def written(case: Case, header: dict[str, Any], message: Any) -> bytes:
             case.api, case.version, header["correlation_id"], header["client_id"], 0
         )
         frame = write_request(head, message)
-    return checked(bytes(frame))
+    return strip_length(bytes(frame))
 
 
 # What Java says of a message, and what it should say
 
 
-def java(text: str) -> Any:
-    return snake(json.loads(bytes.fromhex(text)))
+def decode_java(text: str) -> Any:
+    return snake_case(json.loads(bytes.fromhex(text)))
 
 
-def snake(found: Any) -> Any:
+def snake_case(found: Any) -> Any:
     if isinstance(found, dict):
-        return {re.sub("(?=[A-Z])", "_", k).lower(): snake(v) for k, v in found.items()}
-    return [snake(each) for each in found] if isinstance(found, list) else found
+        return {re.sub("(?=[A-Z])", "_", k).lower(): snake_case(v) for k, v in found.items()}
+    return [snake_case(each) for each in found] if isinstance(found, list) else found
 
 
 def fields(record: Message, version: int) -> dict[str, Any]:
@@ -146,76 +146,76 @@ def value_shown(field: FieldSpec, value: Any, version: int) -> Any:
     return value
 
 
-def equal_both_ways(asked: list[Case]) -> None:
-    answers = ask([case.question() for case in asked])
+def assert_equal_both_ways(asked: list[Case]) -> None:
+    answers = ask([case.oracle_line() for case in asked])
     for case, answer in zip(asked, answers, strict=True):
         assert answer[0] != "error", f"{answer}: {case}"
         frame, left, head, body = answer
         assert frame == case.frame.hex(), case
         assert left == "0", case
-        assert java(body) == fields(case.message, case.version), case
-        header, found = read(case, bytes.fromhex(frame))
-        assert header == java(head), case
+        assert decode_java(body) == fields(case.message, case.version), case
+        header, found = decode_frame(case, bytes.fromhex(frame))
+        assert header == decode_java(head), case
         assert fields(found, case.version) == fields(case.message, case.version), case
-        assert written(case, header, found) == case.frame, case
+        assert encode_frame(case, header, found) == case.frame, case
 
 
 def test_java_reads_what_we_write_and_writes_what_we_read() -> None:
-    equal_both_ways(cases())
+    assert_equal_both_ways(cases())
 
 
-def skipped_tags(asked: list[Case]) -> None:
-    answers = ask([case.question(seed=number + 1) for number, case in enumerate(asked)])
+def assert_tags_skipped(asked: list[Case]) -> None:
+    answers = ask([case.oracle_line(seed=number + 1) for number, case in enumerate(asked)])
     tagged = 0
     for case, (frame, *_) in zip(asked, answers, strict=True):
-        header, found = read(case, bytes.fromhex(frame))
-        assert written(case, header, found) == case.frame, case
+        header, found = decode_frame(case, bytes.fromhex(frame))
+        assert encode_frame(case, header, found) == case.frame, case
         tagged += frame != case.frame.hex()
     assert tagged > len(asked) / 4
 
 
 def test_tagged_fields_of_a_later_kafka_are_skipped() -> None:
-    skipped_tags(cases())
+    assert_tags_skipped(cases())
 
 
-def judged_alike(asked: list[Case], seed: int) -> None:
+def assert_judged_alike(asked: list[Case], seed: int) -> None:
     """Bytes changed at random. What Java refuses is refused; what it takes is understood alike.
 
     Java is not asked about bytes that it does not use up, or would write otherwise (a varint in
     more bytes than needed, a null of -5, a tag of another size than it says): we are stricter.
     """
     rng = random.Random(seed)
-    changed = [(case, mutated(case.frame, rng)) for case in asked for _ in range(4)]
-    answers = ask([case.question(frame=frame) for case, frame in changed])
+    changed = [(case, mutate_frame(case.frame, rng)) for case in asked for _ in range(4)]
+    answers = ask([case.oracle_line(frame=frame) for case, frame in changed])
     refused = taken = 0
     for (case, frame), answer in zip(changed, answers, strict=True):
         if answer[0] == "error":
             refused += 1
             with pytest.raises(FormatError):
-                read(case, frame)
+                decode_frame(case, frame)
         elif answer[:2] == [frame.hex(), "0"]:
             taken += 1
-            header, found = read(case, frame)
-            assert header == java(answer[2]), case
-            assert fields(found, case.version) == java(answer[3]), (case, frame.hex())
+            header, found = decode_frame(case, frame)
+            assert header == decode_java(answer[2]), case
+            assert fields(found, case.version) == decode_java(answer[3]), (case, frame.hex())
     assert refused > len(changed) / 20
     assert taken > len(changed) / 20
 
 
 def test_changed_bytes_are_judged_as_java_judges_them() -> None:
-    judged_alike(cases(), 11)
+    assert_judged_alike(cases(), 11)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_many_more(seed: int) -> None:
     asked = cases(seed)
-    equal_both_ways(asked)
-    skipped_tags(asked)
-    judged_alike(asked, seed)
+    assert_equal_both_ways(asked)
+    assert_tags_skipped(asked)
+    assert_judged_alike(asked, seed)
 
 
-def mutated(frame: bytes, rng: random.Random) -> bytes:
+def mutate_frame(frame: bytes, rng: random.Random) -> bytes:
     """A body with some bytes changed, cut or doubled; the header stays whole."""
     start = min(len(frame), 20)
     found = bytearray(frame)

@@ -34,7 +34,7 @@ LONG = 1_800
 REFUSED = {".venv", "__pycache__", ".java", ".go", ".clients", ".hypothesis", "rota-demo", "dist"}
 
 
-def built(source: Path, out: Path, *kinds: str) -> None:
+def build_package(source: Path, out: Path, *kinds: str) -> None:
     """As ``make dist`` does, with the hatchling of this environment."""
     command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", out, *kinds, source)
     run_command(*command, seconds=LONG).checked()
@@ -44,7 +44,7 @@ def built(source: Path, out: Path, *kinds: str) -> None:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist of this folder, and the wheel of this folder."""
     out = tmp_path_factory.mktemp("dist")
-    built(ROOT, out, "--sdist", "--wheel")
+    build_package(ROOT, out, "--sdist", "--wheel")
     return out
 
 
@@ -58,7 +58,7 @@ def sdist(dist: Path) -> Path:
     return dist / f"{NAME}.tar.gz"
 
 
-def contents(wheel: Path) -> dict[str, bytes]:
+def read_wheel(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -73,7 +73,7 @@ def test_the_dist_has_a_wheel_and_an_sdist(dist: Path, wheel: Path, sdist: Path)
 
 
 def test_the_wheel_has_the_package_its_data_and_nothing_else(wheel: Path) -> None:
-    found = set(contents(wheel))
+    found = set(read_wheel(wheel))
     about = {"METADATA", "WHEEL", "RECORD", "entry_points.txt"}
     about |= {"licenses/LICENSE", "licenses/NOTICE"}
     assert found == (
@@ -82,7 +82,7 @@ def test_the_wheel_has_the_package_its_data_and_nothing_else(wheel: Path) -> Non
 
 
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:
-    told = email.message_from_bytes(contents(wheel)[f"{INFO}/METADATA"])
+    told = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
     assert (told["Name"], told["Version"]) == ("rota", rota.__version__)
     assert told["License-Expression"] == "Apache-2.0"
     assert told.get_all("License-File") == ["LICENSE", "NOTICE"]
@@ -92,7 +92,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
 
 
 def test_extras_are_those_that_the_readme_tells_of(wheel: Path) -> None:
-    told = email.message_from_bytes(contents(wheel)[f"{INFO}/METADATA"])
+    told = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
     rows = (ROOT / "README.md").read_text(encoding="utf-8").split("| extra | for |")[1]
     cells = [row.split("|")[1] for row in rows.split("\n\n")[0].splitlines()[2:]]
     named = {name.strip(" `") for cell in cells for name in cell.split(",")} - {"(none)"}
@@ -110,11 +110,11 @@ def test_the_sdist_has_sources_tests_and_pages_and_nothing_else(sdist: Path) -> 
 def test_the_wheel_of_the_sdist_is_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
-    built(tmp_path / NAME, tmp_path / "again", "--wheel")
-    assert contents(tmp_path / "again" / wheel.name) == contents(wheel)
+    build_package(tmp_path / NAME, tmp_path / "again", "--wheel")
+    assert read_wheel(tmp_path / "again" / wheel.name) == read_wheel(wheel)
 
 
-class Empty:
+class EmptyEnvironment:
     """An environment with nothing in it but what the wheel brings."""
 
     def __init__(self, folder: Path) -> None:
@@ -136,29 +136,35 @@ class Empty:
 
 
 @pytest.fixture(scope="module")
-def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
-    empty = Empty(tmp_path_factory.mktemp("alone"))
+def wheel_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> EmptyEnvironment:
+    empty = EmptyEnvironment(tmp_path_factory.mktemp("alone"))
     empty.install(str(wheel))
     return empty
 
 
-def test_the_wheel_alone_tells_its_version(alone: Empty) -> None:
-    assert alone.run("rota", "--version").checked().out == f"rota {rota.__version__}\n"
+def test_the_wheel_alone_tells_its_version(wheel_environment: EmptyEnvironment) -> None:
+    assert wheel_environment.run("rota", "--version").checked().out == f"rota {rota.__version__}\n"
 
 
-def test_the_wheel_alone_plans(alone: Empty) -> None:
+def test_the_wheel_alone_plans(wheel_environment: EmptyEnvironment) -> None:
     case = str(ROOT / "examples" / "orders.json")
-    told = alone.run("rota", "plan", case, "--remove", "billing-2", "--compare").checked().out
+    told = (
+        wheel_environment.run("rota", "plan", case, "--remove", "billing-2", "--compare")
+        .checked()
+        .out
+    )
     assert "best for this group: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
 
 
-def test_the_wheel_alone_simulates(alone: Empty) -> None:
-    told = alone.run("rota", "simulate", str(ROOT / "examples" / "crash.toml"), "--json")
+def test_the_wheel_alone_simulates(wheel_environment: EmptyEnvironment) -> None:
+    told = wheel_environment.run(
+        "rota", "simulate", str(ROOT / "examples" / "crash.toml"), "--json"
+    )
     assert told.checked().out.startswith("{")
 
 
-def test_the_wheel_alone_says_what_a_command_lacks(alone: Empty) -> None:
-    done = alone.run("rota", "run", "--demo")
+def test_the_wheel_alone_says_what_a_command_lacks(wheel_environment: EmptyEnvironment) -> None:
+    done = wheel_environment.run("rota", "run", "--demo")
     assert done.code == 3
     assert done.err.count("\n") == 1
     assert "pip install 'rota[spark]'" in done.err
@@ -168,7 +174,7 @@ def test_the_wheel_alone_says_what_a_command_lacks(alone: Empty) -> None:
 def test_the_wheel_with_spark_runs_the_demo(
     wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    empty = Empty(tmp_path_factory.mktemp("spark"))
+    empty = EmptyEnvironment(tmp_path_factory.mktemp("spark"))
     empty.install(f"{wheel}[spark]")
     told = empty.run("rota", "run", "--demo").checked().out
     assert "DEMO" in told

@@ -33,7 +33,7 @@ class BrokerCommand(RunningCommand):
         return self.ready.removeprefix("ready: ").partition(",")[0]
 
 
-def refused(*arguments: str) -> tuple[int, str]:
+def run_refused(*arguments: str) -> tuple[int, str]:
     """The exit code and the line of a command that does not get ready."""
     done = run_rota("broker", *arguments)
     assert done.out == ""
@@ -42,7 +42,7 @@ def refused(*arguments: str) -> tuple[int, str]:
     return done.code, lines[-1] if done.code == 2 else "\n".join(lines)
 
 
-def names(address: str) -> set[str]:
+def topic_names(address: str) -> set[str]:
     with RawClient(address) as client:
         found = client.ask(Api.METADATA, 9, MetadataRequest(topics=None)).topics
         return {topic.name for topic in found if topic.name is not None}
@@ -55,7 +55,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, how: int, code: int)
         broker.create_topic("kept")
     with BrokerCommand("--data-dir", str(tmp_path)) as command:
         assert command.ready == f"ready: {command.address}, topics in {tmp_path}\n"
-        assert names(command.address) == {"kept"}
+        assert topic_names(command.address) == {"kept"}
         ended = command.end(how)
     assert ended.code == code
     assert ended.err == ("rota: interrupted\n" if code else "")
@@ -74,7 +74,7 @@ def test_a_killed_one_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
     with BrokerCommand("--data-dir", str(tmp_path)) as command:
         command.end(signal.SIGKILL)
     with BrokerCommand("--data-dir", str(tmp_path)) as command:
-        assert names(command.address) == set()
+        assert topic_names(command.address) == set()
 
 
 def test_settings_users_and_tls(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_settings_users_and_tls(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    code, line = refused("--port", "0", "--data-dir", str(tmp_path))
+    code, line = run_refused("--port", "0", "--data-dir", str(tmp_path))
     assert (code, line) == (
         3,
         f"rota: the folder {tmp_path} cannot be written: Permission denied",
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_taken_port() -> None:
     with rota.Broker() as broker:
         port = broker.bootstrap_servers.partition(":")[2]
-        assert refused("--port", port) == (
+        assert run_refused("--port", port) == (
             3,
             f"rota: cannot listen on 127.0.0.1:{port}: another process listens on this port",
         )
@@ -121,13 +121,13 @@ def test_a_taken_port() -> None:
 
 def test_a_folder_in_use(tmp_path: Path) -> None:
     with rota.Broker(tmp_path):
-        code, line = refused("--port", "0", "--data-dir", str(tmp_path))
+        code, line = run_refused("--port", "0", "--data-dir", str(tmp_path))
     assert (code, line) == (3, f"rota: the folder {tmp_path} is in use by process {os.getpid()}")
 
 
 def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    code, line = refused("--port", "0", "--data-dir", str(tmp_path))
+    code, line = run_refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
     assert f"{tmp_path} does not belong to Rota, it has 'thesis.txt'" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
@@ -135,7 +135,7 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
-    code, line = refused("--port", "0", "--data-dir", str(tmp_path))
+    code, line = run_refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
     assert "was last used by Kafka" in line
     assert "--adopt" in line
@@ -143,7 +143,7 @@ def test_a_folder_of_a_kafka(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    code, line = refused("--port", "0", "--data-dir", str(tmp_path / "file"))
+    code, line = run_refused("--port", "0", "--data-dir", str(tmp_path / "file"))
     assert (code, line) == (3, f"rota: {tmp_path / 'file'} is a file, not a folder")
 
 
@@ -154,7 +154,7 @@ def test_a_wrong_file_of_settings_is_named(tmp_path: Path) -> None:
         ("num.partitions=x", "num.partitions: 'x' is not a whole number"),
     ):
         file.write_text(f"process.roles=broker\n{text}\n")
-        code, line = refused("--port", "0", "--config-file", str(file))
+        code, line = run_refused("--port", "0", "--config-file", str(file))
         assert code == 4
         assert line.startswith(f"rota: {file}: {problem}")
 
@@ -166,7 +166,7 @@ def test_settings_without_effect_are_named_alike() -> None:
 
 
 def test_a_password_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
-    code, line = refused("--port", "0", "--user", "ann:secret", "--config", "a.b=1")
+    code, line = run_refused("--port", "0", "--user", "ann:secret", "--config", "a.b=1")
     assert code == 4
     assert "secret" not in line
 
@@ -216,7 +216,7 @@ def test_a_signal_at_any_step_of_its_waiting() -> None:
     assert ended.lines[0].startswith("ready: ")
 
 
-def resident(process: int) -> int:
+def resident_bytes(process: int) -> int:
     """Bytes of memory that a process occupies."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
@@ -227,14 +227,14 @@ def resident(process: int) -> int:
 def test_ten_thousand_idle_connections() -> None:
     allow_files(10_500)
     with BrokerCommand() as command:
-        names(command.address)
-        before = resident(command.process_id)
+        topic_names(command.address)
+        before = resident_bytes(command.process_id)
         clients = [RawClient(command.address) for _ in range(10_000)]
         for client in clients:
             client.ask(Api.METADATA, 9, MetadataRequest(topics=None))
         assert before < 100 << 20
-        assert resident(command.process_id) - before < 200 << 20
-        assert names(command.address) == set()
+        assert resident_bytes(command.process_id) - before < 200 << 20
+        assert topic_names(command.address) == set()
         for client in clients:
             client.close()
         ended = command.end()

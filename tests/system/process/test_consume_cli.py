@@ -26,14 +26,14 @@ def broker() -> Iterator[rota.Broker]:
 
 def test_what_is_printed_is_committed_while_no_more_records_come(broker: rota.Broker) -> None:
     flags = ("--topic", "orders", "--group", "quiet", "--from-beginning")
-    with started(broker, *flags, "--config", "auto.commit.interval.ms=200") as running:
+    with start_consume(broker, *flags, "--config", "auto.commit.interval.ms=200") as running:
         for _ in range(12):
             running.read_line()
         until("12 are committed", lambda: sum(broker.committed("quiet").values()) == 12)
         assert running.is_running
 
 
-def started(broker: rota.Broker, *arguments: str) -> RunningCommand:
+def start_consume(broker: rota.Broker, *arguments: str) -> RunningCommand:
     where = ("--bootstrap-servers", broker.bootstrap_servers)
     return RunningCommand(*ROTA, "consume", *arguments, *where)
 
@@ -41,7 +41,9 @@ def started(broker: rota.Broker, *arguments: str) -> RunningCommand:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_it_in_good_order(broker: rota.Broker, number: int, code: int) -> None:
     group = f"stopped-by-{number}"
-    with started(broker, "--topic", "orders", "--group", group, "--from-beginning") as running:
+    with start_consume(
+        broker, "--topic", "orders", "--group", group, "--from-beginning"
+    ) as running:
         lines = [running.read_line() for _ in range(12)]
         assert broker.groups[group] == "Stable"
         ended = running.end(number)
@@ -56,7 +58,7 @@ def test_two_members_share_the_partitions(broker: rota.Broker, rota_command: Rot
     flags = ("--topic", "orders", "--group", "shared", "--from-beginning")
     strategy = ("--strategy", "cooperative-sticky", "--config", "heartbeat.interval.ms=100")
     where = ("--bootstrap-servers", broker.bootstrap_servers)
-    with started(broker, *flags, *strategy) as first:
+    with start_consume(broker, *flags, *strategy) as first:
         lines = [first.read_line() for _ in range(12)]
         second = rota_command("consume", *flags, *strategy, "--timeout", "1", *where)
         assert (second.code, second.lines) == (0, [])
@@ -69,7 +71,9 @@ def test_two_members_share_the_partitions(broker: rota.Broker, rota_command: Rot
 
 def test_a_reader_that_has_seen_enough_ends_it(broker: rota.Broker) -> None:
     broker.produce("flood", *["line" * 100] * 1000)
-    with started(broker, "--topic", "flood", "--group", "piped", "--from-beginning") as running:
+    with start_consume(
+        broker, "--topic", "flood", "--group", "piped", "--from-beginning"
+    ) as running:
         running.read_line()
         running.close_output()
         until(

@@ -12,7 +12,7 @@ from tests.support.spark_start import spark_variables
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of its tables, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
@@ -23,24 +23,26 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def story(ran: tuple[Path, str]) -> Story:
-    return build_story(read_gold_tables(str(ran[0])))
+def story(demo_run: tuple[Path, str]) -> Story:
+    return build_story(read_gold_tables(str(demo_run[0])))
 
 
-def test_it_prints_what_the_readme_shows(ran: tuple[Path, str]) -> None:
+def test_it_prints_what_the_readme_shows(demo_run: tuple[Path, str]) -> None:
     readme = README.read_text("utf-8")
-    assert with_demo(readme, ran[1]) == readme, "make screenshots brings it up to date"
+    assert with_demo(readme, demo_run[1]) == readme, "make screenshots brings it up to date"
 
 
 def test_its_page_tells_of_every_group_and_says_that_it_is_a_demo(
-    ran: tuple[Path, str], story: Story
+    demo_run: tuple[Path, str], story: Story
 ) -> None:
-    page = (ran[0] / "report.html").read_text("utf-8")
+    page = (demo_run[0] / "report.html").read_text("utf-8")
     assert 'id="demo"' in page
     assert page.count("<tr data-group=") == len(story.groups) == 38
 
 
-def test_each_advised_policy_has_owners_of_its_own(ran: tuple[Path, str], story: Story) -> None:
+def test_each_advised_policy_has_owners_of_its_own(
+    demo_run: tuple[Path, str], story: Story
+) -> None:
     changed = {group.name for group in story.groups if group.verdict == "change"}
     assert len(changed) > 10
-    assert set(read_gold_tables(str(ran[0])).advised["group"].to_pylist()) == changed
+    assert set(read_gold_tables(str(demo_run[0])).advised["group"].to_pylist()) == changed

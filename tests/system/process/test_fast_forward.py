@@ -13,14 +13,14 @@ from tests.support.process import environment, run_python
 from tests.support.simulation.days import day
 
 
-def played(text: str, seed: int, *, skip: bool) -> World:
+def run_scenario(text: str, seed: int, *, skip: bool) -> World:
     world = ScenarioRunner(read_scenario(text), seed=seed, skip=skip).run()
     world.check_invariants()
     return world
 
 
 def digest(seed: int) -> str:
-    trace = played(day(seed), seed, skip=True).trace
+    trace = run_scenario(day(seed), seed, skip=True).trace
     return hashlib.sha256("\n".join(map(repr, trace)).encode()).hexdigest()
 
 

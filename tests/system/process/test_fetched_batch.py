@@ -11,14 +11,14 @@ from tests.support.process import run_python
 SOURCE = TopicPartition("orders", 3)
 
 
-def fetched(
+def fetched_partition(
     data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()
 ) -> FetchedPartition:
     return FetchedPartition(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
 
 
-def one(data: bytes) -> Batch:
-    (found,) = read_batches(fetched(data))
+def read_one_batch(data: bytes) -> Batch:
+    (found,) = read_batches(fetched_partition(data))
     return found
 
 

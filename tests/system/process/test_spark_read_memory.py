@@ -32,7 +32,7 @@ print(count, int(peak.split()[1]) // 1024)
 """
 
 
-def repeated(records: list[BatchRecord], times: int) -> list[bytes]:
+def repeat_batches(records: list[BatchRecord], times: int) -> list[bytes]:
     """Batches that pack well; only where they begin is another, which no checksum is about."""
     one = encode_batch(records, codec=CompressionType.ZSTD)
     return [struct.pack(">q", number * len(records)) + one[8:] for number in range(times)]
@@ -43,7 +43,7 @@ def test_large_batches_and_many_small_records(tmp_path: Path) -> None:
     """64 MiB in a batch of 2 KiB, records of 1 MiB, and a million of 7 bytes."""
     large = [BatchRecord(at, NOW, None, bytes(1 << 20)) for at in range(64)]
     small = [BatchRecord(at, NOW, None, b"") for at in range(100_000)]
-    with broker_of(tmp_path, repeated(large, 3), repeated(small, 10)) as broker:
+    with broker_of(tmp_path, repeat_batches(large, 3), repeat_batches(small, 10)) as broker:
         done = run_python(READER, broker.bootstrap_servers, "192", "1000000").checked()
     count, peak = map(int, done.out.split())
     assert count == 1_000_192

@@ -89,7 +89,7 @@ def test_it_repeats_a_spark_test_only_for_sparks_limit(
 ) -> None:
     done = run_tests(tmp_path, SPARK_TOO_SLOW, *options, place="tests/system/spark")
     said = "Python worker failed to connect back."
-    assert _told(done) == [
+    assert outcome_lines(done) == [
         f"REPEATED query[2]: call: E       AssertionError: {said}",
         f"REPEATED query[2]: call: E       AssertionError: {said}",
         f"REPEATED query[3]: call: E       AssertionError: {said}",
@@ -104,7 +104,7 @@ def test_it_repeats_a_spark_test_only_for_sparks_limit(
 
 def test_it_repeats_no_other_test(tmp_path: Path) -> None:
     done = run_tests(tmp_path, SPARK_TOO_SLOW)
-    assert _told(done) == [
+    assert outcome_lines(done) == [
         "ERROR setup",
         "ERROR two",
         "FAILED query[2]",
@@ -114,7 +114,7 @@ def test_it_repeats_no_other_test(tmp_path: Path) -> None:
     ]
 
 
-def _told(done: CommandResult) -> list[str]:
+def outcome_lines(done: CommandResult) -> list[str]:
     """The lines on single tests at the end of a run, with a test's name alone."""
     told = [re.sub(r"tests/\S*::test_", "", line) for line in done.lines if "::test_" in line]
     return [line.partition(" - ")[0] for line in told if line.startswith(("REP", "FAI", "ERR"))]

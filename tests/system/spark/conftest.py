@@ -17,7 +17,12 @@ from rota.pipeline.session import open_session
 from tests.support.clients.driver_process import Driver
 from tests.support.examples import NIGHTLY
 from tests.support.spark_start import FEW_ROWS, make_archive, spark_variables
-from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded
+from tests.system.spark.pipeline_run import (
+    PipelineRun,
+    code_generation,
+    run_recorded,
+    write_recorded_segments,
+)
 
 CONNECT_WORKER = "tests.system.spark.connect_worker"
 
@@ -49,7 +54,9 @@ def spark(small_queries: None) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="package")
-def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def spark_connect(
+    small_queries: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Driver]:
     """A process with one Spark Connect session, for all tests of Spark Connect."""
     for package in ("grpc", "grpc_status", "zstandard"):
         pytest.importorskip(package)
@@ -69,17 +76,21 @@ def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="package")
 def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded broker's folders of the journal."""
-    return recorded_segments(tmp_path_factory.mktemp("kafka-logs"))
+    return write_recorded_segments(tmp_path_factory.mktemp("kafka-logs"))
 
 
 @pytest.fixture(scope="package")
-def logged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def logged_run(
+    spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PipelineRun:
     """The recorded run with the broker's log and samples of ends."""
     with code_generation(spark):
         return run_recorded(spark, segments, tmp_path_factory.mktemp("logged"), log=True, ends=True)
 
 
 @pytest.fixture(scope="package")
-def unlogged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def unlogged_run(
+    spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PipelineRun:
     """The same out of the journal alone."""
     return run_recorded(spark, segments, tmp_path_factory.mktemp("unlogged"))

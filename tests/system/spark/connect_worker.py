@@ -18,7 +18,7 @@ from rota.pipeline import session
 from rota.pipeline.cluster import LiveCluster
 from rota.pipeline.session import SESSION_SETTINGS
 from rota.pipeline.stages import EvidenceSources, RunOptions, run_pipeline
-from tests.system.spark.played import Quiet
+from tests.system.spark.pipeline_run import SilentProgress
 
 TOPIC = {"subscribe": "orders"}
 EARLIEST = {"startingOffsets": "earliest"}
@@ -35,7 +35,7 @@ class ConnectWorker:
         """The pipeline, over folders and a cluster."""
         cluster = LiveCluster(settings={"bootstrap.servers": servers})
         evidence = EvidenceSources(segments=(segments,), cluster=cluster, server_logs=(log,))
-        run_pipeline(evidence, out, RunOptions(), Quiet(), self._spark)
+        run_pipeline(evidence, out, RunOptions(), SilentProgress(), self._spark)
 
     def read(self, servers: str) -> list[str]:
         """The values of a topic."""

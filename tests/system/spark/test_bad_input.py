@@ -29,7 +29,7 @@ from rota.pipeline.stages import EvidenceSources, RunSummary
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from rota.report.story import build_story, read_gold_tables
 from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write
-from tests.system.spark.played import ran
+from tests.system.spark.pipeline_run import run_evidence
 
 #: Bytes of a string, in Kafka.
 LONGEST = 32_767
@@ -76,8 +76,10 @@ STRANGE: list[Raw] = [
 BACK = [START + 60_000, START + 50_000, START, -1, START + 70_000, 1 << 62]
 
 
-def fill(folder: Path) -> None:
-    write(folder, 0, *(batch_of(*named(name), offset=2 * n) for n, name in enumerate(NAMES)))
+def write_journal(folder: Path) -> None:
+    write(
+        folder, 0, *(batch_of(*group_entries(name), offset=2 * n) for n, name in enumerate(NAMES))
+    )
     write(folder, 1, batch_of(*BAD_KEYS, *BAD_VALUES, *STRANGE, saved("still", 1, member("a", 0))))
     odd = member("odd", 1, asked=b"\xff\xff garbage")
     write(folder, 2, batch_of(saved("odd-member", 1, member("a", 0), odd)))
@@ -94,14 +96,14 @@ def fill(folder: Path) -> None:
     write(folder, 5, batch_of(saved("crowd", 7, *crowd)))
     write(folder, 6, batch_of(saved("last", 2**31 - 1, member("a", 0))))
     write(folder, 7, batch_of(replace(commit("long", 5), metadata="m" * LONGEST)))
-    damage(folder)
+    write_damaged_files(folder)
 
 
-def named(name: str) -> tuple[JournalEntry, JournalEntry]:
+def group_entries(name: str) -> tuple[JournalEntry, JournalEntry]:
     return saved(name, 1, member("a", 0)), commit(name, 42)
 
 
-def damage(folder: Path) -> None:
+def write_damaged_files(folder: Path) -> None:
     """Files that are cut, filled, flipped, empty or of something else."""
     good = [batch_of(saved(f"kept-{n}", 1, member("a", 0)), offset=n) for n in range(4)]
     flipped = bytearray(good[1])
@@ -142,9 +144,9 @@ SAMPLES = [
 
 
 @pytest.fixture(scope="module")
-def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
+def run_summary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
     folder = tmp_path_factory.mktemp("bad")
-    fill(folder / "logs")
+    write_journal(folder / "logs")
     (folder / "server.log").write_text(LOG)
     (folder / "noise.log").write_bytes(b"\xff\xfe\x00 no text at all \x80\n" * 20)
     (folder / "ends.jsonl").write_text("\n".join(SAMPLES))
@@ -153,137 +155,155 @@ def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RunSu
         server_logs=(str(folder / "server.log"), str(folder / "noise.log")),
         ends=(str(folder / "ends.jsonl"),),
     )
-    return ran(spark, evidence, folder / "out").summary
+    return run_evidence(spark, evidence, folder / "out").summary
 
 
-def rows(done: RunSummary, name: str) -> list[dict[str, Any]]:
+def read_table(done: RunSummary, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pq.read_table(Path(done.out) / name).to_pylist()
     return found
 
 
-def unread(done: RunSummary, words: str) -> tuple[int, str]:
+def unread_items(done: RunSummary, words: str) -> tuple[int, str]:
     """How many things of a kind could not be read, and what is told of them."""
     (found,) = [each for each in done.unread if words in each.what]
     return found.count, "\n".join(found.examples)
 
 
-def test_groups_may_have_any_name(done: RunSummary) -> None:
-    generations = {row["group"] for row in rows(done, "silver/generations")}
+def test_groups_may_have_any_name(run_summary: RunSummary) -> None:
+    generations = {row["group"] for row in read_table(run_summary, "silver/generations")}
     assert set(NAMES) <= generations
-    committed = {row["group"]: row["offset"] for row in rows(done, "silver/commits")}
+    committed = {row["group"]: row["offset"] for row in read_table(run_summary, "silver/commits")}
     assert {committed[name] for name in NAMES} == {42}
-    assert set(NAMES) <= {row["group"] for row in rows(done, "gold/ownership")}
+    assert set(NAMES) <= {row["group"] for row in read_table(run_summary, "gold/ownership")}
 
 
-def test_what_cannot_be_decoded_is_kept_and_counted(done: RunSummary) -> None:
-    kept = [row for row in rows(done, "bronze/journal") if row["journal_partition"] == 1]
+def test_what_cannot_be_decoded_is_kept_and_counted(run_summary: RunSummary) -> None:
+    kept = [
+        row for row in read_table(run_summary, "bronze/journal") if row["journal_partition"] == 1
+    ]
     assert len(kept) == len(BAD_KEYS) + len(BAD_VALUES) + len(STRANGE) + 1
-    offsets, examples = unread(done, "offset records")
+    offsets, examples = unread_items(run_summary, "offset records")
     assert offsets == 4
     assert "partition 1 offset 3: " in examples
-    groups, examples = unread(done, "group records")
+    groups, examples = unread_items(run_summary, "group records")
     assert offsets + groups == len(BAD_KEYS) + len(BAD_VALUES), "nothing is passed over in silence"
     assert "partition 1 offset 5: " in examples
-    assert {row["group"] for row in rows(done, "silver/commits")}.isdisjoint({"undecodable"})
+    assert {row["group"] for row in read_table(run_summary, "silver/commits")}.isdisjoint(
+        {"undecodable"}
+    )
 
 
-def test_records_of_kinds_that_are_not_read_are_named(done: RunSummary) -> None:
+def test_records_of_kinds_that_are_not_read_are_named(run_summary: RunSummary) -> None:
     for name in ("ShareGroupMetadata", "unknown"):
-        assert unread(done, f"a type that Rota does not decode ({name})") == (1, "")
+        assert unread_items(run_summary, f"a type that Rota does not decode ({name})") == (1, "")
 
 
-def test_the_account_tells_what_could_not_be_read(done: RunSummary) -> None:
-    (row,) = rows(done, "gold/evidence")
+def test_the_account_tells_what_could_not_be_read(run_summary: RunSummary) -> None:
+    (row,) = read_table(run_summary, "gold/evidence")
     assert [(one["what"], one["count"], one["examples"]) for one in row["unread"]] == [
-        (one.what, one.count, list(one.examples)) for one in done.unread
+        (one.what, one.count, list(one.examples)) for one in run_summary.unread
     ]
 
 
-def test_a_good_record_among_bad_ones_is_read(done: RunSummary) -> None:
-    assert [row["group"] for row in rows(done, "silver/generations") if row["group"] == "still"]
+def test_a_good_record_among_bad_ones_is_read(run_summary: RunSummary) -> None:
+    assert [
+        row["group"]
+        for row in read_table(run_summary, "silver/generations")
+        if row["group"] == "still"
+    ]
 
 
-def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: RunSummary) -> None:
-    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "odd-member"]
+def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(
+    run_summary: RunSummary,
+) -> None:
+    (found,) = [
+        row for row in read_table(run_summary, "silver/generations") if row["group"] == "odd-member"
+    ]
     odd = next(each for each in found["members"] if each["client_id"] == "odd")
     assert odd["problem"]
     assert odd["topics"] == []
     assert dict(odd["assigned"]) == {"t": [1]}
-    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "odd-member"]
+    owners = [
+        row for row in read_table(run_summary, "gold/ownership") if row["group"] == "odd-member"
+    ]
     assert {row["partition"]: row["client_id"] for row in owners} == {0: "a", 1: "odd"}
 
 
-def test_a_group_made_again_has_another_life(done: RunSummary) -> None:
-    found = [row for row in rows(done, "gold/rebalances") if row["group"] == "reborn"]
+def test_a_group_made_again_has_another_life(run_summary: RunSummary) -> None:
+    found = [row for row in read_table(run_summary, "gold/rebalances") if row["group"] == "reborn"]
     lives = {(row["incarnation"], row["to_generation"], row["members_after"]) for row in found}
     assert lives == {(0, 1, 1), (0, 2, 0), (1, 1, 1)}
-    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "reborn"]
+    owners = [row for row in read_table(run_summary, "gold/ownership") if row["group"] == "reborn"]
     assert [row["client_id"] for row in sorted(owners, key=lambda row: row["until"] is None)] == [
         "a",
         "b",
     ]
 
 
-def test_the_order_is_the_journals_not_the_clocks(done: RunSummary) -> None:
-    found = [row for row in rows(done, "gold/rebalances") if row["group"] == "clock"]
+def test_the_order_is_the_journals_not_the_clocks(run_summary: RunSummary) -> None:
+    found = [row for row in read_table(run_summary, "gold/rebalances") if row["group"] == "clock"]
     steps = {row["to_generation"]: row["from_generation"] for row in found}
     assert steps == {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5}
     assert all(row["unseen"] == 0 for row in found)
-    for row in rows(done, "gold/ownership"):
+    for row in read_table(run_summary, "gold/ownership"):
         assert row["until"] is None or row["since"] <= row["until"], row["group"]
 
 
-def test_ten_thousand_members_are_one_generation(done: RunSummary) -> None:
-    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "crowd"]
+def test_ten_thousand_members_are_one_generation(run_summary: RunSummary) -> None:
+    (found,) = [
+        row for row in read_table(run_summary, "silver/generations") if row["group"] == "crowd"
+    ]
     assert len(found["members"]) == 10_000
-    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "crowd"]
+    owners = [row for row in read_table(run_summary, "gold/ownership") if row["group"] == "crowd"]
     assert len({row["partition"] for row in owners}) == 10_000
 
 
-def test_the_last_generation_that_a_number_holds(done: RunSummary) -> None:
-    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "last"]
+def test_the_last_generation_that_a_number_holds(run_summary: RunSummary) -> None:
+    (found,) = [
+        row for row in read_table(run_summary, "silver/generations") if row["group"] == "last"
+    ]
     assert found["generation"] == 2**31 - 1
 
 
-def test_metadata_may_be_long(done: RunSummary) -> None:
-    (found,) = [row for row in rows(done, "silver/commits") if row["group"] == "long"]
+def test_metadata_may_be_long(run_summary: RunSummary) -> None:
+    (found,) = [row for row in read_table(run_summary, "silver/commits") if row["group"] == "long"]
     assert len(found["metadata"]) == LONGEST
 
 
-def test_damage_costs_the_batches_that_it_hit(done: RunSummary) -> None:
+def test_damage_costs_the_batches_that_it_hit(run_summary: RunSummary) -> None:
     kept = {
         (row["journal_partition"], row["journal_offset"])
-        for row in rows(done, "bronze/journal")
+        for row in read_table(run_summary, "bronze/journal")
         if row["journal_partition"] >= 10
     }
     assert kept == {(10, 0), (10, 2), (11, 0), (12, 0)}
-    count, where = unread(done, "damaged batches")
+    count, where = unread_items(run_summary, "damaged batches")
     assert count == 1
     assert "__consumer_offsets-10" in where
     for flaw, partition in (("cut", 11), ("zeros", 12), ("frame", 14)):
-        count, where = unread(done, f"not a valid batch ({flaw})")
+        count, where = unread_items(run_summary, f"not a valid batch ({flaw})")
         assert count == 1
         assert f"__consumer_offsets-{partition}/" in where
 
 
-def test_lines_of_another_version_are_counted(done: RunSummary) -> None:
-    count, line = unread(done, "log lines about a group")
+def test_lines_of_another_version_are_counted(run_summary: RunSummary) -> None:
+    count, line = unread_items(run_summary, "log lines about a group")
     assert count == 1
     assert line.startswith("server.log line 2: ")
     assert "no version says" in line
-    assert done.lines == 1
+    assert run_summary.lines == 1
 
 
-def test_samples_that_are_none_are_counted(done: RunSummary) -> None:
-    count, line = unread(done, "files of log end samples")
+def test_samples_that_are_none_are_counted(run_summary: RunSummary) -> None:
+    count, line = unread_items(run_summary, "files of log end samples")
     assert count == 8
     assert line == "ends.jsonl line 2: no JSON"
-    assert done.samples == 1
+    assert run_summary.samples == 1
 
 
-def test_a_mad_clock_does_not_hide_the_verdicts(done: RunSummary) -> None:
+def test_a_mad_clock_does_not_hide_the_verdicts(run_summary: RunSummary) -> None:
     """One record is of the year 9999; the samples end long before it."""
-    found = [row for row in rows(done, "gold/status") if row["group"] == "plain"]
+    found = [row for row in read_table(run_summary, "gold/status") if row["group"] == "plain"]
     assert [(row["topic"], row["verdict"], row["lag"]) for row in found] == [
         ("t", "STOP", 8),
         (None, "ERR", 8),
@@ -291,9 +311,12 @@ def test_a_mad_clock_does_not_hide_the_verdicts(done: RunSummary) -> None:
 
 
 def test_what_was_found_can_be_printed(
-    done: RunSummary, capsys: pytest.CaptureFixture[str]
+    run_summary: RunSummary, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story, page = build_story(read_gold_tables(done.out)), Path(done.out, "report.html")
+    story, page = (
+        build_story(read_gold_tables(run_summary.out)),
+        Path(run_summary.out, "report.html"),
+    )
     print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"
@@ -302,15 +325,15 @@ def test_what_was_found_can_be_printed(
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_what_must_be_there_is_there(done: RunSummary, table: Table) -> None:
-    found = pq.read_table(Path(done.out) / table.name)
+def test_what_must_be_there_is_there(run_summary: RunSummary, table: Table) -> None:
+    found = pq.read_table(Path(run_summary.out) / table.name)
     assert found.column_names == [column.name for column in table.columns]
     for column in table.columns:
         if column.required:
             assert found[column.name].null_count == 0, column.name
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def rota_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """The exit code of ``rota run``, and what it says."""
     code = main(["run", *arguments])
     return code, capsys.readouterr().err
@@ -322,7 +345,7 @@ def test_a_folder_that_is_none_is_said_at_once(
     file = tmp_path / "file"
     file.write_text("")
     for path in (tmp_path / "missing", file):
-        code, line = told(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
+        code, line = rota_run(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
         assert code == ExitCode.UNREACHABLE
         assert line == f"rota: --segments {path}: the folder does not exist\n"
     assert not (tmp_path / "out").exists()
@@ -332,7 +355,7 @@ def test_a_folder_without_a_journal_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "clicks-0").mkdir()
-    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    code, line = rota_run(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
     assert code == ExitCode.BAD_INPUT
     assert "no folder __consumer_offsets-N" in line
 
@@ -343,7 +366,7 @@ def test_a_folder_that_may_not_be_read_is_named(
 ) -> None:
     file = write(tmp_path, 0, batch_of(commit("g")))
     file.chmod(0)
-    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    code, line = rota_run(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
     assert code == ExitCode.UNREACHABLE
     assert str(file) in line
 
@@ -356,7 +379,7 @@ def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Pa
         ("--ends", EvidenceSources(segments=(str(tmp_path),), ends=(missing,))),
     ):
         with pytest.raises(Unreachable, match=f"{option} {missing}: the file does not exist"):
-            ran(spark, evidence, tmp_path / "out")
+            run_evidence(spark, evidence, tmp_path / "out")
     assert not (tmp_path / "out" / "gold").exists()
 
 
@@ -364,7 +387,7 @@ def test_a_journal_with_nothing_in_it_gives_empty_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path, 0, b"")
-    empty = ran(spark, EvidenceSources(segments=(str(tmp_path),)), tmp_path / "out")
+    empty = run_evidence(spark, EvidenceSources(segments=(str(tmp_path),)), tmp_path / "out")
     assert empty.summary.records == 0
     for table in TABLES:
         if table is not EVIDENCE:

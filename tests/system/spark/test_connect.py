@@ -12,15 +12,20 @@ import rota
 from rota.pipeline.tables import EVIDENCE
 from tests.support.clients.driver_process import Driver
 from tests.support.spark_query import fill
-from tests.system.spark.played import LOG, Ran, everything, recorded_segments
-from tests.system.spark.source.test_committer import ROWS, ends
+from tests.system.spark.pipeline_run import (
+    LOG,
+    PipelineRun,
+    read_all_tables,
+    write_recorded_segments,
+)
+from tests.system.spark.source.test_committer import ROWS, finished_offsets
 
 
 def test_a_connected_session_makes_the_same_tables(
-    connected: Driver, segments: Path, logged: Ran, tmp_path: Path
+    spark_connect: Driver, segments: Path, logged_run: PipelineRun, tmp_path: Path
 ) -> None:
     """Half of the journal out of folders, and half of it from a broker."""
-    out, served = tmp_path / "out", recorded_segments(tmp_path / "served")
+    out, served = tmp_path / "out", write_recorded_segments(tmp_path / "served")
     copied = tmp_path / "copied"
     for number, folder in enumerate(sorted(segments.iterdir())):
         if number % 2:
@@ -29,11 +34,11 @@ def test_a_connected_session_makes_the_same_tables(
     with rota.Broker(served, adopt=True) as broker:
         broker.clock.freeze()
         address = broker.bootstrap_servers
-        connected.ask("run", segments=str(copied), servers=address, log=str(LOG), out=str(out))
+        spark_connect.ask("run", segments=str(copied), servers=address, log=str(LOG), out=str(out))
     sampled = {"bronze/ends", "gold/lag", "gold/status"}
     ours, theirs = (
-        {name: rows for name, rows in everything(each).items() if name not in sampled}
-        for each in (out, logged.out)
+        {name: rows for name, rows in read_all_tables(each).items() if name not in sampled}
+        for each in (out, logged_run.out)
     )
     for (row,) in (ours[EVIDENCE.name], theirs[EVIDENCE.name]):
         del row["samples"]
@@ -47,19 +52,19 @@ def broker() -> Iterator[rota.Broker]:
 
 
 def test_the_source_reads_a_table_and_a_stream(
-    connected: Driver, broker: rota.Broker, tmp_path: Path
+    spark_connect: Driver, broker: rota.Broker, tmp_path: Path
 ) -> None:
     fill(broker, 2, 3)
     servers = broker.bootstrap_servers
-    assert connected.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
-    assert connected.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]
+    assert spark_connect.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
+    assert spark_connect.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]
 
 
 def test_a_group_sees_what_a_query_has_finished(
-    connected: Driver, broker: rota.Broker, tmp_path: Path
+    spark_connect: Driver, broker: rota.Broker, tmp_path: Path
 ) -> None:
     fill(broker, ROWS, ROWS)
     folder = tmp_path / "checkpoint"
-    assert connected.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
-    assert set(ends(folder).values()) == {ROWS}
-    assert broker.committed("told") == broker.committed("caught") == ends(folder)
+    assert spark_connect.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
+    assert set(finished_offsets(folder).values()) == {ROWS}
+    assert broker.committed("told") == broker.committed("caught") == finished_offsets(folder)

@@ -5,25 +5,27 @@ from __future__ import annotations
 from docs.generate_tables import EXAMPLES
 from pyspark.sql import Row, SparkSession
 
-from tests.system.spark.played import Ran
+from tests.system.spark.pipeline_run import PipelineRun
 
 ROLLOUTS, LAGGING, SAVINGS = EXAMPLES
 
 
-def asked(spark: SparkSession, logged: Ran, sql: str) -> list[Row]:
+def query_tables(spark: SparkSession, logged: PipelineRun, sql: str) -> list[Row]:
     return spark.sql(sql.replace("`DIR/", f"`{logged.out}/")).collect()
 
 
-def test_which_rolling_deploys_cost_most(spark: SparkSession, logged: Ran) -> None:
-    rows = asked(spark, logged, ROLLOUTS.sql)
+def test_which_rolling_deploys_cost_most(spark: SparkSession, logged_run: PipelineRun) -> None:
+    rows = query_tables(spark, logged_run, ROLLOUTS.sql)
     assert rows[0]["group"] == "a-roll-dyn", "4 pods one after the other, under range"
     assert rows[0].rebalances == 8, "each left and came back"
     assert rows[0].moved > rows[0].moves_needed
     assert rows[0].began < rows[0].ended
 
 
-def test_who_owned_a_partition_that_was_behind(spark: SparkSession, logged: Ran) -> None:
-    rows = asked(spark, logged, LAGGING.sql)
+def test_who_owned_a_partition_that_was_behind(
+    spark: SparkSession, logged_run: PipelineRun
+) -> None:
+    rows = query_tables(spark, logged_run, LAGGING.sql)
     behind = {(row["group"], row.topic, row.partition): row for row in rows}
     paused = behind["a-stall", "orders", 3]
     assert (paused.client_id, paused.client_host) == ("stall-1", "/127.0.0.1")
@@ -31,8 +33,8 @@ def test_who_owned_a_partition_that_was_behind(spark: SparkSession, logged: Ran)
     assert not [key for key in behind if key[0] in {"a-coop", "a-sticky", "a-next"}]
 
 
-def test_what_each_policy_would_have_saved(spark: SparkSession, logged: Ran) -> None:
-    rows = asked(spark, logged, SAVINGS.sql)
+def test_what_each_policy_would_have_saved(spark: SparkSession, logged_run: PipelineRun) -> None:
+    rows = query_tables(spark, logged_run, SAVINGS.sql)
     policies = {row.policy for row in rows if row["group"] == "a-roll-dyn"}
     assert len(policies) > 3
     assert max(row.stops_saved for row in rows if row["group"] == "a-roll-dyn") > 0

@@ -15,12 +15,19 @@ from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
 from tests.support.recorded_segment import journal_segments
 from tests.support.transactions import encode_end_transaction_marker
-from tests.system.spark.played import LOG, Ran, Row, everything, ran, write_segment
+from tests.system.spark.pipeline_run import (
+    LOG,
+    PipelineRun,
+    Row,
+    read_all_tables,
+    run_evidence,
+    write_segment,
+)
 
 NOW = 1_790_000_000_000
 
 
-def halves(data: bytes) -> tuple[bytes, bytes, int]:
+def split_segment(data: bytes) -> tuple[bytes, bytes, int]:
     """A segment as two, and the first offset of the second."""
     positions = record_batch_scan.find_batches(data).positions.tolist()
     middle = positions[len(positions) // 2]
@@ -28,20 +35,20 @@ def halves(data: bytes) -> tuple[bytes, bytes, int]:
 
 
 def test_copies_and_pieces_in_any_order_give_the_same_tables(
-    spark: SparkSession, segments: Path, unlogged: Ran, tmp_path: Path
+    spark: SparkSession, segments: Path, unlogged_run: PipelineRun, tmp_path: Path
 ) -> None:
     replica = tmp_path / "replica"
     for partition, data in journal_segments().items():
-        first, second, offset = halves(data)
+        first, second, offset = split_segment(data)
         write_segment(replica, partition, second, offset)
         write_segment(replica, partition, first)
     (replica / "__consumer_offsets-0" / "00000000000000000000.log.deleted").write_bytes(b"old")
     evidence = EvidenceSources(segments=(str(replica), str(segments), str(replica)))
-    found = ran(spark, evidence, tmp_path / "out")
-    assert everything(found.out) == everything(unlogged.out)
+    found = run_evidence(spark, evidence, tmp_path / "out")
+    assert read_all_tables(found.out) == read_all_tables(unlogged_run.out)
 
 
-def compacted(data: bytes, until: int) -> bytes:
+def compact_segment(data: bytes, until: int) -> bytes:
     """A segment as compaction leaves it: up to an offset only the last record of each key there."""
     columns = record_batch_columns.decode_batches(data)
     records = list(record_batch_columns.iterate_records(columns))
@@ -63,13 +70,17 @@ def compacted(data: bytes, until: int) -> bytes:
 
 
 def test_compaction_changes_no_fact_inside_the_window(
-    spark: SparkSession, unlogged: Ran, tmp_path: Path
+    spark: SparkSession, unlogged_run: PipelineRun, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
     for partition, data in journal_segments().items():
         end = int(record_batch_columns.decode_batches(data).offset[-1])
-        write_segment(tmp_path / "logs", partition, compacted(data, chance.randint(0, end // 2)))
-    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
+        write_segment(
+            tmp_path / "logs", partition, compact_segment(data, chance.randint(0, end // 2))
+        )
+    found = run_evidence(
+        spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out"
+    )
     begin = {group: at for group, at, _ in found.summary.windows}
     assert any(not whole for _, _, whole in found.summary.windows)
     seen = {(row["group"], row["generation"]) for row in found.rows(GENERATIONS)}
@@ -81,12 +92,12 @@ def test_compaction_changes_no_fact_inside_the_window(
             if inside and (row["group"], row["from_generation"]) in seen:
                 yield tuple(row[name] for name in names)
 
-    before, after = (set(facts(each.rows(REBALANCES))) for each in (unlogged, found))
+    before, after = (set(facts(each.rows(REBALANCES))) for each in (unlogged_run, found))
     assert after == before
     assert len(after) > 40
 
 
-def commit(group: str, partition: int, offset: int) -> tuple[bytes, bytes | None]:
+def encode_commit(group: str, partition: int, offset: int) -> tuple[bytes, bytes | None]:
     return journal.encode_entry(
         OffsetCommitEntry(
             group=group, topic="t", partition=partition, offset=offset, commit_timestamp=NOW
@@ -96,7 +107,7 @@ def commit(group: str, partition: int, offset: int) -> tuple[bytes, bytes | None
 
 def test_only_offsets_of_committed_transactions_count(spark: SparkSession, tmp_path: Path) -> None:
     def told(offset: int, producer: int, number: int) -> bytes:
-        record = BatchRecord(offset, NOW, *commit("g", number, 100 + offset))
+        record = BatchRecord(offset, NOW, *encode_commit("g", number, 100 + offset))
         return record_batch.encode_batch(
             [record], transactional=True, producer_id=producer, producer_epoch=3, base_sequence=0
         )
@@ -109,7 +120,9 @@ def test_only_offsets_of_committed_transactions_count(spark: SparkSession, tmp_p
     log = [
         told(0, 7, 0),  # committed, by a marker of the next epoch
         told(1, 8, 1),  # aborted
-        record_batch.encode_batch([BatchRecord(2, NOW, *commit("g", 2, 102))]),  # of no transaction
+        record_batch.encode_batch(
+            [BatchRecord(2, NOW, *encode_commit("g", 2, 102))]
+        ),  # of no transaction
         ended(ControlRecordType.ABORT, 3, 8, 3),
         ended(ControlRecordType.COMMIT, 4, 7, 4),
         told(5, 8, 3),  # the same producer, now committed
@@ -117,13 +130,15 @@ def test_only_offsets_of_committed_transactions_count(spark: SparkSession, tmp_p
         told(7, 7, 4),  # open
     ]
     write_segment(tmp_path / "logs", 0, b"".join(log))
-    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
+    found = run_evidence(
+        spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out"
+    )
     assert [row["partition"] for row in found.rows(COMMITS)] == [0, 2, 3]
     assert len(found.rows(JOURNAL)) == len(log)
 
 
 def test_a_damaged_batch_costs_itself_alone(
-    spark: SparkSession, unlogged: Ran, tmp_path: Path
+    spark: SparkSession, unlogged_run: PipelineRun, tmp_path: Path
 ) -> None:
     for partition, data in journal_segments().items():
         if partition == 12:
@@ -135,46 +150,49 @@ def test_a_damaged_batch_costs_itself_alone(
             write_segment(tmp_path / "logs", partition, bytes(spoilt))
             continue
         write_segment(tmp_path / "logs", partition, data)
-    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
-    assert found.summary.records == unlogged.summary.records - lost
+    found = run_evidence(
+        spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out"
+    )
+    assert found.summary.records == unlogged_run.summary.records - lost
     said = {unread.what: unread for unread in found.summary.unread}
     assert "checksum" in said["damaged batches"].examples[0]
     assert said["byte ranges that are not a valid batch (cut)"].count == 1
 
 
 def test_redacted_tables_name_nobody(
-    spark: SparkSession, segments: Path, logged: Ran, tmp_path: Path
+    spark: SparkSession, segments: Path, logged_run: PipelineRun, tmp_path: Path
 ) -> None:
     evidence = EvidenceSources(segments=(str(segments),), server_logs=(str(LOG),))
-    found = ran(spark, evidence, tmp_path, RunOptions(redact=True))
+    found = run_evidence(spark, evidence, tmp_path, RunOptions(redact=True))
     names = {
         str(member[name])
-        for row in logged.rows(GENERATIONS)
+        for row in logged_run.rows(GENERATIONS)
         for member in row["members"]
         for name in ("member_id", "client_id", "client_host", "group_instance_id")
         if member[name]
     }
     assert len(names) > 100
-    shown = "\n".join(repr(rows) for rows in everything(found.out, TABLES).values())
+    shown = "\n".join(repr(rows) for rows in read_all_tables(found.out, TABLES).values())
     shown = shown.replace(str(tmp_path.parent), "")  # the name of a folder may be like a member's
     # a client's name may be part of its group's, which is not hidden
     groups = " ".join({row["group"] for row in found.rows(GENERATIONS)})
     assert not [name for name in names if name not in groups and name in shown]
     costs = ("group", "to_generation", "cause", "moved", "moves_needed", "stopped", "members_after")
     before, after = (
-        [[row[name] for name in costs] for row in each.rows(REBALANCES)] for each in (logged, found)
+        [[row[name] for name in costs] for row in each.rows(REBALANCES)]
+        for each in (logged_run, found)
     )
     assert after == before
 
 
 def test_some_groups_and_some_time(
-    spark: SparkSession, segments: Path, unlogged: Ran, tmp_path: Path
+    spark: SparkSession, segments: Path, unlogged_run: PipelineRun, tmp_path: Path
 ) -> None:
-    every = [row for row in unlogged.rows(REBALANCES) if row["group"] in {"a-coop", "a-crash"}]
+    every = [row for row in unlogged_run.rows(REBALANCES) if row["group"] in {"a-coop", "a-crash"}]
     times = sorted(row["at"] for row in every)
     since = int(times[len(times) // 2].timestamp() * 1000)
     options = RunOptions(groups=("a-c*",), since=since)
-    found = ran(spark, EvidenceSources(segments=(str(segments),)), tmp_path, options)
+    found = run_evidence(spark, EvidenceSources(segments=(str(segments),)), tmp_path, options)
     wanted = [row for row in every if row["at"].timestamp() * 1000 >= since]
     assert found.rows(REBALANCES) == wanted
     assert {row["group"] for row in found.rows(OWNERSHIP)} == {"a-coop", "a-crash"}

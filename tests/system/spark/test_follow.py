@@ -19,18 +19,30 @@ from rota.pipeline.stages import BeforeEnd, EvidenceSources, RunOptions
 from rota.pipeline.store import OutputFolder, bucket_of_group, repartition_by_bucket
 from rota.pipeline.tables import JOURNAL, REBALANCES
 from tests.support.examples import NIGHTLY
-from tests.system.spark.followed import RecordedProgress, cuts, piece, served
-from tests.system.spark.played import ENDS, LOG, Ran, everything, ran, recorded_segments
+from tests.system.spark.follow_run import (
+    RecordedProgress,
+    journal_batch,
+    serve_journal,
+    split_offsets,
+)
+from tests.system.spark.pipeline_run import (
+    ENDS,
+    LOG,
+    PipelineRun,
+    read_all_tables,
+    run_evidence,
+    write_recorded_segments,
+)
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJournal]:
+def live_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJournal]:
     """The recorded journal, over the wire."""
-    with served(recorded_segments(tmp_path_factory.mktemp("served"))) as found:
+    with serve_journal(write_recorded_segments(tmp_path_factory.mktemp("served"))) as found:
         yield found
 
 
-def going_on(
+def resume_rounds(
     spark: SparkSession,
     shelf: OutputFolder,
     live: LiveJournal,
@@ -51,45 +63,47 @@ WRITES = (1, 3, 10, 30, 60) if NIGHTLY else (1, 30)
 
 
 @pytest.fixture(scope="module")
-def begun(
-    spark: SparkSession, live: LiveJournal, tmp_path_factory: pytest.TempPathFactory
+def first_round(
+    spark: SparkSession, live_journal: LiveJournal, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, MicroBatchResult]:
     """A folder after its first round, and what that told."""
     out, told = tmp_path_factory.mktemp("begun"), RecordedProgress()
-    evidence = EvidenceSources(cluster=live.cluster, server_logs=(str(LOG),), ends=(str(ENDS),))
-    nothing, first = cuts(live, SHARES[:1])
+    evidence = EvidenceSources(
+        cluster=live_journal.cluster, server_logs=(str(LOG),), ends=(str(ENDS),)
+    )
+    nothing, first = split_offsets(live_journal, SHARES[:1])
     with store.lock_output(str(out)) as shelf:
-        going_on(spark, shelf, live, evidence, told).process_batch(
-            piece(spark, live, nothing, first), 0
+        resume_rounds(spark, shelf, live_journal, evidence, told).process_batch(
+            journal_batch(spark, live_journal, nothing, first), 0
         )
     return out, told.rounds[0]
 
 
 @pytest.fixture
-def out(begun: tuple[Path, MicroBatchResult], tmp_path: Path) -> Path:
+def out(first_round: tuple[Path, MicroBatchResult], tmp_path: Path) -> Path:
     """A copy of it."""
-    return Path(shutil.copytree(begun[0], tmp_path / "out", symlinks=True))
+    return Path(shutil.copytree(first_round[0], tmp_path / "out", symlinks=True))
 
 
 def test_in_pieces_as_in_one_run(
     spark: SparkSession,
-    live: LiveJournal,
-    logged: Ran,
-    begun: tuple[Path, MicroBatchResult],
+    live_journal: LiveJournal,
+    logged_run: PipelineRun,
+    first_round: tuple[Path, MicroBatchResult],
     out: Path,
 ) -> None:
-    evidence, told = EvidenceSources(cluster=live.cluster), RecordedProgress()
-    places = list(pairwise(cuts(live, PIECES)))
+    evidence, told = EvidenceSources(cluster=live_journal.cluster), RecordedProgress()
+    places = list(pairwise(split_offsets(live_journal, PIECES)))
     with store.lock_output(str(out)) as shelf:
         for batch, (begin, end) in enumerate(places[1:], 1):
             # every time a new process; a batch may come again
             for _ in range(2):
-                taking = going_on(spark, shelf, live, evidence, told)
-                taking.process_batch(piece(spark, live, begin, end), batch)
-    found, wanted = everything(out), everything(logged.out)
+                taking = resume_rounds(spark, shelf, live_journal, evidence, told)
+                taking.process_batch(journal_batch(spark, live_journal, begin, end), batch)
+    found, wanted = read_all_tables(out), read_all_tables(logged_run.out)
     for name, rows in wanted.items():
         assert found[name] == rows, name
-    rounds = [begun[1], *told.rounds]
+    rounds = [first_round[1], *told.rounds]
     assert len(rounds) == len(places)
     assert sum(each.records for each in rounds) == len(wanted[JOURNAL.name])
     assert sum(each.rebalances for each in rounds) == len(wanted[REBALANCES.name])
@@ -98,21 +112,23 @@ def test_in_pieces_as_in_one_run(
 
 def test_a_large_round_among_small_ones(
     spark: SparkSession,
-    live: LiveJournal,
+    live_journal: LiveJournal,
     out: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    evidence = EvidenceSources(cluster=live.cluster, server_logs=(str(LOG),), ends=(str(ENDS),))
+    evidence = EvidenceSources(
+        cluster=live_journal.cluster, server_logs=(str(LOG),), ends=(str(ENDS),)
+    )
     other = Path(shutil.copytree(out, tmp_path / "other", symlinks=True))
-    places = list(enumerate(pairwise(cuts(live, [*SHARES[:3], 0.6]))))
+    places = list(enumerate(pairwise(split_offsets(live_journal, [*SHARES[:3], 0.6]))))
     for folder, large in ((out, set[int]()), (other, {2})):
         with store.lock_output(str(folder)) as shelf:
-            taking = going_on(spark, shelf, live, evidence, RecordedProgress())
+            taking = resume_rounds(spark, shelf, live_journal, evidence, RecordedProgress())
             for batch, (begin, end) in places[1:]:
                 monkeypatch.setattr(follow, "MAX_SMALL_RECORDS", 0 if batch in large else 10**9)
-                taking.process_batch(piece(spark, live, begin, end), batch)
-    assert everything(other) == everything(out)
+                taking.process_batch(journal_batch(spark, live_journal, begin, end), batch)
+    assert read_all_tables(other) == read_all_tables(out)
 
 
 class Killed(BaseException):
@@ -121,13 +137,13 @@ class Killed(BaseException):
 
 def test_a_round_is_killed_when_it_writes_a_file(
     spark: SparkSession,
-    live: LiveJournal,
+    live_journal: LiveJournal,
     out: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    evidence = EvidenceSources(cluster=live.cluster)
-    _, (begin, end) = pairwise(cuts(live, [SHARES[0], 0.42]))
+    evidence = EvidenceSources(cluster=live_journal.cluster)
+    _, (begin, end) = pairwise(split_offsets(live_journal, [SHARES[0], 0.42]))
     write, left = parquet.write_table, 0
 
     def dying(*words: object, **more: object) -> None:
@@ -139,12 +155,12 @@ def test_a_round_is_killed_when_it_writes_a_file(
 
     def take(folder: Path) -> None:
         with store.lock_output(str(folder)) as shelf:
-            taking = going_on(spark, shelf, live, evidence, RecordedProgress())
-            taking.process_batch(piece(spark, live, begin, end), 1)
+            taking = resume_rounds(spark, shelf, live_journal, evidence, RecordedProgress())
+            taking.process_batch(journal_batch(spark, live_journal, begin, end), 1)
 
     whole = Path(shutil.copytree(out, tmp_path / "whole", symlinks=True))
     take(whole)
-    old, new = everything(out), everything(whole)
+    old, new = read_all_tables(out), read_all_tables(whole)
     assert new != old
     monkeypatch.setattr(parquet, "write_table", dying)
     kills = 0
@@ -153,25 +169,29 @@ def test_a_round_is_killed_when_it_writes_a_file(
             take(out)
         except Killed:
             kills += 1
-            assert everything(out) == old
+            assert read_all_tables(out) == old
     assert kills >= min(len(WRITES), 4)  # a round may write fewer than 60 files
-    assert everything(out) == new
+    assert read_all_tables(out) == new
 
 
 @pytest.mark.nightly
 def test_some_groups_in_pieces(
-    spark: SparkSession, live: LiveJournal, segments: Path, tmp_path: Path
+    spark: SparkSession, live_journal: LiveJournal, segments: Path, tmp_path: Path
 ) -> None:
     chosen = RunOptions(groups=("a-c*",))
-    at_once = ran(spark, EvidenceSources(segments=(str(segments),)), tmp_path / "once", chosen)
-    mark = FollowState(follow="x", cluster=live.cluster_id, groups=["a-c*"], since=None)
+    at_once = run_evidence(
+        spark, EvidenceSources(segments=(str(segments),)), tmp_path / "once", chosen
+    )
+    mark = FollowState(follow="x", cluster=live_journal.cluster_id, groups=["a-c*"], since=None)
     out = tmp_path / "out"
     with store.lock_output(str(out)) as shelf:
-        told = (EvidenceSources(cluster=live.cluster), chosen, live)
+        told = (EvidenceSources(cluster=live_journal.cluster), chosen, live_journal)
         taking = MicroBatchRunner(spark, shelf, told, mark, RecordedProgress())
-        for batch, (begin, end) in enumerate(pairwise(cuts(live, [0.3, 0.6, 1.0]))):
-            taking.process_batch(piece(spark, live, begin, end), batch)
-    assert everything(out) == everything(at_once.out)
+        for batch, (begin, end) in enumerate(
+            pairwise(split_offsets(live_journal, [0.3, 0.6, 1.0]))
+        ):
+            taking.process_batch(journal_batch(spark, live_journal, begin, end), batch)
+    assert read_all_tables(out) == read_all_tables(at_once.out)
 
 
 def test_sparks_buckets_are_ours(spark: SparkSession) -> None:

@@ -21,15 +21,15 @@ from rota.pipeline.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand
-from tests.system.spark.followed import (
+from tests.system.spark.follow_run import (
     PATIENCE,
     TOPIC,
     RecordedProgress,
-    following,
-    member,
-    rebalances,
+    count_rebalances,
+    group_member,
+    start_following,
 )
-from tests.system.spark.played import everything, ran, rows
+from tests.system.spark.pipeline_run import read_all_tables, read_rows, run_evidence
 
 until = partial(waiting.until, seconds=PATIENCE)
 
@@ -41,16 +41,17 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def caught_up(out: Path, cluster: LiveCluster) -> bool:
-    return (out / JOURNAL.name).exists() and len(rows(out, JOURNAL)) == find_journal(
+def has_caught_up(out: Path, cluster: LiveCluster) -> bool:
+    return (out / JOURNAL.name).exists() and len(read_rows(out, JOURNAL)) == find_journal(
         cluster
     ).records
 
 
-def samples(out: Path, file: Path) -> Path:
+def write_samples(out: Path, file: Path) -> Path:
     """bronze/ends as a file of samples."""
     lines = (
-        {"t": round(row.pop("at").timestamp() * 1000)} | row for row in map(dict, rows(out, ENDS))
+        {"t": round(row.pop("at").timestamp() * 1000)} | row
+        for row in map(dict, read_rows(out, ENDS))
     )
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return file
@@ -59,23 +60,25 @@ def samples(out: Path, file: Path) -> Path:
 def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path: Path) -> None:
     out = tmp_path / "out"
     cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
-    with member(broker, "first"), following(spark, cluster, out) as told:
-        told.until("the first member is told of", lambda: rebalances(out, "first") == 1)
-        with member(broker, "first"), member(broker, "second"):
+    with group_member(broker, "first"), start_following(spark, cluster, out) as told:
+        told.until("the first member is told of", lambda: count_rebalances(out, "first") == 1)
+        with group_member(broker, "first"), group_member(broker, "second"):
             told.until(
                 "the others are told of",
-                lambda: rebalances(out, "first") == 2 and rebalances(out, "second") == 1,
+                lambda: (
+                    count_rebalances(out, "first") == 2 and count_rebalances(out, "second") == 1
+                ),
             )
-        told.until("the last to leave is told of", lambda: rebalances(out, "first") == 3)
+        told.until("the last to leave is told of", lambda: count_rebalances(out, "first") == 3)
         rounds = len(told.rounds)
         assert rounds > 1
-    with following(spark, cluster, out) as told:  # the last member has left meanwhile
-        told.until("all is told of", lambda: caught_up(out, cluster))
+    with start_following(spark, cluster, out) as told:  # the last member has left meanwhile
+        told.until("all is told of", lambda: has_caught_up(out, cluster))
         assert told.rounds[0].records < 10, "only what is new"
-    given = (str(samples(out, tmp_path / "ends.jsonl")),)
+    given = (str(write_samples(out, tmp_path / "ends.jsonl")),)
     settings = LiveCluster(settings=cluster.settings)
-    once = ran(spark, EvidenceSources(cluster=settings, ends=given), tmp_path / "once")
-    found, wanted = everything(out), everything(once.out)
+    once = run_evidence(spark, EvidenceSources(cluster=settings, ends=given), tmp_path / "once")
+    found, wanted = read_all_tables(out), read_all_tables(once.out)
     for name, table in wanted.items():
         assert found[name] == table, name
     assert wanted[LAG.name]
@@ -89,7 +92,7 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
         )
 
 
-def command(broker: rota.Broker, out: Path) -> RunningCommand:
+def start_follow(broker: rota.Broker, out: Path) -> RunningCommand:
     words = ["run", "--follow", "--bootstrap-servers", broker.bootstrap_servers, "--json"]
     where = ["--out", out, "--master", "local[2]"]
     return RunningCommand(*ROTA, *words, *where, own_group=True)
@@ -101,18 +104,18 @@ def test_the_command_is_killed_and_ended(
 ) -> None:
     out = tmp_path / "out"
     cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers})
-    with member(broker, "first"):
+    with group_member(broker, "first"):
         for wait in (0.0, 1.0, 3.0):
-            with command(broker, out) as running:
-                until("the first member is told of", lambda: rebalances(out, "first") > 0)
-                with member(broker, "first"):
+            with start_follow(broker, out) as running:
+                until("the first member is told of", lambda: count_rebalances(out, "first") > 0)
+                with group_member(broker, "first"):
                     time.sleep(wait)  # anywhere in a round
                     running.kill()
-        with command(broker, out) as running:
+        with start_follow(broker, out) as running:
             told = json.loads(running.read_line(PATIENCE))
             counts = {"records", "groups", "rebalances", "happened", "unread"}
             assert set(told) == {"at", "seconds"} | counts
-            until("all is told of", lambda: caught_up(out, cluster))
+            until("all is told of", lambda: has_caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
             ended = running.wait(PATIENCE)
             assert ended.code == 130, ended.err
@@ -120,6 +123,6 @@ def test_the_command_is_killed_and_ended(
             page = out / "report.html"
             assert json.loads(ended.lines[-1])["page"] == str(page)
             assert page.exists()
-        given = (str(samples(out, tmp_path / "ends.jsonl")),)
-        once = ran(spark, EvidenceSources(cluster=cluster, ends=given), tmp_path / "once")
-        assert everything(out) == everything(once.out)
+        given = (str(write_samples(out, tmp_path / "ends.jsonl")),)
+        once = run_evidence(spark, EvidenceSources(cluster=cluster, ends=given), tmp_path / "once")
+        assert read_all_tables(out) == read_all_tables(once.out)

@@ -16,7 +16,13 @@ from rota.pipeline.tables import REBALANCES
 from tests.support.examples import NIGHTLY
 from tests.support.process import run_python
 from tests.support.recorded_segment import journal_segments
-from tests.system.spark.played import Quiet, Row, everything, ran, write_segment
+from tests.system.spark.pipeline_run import (
+    Row,
+    SilentProgress,
+    read_all_tables,
+    run_evidence,
+    write_segment,
+)
 
 
 class Killed(BaseException):
@@ -24,7 +30,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def larger_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("few")
     for partition in sorted(journal_segments())[:2]:
         write_segment(folder, partition, journal_segments()[partition])
@@ -32,7 +38,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smaller_journal(larger_journal: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fewer")
     partition = min(journal_segments())
     write_segment(folder, partition, journal_segments()[partition])
@@ -40,24 +46,30 @@ def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def begun(spark: SparkSession, fewer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_run(
+    spark: SparkSession, smaller_journal: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A folder after a run over the smaller journal."""
-    return ran(spark, EvidenceSources(segments=(str(fewer),)), tmp_path_factory.mktemp("begun")).out
+    return run_evidence(
+        spark, EvidenceSources(segments=(str(smaller_journal),)), tmp_path_factory.mktemp("begun")
+    ).out
 
 
 @pytest.fixture
-def out(begun: Path, tmp_path: Path) -> Path:
+def out(first_run: Path, tmp_path: Path) -> Path:
     """A copy of it."""
-    return Path(shutil.copytree(begun, tmp_path / "out", symlinks=True))
+    return Path(shutil.copytree(first_run, tmp_path / "out", symlinks=True))
 
 
 @pytest.fixture(scope="module")
-def fresh(
-    spark: SparkSession, few: Path, tmp_path_factory: pytest.TempPathFactory
+def expected_tables(
+    spark: SparkSession, larger_journal: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Row]]:
     """The tables of a run over the larger journal that was never killed."""
-    done = ran(spark, EvidenceSources(segments=(str(few),)), tmp_path_factory.mktemp("fresh"))
-    return everything(done.out)
+    done = run_evidence(
+        spark, EvidenceSources(segments=(str(larger_journal),)), tmp_path_factory.mktemp("fresh")
+    )
+    return read_all_tables(done.out)
 
 
 #: ``make nightly`` kills a run at all of them; each costs most of a run. ``make check``: before
@@ -69,8 +81,10 @@ STAGES = (
 )
 
 
-def test_the_old_tables_stay_after_a_kill(spark: SparkSession, few: Path, out: Path) -> None:
-    old = everything(out)
+def test_the_old_tables_stay_after_a_kill(
+    spark: SparkSession, larger_journal: Path, out: Path
+) -> None:
+    old = read_all_tables(out)
     for stage in STAGES:
 
         def kill(at: PipelineStage, *, when: PipelineStage = stage) -> None:
@@ -79,11 +93,15 @@ def test_the_old_tables_stay_after_a_kill(spark: SparkSession, few: Path, out: P
 
         with pytest.raises(Killed):
             run_pipeline(
-                EvidenceSources(segments=(str(few),)), str(out), RunOptions(), Quiet(kill), spark
+                EvidenceSources(segments=(str(larger_journal),)),
+                str(out),
+                RunOptions(),
+                SilentProgress(kill),
+                spark,
             )
-        assert everything(out) == old, stage
-    ran(spark, EvidenceSources(segments=(str(few),)), out)
-    assert everything(out) != old
+        assert read_all_tables(out) == old, stage
+    run_evidence(spark, EvidenceSources(segments=(str(larger_journal),)), out)
+    assert read_all_tables(out) != old
     shown = (out / store.CURRENT_LINK).readlink().name
     assert {run.name for run in (out / store.RUNS_FOLDER).iterdir()} <= {
         shown,
@@ -122,34 +140,36 @@ SCRIPT = """
 """
 
 
-def _killed(segments: Path, out: Path, stage: PipelineStage, *, middle: bool) -> None:
+def run_until_killed(segments: Path, out: Path, stage: PipelineStage, *, middle: bool) -> None:
     words = (segments, out, stage, "yes" if middle else "no")
     done = run_python(textwrap.dedent(SCRIPT), *words, seconds=600)
     assert done.code == -signal.SIGKILL, done.err
 
 
-def _assert_the_next_run_heals(
+def assert_next_run_heals(
     spark: SparkSession,
-    few: Path,
+    larger_journal: Path,
     out: Path,
-    fresh: dict[str, list[Row]],
+    expected_tables: dict[str, list[Row]],
     stage: PipelineStage,
     *,
     middle: bool,
 ) -> None:
-    old = everything(out)
-    _killed(few, out, stage, middle=middle)
-    assert everything(out) == old
-    ran(spark, EvidenceSources(segments=(str(few),)), out)
-    new = everything(out)
-    assert new == fresh
+    old = read_all_tables(out)
+    run_until_killed(larger_journal, out, stage, middle=middle)
+    assert read_all_tables(out) == old
+    run_evidence(spark, EvidenceSources(segments=(str(larger_journal),)), out)
+    new = read_all_tables(out)
+    assert new == expected_tables
     assert new[REBALANCES.name]
 
 
 def test_a_process_killed_while_it_writes(
-    spark: SparkSession, few: Path, out: Path, fresh: dict[str, list[Row]]
+    spark: SparkSession, larger_journal: Path, out: Path, expected_tables: dict[str, list[Row]]
 ) -> None:
-    _assert_the_next_run_heals(spark, few, out, fresh, PipelineStage.COMMITS, middle=True)
+    assert_next_run_heals(
+        spark, larger_journal, out, expected_tables, PipelineStage.COMMITS, middle=True
+    )
 
 
 @pytest.mark.nightly
@@ -160,12 +180,12 @@ def test_a_process_killed_while_it_writes(
 )
 def test_a_process_killed_at_any_stage(
     spark: SparkSession,
-    few: Path,
+    larger_journal: Path,
     out: Path,
-    fresh: dict[str, list[Row]],
+    expected_tables: dict[str, list[Row]],
     stage: PipelineStage,
     middle: bool,
 ) -> None:
     if middle and stage in {PipelineStage.EVIDENCE, PipelineStage.LAG, PipelineStage.PUBLISH}:
         pytest.skip("writes nothing with Spark here")
-    _assert_the_next_run_heals(spark, few, out, fresh, stage, middle=middle)
+    assert_next_run_heals(spark, larger_journal, out, expected_tables, stage, middle=middle)

@@ -13,21 +13,21 @@ from rota.engine.history.lag import compute_lags
 from rota.engine.history.verdicts import DELETED_OFFSET
 from rota.report import story
 from tests.support.captured_lag import commits, ends, partitions, timeline
-from tests.system.spark.played import Ran
+from tests.system.spark.pipeline_run import PipelineRun
 
 
-def rows(logged: Ran, name: str, group: str) -> list[dict[str, Any]]:
+def read_group_rows(logged: PipelineRun, name: str, group: str) -> list[dict[str, Any]]:
     table = pq.read_table(logged.out / name, filters=[("group", "=", group)])
     found: list[dict[str, Any]] = table.to_pylist()
     return found
 
 
-def milliseconds(at: datetime) -> int:
+def to_milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
 @pytest.mark.parametrize("group", ["a-range", "a-stall", "a-deloff", "a-next", "a-migrate"])
-def test_every_commit_has_its_lag_and_its_owner(logged: Ran, group: str) -> None:
+def test_every_commit_has_its_lag_and_its_owner(logged_run: PipelineRun, group: str) -> None:
     made = commits()[group]
     kept = made.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in made)
@@ -46,12 +46,12 @@ def test_every_commit_has_its_lag_and_its_owner(logged: Ran, group: str) -> None
         )
         for n, lag, seconds in zip(found.row, found.lag, found.seconds, strict=True)
     }
-    told = rows(logged, "gold/lag", group)
+    told = read_group_rows(logged_run, "gold/lag", group)
     seen = {
         (
             row["topic"],
             row["partition"],
-            milliseconds(row["at"]),
+            to_milliseconds(row["at"]),
             row["offset"],
             row["lag"],
             round(row["lag_seconds"], 3),
@@ -66,17 +66,17 @@ def test_every_commit_has_its_lag_and_its_owner(logged: Ran, group: str) -> None
                 member
                 for (topic, number, since), (until, member) in owners.items()
                 if (topic, number) == (row["topic"], row["partition"])
-                and since <= milliseconds(row["at"])
-                and (until is None or milliseconds(row["at"]) < until)
+                and since <= to_milliseconds(row["at"])
+                and (until is None or to_milliseconds(row["at"]) < until)
             ),
             None,
         )
         assert row["member_id"] == owner
 
 
-def test_the_groups_that_stopped_are_told_at_the_end(logged: Ran) -> None:
+def test_the_groups_that_stopped_are_told_at_the_end(logged_run: PipelineRun) -> None:
     """a-early ended after 36 s; a-deloff after 78 s, with two offsets deleted and a topic left."""
-    table = pq.read_table(logged.out / "gold/status").to_pylist()
+    table = pq.read_table(logged_run.out / "gold/status").to_pylist()
     whole = {row["group"]: row["verdict"] for row in table if row["topic"] is None}
     assert {group for group, verdict in whole.items() if verdict != "OK"} == {
         "a-early",
@@ -89,9 +89,9 @@ def test_the_groups_that_stopped_are_told_at_the_end(logged: Ran) -> None:
     assert len({row["at"] for row in table}) == 1
 
 
-def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
-    table = pq.read_table(logged.out / "gold/status").to_pylist()
-    at = np.int64(milliseconds(table[0]["at"]))
+def test_verdicts_have_the_lag_that_there_was(logged_run: PipelineRun) -> None:
+    table = pq.read_table(logged_run.out / "gold/status").to_pylist()
+    at = np.int64(to_milliseconds(table[0]["at"]))
     for group in ("a-early", "a-range", "a-next"):
         made = commits()[group]
         of_group = {
@@ -109,12 +109,12 @@ def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
     [("a-poison", 0.4, 112.2), ("a-static", 0.7, 14.2), ("a-slow", 1.0, 20.3)],
 )
 def test_the_report_tells_how_long_a_partition_stood_still(
-    logged: Ran, group: str, at_commits: float, between: float
+    logged_run: PipelineRun, group: str, at_commits: float, between: float
 ) -> None:
     """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
-    found = rows(logged, "gold/lag", group)
+    found = read_group_rows(logged_run, "gold/lag", group)
     assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
-    (told,) = story.build_story(story.read_gold_tables(str(logged.out)), [group]).groups
+    (told,) = story.build_story(story.read_gold_tables(str(logged_run.out)), [group]).groups
     assert told.lag is not None
     assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
     assert not told.lag.at_least
@@ -129,9 +129,9 @@ def test_the_report_tells_how_long_a_partition_stood_still(
     assert still - 2 < told.lag.most_seconds < still + 2
 
 
-def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged: Ran) -> None:
+def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged_run: PipelineRun) -> None:
     """Deleted at second 64.8, and there again at 155.5."""
-    (told,) = story.build_story(story.read_gold_tables(str(logged.out)), ["a-deleted"]).groups
+    (told,) = story.build_story(story.read_gold_tables(str(logged_run.out)), ["a-deleted"]).groups
     assert told.lag is not None
     assert told.lag.most_seconds is not None
     assert told.lag.most_seconds < 10

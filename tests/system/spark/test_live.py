@@ -25,8 +25,14 @@ from rota.pipeline.stages import EvidenceSources, PipelineStage, RunOptions, run
 from rota.pipeline.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
 from rota.report.story import build_story, read_gold_tables
 from tests.support.recorded_segment import journal_segments
-from tests.system.spark.played import Quiet, Ran, everything, ran, write_segment
-from tests.system.spark.test_evidence import compacted
+from tests.system.spark.pipeline_run import (
+    PipelineRun,
+    SilentProgress,
+    read_all_tables,
+    run_evidence,
+    write_segment,
+)
+from tests.system.spark.test_evidence import compact_segment
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +41,21 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
     for number, (partition, data) in enumerate(sorted(journal_segments().items())):
         middle = int(record_batch_columns.decode_batches(data).offset[-1]) // 2
-        write_segment(folder, partition, data if number else compacted(data, middle))
+        write_segment(folder, partition, data if number else compact_segment(data, middle))
     return folder
 
 
 @pytest.fixture(scope="module")
-def from_folders(spark: SparkSession, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return ran(spark, EvidenceSources(segments=(str(logs),)), tmp_path_factory.mktemp("folders"))
+def folder_run(
+    spark: SparkSession, logs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PipelineRun:
+    return run_evidence(
+        spark, EvidenceSources(segments=(str(logs),)), tmp_path_factory.mktemp("folders")
+    )
 
 
 @pytest.fixture(scope="module")
-def cluster(from_folders: Ran, logs: Path) -> Iterator[LiveCluster]:
+def cluster(folder_run: PipelineRun, logs: Path) -> Iterator[LiveCluster]:
     """The same, served."""
     day = DemoDay(
         segments=logs, server_log=logs, ends=logs, start_ms=0, end_ms=0, groups=0, records=0
@@ -55,13 +65,13 @@ def cluster(from_folders: Ran, logs: Path) -> Iterator[LiveCluster]:
 
 
 def test_a_live_cluster_gives_the_same_tables(
-    spark: SparkSession, logs: Path, from_folders: Ran, cluster: LiveCluster, tmp_path: Path
+    spark: SparkSession, logs: Path, folder_run: PipelineRun, cluster: LiveCluster, tmp_path: Path
 ) -> None:
-    found = ran(spark, EvidenceSources(cluster=cluster), tmp_path)
-    assert everything(tmp_path) == everything(from_folders.out)
+    found = run_evidence(spark, EvidenceSources(cluster=cluster), tmp_path)
+    assert read_all_tables(tmp_path) == read_all_tables(folder_run.out)
     assert any(row["control"] for row in found.rows(JOURNAL)), "transactions' markers, too"
     whole = dict(found.summary.complete)
-    assert whole == from_folders.summary.complete
+    assert whole == folder_run.summary.complete
     assert any(edge.offset for edge in whole.values()), "of the compacted one not all is there"
     shown = story_json(build_story(read_gold_tables(str(tmp_path))), tmp_path / "report.html")[
         "cluster"
@@ -74,24 +84,24 @@ def test_a_live_cluster_gives_the_same_tables(
 
 
 def test_a_part_of_it_beside_folders_redacted(
-    spark: SparkSession, logs: Path, from_folders: Ran, cluster: LiveCluster, tmp_path: Path
+    spark: SparkSession, logs: Path, folder_run: PipelineRun, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     """What both have counts once, and the cluster is read once for all that is needed of it."""
     evidence = EvidenceSources(cluster=cluster, segments=(str(logs),))
     last = ingest.find_segments([str(logs)]).last_timestamp
     options = RunOptions(groups=("a-c*",), until=last, redact=True)
-    found = ran(spark, evidence, tmp_path, options)
+    found = run_evidence(spark, evidence, tmp_path, options)
     costs = ("group", "to_generation", "moved", "moves_needed", "stopped", "members_after")
     theirs = [
         [row[name] for name in costs]
-        for row in from_folders.rows(REBALANCES)
+        for row in folder_run.rows(REBALANCES)
         if row["group"].startswith("a-c")
     ]
     assert [[row[name] for name in costs] for row in found.rows(REBALANCES)] == theirs
     assert theirs
-    assert found.summary.complete == from_folders.summary.complete
+    assert found.summary.complete == folder_run.summary.complete
     ours, others = (
-        {row["member_id"] for row in each.rows(OWNERSHIP)} for each in (found, from_folders)
+        {row["member_id"] for row in each.rows(OWNERSHIP)} for each in (found, folder_run)
     )
     assert ours.isdisjoint(others)
 
@@ -119,10 +129,10 @@ def test_some_of_the_demo_over_the_wire(spark: SparkSession, tmp_path: Path) -> 
     day = write_day(tmp_path / "day", plans=plans)
     rest = EvidenceSources(server_logs=(str(day.server_log),), ends=(str(day.ends),))
     evidence = replace(rest, segments=(str(day.segments),))
-    folders = ran(spark, evidence, tmp_path / "folders")
+    folders = run_evidence(spark, evidence, tmp_path / "folders")
     with serve_day(day) as cluster:
-        wire = ran(spark, replace(rest, cluster=cluster), tmp_path / "wire")
-    assert everything(wire.out) == everything(folders.out)
+        wire = run_evidence(spark, replace(rest, cluster=cluster), tmp_path / "wire")
+    assert read_all_tables(wire.out) == read_all_tables(folders.out)
     assert wire.rows(LAG)
     assert wire.summary.live is not None
 
@@ -131,14 +141,14 @@ def test_for_other_machines_the_demo_is_guarded(tmp_path: Path) -> None:
     day = write_day(tmp_path / "day", plans=GROUP_PLANS[:1])
     with serve_day(day, "spark://127.0.0.1:7077") as open_one:
         assert "sasl.jaas.config" not in open_one.settings, "nobody else hears it"
-    with serve_day(day, f"spark://{address()}:7077") as guarded:
+    with serve_day(day, f"spark://{local_address()}:7077") as guarded:
         assert find_journal(guarded).records == day.records
         stranger = LiveCluster(settings={"bootstrap.servers": guarded.servers}, timeout=1)
         with pytest.raises(Unreachable, match="it may require a login"):
             find_journal(stranger)
 
 
-def address() -> str:
+def local_address() -> str:
     """That of this machine in its network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -153,10 +163,10 @@ def test_a_cluster_without_groups(
 ) -> None:
     with rota.Broker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers}
-        empty = ran(
+        empty = run_evidence(
             spark, EvidenceSources(cluster=LiveCluster(settings=settings, lookups=10)), tmp_path
         )
-    assert [name for name, rows in everything(tmp_path).items() if rows] == [EVIDENCE.name]
+    assert [name for name, rows in read_all_tables(tmp_path).items() if rows] == [EVIDENCE.name]
     (row,) = empty.rows(EVIDENCE)
     assert (row["records"], row["cluster"]["partitions"]) == (0, 0)
     print_summary(build_story(read_gold_tables(str(empty.out))), tmp_path / "report.html")
@@ -175,20 +185,20 @@ def test_a_broker_that_dies_is_named(
                 broker.stop()
 
         broker.create_topic("t")
-        commit(address)
+        commit_offset(address)
         cluster = LiveCluster(settings={"bootstrap.servers": address}, timeout=1, lookups=10)
         with pytest.raises(Unreachable, match=address):
             run_pipeline(
                 EvidenceSources(cluster=cluster),
                 str(tmp_path / "out"),
                 RunOptions(),
-                Quiet(stop),
+                SilentProgress(stop),
                 spark,
             )
     assert not (tmp_path / "out" / "gold").exists()
 
 
-def commit(address: str) -> None:
+def commit_offset(address: str) -> None:
     with rota.Consumer({"bootstrap.servers": address, "group.id": "g"}) as consumer:
         place = TopicPartition("t", 0)
         consumer.assign([place])

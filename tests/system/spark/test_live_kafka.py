@@ -35,7 +35,7 @@ from rota.pipeline.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STA
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
-from tests.system.spark.played import Ran, everything, ran
+from tests.system.spark.pipeline_run import PipelineRun, read_all_tables, run_evidence
 
 SETTINGS = {
     "offsets.topic.num.partitions": "5",
@@ -51,7 +51,7 @@ LATER = 7
 PATIENCE = 60.0
 
 
-class Fleet:
+class JavaConsumers:
     """Java consumers in a process of their own."""
 
     def __init__(self, port: int) -> None:
@@ -88,7 +88,7 @@ class Fleet:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
 
-    def has(self, name: str, number: int) -> None:
+    def wait_for_partitions(self, name: str, number: int) -> None:
         """Waits until a member was told so many partitions at last."""
 
         def last() -> bool:
@@ -127,87 +127,93 @@ class ClusterCase:
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterCase]:
+def cluster_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterCase]:
     folder = tmp_path_factory.mktemp("kafka")
     broker = KafkaBroker(folder, SETTINGS)
-    fleet = Fleet(broker.port)
+    consumers = JavaConsumers(broker.port)
     try:
-        found = ClusterCase(broker, folder, fleet.told)
-        play(found, fleet)
+        found = ClusterCase(broker, folder, consumers.told)
+        run_scenario(found, consumers)
         yield found
     finally:
-        fleet.end()
+        consumers.end()
         broker.stop()
 
 
-def play(case: ClusterCase, fleet: Fleet) -> None:
+def run_scenario(cluster_case: ClusterCase, consumers: JavaConsumers) -> None:
     """A group of two, one of whom leaves; one of the new protocol; one that is behind."""
-    admin = AdminClient({"bootstrap.servers": case.address})
+    admin = AdminClient({"bootstrap.servers": cluster_case.address})
     for made in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
         made.result(PATIENCE)
-    fleet.start("a", "billing", partition_assignment_strategy=RANGE)
-    fleet.has("a", 4)
-    fleet.start("b", "billing", partition_assignment_strategy=RANGE)
-    fleet.has("b", 2)
-    fleet.has("a", 2)
-    fleet.start("m", "modern", group_protocol="consumer")
-    fleet.has("m", 4)
-    produce(case, EACH, range(PARTITIONS))
-    until("billing is through", lambda: read_by(case, "billing") == EACH * PARTITIONS)
-    until("modern is through", lambda: read_by(case, "modern") == EACH * PARTITIONS)
-    fleet.close("b")
-    fleet.has("a", 4)
+    consumers.start("a", "billing", partition_assignment_strategy=RANGE)
+    consumers.wait_for_partitions("a", 4)
+    consumers.start("b", "billing", partition_assignment_strategy=RANGE)
+    consumers.wait_for_partitions("b", 2)
+    consumers.wait_for_partitions("a", 2)
+    consumers.start("m", "modern", group_protocol="consumer")
+    consumers.wait_for_partitions("m", 4)
+    produce(cluster_case, EACH, range(PARTITIONS))
+    until(
+        "billing is through", lambda: count_committed(cluster_case, "billing") == EACH * PARTITIONS
+    )
+    until("modern is through", lambda: count_committed(cluster_case, "modern") == EACH * PARTITIONS)
+    consumers.close("b")
+    consumers.wait_for_partitions("a", 4)
     for name in ("a", "m"):
-        fleet.close(name)
-    settings = {"bootstrap.servers": case.address, "group.id": "behind"}
+        consumers.close(name)
+    settings = {"bootstrap.servers": cluster_case.address, "group.id": "behind"}
     with rota.Consumer(settings) as consumer:
         place = TopicPartition("orders", 0)
         consumer.assign([place])
         consumer.commit({place: OffsetAndMetadata(3)})
-    produce(case, LATER, [0])
+    produce(cluster_case, LATER, [0])
 
 
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
-def produce(case: ClusterCase, number: int, partitions: range | list[int]) -> None:
-    producer = Producer({"bootstrap.servers": case.address, "linger.ms": 0})
+def produce(cluster_case: ClusterCase, number: int, partitions: range | list[int]) -> None:
+    producer = Producer({"bootstrap.servers": cluster_case.address, "linger.ms": 0})
     for partition in partitions:
         for each in range(number):
             producer.produce("orders", b"%d" % each, partition=partition)
             producer.flush()
 
 
-def read_by(case: ClusterCase, group: str) -> int:
+def count_committed(cluster_case: ClusterCase, group: str) -> int:
     """How many records a group has committed."""
 
     async def ask(client: ClusterClient) -> int:
         found = await Admin(client, PATIENCE).fetch_committed(group)
         return sum(each.offset for each in found.values())
 
-    return ask_cluster(case.cluster, ask)
+    return ask_cluster(cluster_case.cluster, ask)
 
 
 @pytest.fixture(scope="module")
-def live(spark: SparkSession, case: ClusterCase, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def live_run(
+    spark: SparkSession, cluster_case: ClusterCase, tmp_path_factory: pytest.TempPathFactory
+) -> PipelineRun:
     """Read while it runs, with its own log up to now."""
-    shutil.copy(case.folder / "server.log", case.log)
-    evidence = EvidenceSources(cluster=case.cluster, server_logs=(str(case.log),))
-    return ran(spark, evidence, tmp_path_factory.mktemp("live"))
+    shutil.copy(cluster_case.folder / "server.log", cluster_case.log)
+    evidence = EvidenceSources(cluster=cluster_case.cluster, server_logs=(str(cluster_case.log),))
+    return run_evidence(spark, evidence, tmp_path_factory.mktemp("live"))
 
 
-def test_what_is_to_be_read_is_known_before(case: ClusterCase, live: Ran) -> None:
-    found = live.summary.live
+def test_what_is_to_be_read_is_known_before(
+    cluster_case: ClusterCase, live_run: PipelineRun
+) -> None:
+    found = live_run.summary.live
     assert found is not None
     assert len(found.log_ends) == 5
-    assert found.records == live.summary.records, "nothing is compacted yet"
+    assert found.records == live_run.summary.records, "nothing is compacted yet"
     assert found.size
-    folders = case.folder.glob("data/__consumer_offsets-*/*.log")
+    folders = cluster_case.folder.glob("data/__consumer_offsets-*/*.log")
     assert found.size == sum(file.stat().st_size for file in folders)
 
 
-def test_every_rebalance_with_its_cause(live: Ran) -> None:
-    found = [row for row in live.rows(REBALANCES) if row["group"] == "billing"]
+def test_every_rebalance_with_its_cause(live_run: PipelineRun) -> None:
+    found = [row for row in live_run.rows(REBALANCES) if row["group"] == "billing"]
     found.sort(key=lambda row: row["at"])
     told = [(row["members_after"], row["cause"], row["evidence"]) for row in found]
     assert told == [
@@ -218,33 +224,35 @@ def test_every_rebalance_with_its_cause(live: Ran) -> None:
     ]
 
 
-def test_owners_are_those_that_the_consumers_were_told(case: ClusterCase, live: Ran) -> None:
+def test_owners_are_those_that_the_consumers_were_told(
+    cluster_case: ClusterCase, live_run: PipelineRun
+) -> None:
     told: dict[str, list[str]] = {}
-    for name, what, partitions in case.told:
+    for name, what, partitions in cluster_case.told:
         if what == "assigned" and name in {"a", "b"}:
             for partition in partitions:
                 told.setdefault(partition, []).append(name)
     found: dict[str, list[str]] = {}
-    owned = [row for row in live.rows(OWNERSHIP) if row["group"] == "billing"]
+    owned = [row for row in live_run.rows(OWNERSHIP) if row["group"] == "billing"]
     for row in sorted(owned, key=lambda row: row["since"]):
         found.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["client_id"])
-    assert {key: merged(names) for key, names in found.items()} == {
-        key: merged(names) for key, names in told.items()
+    assert {key: collapse_repeats(names) for key, names in found.items()} == {
+        key: collapse_repeats(names) for key, names in told.items()
     }
-    assert ["a", "b", "a"] in map(merged, found.values())
-    modern = [row for row in live.rows(OWNERSHIP) if row["group"] == "modern"]
+    assert ["a", "b", "a"] in map(collapse_repeats, found.values())
+    modern = [row for row in live_run.rows(OWNERSHIP) if row["group"] == "modern"]
     assert {row["client_id"] for row in modern} == {"m"}
 
 
-def merged(names: list[str]) -> list[str]:
+def collapse_repeats(names: list[str]) -> list[str]:
     return [name for name, _ in groupby(names)]
 
 
-def test_lag_at_commits_and_now(live: Ran) -> None:
-    (behind,) = [row for row in live.rows(LAG) if row["group"] == "behind"]
+def test_lag_at_commits_and_now(live_run: PipelineRun) -> None:
+    (behind,) = [row for row in live_run.rows(LAG) if row["group"] == "behind"]
     assert (behind["end"], behind["lag"]) == (EACH, EACH - 3)
     assert behind["lag_seconds"] > 0
-    through = [row for row in live.rows(LAG) if row["group"] == "billing"]
+    through = [row for row in live_run.rows(LAG) if row["group"] == "billing"]
     assert {row["partition"] for row in through} == set(range(PARTITIONS))
     for row in through:
         assert row["offset"] + row["lag"] == row["end"] <= EACH
@@ -252,7 +260,7 @@ def test_lag_at_commits_and_now(live: Ran) -> None:
     assert set(last.values()) == {0}
     now = {
         (row["group"], row["partition"]): row["lag"]
-        for row in live.rows(STATUS)
+        for row in live_run.rows(STATUS)
         if row["topic"] == "orders" and row["partition"] == 0
     }
     assert now == {
@@ -260,7 +268,7 @@ def test_lag_at_commits_and_now(live: Ran) -> None:
         ("billing", 0): LATER,
         ("modern", 0): LATER,
     }
-    looked = live.summary.lookups
+    looked = live_run.summary.lookups
     assert looked is not None
     assert looked.partitions == PARTITIONS
     assert 0 < looked.lookups <= 1_000
@@ -269,11 +277,11 @@ def test_lag_at_commits_and_now(live: Ran) -> None:
 
 
 @pytest.fixture
-def denied(case: ClusterCase) -> Callable[[str, AclOperation], None]:
+def deny(cluster_case: ClusterCase) -> Callable[[str, AclOperation], None]:
     """Takes a permission away from everybody."""
 
     def deny(topic: str, operation: AclOperation) -> None:
-        admin = AdminClient({"bootstrap.servers": case.address})
+        admin = AdminClient({"bootstrap.servers": cluster_case.address})
         rule = AclBinding(
             ResourceType.TOPIC,
             topic,
@@ -290,26 +298,26 @@ def denied(case: ClusterCase) -> Callable[[str, AclOperation], None]:
 
 
 def test_a_topic_that_may_not_be_described_is_left_out(
-    case: ClusterCase, live: Ran, denied: Callable[[str, AclOperation], None]
+    cluster_case: ClusterCase, live_run: PipelineRun, deny: Callable[[str, AclOperation], None]
 ) -> None:
-    denied("orders", AclOperation.DESCRIBE)
+    deny("orders", AclOperation.DESCRIBE)
     wanted = LookupPlan(times={TopicPartition("orders", 0): [1]})
 
     skipped = until(
         "the rule is known to the broker",
-        lambda: cluster.look_up_ends(case.cluster, wanted).skipped,
+        lambda: cluster.look_up_ends(cluster_case.cluster, wanted).skipped,
     )
     assert skipped == {"without permission to describe them": {"orders"}}
 
 
 def test_a_journal_that_may_not_be_read(
-    case: ClusterCase, live: Ran, denied: Callable[[str, AclOperation], None]
+    cluster_case: ClusterCase, live_run: PipelineRun, deny: Callable[[str, AclOperation], None]
 ) -> None:
-    denied("__consumer_offsets", AclOperation.READ)
+    deny("__consumer_offsets", AclOperation.READ)
 
     def refused() -> str:
         try:
-            find_journal(case.cluster)
+            find_journal(cluster_case.cluster)
         except Unreachable as error:
             return str(error)
         return ""
@@ -319,13 +327,15 @@ def test_a_journal_that_may_not_be_read(
 
 
 def test_its_folders_give_the_same_tables(
-    spark: SparkSession, case: ClusterCase, live: Ran, tmp_path: Path
+    spark: SparkSession, cluster_case: ClusterCase, live_run: PipelineRun, tmp_path: Path
 ) -> None:
-    case.broker.shut_down()
-    folders = (str(case.folder / "data"),)
-    ran(spark, EvidenceSources(segments=folders, server_logs=(str(case.log),)), tmp_path)
+    cluster_case.broker.shut_down()
+    folders = (str(cluster_case.folder / "data"),)
+    run_evidence(
+        spark, EvidenceSources(segments=folders, server_logs=(str(cluster_case.log),)), tmp_path
+    )
     same = [table for table in TABLES if table not in {ENDS, LAG, STATUS}]
-    found, wanted = everything(tmp_path, same), everything(live.out, same)
+    found, wanted = read_all_tables(tmp_path, same), read_all_tables(live_run.out, same)
     for (row,) in (found[EVIDENCE.name], wanted[EVIDENCE.name]):
         del row["samples"]
     assert found == wanted

@@ -30,7 +30,7 @@ NOW = HOUR + 1_000
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[list[int], int]:
+def draw_record_times(draw: st.DrawFn) -> tuple[list[int], int]:
     """The times of a partition's records, as their broker has set them; how many are deleted."""
     gaps = draw(st.lists(st.integers(0, 40), max_size=20))
     times, at = [], HOUR
@@ -40,7 +40,7 @@ def logs(draw: st.DrawFn) -> tuple[list[int], int]:
     return times, draw(st.integers(0, len(times)))
 
 
-@given(logs(), st.lists(st.integers(HOUR - 50, NOW - 1), max_size=12))
+@given(draw_record_times(), st.lists(st.integers(HOUR - 50, NOW - 1), max_size=12))
 def test_ends_of_the_past_are_those_that_were(log: tuple[list[int], int], asked: list[int]) -> None:
     times, begin = log
 

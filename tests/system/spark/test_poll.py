@@ -53,7 +53,7 @@ class PolledTables:
         ]
 
 
-def sampled(
+def run_poll(
     broker: rota.Broker,
     folder: Path,
     script: Script,
@@ -64,7 +64,7 @@ def sampled(
     return PolledTables(poll(broker.bootstrap_servers, plan, folder / "seen", script, redaction))
 
 
-def billing(broker: rota.Broker, *names: str) -> list[str]:
+def add_billing_members(broker: rota.Broker, *names: str) -> list[str]:
     gets = {name: {"orders": [place]} for place, name in enumerate(names)}
     return add_members(
         broker, "billing", [LiveMember(name=name, gets=gets[name]) for name in names]
@@ -74,12 +74,12 @@ def billing(broker: rota.Broker, *names: str) -> list[str]:
 def test_members_offsets_and_ends(broker: rota.Broker, tmp_path: Path) -> None:
     broker.produce("orders", "a", partition=0)
     commit(broker, "idle", {("orders", 0): 1})
-    seen = sampled(
+    seen = run_poll(
         broker,
         tmp_path,
         Script(
             lambda: commit(broker, "billing", {("orders", 0): 1}),
-            lambda: billing(broker, "one", "two"),
+            lambda: add_billing_members(broker, "one", "two"),
             lambda: commit(broker, "idle", {("orders", 0): 0}),
         ),
     )
@@ -120,22 +120,22 @@ def broker_topic_id(broker: rota.Broker) -> bytes:
 
 
 def test_a_rebalance_under_way_is_seen(broker: rota.Broker, tmp_path: Path) -> None:
-    billing(broker, "one")
+    add_billing_members(broker, "one")
     with start_join(broker, "billing", "late"):
-        seen = sampled(broker, tmp_path, Script())
+        seen = run_poll(broker, tmp_path, Script())
     assert [state for _, state, _ in seen.samples] == ["PreparingRebalance"]
 
 
 def test_only_groups_that_are_meant_are_asked_for(broker: rota.Broker, tmp_path: Path) -> None:
     for group in ("billing-a", "billing-b", "other"):
         commit(broker, group, {("orders", 0): 1})
-    seen = sampled(broker, tmp_path, Script(), groups=("billing-*",))
+    seen = run_poll(broker, tmp_path, Script(), groups=("billing-*",))
     assert seen.polled.groups == {"billing-a", "billing-b"}
 
 
 def test_names_are_hashed_before_they_are_written(broker: rota.Broker, tmp_path: Path) -> None:
-    billing(broker, "secret-pod")
-    seen = sampled(broker, tmp_path, Script(), Redaction(b"key"))
+    add_billing_members(broker, "secret-pod")
+    seen = run_poll(broker, tmp_path, Script(), Redaction(b"key"))
     (row,) = seen.rows(SAMPLES)
     assert row["members"][0]["client_id"].startswith("client#")
     files = (tmp_path / "seen").iterdir()
@@ -149,7 +149,7 @@ def test_one_group_that_may_not_be_looked_at(
         commit(broker, group, {("orders", 0): 1})
     monkeypatch.setattr(poll_module, "GROUPS_PER_REQUEST", 1)
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=1)
-    seen = sampled(broker, tmp_path, Script(lambda: None))
+    seen = run_poll(broker, tmp_path, Script(lambda: None))
     assert seen.polled.groups == {"a", "b"}
     (denied,) = seen.polled.denied
     assert denied in {"group a", "group b"}
@@ -163,7 +163,7 @@ def test_a_topic_that_may_not_be_looked_at(broker: rota.Broker, tmp_path: Path) 
     """Its ends are missing, and said."""
     commit(broker, "a", {("orders", 0): 1})
     broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=None)
-    seen = sampled(broker, tmp_path, Script())
+    seen = run_poll(broker, tmp_path, Script())
     assert seen.rows(ENDS) == []
     assert len(seen.rows(COMMITS)) == 1
     (why,) = seen.polled.failures
@@ -176,17 +176,17 @@ def test_nothing_may_be_looked_at(broker: rota.Broker, tmp_path: Path) -> None:
     with pytest.raises(
         Unreachable, match=r"describe group 'a': .* Describe on the cluster .* topics"
     ):
-        sampled(broker, tmp_path, Script())
+        run_poll(broker, tmp_path, Script())
 
 
 def test_a_group_that_is_named_and_not_listed(broker: rota.Broker, tmp_path: Path) -> None:
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
     with pytest.raises(Unreachable, match=r"describe group 'secret': .* Describe on the cluster"):
-        sampled(broker, tmp_path, Script(), groups=("secret",))
+        run_poll(broker, tmp_path, Script(), groups=("secret",))
 
 
 def test_groups_that_come_later(broker: rota.Broker, tmp_path: Path) -> None:
-    seen = sampled(broker, tmp_path, Script(lambda: commit(broker, "late", {("orders", 0): 1})))
+    seen = run_poll(broker, tmp_path, Script(lambda: commit(broker, "late", {("orders", 0): 1})))
     (row,) = seen.rows(SAMPLES)
     assert row["not_before"] is not None  # it is known to be new
 
@@ -194,7 +194,7 @@ def test_groups_that_come_later(broker: rota.Broker, tmp_path: Path) -> None:
 def test_a_broker_that_is_away_for_a_while(broker: rota.Broker, tmp_path: Path) -> None:
     commit(broker, "a", {("orders", 0): 1})
     script = Script(broker.stop, lost=broker.start)
-    seen = sampled(broker, tmp_path, script, **AWAY)
+    seen = run_poll(broker, tmp_path, script, **AWAY)
     assert [each.partition(":")[0] for each in script.told] == ["lost", "back"]
     (gap,) = seen.polled.gaps
     assert gap.end is not None
@@ -205,7 +205,7 @@ def test_a_broker_that_is_away_for_a_while(broker: rota.Broker, tmp_path: Path) 
 def test_a_broker_that_does_not_come_back(broker: rota.Broker, tmp_path: Path) -> None:
     commit(broker, "a", {("orders", 0): 1})
     interrupt = lambda: signal.raise_signal(signal.SIGINT)  # noqa: E731
-    seen = sampled(broker, tmp_path, Script(broker.stop, lost=interrupt), **AWAY)
+    seen = run_poll(broker, tmp_path, Script(broker.stop, lost=interrupt), **AWAY)
     (gap,) = seen.polled.gaps
     assert gap.end is None
 
@@ -224,5 +224,5 @@ def test_interrupted_before_the_first_round(broker: rota.Broker, tmp_path: Path)
 
 
 def test_the_time_is_over(broker: rota.Broker, tmp_path: Path) -> None:
-    seen = sampled(broker, tmp_path, Script(*[lambda: None] * 1000), length=0.1)
+    seen = run_poll(broker, tmp_path, Script(*[lambda: None] * 1000), length=0.1)
     assert 1 <= seen.polled.rounds <= 11

@@ -15,7 +15,7 @@ from tests.support.command import ROTA
 from tests.support.live_group import WAITING, LiveMember, add_members, commit
 from tests.support.process import RunningCommand
 from tests.support.waiting import until
-from tests.system.spark.played import rows
+from tests.system.spark.pipeline_run import read_rows
 
 #: Seconds until it must have asked once.
 START = 120
@@ -45,8 +45,8 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
     assert told["polled"]["rounds"] >= 1
     assert told["generations"] == 1
     assert not (out / ".poll").exists()
-    (sample,) = rows(out, SAMPLES)
+    (sample,) = read_rows(out, SAMPLES)
     assert sample["members"][0]["client_id"].startswith("client#")
-    assert rows(out, COMMITS)[0]["offset"] == 0
-    assert rows(out, ENDS)
+    assert read_rows(out, COMMITS)[0]["offset"] == 0
+    assert read_rows(out, ENDS)
     assert not any(b"secret-pod" in each.read_bytes() for each in out.rglob("*.parquet"))

@@ -26,37 +26,43 @@ from rota.pipeline.tables import (
     WHATIF,
 )
 from tests.support.recorded_segment import RECORDED
-from tests.system.spark.played import Ran, Row, check_table, everything, run_recorded
+from tests.system.spark.pipeline_run import (
+    PipelineRun,
+    Row,
+    check_table,
+    read_all_tables,
+    run_recorded,
+)
 
 PARTITIONS_OF_A_TRANSACTION = 6
 KEY = ("group", "incarnation", "to_generation")
 
 
-def key(row: Row) -> tuple[object, ...]:
+def row_key(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in KEY)
 
 
-def recorded() -> dict[str, list[JournalRecord]]:
+def read_recorded() -> dict[str, list[JournalRecord]]:
     """What a consumer of the journal saw, by group."""
     found: dict[str, list[JournalRecord]] = {}
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         for line in lines:
             told = json.loads(line)
-            entry = journal.decode_record(_bytes(told["k"]) or b"", _bytes(told["v"]))
+            entry = journal.decode_record(decode_bytes(told["k"]) or b"", decode_bytes(told["v"]))
             group = getattr(entry, "group", None)
             if group is not None:
                 found.setdefault(group, []).append(JournalRecord(told["o"], told["ts"], entry))
     return found
 
 
-def _bytes(text: str | None) -> bytes | None:
+def decode_bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
+def test_spark_finds_the_rebalances_that_one_process_finds(logged_run: PipelineRun) -> None:
     names = {
         entry.topic_id: entry.topic
-        for records in recorded().values()
+        for records in read_recorded().values()
         for _, _, entry in records
         if isinstance(entry, OffsetCommitEntry) and entry.topic_id is not None
     }
@@ -68,39 +74,43 @@ def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
             len(step.rounds),
             step.unseen,
         )
-        for group, records in recorded().items()
+        for group, records in read_recorded().items()
         for step in rebalances.find_rebalances(generations.read_generations(group, records, names))
     )
-    ours = Counter((*key(row), row["rounds"], row["unseen"]) for row in logged.rows(REBALANCES))
+    ours = Counter(
+        (*row_key(row), row["rounds"], row["unseen"]) for row in logged_run.rows(REBALANCES)
+    )
     assert ours == alone
     assert sum(ours.values()) > 100
 
 
-def test_every_cause_is_stated_by_the_log(logged: Ran) -> None:
-    found = logged.rows(REBALANCES)
+def test_every_cause_is_stated_by_the_log(logged_run: PipelineRun) -> None:
+    found = logged_run.rows(REBALANCES)
     assert {row["evidence"] for row in found} == {"stated"}
     assert RebalanceCause.UNKNOWN not in {row["cause"] for row in found}
 
 
-def test_without_the_log_a_cause_is_right_or_unknown(logged: Ran, unlogged: Ran) -> None:
-    stated = {key(row): row["cause"] for row in logged.rows(REBALANCES)}
-    found = unlogged.rows(REBALANCES)
-    assert {key(row) for row in found} == set(stated)
+def test_without_the_log_a_cause_is_right_or_unknown(
+    logged_run: PipelineRun, unlogged_run: PipelineRun
+) -> None:
+    stated = {row_key(row): row["cause"] for row in logged_run.rows(REBALANCES)}
+    found = unlogged_run.rows(REBALANCES)
+    assert {row_key(row) for row in found} == set(stated)
     wrong = [
-        (key(row), row["cause"], stated[key(row)])
+        (row_key(row), row["cause"], stated[row_key(row)])
         for row in found
-        if row["cause"] not in {RebalanceCause.UNKNOWN, stated[key(row)]}
+        if row["cause"] not in {RebalanceCause.UNKNOWN, stated[row_key(row)]}
     ]
     assert not wrong
     known = sum(row["cause"] != RebalanceCause.UNKNOWN for row in found)
     assert known > len(found) / 2
 
 
-def test_owners_are_those_that_the_clients_saw(logged: Ran) -> None:
+def test_owners_are_those_that_the_clients_saw(logged_run: PipelineRun) -> None:
     """Of classic groups: members of consumer groups take over in steps within an epoch."""
-    consumer = {row["group"] for row in logged.rows(GENERATIONS) if row["kind"] == "consumer"}
+    consumer = {row["group"] for row in logged_run.rows(GENERATIONS) if row["kind"] == "consumer"}
     held: dict[tuple[str, str], list[Row]] = {}
-    for row in logged.rows(OWNERSHIP):
+    for row in logged_run.rows(OWNERSHIP):
         held.setdefault((row["group"], row["member_id"]), []).append(row)
     checked = 0
     with gzip.open(RECORDED / "truth.jsonl.gz", "rt") as lines:
@@ -119,47 +129,49 @@ def test_owners_are_those_that_the_clients_saw(logged: Ran) -> None:
     assert checked > 200
 
 
-def test_aborted_commits_do_not_count(logged: Ran) -> None:
+def test_aborted_commits_do_not_count(logged_run: PipelineRun) -> None:
     with gzip.open(RECORDED / "truth.jsonl.gz", "rt") as lines:
         events = Counter(json.loads(line)["event"] for line in lines)
     assert events["tx_aborted"]
-    found = [row for row in logged.rows(COMMITS) if row["transactional"]]
+    found = [row for row in logged_run.rows(COMMITS) if row["transactional"]]
     assert len(found) == events["tx_committed"] * PARTITIONS_OF_A_TRANSACTION
 
 
-def test_every_table_has_its_columns_and_its_keys_are_unique(logged: Ran) -> None:
-    assert logged.rows(SAMPLES) == []  # nobody polled
+def test_every_table_has_its_columns_and_its_keys_are_unique(logged_run: PipelineRun) -> None:
+    assert logged_run.rows(SAMPLES) == []  # nobody polled
     for table in TABLES:
         if table is not SAMPLES:
-            check_table(logged, table)
+            check_table(logged_run, table)
 
 
-def test_the_policy_in_use_comes_out_as_it_was(logged: Ran) -> None:
+def test_the_policy_in_use_comes_out_as_it_was(logged_run: PipelineRun) -> None:
     costs = ("moved", "moves_needed", "stopped", "idle_members")
-    history = {key(row): [row[name] for name in costs] for row in logged.rows(REBALANCES)}
+    history = {row_key(row): [row[name] for name in costs] for row in logged_run.rows(REBALANCES)}
     actual = {
-        key(row): [row[name] for name in costs] for row in logged.rows(WHATIF) if row["actual"]
+        row_key(row): [row[name] for name in costs]
+        for row in logged_run.rows(WHATIF)
+        if row["actual"]
     }
     assert actual == history
 
 
-def test_lag_is_told_with_its_owner(logged: Ran) -> None:
-    found = logged.rows(LAG)
+def test_lag_is_told_with_its_owner(logged_run: PipelineRun) -> None:
+    found = logged_run.rows(LAG)
     assert all(row["lag"] == row["end"] - row["offset"] or not row["lag"] for row in found)
     assert sum(row["member_id"] is not None for row in found) > len(found) * 0.9
-    assert {row["verdict"] for row in logged.rows(STATUS)} >= {"OK"}
+    assert {row["verdict"] for row in logged_run.rows(STATUS)} >= {"OK"}
 
 
 def test_a_second_run_gives_the_same_tables(
-    spark: SparkSession, segments: Path, logged: Ran
+    spark: SparkSession, segments: Path, logged_run: PipelineRun
 ) -> None:
-    before = everything(logged.out)
-    run_recorded(spark, segments, logged.out, log=True, ends=True)
-    assert everything(logged.out) == before
+    before = read_all_tables(logged_run.out)
+    run_recorded(spark, segments, logged_run.out, log=True, ends=True)
+    assert read_all_tables(logged_run.out) == before
 
 
-def test_the_window_and_what_is_not_read_are_said(logged: Ran) -> None:
-    summary = logged.summary
+def test_the_window_and_what_is_not_read_are_said(logged_run: PipelineRun) -> None:
+    summary = logged_run.summary
     assert summary.first is not None
     assert summary.last is not None
     assert summary.last - summary.first > 200_000

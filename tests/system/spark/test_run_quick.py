@@ -30,8 +30,14 @@ from tests.support.journal_folder import START, batch_of, commit, saved, write
 from tests.support.process import environment
 from tests.support.spark_start import spark_variables
 from tests.support.waiting import until
-from tests.system.spark.followed import PATIENCE, TOPIC, following, member, rebalances
-from tests.system.spark.played import everything, rows
+from tests.system.spark.follow_run import (
+    PATIENCE,
+    TOPIC,
+    count_rebalances,
+    group_member,
+    start_following,
+)
+from tests.system.spark.pipeline_run import read_all_tables, read_rows
 
 pytestmark = pytest.mark.quick
 
@@ -62,7 +68,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "live", "client.id": "c"}
     with rota.Consumer(settings) as consumer:
         consumer.subscribe([TOPIC])
-        until("the member has both partitions", lambda: joined(consumer))
+        until("the member has both partitions", lambda: has_joined(consumer))
         consumer.commit(dict.fromkeys(consumer.assignment, 1))
         words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
         polled = ("--poll", "200ms", "--for", "1s")
@@ -70,25 +76,25 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         told = rota_run("--segments", str(tmp_path / "logs"), *polled, *words)
     assert told["page"] == str(out / "report.html")
     assert (out / "report.html").exists()
-    (evidence,) = rows(out, EVIDENCE)
+    (evidence,) = read_rows(out, EVIDENCE)
     assert evidence["polled"]["groups"] == ["live"]
     assert [
         (row["group"], row["from_generation"], row["to_generation"], row["members_after"])
-        for row in rows(out, REBALANCES)
+        for row in read_rows(out, REBALANCES)
     ] == [("stored", 0, 1, 1), ("stored", 1, 2, 2)]
-    replayed = [row for row in rows(out, WHATIF) if row["policy"] == "sticky-2x"]
+    replayed = [row for row in read_rows(out, WHATIF) if row["policy"] == "sticky-2x"]
     assert [(row["to_generation"], row["moved"], row["stopped"]) for row in replayed] == [
         (1, 0, 0),
         (2, 1, 2),
     ]
-    assert {(row["group"], row["partition"], row["offset"]) for row in rows(out, COMMITS)} == {
+    assert {(row["group"], row["partition"], row["offset"]) for row in read_rows(out, COMMITS)} == {
         ("live", 0, 1),
         ("live", 1, 1),
         ("stored", 0, 42),
     }
     assert {
         (row["group"], row["partition"], row["client_id"], row["to_generation"])
-        for row in rows(out, OWNERSHIP)
+        for row in read_rows(out, OWNERSHIP)
     } == {
         ("live", 0, "c", 0),
         ("live", 1, "c", 0),
@@ -96,11 +102,11 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         ("stored", 1, "a", 1),
         ("stored", 1, "b", 2),
     }
-    lag = [(row["group"], row["partition"], row["lag"]) for row in rows(out, LAG)]
+    lag = [(row["group"], row["partition"], row["lag"]) for row in read_rows(out, LAG)]
     assert lag == [("live", 0, 2), ("live", 1, 2)]
 
 
-def joined(consumer: rota.Consumer) -> bool:
+def has_joined(consumer: rota.Consumer) -> bool:
     consumer.poll(0.05)
     return len(consumer.assignment) == 2
 
@@ -120,18 +126,21 @@ def test_a_run_that_follows_names_no_member(
     out = tmp_path / "out"
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     cluster = LiveCluster(settings=settings, lookups=100)
-    with member(broker, "bills"), following(spark, cluster, out, RunOptions(redact=True)) as told:
-        told.until("the member", lambda: rebalances(out, "bills") == 1)
-        with member(broker, "bills"):
-            told.until("the second one", lambda: rebalances(out, "bills") == 2)
+    with (
+        group_member(broker, "bills"),
+        start_following(spark, cluster, out, RunOptions(redact=True)) as told,
+    ):
+        told.until("the member", lambda: count_rebalances(out, "bills") == 1)
+        with group_member(broker, "bills"):
+            told.until("the second one", lambda: count_rebalances(out, "bills") == 2)
             told.until("its round", lambda: len(told.rounds) > 1)
-            (after,) = (row for row in rows(out, REBALANCES) if row["to_generation"] == 2)
+            (after,) = (row for row in read_rows(out, REBALANCES) if row["to_generation"] == 2)
             assert (after["members_before"], after["members_after"]) == (1, 2)
             listed = broker.group("bills").members
     assert len(listed) == 2
-    shown = repr(everything(out, TABLES))
+    shown = repr(read_all_tables(out, TABLES))
     assert [each.id for each in listed if each.id in shown] == []
-    (second,) = (row for row in rows(out, GENERATIONS) if row["generation"] == 2)
+    (second,) = (row for row in read_rows(out, GENERATIONS) if row["generation"] == 2)
     assert len({member["member_id"] for member in second["members"]}) == 2
 
 

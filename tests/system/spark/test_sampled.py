@@ -38,13 +38,13 @@ from rota.pipeline.tables import (
 from rota.report.story import build_story, read_gold_tables
 from tests.support.polling import Script, entries, owners, poll
 from tests.support.waiting import until
-from tests.system.spark.played import Ran, Row, check_table, ran
+from tests.system.spark.pipeline_run import PipelineRun, Row, check_table, run_evidence
 
 JOURNALED, SAMPLED = "billing", "shop"
 QUICK: dict[str, object] = {"group.initial.rebalance.delay.ms": 0}
 
 
-class Shop:
+class SampledConsumers:
     """Consumers of one group; they live in a thread of their own, beside the loop that asks."""
 
     def __init__(self, servers: str) -> None:
@@ -52,21 +52,21 @@ class Shop:
         self._members: list[rota.Consumer] = []
         self._thread = ThreadPoolExecutor(1)
 
-    def act(self, what: Callable[[Shop], None]) -> None:
+    def call(self, what: Callable[[SampledConsumers], None]) -> None:
         self._thread.submit(what, self).result(60)
 
-    def joins(self) -> None:
+    def join(self) -> None:
         settings = {"bootstrap.servers": self._servers, "group.id": SAMPLED, "client.id": "till"}
         self._members.append(rota.Consumer(settings))
         self._members[-1].subscribe(["orders"])
         self._settle()
 
-    def commits(self) -> None:
+    def commit(self) -> None:
         self._members[0].commit(
             {place: OffsetAndMetadata(7) for place in self._members[0].assignment}
         )
 
-    def leaves(self) -> None:
+    def leave(self) -> None:
         self._members.pop(0).close()
         self._settle()
 
@@ -84,25 +84,31 @@ class Shop:
         )
 
 
-STORY = (Shop.joins, Shop.joins, Shop.commits, Shop.leaves, Shop.leaves)
+STORY = (
+    SampledConsumers.join,
+    SampledConsumers.join,
+    SampledConsumers.commit,
+    SampledConsumers.leave,
+    SampledConsumers.leave,
+)
 
 
-def watched(broker: rota.Broker, folder: Path) -> tuple[PollResult, list[int]]:
+def poll_changes(broker: rota.Broker, folder: Path) -> tuple[PollResult, list[int]]:
     """One group that is there all the time, and one of which the story is."""
     servers = broker.bootstrap_servers
     with rota.Consumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
         other.subscribe(["orders"])
         until("it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02))
-        shop = Shop(servers)
-        script = Script(*(partial(shop.act, each) for each in STORY))
+        consumers = SampledConsumers(servers)
+        script = Script(*(partial(consumers.call, each) for each in STORY))
         return poll(servers, PollSettings(every=0.01), folder, script), script.times
 
 
 @dataclass(frozen=True)
-class Both:
+class SampledRun:
     """A run over samples and the journal of one group, and the journal of the other."""
 
-    ran: Ran
+    ran: PipelineRun
     expected: GroupHistory
     times: list[int]
 
@@ -111,46 +117,46 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def sampled_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SampledRun:
     folder = tmp_path_factory.mktemp("sampled")
     data, copy = folder / "broker", folder / "copy"
     with rota.Broker(data, config=QUICK) as broker:
         broker.create_topic("orders", 4)
         for number in range(40):
             broker.produce("orders", str(number), partition=number % 4)
-        polled, times = watched(broker, folder / "spool")
+        polled, times = poll_changes(broker, folder / "spool")
     shutil.copytree(data, copy)
     for partition in copy.glob("__consumer_offsets-*"):
         if any(entries(copy, SAMPLED, partition.name)):
             shutil.rmtree(partition)
     evidence = EvidenceSources(segments=(str(copy),), polled=polled)
     expected = read_history(SAMPLED, list(entries(data, SAMPLED)), {})
-    return Both(ran(spark, evidence, folder / "out"), expected, times)
+    return SampledRun(run_evidence(spark, evidence, folder / "out"), expected, times)
 
 
-def milliseconds(row: Row, column: str) -> int:
+def to_milliseconds(row: Row, column: str) -> int:
     at: datetime = row[column]
     return round(at.timestamp() * 1000)
 
 
-def test_owners_at_the_times_of_samples(both: Both) -> None:
-    for time in both.times:
+def test_owners_at_the_times_of_samples(sampled_run: SampledRun) -> None:
+    for time in sampled_run.times:
         told = {
             (row["topic"], row["partition"]): row["member_id"]
-            for row in both.rows(OWNERSHIP)
-            if milliseconds(row, "since") <= time
-            and (row["until"] is None or time < milliseconds(row, "until"))
+            for row in sampled_run.rows(OWNERSHIP)
+            if to_milliseconds(row, "since") <= time
+            and (row["until"] is None or time < to_milliseconds(row, "until"))
         }
-        assert told == owners(both.expected.ownership, time)
+        assert told == owners(sampled_run.expected.ownership, time)
 
 
-def test_rebalances_are_those_of_the_journal(both: Both) -> None:
+def test_rebalances_are_those_of_the_journal(sampled_run: SampledRun) -> None:
     """Each was seen: there was a sample after each."""
     expected = [
         (0 if step.before is None else len(step.before.members), len(step.after.members))
-        for step in find_rebalances(both.expected.generations)
+        for step in find_rebalances(sampled_run.expected.generations)
     ]
-    told = both.rows(REBALANCES)
+    told = sampled_run.rows(REBALANCES)
     assert [(row["members_before"], row["members_after"]) for row in told] == expected
     assert expected == [(0, 1), (1, 2), (2, 1), (1, 0)]
     assert {row["evidence"] for row in told} == {"sampled"}
@@ -160,29 +166,29 @@ def test_rebalances_are_those_of_the_journal(both: Both) -> None:
         ("unknown", "left"),
         ("unknown", "left"),
     ]
-    for row, step in zip(told, find_rebalances(both.expected.generations), strict=True):
-        assert milliseconds(row, "earliest_start") <= step.after.at <= milliseconds(row, "at")
-    members = {each.member_id for one in both.expected.generations for each in one.members}
+    for row, step in zip(told, find_rebalances(sampled_run.expected.generations), strict=True):
+        assert to_milliseconds(row, "earliest_start") <= step.after.at <= to_milliseconds(row, "at")
+    members = {each.member_id for one in sampled_run.expected.generations for each in one.members}
     assert {name for row in told for name in row["joined"]} == members
 
 
-def test_every_table_has_its_columns_and_its_keys_are_unique(both: Both) -> None:
-    assert both.ran.rows(SERVERLOG) == []
-    assert both.ran.rows(ADVISED) == []  # so short a story gives no advice
+def test_every_table_has_its_columns_and_its_keys_are_unique(sampled_run: SampledRun) -> None:
+    assert sampled_run.ran.rows(SERVERLOG) == []
+    assert sampled_run.ran.rows(ADVISED) == []  # so short a story gives no advice
     for table in TABLES:
         if table not in {SERVERLOG, ADVISED}:
-            check_table(both.ran, table)
+            check_table(sampled_run.ran, table)
 
 
-def test_generations_are_marked(both: Both) -> None:
-    told = both.rows(GENERATIONS)
+def test_generations_are_marked(sampled_run: SampledRun) -> None:
+    told = sampled_run.rows(GENERATIONS)
     assert [row["generation"] for row in told] == [1, 2, 3, 4]
     assert {row["sampled"] for row in told} == {True}
     assert {row["leader"] for row in told} == {None}
 
 
-def test_a_commit_lies_between_two_samples(both: Both) -> None:
-    told = [row for row in both.rows(COMMITS) if row["offset"] == 7]
+def test_a_commit_lies_between_two_samples(sampled_run: SampledRun) -> None:
+    told = [row for row in sampled_run.rows(COMMITS) if row["offset"] == 7]
     assert {row["journal_partition"] for row in told} == {-1}
     assert len(told) == 2
     for row in told:
@@ -190,35 +196,35 @@ def test_a_commit_lies_between_two_samples(both: Both) -> None:
         assert row["not_before"] < row["at"]
 
 
-def test_lag_is_what_was_measured(both: Both) -> None:
-    told = {(row["offset"], row["end"], row["lag"]) for row in both.rows(LAG)}
+def test_lag_is_what_was_measured(sampled_run: SampledRun) -> None:
+    told = {(row["offset"], row["end"], row["lag"]) for row in sampled_run.rows(LAG)}
     assert (7, 10, 3) in told
-    assert {row["evidence"] for row in both.rows(LAG)} == {"sampled"}
-    assert both.rows(STATUS)
+    assert {row["evidence"] for row in sampled_run.rows(LAG)} == {"sampled"}
+    assert sampled_run.rows(STATUS)
 
 
-def test_other_policies_and_advice(both: Both) -> None:
-    actual = [row for row in both.rows(WHATIF) if row["actual"]]
+def test_other_policies_and_advice(sampled_run: SampledRun) -> None:
+    actual = [row for row in sampled_run.rows(WHATIF) if row["actual"]]
     assert [row["to_generation"] for row in actual] == [1, 2, 3, 4]
-    (advice,) = both.rows(ADVICE)
+    (advice,) = sampled_run.rows(ADVICE)
     assert advice["rebalances"] == 4
     assert advice["libraries"] == ["unknown"]
 
 
-def test_a_group_of_the_journal_is_told_of_by_it_alone(both: Both) -> None:
-    assert both.rows(SAMPLES, JOURNALED)
-    told = both.rows(GENERATIONS, JOURNALED)
+def test_a_group_of_the_journal_is_told_of_by_it_alone(sampled_run: SampledRun) -> None:
+    assert sampled_run.rows(SAMPLES, JOURNALED)
+    told = sampled_run.rows(GENERATIONS, JOURNALED)
     assert told
     assert {row["sampled"] for row in told} == {False}
-    assert {row["journal_partition"] >= 0 for row in both.rows(COMMITS, JOURNALED)} <= {True}
+    assert {row["journal_partition"] >= 0 for row in sampled_run.rows(COMMITS, JOURNALED)} <= {True}
 
 
 def test_the_summary_says_what_samples_do_not_tell(
-    both: Both, capsys: pytest.CaptureFixture[str]
+    sampled_run: SampledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, page = (
-        build_story(read_gold_tables(str(both.ran.out))),
-        both.ran.out / "report.html",
+        build_story(read_gold_tables(str(sampled_run.ran.out))),
+        sampled_run.ran.out / "report.html",
     )
     report_summary.print_summary(found, page)
     printed = " ".join(capsys.readouterr().out.split())

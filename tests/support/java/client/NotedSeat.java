@@ -17,7 +17,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** A member that tells all it does, as tests/system/consumer/driver/noted.py says. */
+/** A member that tells all it does, as tests/system/consumer/driver/reporting_member.py says. */
 final class NotedSeat implements Runnable, ConsumerRebalanceListener {
     private final String name;
     private final Properties config;

@@ -11,18 +11,23 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.support.clients.driver.base import run
 from tests.support.clients.driver.confluent import Confluent
-from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
+from tests.system.consumer.driver.reporting_member import (
+    TURN,
+    FetchedRecord,
+    Place,
+    ReportingMember,
+)
 
 #: How librdkafka's opaque group metadata begins; the generation follows, in the machine's order.
 MAGIC = b"CGMDv2:"
 MOST = 500
 
 
-class NotedConfluentMember(Noted):
+class ReportingConfluentMember(ReportingMember):
     """A member of a group."""
 
     def open(self) -> None:
-        self._found: list[Got] = []
+        self._found: list[FetchedRecord] = []
         settings = dict(self.settings)
         if self.strategies is not None:
             settings["partition.assignment.strategy"] = ",".join(self.strategies)
@@ -35,12 +40,12 @@ class NotedConfluentMember(Noted):
             on_lost=lambda _, taken: self.revoked(map(place, taken), lost=True),
         )
 
-    def fetch(self) -> list[Got]:
+    def fetch(self) -> list[FetchedRecord]:
         message = self._consumer.poll(TURN)  # one by one: a rebalance may come between two
         while message is not None:
             error = message.error()
             if error is None:
-                self._found.append(got(message))
+                self._found.append(fetched_record(message))
             elif error.fatal():
                 raise KafkaException(error)
             message = self._consumer.poll(0) if len(self._found) < MOST else None
@@ -69,8 +74,8 @@ class NotedConfluentMember(Noted):
         self._consumer.close()
 
 
-def got(message: Any) -> Got:
-    return Got(
+def fetched_record(message: Any) -> FetchedRecord:
+    return FetchedRecord(
         message.topic(), message.partition(), message.offset(), (message.value() or b"").decode()
     )
 
@@ -79,13 +84,13 @@ def place(partition: Any) -> Place:
     return (partition.topic, partition.partition)
 
 
-class NotedConfluent(Confluent):
+class ReportingConfluent(Confluent):
     """confluent-kafka with members that tell."""
 
     def join(self, member: str, **wanted: Any) -> None:
         own = {**wanted.pop("settings"), **self.settings()}
-        self.members[member] = NotedConfluentMember(member, own, **wanted).start()
+        self.members[member] = ReportingConfluentMember(member, own, **wanted).start()
 
 
 if __name__ == "__main__":
-    run(NotedConfluent)
+    run(ReportingConfluent)

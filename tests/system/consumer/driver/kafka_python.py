@@ -12,10 +12,15 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.support.clients.driver.base import run
 from tests.support.clients.driver.kafka_python import JOINING, LOST, STRATEGIES, KafkaPython
-from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
+from tests.system.consumer.driver.reporting_member import (
+    TURN,
+    FetchedRecord,
+    Place,
+    ReportingMember,
+)
 
 
-class NotedKafkaPythonMember(Noted):
+class ReportingKafkaPythonMember(ReportingMember):
     """A member of a group."""
 
     def open(self) -> None:
@@ -30,7 +35,7 @@ class NotedKafkaPythonMember(Noted):
         self._consumer.subscribe(self.topics or (), pattern=self.pattern, listener=Listener(self))
         self._idle_since = time.monotonic()
 
-    def fetch(self) -> list[Got]:
+    def fetch(self) -> list[FetchedRecord]:
         found = self._consumer.poll(int(TURN * 1_000) if self.owned else JOINING)
         if self.owned:
             self._idle_since = time.monotonic()
@@ -38,7 +43,7 @@ class NotedKafkaPythonMember(Noted):
             self._consumer.unsubscribe()
             self._subscribe()
         return [
-            Got(each.topic, each.partition, each.offset, each.value.decode())
+            FetchedRecord(each.topic, each.partition, each.offset, each.value.decode())
             for records in found.values()
             for each in records
         ]
@@ -60,7 +65,7 @@ class NotedKafkaPythonMember(Noted):
 class Listener(kafka.ConsumerRebalanceListener):
     """Pass the callback to the member."""
 
-    def __init__(self, group_member: NotedKafkaPythonMember) -> None:
+    def __init__(self, group_member: ReportingKafkaPythonMember) -> None:
         self._seat = group_member
 
     def on_partitions_revoked(self, revoked: Any) -> None:
@@ -73,13 +78,13 @@ class Listener(kafka.ConsumerRebalanceListener):
         self._seat.revoked(map(tuple, lost), lost=True)
 
 
-class NotedKafkaPython(KafkaPython):
+class ReportingKafkaPython(KafkaPython):
     """kafka-python with members that tell."""
 
     def join(self, member: str, **wanted: Any) -> None:
         own = {**wanted.pop("settings"), **self.settings()}
-        self.members[member] = NotedKafkaPythonMember(member, own, **wanted).start()
+        self.members[member] = ReportingKafkaPythonMember(member, own, **wanted).start()
 
 
 if __name__ == "__main__":
-    run(NotedKafkaPython)
+    run(ReportingKafkaPython)

@@ -17,7 +17,12 @@ from rota import TopicPartition
 from rota.consumer.records import RebalanceListener, Records
 from rota.engine.model.topic import OffsetAndMetadata
 from tests.support.clients.driver.base import PATIENCE, Library, run
-from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
+from tests.system.consumer.driver.reporting_member import (
+    TURN,
+    FetchedRecord,
+    Place,
+    ReportingMember,
+)
 
 T = TypeVar("T")
 
@@ -25,7 +30,7 @@ T = TypeVar("T")
 class Listener(RebalanceListener):
     """Pass the callback to the member."""
 
-    def __init__(self, group_member: RotaSeat) -> None:
+    def __init__(self, group_member: RotaMember) -> None:
         self._seat = group_member
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -38,14 +43,14 @@ class Listener(RebalanceListener):
         self._seat.revoked(partitions, lost=True)
 
 
-class RotaSeat(Noted):
+class RotaMember(ReportingMember):
     """What the members of both consumers have in common."""
 
     def config(self) -> dict[str, object]:
         """For the consumer. A strategy with a colon is a class of the application's own."""
         if self.strategies is None:
             return dict(self.settings)
-        chosen = [loaded(each) if ":" in each else each for each in self.strategies]
+        chosen = [load_class(each) if ":" in each else each for each in self.strategies]
         return {**self.settings, "partition.assignment.strategy": chosen}
 
     @property
@@ -68,7 +73,7 @@ class RotaSeat(Noted):
             raise AssertionError(f"it has {sorted(held)}, and its listener was told {told}")
 
 
-class BlockingSeat(RotaSeat):
+class BlockingMember(RotaMember):
     """A member of ``rota.Consumer``."""
 
     def open(self) -> None:
@@ -79,17 +84,17 @@ class BlockingSeat(RotaSeat):
     def consumer(self) -> rota.Consumer:
         return self._consumer
 
-    def fetch(self) -> list[Got]:
-        return got(self._consumer.poll(timeout=TURN))
+    def fetch(self) -> list[FetchedRecord]:
+        return fetched_records(self._consumer.poll(timeout=TURN))
 
     def store(self, offsets: dict[Place, int]) -> None:
-        self._consumer.commit(wanted(offsets))
+        self._consumer.commit(offsets_to_commit(offsets))
 
     def close(self) -> None:
         self._consumer.close()
 
 
-class AsyncSeat(RotaSeat):
+class AsyncMember(RotaMember):
     """A member of ``rota.AsyncConsumer``, on a loop that always runs, as an application's."""
 
     def open(self) -> None:
@@ -109,11 +114,11 @@ class AsyncSeat(RotaSeat):
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
-    def fetch(self) -> list[Got]:
-        return got(self._wait(self._consumer.poll(timeout=TURN)))
+    def fetch(self) -> list[FetchedRecord]:
+        return fetched_records(self._wait(self._consumer.poll(timeout=TURN)))
 
     def store(self, offsets: dict[Place, int]) -> None:
-        self._wait(self._consumer.commit(wanted(offsets)))
+        self._wait(self._consumer.commit(offsets_to_commit(offsets)))
 
     def close(self) -> None:
         self._wait(self._consumer.close())
@@ -122,20 +127,23 @@ class AsyncSeat(RotaSeat):
         self._loop.close()
 
 
-def wanted(offsets: dict[Place, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+def offsets_to_commit(offsets: dict[Place, int]) -> dict[TopicPartition, OffsetAndMetadata]:
     return {TopicPartition(*place): OffsetAndMetadata(offset) for place, offset in offsets.items()}
 
 
-def got(records: Records | Iterable[Any]) -> list[Got]:
-    return [Got(each.topic, each.partition, each.offset, each.value.decode()) for each in records]
+def fetched_records(records: Records | Iterable[Any]) -> list[FetchedRecord]:
+    return [
+        FetchedRecord(each.topic, each.partition, each.offset, each.value.decode())
+        for each in records
+    ]
 
 
-def loaded(name: str) -> Any:
+def load_class(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
-class NotedRota(Library):
+class ReportingRota(Library):
     """Rota's consumers."""
 
     def hello(self) -> str:
@@ -164,11 +172,11 @@ class NotedRota(Library):
         return given
 
     def join(self, member: str, **wanted: Any) -> None:
-        group_member = BlockingSeat if wanted.pop("blocking") else AsyncSeat
+        group_member = BlockingMember if wanted.pop("blocking") else AsyncMember
         own = {**wanted.pop("settings"), **self.settings()}
         self.members[member] = group_member(member, own, **wanted).start()
 
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1)  # where every thread is, to who wonders
-    run(NotedRota)
+    run(ReportingRota)

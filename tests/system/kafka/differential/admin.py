@@ -15,7 +15,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 APIS = frozenset(map(int, Api)) - CLIENT_ONLY_APIS
 
 
-def topic(name: str, partitions: int = 1, factor: int = 1, **more: Plain) -> Plain:
+def topic_request(name: str, partitions: int = 1, factor: int = 1, **more: Plain) -> Plain:
     configs = [{"name": key, "value": value} for key, value in more.pop("configs", {}).items()]
     return {
         "name": name,
@@ -26,37 +26,37 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **more: Plain) -> Pla
     }
 
 
-def create(side: Side, version: int, case: str, *topics: Plain, only: bool = False) -> Message:
+def ask_create(side: Side, version: int, case: str, *topics: Plain, only: bool = False) -> Message:
     return side.ask(
         "CreateTopics", version, case, topics=list(topics), timeout_ms=30_000, validate_only=only
     )
 
 
-def make(side: Side, *topics: Plain) -> None:
+def create_topics(side: Side, *topics: Plain) -> None:
     """Topics that later steps need; none of them is there already."""
     made = side.quiet("CreateTopics", 7, topics=list(topics), timeout_ms=30_000)
     assert all(each.error_code == 0 for each in made.topics), made
     for each in made.topics:
         side.names[str(each.topic_id)] = f"id of {each.name}"
-        appears(side, each.name, each.num_partitions)
-        serves(side, each.name, each.num_partitions)
+        wait_for_topic(side, each.name, each.num_partitions)
+        wait_for_partitions(side, each.name, each.num_partitions)
 
 
-def described(side: Side, name: str) -> Message:
+def describe_topic(side: Side, name: str) -> Message:
     answer = side.quiet(
         "Metadata", 12, topics=[{"name": name, "topic_id": None}], allow_auto_topic_creation=False
     )
     return answer.topics[0]
 
 
-def appears(side: Side, name: str, partitions: int = 1) -> None:
+def wait_for_topic(side: Side, name: str, partitions: int = 1) -> None:
     """A broker learns of a new topic a little after its controller."""
     side.eventually(
-        lambda: len(described(side, name).partitions) >= partitions, f"topic {name} to appear"
+        lambda: len(describe_topic(side, name).partitions) >= partitions, f"topic {name} to appear"
     )
 
 
-def serves(side: Side, name: str, partitions: int) -> None:
+def wait_for_partitions(side: Side, name: str, partitions: int) -> None:
     """And a little later has its partitions."""
     asked = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
 
@@ -68,17 +68,17 @@ def serves(side: Side, name: str, partitions: int) -> None:
     side.eventually(ready, f"topic {name} to be served")
 
 
-def vanishes(side: Side, name: str) -> None:
-    side.eventually(lambda: described(side, name).error_code == 3, f"topic {name} to vanish")
+def wait_for_deletion(side: Side, name: str) -> None:
+    side.eventually(lambda: describe_topic(side, name).error_code == 3, f"topic {name} to vanish")
 
 
-def id_of(side: Side, name: str) -> UUID:
-    return UUID(str(described(side, name).topic_id))
+def find_topic_id(side: Side, name: str) -> UUID:
+    return UUID(str(describe_topic(side, name).topic_id))
 
 
 def versions(side: Side) -> None:
     for version in range(3):
-        _offers(side, side.quiet("ApiVersions", version), version)
+        note_versions(side, side.quiet("ApiVersions", version), version)
     for version in (3, 4):
         answer = side.quiet(
             "ApiVersions",
@@ -86,7 +86,7 @@ def versions(side: Side) -> None:
             client_software_name="script",
             client_software_version="1.0",
         )
-        _offers(side, answer, version)
+        note_versions(side, answer, version)
     for name, number in (("", "1"), ("script", ""), ("-a", "1"), ("a b", "1"), ("ok", "v!")):
         side.ask_for_bytes(
             "ApiVersions",
@@ -103,7 +103,7 @@ def versions(side: Side) -> None:
     side.raw("ApiVersions v-1", struct.pack(">hhih", 18, -1, 7, -1), lambda answer: answer.hex())
 
 
-def _offers(side: Side, answer: Message, version: int) -> None:
+def note_versions(side: Side, answer: Message, version: int) -> None:
     """Of the APIs that Rota has; Kafka has others besides."""
     side.note(f"ApiVersions v{version} | error", answer.error_code)
     for each in answer.api_keys:
@@ -113,7 +113,7 @@ def _offers(side: Side, answer: Message, version: int) -> None:
             )
 
 
-def strangers(side: Side) -> None:
+def unknown_apis(side: Side) -> None:
     """What no broker offers."""
     for key, version in ((0, 99), (3, 14), (3, -1), (999, 0), (-1, 0)):
         head = struct.pack(">hhih", key, version, 7, -1) + b"\0" * (version > 5)
@@ -131,7 +131,9 @@ def strangers(side: Side) -> None:
 
 
 def metadata(side: Side) -> None:
-    make(side, topic("meta-a", 2), topic("meta-b"), topic("meta.dots"))
+    create_topics(
+        side, topic_request("meta-a", 2), topic_request("meta-b"), topic_request("meta.dots")
+    )
     for version in range(14):
         names = [{"name": "meta-a"}, {"name": "meta-b"}]
         flags: Plain = {"allow_auto_topic_creation": False} if version >= 4 else {}
@@ -153,7 +155,7 @@ def metadata(side: Side) -> None:
             )
     for version in (10, 11, 12, 13):
         flags = {"allow_auto_topic_creation": False}
-        known, name = id_of(side, "meta-a"), {"name": "meta-b", "topic_id": NOBODY}
+        known, name = find_topic_id(side, "meta-a"), {"name": "meta-b", "topic_id": NOBODY}
         by_id = {"name": None, "topic_id": known}
         unknown = {"name": None, "topic_id": UNKNOWN}
         side.ask("Metadata", version, "by id", topics=[by_id], **flags)
@@ -168,23 +170,38 @@ def metadata(side: Side) -> None:
 def creation(side: Side) -> None:
     for version in range(2, 8):
         name = f"made-{version}"
-        create(side, version, "checked only", topic(name, 3), only=True)
-        create(side, version, "new", topic(name, 3, configs={"retention.ms": "1000"}))
-        appears(side, name)
-        create(side, version, "again", topic(name, 3))
-        create(side, version, "twice", topic("two"), topic("two"), topic("bad name"))
-        create(side, version, "none")
+        ask_create(side, version, "checked only", topic_request(name, 3), only=True)
+        ask_create(side, version, "new", topic_request(name, 3, configs={"retention.ms": "1000"}))
+        wait_for_topic(side, name)
+        ask_create(side, version, "again", topic_request(name, 3))
+        ask_create(
+            side,
+            version,
+            "twice",
+            topic_request("two"),
+            topic_request("two"),
+            topic_request("bad name"),
+        )
+        ask_create(side, version, "none")
         for count, factor in ((0, 1), (-2, 1), (1, 0), (1, -2), (1, 2), (0, 0), (1, 32_767)):
-            create(side, version, f"{count} x {factor}", topic("odd", count, factor))
+            ask_create(side, version, f"{count} x {factor}", topic_request("odd", count, factor))
         for bad in ("", ".", "..", "a b", "x" * 250, "made_" + "x" * 245, "__cluster_metadata"):
-            create(side, version, f"called {bad[:12]!r}", topic(bad))
+            ask_create(side, version, f"called {bad[:12]!r}", topic_request(bad))
         if version >= 4:
-            create(side, version, "by default", topic(f"default-{version}", -1, -1), only=True)
-    create(side, 7, "10,001 partitions", topic("huge", 10_001))
-    create(side, 7, "two that are too many", topic("huge-1", 6_000), topic("huge-2", 6_000))
-    make(side, topic("col.li_sion"))
-    create(side, 7, "collides", topic("col_li.sion"), topic("col.li.sion"))
-    create(side, 7, "internal by name", topic("__transaction_state"), only=True)
+            ask_create(
+                side, version, "by default", topic_request(f"default-{version}", -1, -1), only=True
+            )
+    ask_create(side, 7, "10,001 partitions", topic_request("huge", 10_001))
+    ask_create(
+        side,
+        7,
+        "two that are too many",
+        topic_request("huge-1", 6_000),
+        topic_request("huge-2", 6_000),
+    )
+    create_topics(side, topic_request("col.li_sion"))
+    ask_create(side, 7, "collides", topic_request("col_li.sion"), topic_request("col.li.sion"))
+    ask_create(side, 7, "internal by name", topic_request("__transaction_state"), only=True)
 
 
 def assignment(side: Side) -> None:
@@ -194,17 +211,19 @@ def assignment(side: Side) -> None:
         ]
 
     for case, found in {
-        "good": topic("hand", -1, -1, assignments=by_hand([1], [1])),
-        "counted": topic("hand", 2, -1, assignments=by_hand([1], [1])),
-        "with a factor": topic("hand", -1, 1, assignments=by_hand([1], [1])),
-        "unknown broker": topic("hand", -1, -1, assignments=by_hand([7])),
-        "two brokers": topic("hand", -1, -1, assignments=by_hand([1, 7])),
-        "the same twice": topic("hand", -1, -1, assignments=by_hand([1, 1])),
-        "no broker": topic("hand", -1, -1, assignments=by_hand([])),
-        "not from 0": topic("hand", -1, -1, assignments=by_hand([1], first=1)),
-        "a partition twice": topic("hand", -1, -1, assignments=[*by_hand([1]), *by_hand([1])]),
+        "good": topic_request("hand", -1, -1, assignments=by_hand([1], [1])),
+        "counted": topic_request("hand", 2, -1, assignments=by_hand([1], [1])),
+        "with a factor": topic_request("hand", -1, 1, assignments=by_hand([1], [1])),
+        "unknown broker": topic_request("hand", -1, -1, assignments=by_hand([7])),
+        "two brokers": topic_request("hand", -1, -1, assignments=by_hand([1, 7])),
+        "the same twice": topic_request("hand", -1, -1, assignments=by_hand([1, 1])),
+        "no broker": topic_request("hand", -1, -1, assignments=by_hand([])),
+        "not from 0": topic_request("hand", -1, -1, assignments=by_hand([1], first=1)),
+        "a partition twice": topic_request(
+            "hand", -1, -1, assignments=[*by_hand([1]), *by_hand([1])]
+        ),
     }.items():
-        create(side, 7, case, found, only=True)
+        ask_create(side, 7, case, found, only=True)
 
 
 SETTINGS = {
@@ -249,9 +268,9 @@ SETTINGS = {
 
 def settings(side: Side) -> None:
     for case, configs in SETTINGS.items():
-        create(side, 7, f"with {case}", topic("tuned", configs=configs), only=True)
+        ask_create(side, 7, f"with {case}", topic_request("tuned", configs=configs), only=True)
     own = {"retention.ms": " 5000 ", "cleanup.policy": "compact, delete", "segment.ms": "7"}
-    make(side, topic("tuned", configs=own), topic("plain"))
+    create_topics(side, topic_request("tuned", configs=own), topic_request("plain"))
     everything: Plain = {"include_synonyms": True}
     for version in range(1, 5):
         more = {**everything, "include_documentation": True} if version >= 3 else everything
@@ -277,31 +296,32 @@ def settings(side: Side) -> None:
         side.ask("DescribeConfigs", version, "nothing", resources=[])
 
 
-def own_settings(side: Side, name: str) -> dict[str, str]:
+def fetch_topic_config(side: Side, name: str) -> dict[str, str]:
     asked = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
     (found,) = side.quiet("DescribeConfigs", 4, resources=[asked]).results
     return {each.name: each.value for each in found.configs if each.config_source == 1}
 
 
-def catches_up(side: Side) -> None:
+def wait_for_metadata(side: Side) -> None:
     """A broker learns of changes after its controller, in order: once of the last, of all."""
     mark = str(len(side.answers) + 1)
     change = {"name": "flush.messages", "value": mark, "config_operation": SET}
     resource = {"resource_type": TOPIC, "resource_name": "marked", "configs": [change]}
     side.quiet("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
     side.eventually(
-        lambda: own_settings(side, "marked") == {"flush.messages": mark}, "a change to be known"
+        lambda: fetch_topic_config(side, "marked") == {"flush.messages": mark},
+        "a change to be known",
     )
 
 
-def shown(side: Side, name: str, case: str) -> None:
+def note_topic_config(side: Side, name: str, case: str) -> None:
     """What a topic's own settings are by now."""
-    catches_up(side)
-    side.note(f"settings of {name} | {case}", own_settings(side, name))
+    wait_for_metadata(side)
+    side.note(f"settings of {name} | {case}", fetch_topic_config(side, name))
 
 
 def alteration(side: Side) -> None:
-    make(side, topic("altered"), topic("marked"))
+    create_topics(side, topic_request("altered"), topic_request("marked"))
 
     def change(key: str, value: str | None, operation: int = SET) -> Plain:
         return {"name": key, "value": value, "config_operation": operation}
@@ -323,16 +343,16 @@ def alteration(side: Side) -> None:
 
     for version in (0, 1):
         alter(version, "set", change("retention.ms", "1"), change("segment.ms", "100"))
-        shown(side, "altered", f"set {version}")
+        note_topic_config(side, "altered", f"set {version}")
         alter(version, "delete", change("segment.ms", None, DELETE))
         alter(version, "delete what is not", change("flush.ms", None, DELETE))
         alter(version, "delete what there is not", change("no.such", None, DELETE))
-        shown(side, "altered", f"deleted {version}")
+        note_topic_config(side, "altered", f"deleted {version}")
         alter(version, "append", change("cleanup.policy", "compact", APPEND))
-        shown(side, "altered", f"appended {version}")
+        note_topic_config(side, "altered", f"appended {version}")
         alter(version, "append again", change("cleanup.policy", "compact", APPEND))
         alter(version, "subtract", change("cleanup.policy", "delete", SUBTRACT))
-        shown(side, "altered", f"subtracted {version}")
+        note_topic_config(side, "altered", f"subtracted {version}")
         alter(version, "append to no list", change("retention.ms", "1", APPEND))
         alter(version, "append nonsense", change("cleanup.policy", "shrink", APPEND))
         alter(version, "checked only", change("retention.ms", "77"), only=True)
@@ -350,7 +370,7 @@ def alteration(side: Side) -> None:
         alter(version, "no name", change("segment.ms", "9"), name="")
         alter(version, "another broker", change("segment.ms", "9"), kind=BROKER, name="7")
         alter(version, "unknown kind", change("a", "9"), kind=77)
-        shown(side, "altered", f"at last {version}")
+        note_topic_config(side, "altered", f"at last {version}")
         alter(version, "clean", change("cleanup.policy", None, DELETE))
 
     def replace(version: int, case: str, only: bool = False, **configs: Plain) -> None:
@@ -361,18 +381,18 @@ def alteration(side: Side) -> None:
 
     for version in range(3):
         replace(version, "replace", retention_ms="5", segment_ms="100")
-        shown(side, "altered", f"replaced {version}")
+        note_topic_config(side, "altered", f"replaced {version}")
         replace(version, "checked only", only=True, flush_ms="1")
         replace(version, "bad", retention_ms="x")
         replace(version, "null", retention_ms=None)
         replace(version, "unknown", no_such="1")
         replace(version, "absent", topic="absent", retention_ms="5")
         replace(version, "nothing")
-        shown(side, "altered", f"replaced by nothing {version}")
+        note_topic_config(side, "altered", f"replaced by nothing {version}")
 
 
 def growth(side: Side) -> None:
-    make(side, topic("grows"))
+    create_topics(side, topic_request("grows"))
 
     def grow(version: int, case: str, count: int, name: str = "grows", **more: Plain) -> None:
         asked = {"name": name, "count": count, "assignments": more.get("assignments")}
@@ -389,7 +409,7 @@ def growth(side: Side) -> None:
         count = 2 + version
         grow(version, "checked only", count, only=True)
         grow(version, "more", count)
-        appears(side, "grows", count)
+        wait_for_topic(side, "grows", count)
         grow(version, "as many", count)
         grow(version, "fewer", 1)
         grow(version, "none", 0)
@@ -408,29 +428,29 @@ def growth(side: Side) -> None:
 def deletion(side: Side) -> None:
     for version in range(1, 6):
         name = f"gone-{version}"
-        make(side, topic(name, 2))
+        create_topics(side, topic_request(name, 2))
         side.ask("DeleteTopics", version, "two", topic_names=[name, "absent"], timeout_ms=30_000)
-        vanishes(side, name)
+        wait_for_deletion(side, name)
         side.ask("DeleteTopics", version, "again", topic_names=[name], timeout_ms=30_000)
         side.ask("DeleteTopics", version, "twice", topic_names=["x", "x"], timeout_ms=30_000)
         side.ask("DeleteTopics", version, "bad name", topic_names=["a b"], timeout_ms=30_000)
         side.ask("DeleteTopics", version, "nothing", topic_names=[], timeout_ms=30_000)
-    make(side, topic("by-name"), topic("by-id"), topic("by-both"))
+    create_topics(side, topic_request("by-name"), topic_request("by-id"), topic_request("by-both"))
 
     def delete(case: str, *topics: tuple[str | None, UUID]) -> None:
         asked = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
         side.ask("DeleteTopics", 6, case, topics=asked, timeout_ms=30_000)
 
-    first, second = id_of(side, "by-id"), id_of(side, "by-both")
+    first, second = find_topic_id(side, "by-id"), find_topic_id(side, "by-both")
     delete("neither", (None, NOBODY))
     delete("both", ("by-both", second))
     delete("name and id apart", ("by-both", NOBODY), (None, second))
     delete("an id twice", (None, first), (None, first))
     delete("unknown id", (None, UNKNOWN))
     delete("by name and id", ("by-name", NOBODY), (None, first))
-    vanishes(side, "by-name")
+    wait_for_deletion(side, "by-name")
     delete("gone", ("by-name", NOBODY), (None, first))
-    make(side, topic("by-name"))
+    create_topics(side, topic_request("by-name"))
     side.ask(
         "Metadata",
         12,
@@ -451,7 +471,7 @@ def cluster(side: Side) -> None:
                 side.ask("DescribeCluster", version, f"endpoints {kind}", endpoint_type=kind)
         if version >= 2:
             side.ask("DescribeCluster", version, "fenced too", include_fenced_brokers=True)
-    make(side, topic("moves", 2))
+    create_topics(side, topic_request("moves", 2))
     for case, asked in {
         "all": None,
         "one": [{"name": "moves", "partition_indexes": [0, 1]}],
@@ -462,7 +482,9 @@ def cluster(side: Side) -> None:
 
 
 def partitions(side: Side) -> None:
-    make(side, topic("parts-a", 5), topic("parts-b", 2), topic("parts-c", 1))
+    create_topics(
+        side, topic_request("parts-a", 5), topic_request("parts-b", 2), topic_request("parts-c", 1)
+    )
     names = [{"name": name} for name in ("parts-c", "parts-a", "parts-b")]
 
     def describe(case: str, topics: list[Plain], limit: int, cursor: Plain = None) -> None:
@@ -496,7 +518,7 @@ def partitions(side: Side) -> None:
 
 SECTIONS = {
     "versions": versions,
-    "strangers": strangers,
+    "strangers": unknown_apis,
     "metadata": metadata,
     "creation": creation,
     "assignment": assignment,

@@ -13,7 +13,13 @@ from rota.engine.formats.record_batch import (
     encode_batch,
 )
 from tests.support.differential_side import Message, Plain, Side
-from tests.system.kafka.differential.admin import NOBODY, UNKNOWN, id_of, make, topic
+from tests.system.kafka.differential.admin import (
+    NOBODY,
+    UNKNOWN,
+    create_topics,
+    find_topic_id,
+    topic_request,
+)
 
 #: The same on both sides, and not too old for retention.
 NOW = int(time.time()) * 1_000
@@ -21,14 +27,16 @@ HOUR = 3_600_000
 LATEST, EARLIEST, NEWEST, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
 
 
-def batch(*values: bytes | None, at: int = NOW, key: bytes | None = b"k", **fields: Plain) -> bytes:
+def make_batch(
+    *values: bytes | None, at: int = NOW, key: bytes | None = b"k", **fields: Plain
+) -> bytes:
     return encode_batch(
         [BatchRecord(number, at + number, key, value) for number, value in enumerate(values)],
         **fields,
     )
 
 
-def flipped(data: bytes, at: int) -> bytes:
+def flip_bit(data: bytes, at: int) -> bytes:
     """With another bit, and so a checksum that does not hold."""
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
@@ -39,7 +47,7 @@ def produce(
     topics = more.pop("topics", None)
     if topics is None:
         partition = {"index": more.pop("partition", 0), "records": records}
-        topics = [{**_named(side, version, 13, name), "partition_data": [partition]}]
+        topics = [{**topic_fields(side, version, 13, name), "partition_data": [partition]}]
     return side.ask(
         "Produce",
         version,
@@ -51,74 +59,74 @@ def produce(
     )
 
 
-def _named(side: Side, version: int, ids_from: int, name: str, key: str = "name") -> Plain:
+def topic_fields(side: Side, version: int, ids_from: int, name: str, key: str = "name") -> Plain:
     if version < ids_from:
         return {key: name}
-    return {"topic_id": UNKNOWN if name == "absent" else id_of(side, name)}
+    return {"topic_id": UNKNOWN if name == "absent" else find_topic_id(side, name)}
 
 
 def producing(side: Side) -> None:
-    make(
+    create_topics(
         side,
-        topic("p", 2),
-        topic("compacted", configs={"cleanup.policy": "compact"}),
-        topic("clocked", configs={"message.timestamp.type": "LogAppendTime"}),
-        topic("small", configs={"max.message.bytes": "500"}),
-        topic("strict", configs={"message.timestamp.before.max.ms": "1000"}),
+        topic_request("p", 2),
+        topic_request("compacted", configs={"cleanup.policy": "compact"}),
+        topic_request("clocked", configs={"message.timestamp.type": "LogAppendTime"}),
+        topic_request("small", configs={"max.message.bytes": "500"}),
+        topic_request("strict", configs={"message.timestamp.before.max.ms": "1000"}),
     )
     for version in range(3, 14):
-        produce(side, version, "one", batch(b"v"))
-        produce(side, version, "acks 1", batch(b"v", b"w"), acks=1)
-        produce(side, version, "acks 2", batch(b"v"), acks=2)
-        produce(side, version, "acks -2", batch(b"v"), acks=-2)
-        produce(side, version, "absent", batch(b"v"), "absent")
-        produce(side, version, "no such partition", batch(b"v"), partition=7)
-        produce(side, version, "partition -1", batch(b"v"), partition=-1)
+        produce(side, version, "one", make_batch(b"v"))
+        produce(side, version, "acks 1", make_batch(b"v", b"w"), acks=1)
+        produce(side, version, "acks 2", make_batch(b"v"), acks=2)
+        produce(side, version, "acks -2", make_batch(b"v"), acks=-2)
+        produce(side, version, "absent", make_batch(b"v"), "absent")
+        produce(side, version, "no such partition", make_batch(b"v"), partition=7)
+        produce(side, version, "partition -1", make_batch(b"v"), partition=-1)
         produce(side, version, "empty", b"")
         produce(side, version, "not a batch", b"\0" * 100)
-        produce(side, version, "cut", batch(b"v")[:-3])
-        produce(side, version, "flipped", flipped(batch(b"value"), 66))
-        produce(side, version, "bad checksum", flipped(batch(b"value"), 18))
-        produce(side, version, "two batches", batch(b"v") + batch(b"w"))
-        produce(side, version, "old magic", _magic(batch(b"v"), 1))
-        produce(side, version, "new magic", _magic(batch(b"v"), 3))
-        produce(side, version, "too large", batch(b"v" * 600), "small")
-        produce(side, version, "no key", batch(b"v", key=None), "compacted")
-        produce(side, version, "tombstone", batch(None), "compacted")
-        produce(side, version, "from the future", batch(b"v", at=NOW + 2 * HOUR))
-        produce(side, version, "too old", batch(b"v", at=NOW - HOUR), "strict")
-        produce(side, version, "by the broker's clock", batch(b"v", at=5), "clocked")
+        produce(side, version, "cut", make_batch(b"v")[:-3])
+        produce(side, version, "flipped", flip_bit(make_batch(b"value"), 66))
+        produce(side, version, "bad checksum", flip_bit(make_batch(b"value"), 18))
+        produce(side, version, "two batches", make_batch(b"v") + make_batch(b"w"))
+        produce(side, version, "old magic", set_magic(make_batch(b"v"), 1))
+        produce(side, version, "new magic", set_magic(make_batch(b"v"), 3))
+        produce(side, version, "too large", make_batch(b"v" * 600), "small")
+        produce(side, version, "no key", make_batch(b"v", key=None), "compacted")
+        produce(side, version, "tombstone", make_batch(None), "compacted")
+        produce(side, version, "from the future", make_batch(b"v", at=NOW + 2 * HOUR))
+        produce(side, version, "too old", make_batch(b"v", at=NOW - HOUR), "strict")
+        produce(side, version, "by the broker's clock", make_batch(b"v", at=5), "clocked")
         produce(
             side,
             version,
             "transactional",
-            batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+            make_batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
         )
-        produce(side, version, "control", batch(b"v", control=True))
+        produce(side, version, "control", make_batch(b"v", control=True))
         for codec in CompressionType:
-            produce(side, version, codec.name, batch(b"v" * 50, b"w" * 50, codec=codec))
+            produce(side, version, codec.name, make_batch(b"v" * 50, b"w" * 50, codec=codec))
         produce(side, version, "nothing", None, topics=[])
-        both = [{"index": at, "records": batch(b"v")} for at in range(2)]
+        both = [{"index": at, "records": make_batch(b"v")} for at in range(2)]
         produce(
             side,
             version,
             "both partitions",
             None,
-            topics=[{**_named(side, version, 13, "p"), "partition_data": both}],
+            topics=[{**topic_fields(side, version, 13, "p"), "partition_data": both}],
         )
-    produce(side, 9, "acks 0", batch(b"v"), acks=0)
-    produce(side, 9, "after acks 0", batch(b"v"))
+    produce(side, 9, "acks 0", make_batch(b"v"), acks=0)
+    produce(side, 9, "after acks 0", make_batch(b"v"))
     for case, name, records in (
-        ("absent", "absent", batch(b"v")),
-        ("flipped", "p", flipped(batch(b"value"), 66)),
+        ("absent", "absent", make_batch(b"v")),
+        ("flipped", "p", flip_bit(make_batch(b"value"), 66)),
         ("empty", "p", b""),
     ):
         produce(side, 9, f"acks 0, {case}", records, name, acks=0)
         side.ask("Metadata", 9, f"after acks 0, {case}", topics=[])
-    make(side, topic("twice", 4))
+    create_topics(side, topic_request("twice", 4))
     for at, version in enumerate((9, 13)):
-        name = _named(side, version, 13, "twice")
-        first, second = ([{"index": 2 * at + n, "records": batch(b"v")}] for n in range(2))
+        name = topic_fields(side, version, 13, "twice")
+        first, second = ([{"index": 2 * at + n, "records": make_batch(b"v")}] for n in range(2))
         same = {**name, "partition_data": first}
         produce(side, version, "a topic twice", None, topics=[same, same])
         both = [{**name, "partition_data": second * 2}]
@@ -128,20 +136,22 @@ def producing(side: Side) -> None:
         13,
         "no id",
         None,
-        topics=[{"topic_id": NOBODY, "partition_data": [{"index": 0, "records": batch(b"v")}]}],
+        topics=[
+            {"topic_id": NOBODY, "partition_data": [{"index": 0, "records": make_batch(b"v")}]}
+        ],
     )
-    make(side, topic("__transaction_state"))
-    produce(side, 9, "internal", batch(b"v"), "__transaction_state")
+    create_topics(side, topic_request("__transaction_state"))
+    produce(side, 9, "internal", make_batch(b"v"), "__transaction_state")
 
 
-def _magic(data: bytes, magic: int) -> bytes:
+def set_magic(data: bytes, magic: int) -> bytes:
     return data[:16] + bytes([magic]) + data[17:]
 
 
 def headers(side: Side) -> None:
     """What a head says that its records do not bear out."""
-    make(side, topic("h", 40))
-    good = batch(b"one", b"two")
+    create_topics(side, topic_request("h", 40))
+    good = make_batch(b"one", b"two")
     places = iter(range(40))  # one each: what one broker takes must not show in later offsets
     for case, at, form, value in (
         ("base offset", 0, ">q", 77),
@@ -166,7 +176,7 @@ def headers(side: Side) -> None:
     ):
         data = bytearray(good)
         struct.pack_into(form, data, at, value)
-        produce(side, 9, case, sealed(bytes(data)), "h", partition=next(places))
+        produce(side, 9, case, fix_checksum(bytes(data)), "h", partition=next(places))
     for case, record in {
         "length too long": b"\x14\0\0\0\2a\2b\0",
         "length too short": b"\x02\0\0\0\2a\2b\0",
@@ -175,27 +185,27 @@ def headers(side: Side) -> None:
         "delta 5": b"\x10\0\0\x0a\2a\2b\0",
         "attributes": b"\x10\1\0\0\2a\2b\0",
     }.items():
-        head = bytearray(batch(b"x")[:61])
+        head = bytearray(make_batch(b"x")[:61])
         struct.pack_into(">i", head, 8, 49 + len(record))
-        whole = sealed(bytes(head) + record)
+        whole = fix_checksum(bytes(head) + record)
         produce(side, 9, f"a record: {case}", whole, "h", partition=next(places))
-    longer = sealed(_longer(batch(b"one"), b"more"))
+    longer = fix_checksum(append_bytes(make_batch(b"one"), b"more"))
     produce(side, 9, "a record: more behind", longer, "h", partition=next(places))
 
 
-def _longer(data: bytes, more: bytes) -> bytes:
+def append_bytes(data: bytes, more: bytes) -> bytes:
     size = struct.pack(">i", len(data) + len(more) - 12)
     return data[:8] + size + data[12:] + more
 
 
-def sealed(data: bytes) -> bytes:
+def fix_checksum(data: bytes) -> bytes:
     """With the checksum that its bytes have."""
     return data[:17] + struct.pack(">I", compute_crc32c(data[21:])) + data[21:]
 
 
 def sequences(side: Side) -> None:
     """An idempotent producer: what is new, sent again, missing or of another epoch."""
-    make(side, topic("seq", 2))
+    create_topics(side, topic_request("seq", 2))
 
     def given() -> int:
         fields: Plain = {"transactional_id": None, "transaction_timeout_ms": 60_000}
@@ -233,20 +243,22 @@ def sequences(side: Side) -> None:
         ("negative epoch", -1, 1, (b"e",)),
         ("epoch after next", 3, 0, (b"e",)),
     ):
-        data = batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        data = make_batch(
+            *values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        )
         produce(side, 9, case, data, "seq")
     for number in range(1, 8):
-        data = batch(b"x", producer_id=producer_id, producer_epoch=3, base_sequence=number)
+        data = make_batch(b"x", producer_id=producer_id, producer_epoch=3, base_sequence=number)
         produce(side, 9, f"number {number}", data, "seq")
     for number in (1, 2, 3, 7):
-        data = batch(b"x", producer_id=producer_id, producer_epoch=3, base_sequence=number)
+        data = make_batch(b"x", producer_id=producer_id, producer_epoch=3, base_sequence=number)
         produce(side, 9, f"number {number} once more", data, "seq")
-    unknown = batch(b"x", producer_id=99_999_999, producer_epoch=4, base_sequence=17)
+    unknown = make_batch(b"x", producer_id=99_999_999, producer_epoch=4, base_sequence=17)
     produce(side, 9, "unknown producer", unknown, "seq", partition=1)
-    gap = batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=5)
+    gap = make_batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=5)
     produce(side, 9, "gap at the start", gap, "seq", partition=1)
     last = 2**31 - 1
-    wrapped = batch(b"x", b"y", producer_id=producer_id, producer_epoch=5, base_sequence=last)
+    wrapped = make_batch(b"x", b"y", producer_id=producer_id, producer_epoch=5, base_sequence=last)
     produce(side, 9, "wraps", wrapped, "seq", partition=1)
 
 
@@ -261,7 +273,7 @@ def fetch(side: Side, version: int, case: str, name: str = "f", **more: Plain) -
     }
     topics = more.pop("topics", None)
     if topics is None:
-        topics = [{**_named(side, version, 13, name, "topic"), "partitions": [partition]}]
+        topics = [{**topic_fields(side, version, 13, name, "topic"), "partitions": [partition]}]
     fields: Plain = {
         "max_wait_ms": more.pop("wait", 50),
         "min_bytes": more.pop("least", 1),
@@ -279,13 +291,13 @@ def fetch(side: Side, version: int, case: str, name: str = "f", **more: Plain) -
 
 
 def fetching(side: Side) -> None:
-    make(side, topic("f", 2), topic("g"))
+    create_topics(side, topic_request("f", 2), topic_request("g"))
     for at in range(5):
         codec = list(CompressionType)[at]
-        records = batch(b"%d" % at * 20, b"second", codec=codec, at=NOW + 10 * at)
-        quietly(side, "f", 0, records)
-    quietly(side, "f", 1, batch(b"only"))
-    quietly(side, "g", 0, batch(b"other"))
+        records = make_batch(b"%d" % at * 20, b"second", codec=codec, at=NOW + 10 * at)
+        produce_quietly(side, "f", 0, records)
+    produce_quietly(side, "f", 1, make_batch(b"only"))
+    produce_quietly(side, "g", 0, make_batch(b"other"))
     for version in range(4, 19):
         for offset in (0, 1, 5, 9, 10):
             fetch(side, version, f"from {offset}", offset=offset)
@@ -310,7 +322,7 @@ def fetching(side: Side) -> None:
                 fetch(side, version, f"fetched epoch {epoch}", fetched_epoch=epoch, offset=3)
         several = [
             {
-                **_named(side, version, 13, name, "topic"),
+                **topic_fields(side, version, 13, name, "topic"),
                 "partitions": [
                     {
                         "partition": at,
@@ -343,7 +355,7 @@ def fetching(side: Side) -> None:
     fetch(side, 12, "a replica", replica=7)
 
 
-def quietly(side: Side, name: str, partition: int, records: bytes) -> None:
+def produce_quietly(side: Side, name: str, partition: int, records: bytes) -> None:
     data = [{"name": name, "partition_data": [{"index": partition, "records": records}]}]
     answer = side.quiet(
         "Produce", 9, transactional_id=None, acks=-1, timeout_ms=5_000, topic_data=data
@@ -352,13 +364,13 @@ def quietly(side: Side, name: str, partition: int, records: bytes) -> None:
 
 
 def offsets(side: Side) -> None:
-    make(
+    create_topics(
         side,
-        topic("o", 2),
-        topic("o-clocked", configs={"message.timestamp.type": "LogAppendTime"}),
+        topic_request("o", 2),
+        topic_request("o-clocked", configs={"message.timestamp.type": "LogAppendTime"}),
     )
     for at in (0, 100, 50, 200, 200, 10):
-        quietly(side, "o", 0, batch(b"a", b"b", at=NOW + at))
+        produce_quietly(side, "o", 0, make_batch(b"a", b"b", at=NOW + at))
 
     def ask(version: int, case: str, timestamp: int, **more: Plain) -> None:
         partition = {"partition_index": more.get("partition", 0), "timestamp": timestamp}
@@ -399,8 +411,8 @@ def offsets(side: Side) -> None:
 
 
 def epochs(side: Side) -> None:
-    make(side, topic("e"), topic("e-empty"))
-    quietly(side, "e", 0, batch(b"a", b"b"))
+    create_topics(side, topic_request("e"), topic_request("e-empty"))
+    produce_quietly(side, "e", 0, make_batch(b"a", b"b"))
     for version in range(2, 5):
         for name in ("e", "e-empty", "absent"):
             for current, asked in ((-1, 0), (0, 0), (-1, 1), (-1, -1), (1, 0), (0, 5), (-2, 0)):
@@ -419,16 +431,20 @@ def epochs(side: Side) -> None:
 
 
 def record_deletion(side: Side) -> None:
-    make(side, topic("d", 2), topic("d-compacted", configs={"cleanup.policy": "compact"}))
+    create_topics(
+        side,
+        topic_request("d", 2),
+        topic_request("d-compacted", configs={"cleanup.policy": "compact"}),
+    )
 
     def delete(version: int, case: str, offset: int, name: str = "d", **more: Plain) -> None:
         partition = {"partition_index": more.get("partition", 0), "offset": offset}
         topics = [{"name": name, "partitions": [partition]}]
         side.ask("DeleteRecords", version, case, topics=topics, timeout_ms=5_000)
 
-    quietly(side, "d-compacted", 0, batch(b"a"))
+    produce_quietly(side, "d-compacted", 0, make_batch(b"a"))
     for version in range(3):
-        quietly(side, "d", 0, batch(*[b"v"] * 10))
+        produce_quietly(side, "d", 0, make_batch(*[b"v"] * 10))
         base = 10 * version
         delete(version, "some", base + 3)
         fetch(side, 12, f"deleted {version}", "d", offset=0)
@@ -455,7 +471,7 @@ def record_deletion(side: Side) -> None:
             ],
         )
     delete(2, "internal", 0, "__consumer_offsets")
-    assert isinstance(id_of(side, "d"), UUID)
+    assert isinstance(find_topic_id(side, "d"), UUID)
 
 
 SECTIONS = {

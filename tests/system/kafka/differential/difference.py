@@ -15,7 +15,7 @@ from tests.support.differential_side import Plain
 Check = Callable[[Plain, Plain], bool]
 
 
-def _any(_: Plain, __: Plain) -> bool:
+def accept_any(_: Plain, __: Plain) -> bool:
     return True
 
 
@@ -26,13 +26,13 @@ class Difference:
     name: str
     where: str
     #: Of what Rota and Kafka have there.
-    check: Check = _any
+    check: Check = accept_any
 
     def covers(self, label: str, path: str, ours: Plain, theirs: Plain) -> bool:
         return re.search(self.where, f"{label} :: {path}") is not None and self.check(ours, theirs)
 
 
-def _are(ours: Plain, theirs: Plain) -> Check:
+def expect_values(ours: Plain, theirs: Plain) -> Check:
     return lambda rota, kafka: (rota, kafka) == (ours, theirs)
 
 
@@ -58,7 +58,7 @@ DIFFERENCES = (
     Difference(
         "no cluster-wide settings",
         r"min\.insync\.replicas\]\.config_source$",
-        _are(5, 3),
+        expect_values(5, 3),
     ),
     Difference("no cluster-wide settings", r"DescribeConfigs v\d \| all brokers :: .*min\.insync"),
     Difference(
@@ -66,17 +66,23 @@ DIFFERENCES = (
         r"CreateTopics v7 \| with (two in sync|packed) ::",
         lambda ours, theirs: "absent" in (ours, theirs),
     ),
-    Difference("read-only broker settings", r"\| broker :: .*\.read_only$", _are(True, False)),
     Difference(
-        "a default in the configuration", r"\| broker :: .*\[node\.id\].*ource$", _are(5, 4)
+        "read-only broker settings", r"\| broker :: .*\.read_only$", expect_values(True, False)
+    ),
+    Difference(
+        "a default in the configuration",
+        r"\| broker :: .*\[node\.id\].*ource$",
+        expect_values(5, 4),
     ),
     Difference(
         "no documentation of broker settings",
         r"\| broker :: .*\.documentation$",
-        _are(None, "a text"),
+        expect_values(None, "a text"),
     ),
-    Difference("an unknown operation", r"no operation :: .*error_code$", _are(42, -1)),
-    Difference("an unknown codec", r"Produce v9 \| codec [57] :: .*error_code", _are(76, -1)),
+    Difference("an unknown operation", r"no operation :: .*error_code$", expect_values(42, -1)),
+    Difference(
+        "an unknown codec", r"Produce v9 \| codec [57] :: .*error_code", expect_values(76, -1)
+    ),
     Difference(
         "append time set by a producer",
         r"Produce v9 \| append time :: .*(error_code|base_offset)",
@@ -100,12 +106,12 @@ DIFFERENCES = (
     Difference(
         "a negative committed offset",
         r"OffsetFetch v\d .*partitions\[1\]\.metadata$",
-        _are("", "note"),
+        expect_values("", "note"),
     ),
 )
 
 
-def named(label: str, path: str, ours: Plain, theirs: Plain) -> str | None:
+def find_difference(label: str, path: str, ours: Plain, theirs: Plain) -> str | None:
     """The name of an expected difference; None if there is none."""
     for each in DIFFERENCES:
         if each.covers(label, path, ours, theirs):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from tests.support.differential_side import Message, Plain, Side, decoded, request
-from tests.system.kafka.differential.admin import make, topic
-from tests.system.kafka.differential.data import batch, quietly
+from tests.system.kafka.differential.admin import create_topics, topic_request
+from tests.system.kafka.differential.data import make_batch, produce_quietly
 
 #: A subscription to the topic ``gt``.
 PROTOCOL = {"name": "range", "metadata": b"\0\1\0\0\0\1\0\2gt\xff\xff\xff\xff"}
@@ -63,7 +63,7 @@ def _join(version: int, group: str, member: str = "", **more: Plain) -> Plain:
     return fields
 
 
-def enter(side: Side, version: int, group: str, **more: Plain) -> Message:
+def join_group(side: Side, version: int, group: str, **more: Plain) -> Message:
     """A member joins, by a second try where the first only gives it an id."""
     first = join(side, version, "joins", group, **more)
     if first.error_code == 79:
@@ -94,7 +94,7 @@ def sync(
     return side.ask("SyncGroup", version, case, **_sync(version, group, generation, member, **more))
 
 
-def beat(
+def heartbeat(
     side: Side, version: int, case: str, group: str, generation: int, member: str, **more: Plain
 ) -> Message:
     fields: Plain = {"group_id": group, "generation_id": generation, "member_id": member}
@@ -114,25 +114,25 @@ def leave(side: Side, version: int, case: str, group: str, *members: Plain) -> M
 
 def lives(side: Side) -> None:
     """One member's life, in every version of joining, and what else may be asked on the way."""
-    make(side, topic("gt", 3))
+    create_topics(side, topic_request("gt", 3))
     for version in range(10):
         group = f"life-{version}"
         syncing, beating, leaving = min(version, 5), min(version, 4), min(version, 5)
         describe(side, group, "before")
-        joined = enter(side, version, group)
+        joined = join_group(side, version, group)
         member, generation = joined.member_id, joined.generation_id
-        beat(side, beating, "before sync", group, generation, member)
+        heartbeat(side, beating, "before sync", group, generation, member)
         describe(side, group, "joined")
         sync(side, syncing, "as a stranger", group, generation, "stranger")
         sync(side, syncing, "of another generation", group, generation + 1, member)
         sync(side, syncing, "syncs", group, generation, member, assigned=[member])
         sync(side, syncing, "again", group, generation, member, assigned=[])
         describe(side, group, "stable")
-        beat(side, beating, "beats", group, generation, member)
-        beat(side, beating, "of another generation", group, generation + 1, member)
-        beat(side, beating, "as a stranger", group, generation, "stranger")
-        beat(side, beating, "of no group", "no such group", generation, member)
-        beat(side, beating, "without a group", "", generation, member)
+        heartbeat(side, beating, "beats", group, generation, member)
+        heartbeat(side, beating, "of another generation", group, generation + 1, member)
+        heartbeat(side, beating, "as a stranger", group, generation, "stranger")
+        heartbeat(side, beating, "of no group", "no such group", generation, member)
+        heartbeat(side, beating, "without a group", "", generation, member)
         join(side, version, "joins again", group, member)
         sync(side, syncing, "syncs again", group, generation + 1, member, assigned=[member])
         side.ask("DeleteGroups", min(version, 2), "while it lives", groups_names=[group])
@@ -140,7 +140,7 @@ def lives(side: Side) -> None:
         leave(side, leaving, "of no group", "no such group", {"member_id": member})
         leave(side, leaving, "leaves", group, {"member_id": member})
         describe(side, group, "empty")
-        beat(side, beating, "beats on", group, generation, member)
+        heartbeat(side, beating, "beats on", group, generation, member)
         side.ask("DeleteGroups", min(version, 2), "", groups_names=[group, "no such group", ""])
         describe(side, group, "deleted")
 
@@ -164,7 +164,7 @@ def refusals(side: Side) -> None:
             join(side, version, "empty static id", f"{group}-f", static="")
             join(side, version, "bad static id", f"{group}-g", static="a/b")
             join(side, version, "static stranger", f"{group}-h", "stranger", static="s")
-        first = enter(side, version, group)
+        first = join_group(side, version, group)
         join(side, version, "another kind", group, kind="connect")
         join(side, version, "another protocol", group, protocols=[OTHER])
         if first.member_id:
@@ -188,12 +188,12 @@ def statics(side: Side) -> None:
     """A member with an id of its own: restarts, is doubled, is put out by an admin."""
     for version in range(5, 10):
         group = f"static-{version}"
-        first = enter(side, version, group, static="s1")
+        first = join_group(side, version, group, static="s1")
         sync(side, 5, "syncs", group, 1, first.member_id, static="s1", assigned=[first.member_id])
         again = join(side, version, "restarts", group, static="s1")
-        beat(side, 4, "the old one", group, again.generation_id, first.member_id, static="s1")
-        beat(side, 4, "the new one", group, again.generation_id, again.member_id, static="s1")
-        beat(side, 4, "without its static id", group, again.generation_id, again.member_id)
+        heartbeat(side, 4, "the old one", group, again.generation_id, first.member_id, static="s1")
+        heartbeat(side, 4, "the new one", group, again.generation_id, again.member_id, static="s1")
+        heartbeat(side, 4, "without its static id", group, again.generation_id, again.member_id)
         sync(side, 5, "the new one", group, again.generation_id, again.member_id, static="s1")
         join(side, version, "with the old id", group, first.member_id, static="s1")
         describe(side, group, "static")
@@ -213,7 +213,7 @@ def pairs(side: Side) -> None:
     """Two members: a rebalance, in which the second waits on a connection of its own."""
     for version in (2, 5, 9):
         group = f"pair-{version}"
-        first = enter(side, version, group)
+        first = join_group(side, version, group)
         syncing = min(version, 5)
         sync(side, syncing, "syncs", group, 1, first.member_id, assigned=[first.member_id])
         second = ""
@@ -223,8 +223,8 @@ def pairs(side: Side) -> None:
         try:
             asked = request("JoinGroup", version, **_join(version, group, second))
             other.send(asked)
-            side.eventually(partial(rebalances, side, group), f"{group} to rebalance")
-            beat(side, min(version, 4), "in a rebalance", group, 1, first.member_id)
+            side.eventually(partial(is_rebalancing, side, group), f"{group} to rebalance")
+            heartbeat(side, min(version, 4), "in a rebalance", group, 1, first.member_id)
             commit(side, 8, "in a rebalance", group, 1, first.member_id)
             joined = join(side, version, "the first joins again", group, first.member_id)
             frame = other.receive()
@@ -250,12 +250,12 @@ def pairs(side: Side) -> None:
             side.note(f"{group} | the second synced", side.plain(decoded(waiting, frame)))
             describe(side, group, "both")
             leave(side, min(version, 5), "one leaves", group, {"member_id": told.member_id})
-            beat(side, min(version, 4), "after one left", group, 2, first.member_id)
+            heartbeat(side, min(version, 4), "after one left", group, 2, first.member_id)
         finally:
             other.close()
 
 
-def rebalances(side: Side, group: str) -> bool:
+def is_rebalancing(side: Side, group: str) -> bool:
     (found,) = side.quiet("DescribeGroups", 5, groups=[group]).groups
     return bool(found.group_state == "PreparingRebalance")
 
@@ -289,7 +289,7 @@ def commit(
     return side.ask("OffsetCommit", version, case, **fields)
 
 
-def committed(
+def fetch_offsets(
     side: Side, version: int, case: str, group: str, topics: Plain, **more: Plain
 ) -> None:
     stable = {"require_stable": more.get("stable", False)} if version >= 7 else {}
@@ -303,7 +303,7 @@ def committed(
 
 
 def commits(side: Side) -> None:
-    make(side, topic("ct", 2), topic("ct-2"))
+    create_topics(side, topic_request("ct", 2), topic_request("ct-2"))
     wanted = [
         {"name": "ct", "partition_indexes": [0, 1, 7]},
         {"name": "absent", "partition_indexes": [0]},
@@ -326,19 +326,19 @@ def commits(side: Side) -> None:
         if version >= 7:
             commit(side, version, "static", group, static="s")
     for version in range(1, 10):
-        committed(side, version, "some", "commits-9", wanted)
-        committed(side, version, "unknown group", "no such group", wanted)
-        committed(side, version, "no group", "", wanted)
-        committed(side, version, "nothing", "commits-9", [])
+        fetch_offsets(side, version, "some", "commits-9", wanted)
+        fetch_offsets(side, version, "unknown group", "no such group", wanted)
+        fetch_offsets(side, version, "no group", "", wanted)
+        fetch_offsets(side, version, "nothing", "commits-9", [])
         if version >= 2:
-            committed(side, version, "all", "commits-9", None)
-            committed(side, version, "all of none", "no such group", None)
+            fetch_offsets(side, version, "all", "commits-9", None)
+            fetch_offsets(side, version, "all of none", "no such group", None)
         if version >= 7:
-            committed(side, version, "stable", "commits-9", wanted, stable=True)
+            fetch_offsets(side, version, "stable", "commits-9", wanted, stable=True)
         if version >= 8:
-            committed(side, version, "twice", "commits-9", wanted, times=2)
+            fetch_offsets(side, version, "twice", "commits-9", wanted, times=2)
         if version >= 9:
-            committed(side, version, "of a member", "commits-9", wanted, member="m", epoch=1)
+            fetch_offsets(side, version, "of a member", "commits-9", wanted, member="m", epoch=1)
 
 
 def member_commits(side: Side) -> None:
@@ -346,7 +346,7 @@ def member_commits(side: Side) -> None:
     wanted = [{"name": "ct", "partition_indexes": [0, 1]}]
     for version in (2, 5, 7, 9):
         group = f"member-commits-{version}"
-        joined = enter(side, 7, group)
+        joined = join_group(side, 7, group)
         member, generation = joined.member_id, joined.generation_id
         commit(side, version, "before sync", group, generation, member)
         sync(side, 5, "syncs", group, generation, member, assigned=[member])
@@ -354,28 +354,28 @@ def member_commits(side: Side) -> None:
         commit(side, version, "of another generation", group, generation + 1, member)
         commit(side, version, "from outside", group)
         commit(side, version, "of a stranger", group, generation, "stranger")
-        forget(side, "while it is read", group, "ct")
+        delete_offset(side, "while it is read", group, "ct")
         leave(side, 5, "leaves", group, {"member_id": member})
-        forget(side, "left", group, "ct")
-        forget(side, "again", group, "ct")
-        committed(side, version, "after", group, wanted)
-    forget(side, "unknown group", "no such group", "ct")
-    forget(side, "no group", "", "ct")
-    forget(side, "absent topic", "commits-9", "absent")
-    forget(side, "no such partition", "commits-9", "ct", 7)
+        delete_offset(side, "left", group, "ct")
+        delete_offset(side, "again", group, "ct")
+        fetch_offsets(side, version, "after", group, wanted)
+    delete_offset(side, "unknown group", "no such group", "ct")
+    delete_offset(side, "no group", "", "ct")
+    delete_offset(side, "absent topic", "commits-9", "absent")
+    delete_offset(side, "no such partition", "commits-9", "ct", 7)
     side.ask("OffsetDelete", 0, "nothing", group_id="commits-9", topics=[])
     side.ask("DeleteGroups", 2, "with offsets", groups_names=["commits-8"])
-    committed(side, 7, "deleted", "commits-8", wanted)
-    quietly(side, "ct-2", 0, batch(b"v"))
+    fetch_offsets(side, 7, "deleted", "commits-8", wanted)
+    produce_quietly(side, "ct-2", 0, make_batch(b"v"))
 
 
-def forget(side: Side, case: str, group: str, name: str, partition: int = 0) -> None:
+def delete_offset(side: Side, case: str, group: str, name: str, partition: int = 0) -> None:
     topics = [{"name": name, "partitions": [{"partition_index": partition}]}]
     side.ask("OffsetDelete", 0, case, group_id=group, topics=topics)
 
 
 def listing(side: Side) -> None:
-    enter(side, 7, "listed-1")
+    join_group(side, 7, "listed-1")
     commit(side, 8, "makes a group", "listed-2")
     for version in range(6):
         side.ask("ListGroups", version, "all")

@@ -25,35 +25,35 @@ IDENTITIES = (
 )
 
 
-def masked(side: Side, label: str, answer: Message) -> Plain:
+def mask_answer(side: Side, label: str, answer: Message) -> Plain:
     """An answer that can be compared with that of another broker."""
-    return _masked(side, answer.to_dict(json=False))
+    return mask_value(side, answer.to_dict(json=False))
 
 
-def _masked(side: Side, found: Plain) -> Plain:
+def mask_value(side: Side, found: Plain) -> Plain:
     if isinstance(found, dict):
-        _learn(side, found)
+        learn_names(side, found)
         return {
-            key: _field(side, key, value)
+            key: mask_field(side, key, value)
             for key, value in found.items()
             if key != "throttle_time_ms"
         }
     if isinstance(found, list):
-        items = [_masked(side, each) for each in found]
+        items = [mask_value(side, each) for each in found]
         if all(isinstance(each, dict) for each in items):
             items.sort(key=identity)
         return items
     return found
 
 
-def _learn(side: Side, found: dict[str, Plain]) -> None:
+def learn_names(side: Side, found: dict[str, Plain]) -> None:
     topic_id = found.get("topic_id")
     name = found.get("name") or found.get("topic_name") or found.get("topic")
     if topic_id and name and int(UUID(str(topic_id))):
         side.names.setdefault(str(topic_id), f"id of {name}")
 
 
-def _field(side: Side, key: str, value: Plain) -> Plain:  # noqa: PLR0911 a case each
+def mask_field(side: Side, key: str, value: Plain) -> Plain:  # noqa: PLR0911 a case each
     if key == "topic_id":
         return (
             None if not value or not int(UUID(str(value))) else side.names.get(str(value), "an id")
@@ -74,7 +74,7 @@ def _field(side: Side, key: str, value: Plain) -> Plain:  # noqa: PLR0911 a case
         return bytes(value).hex()
     if isinstance(value, set | frozenset):
         return sorted(str(each) for each in value)
-    return _masked(side, value)
+    return mask_value(side, value)
 
 
 def batches(data: bytes) -> Plain:
@@ -114,7 +114,7 @@ def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[st
             yield from differences(
                 ours.get(key, "absent"), theirs.get(key, "absent"), f"{path}.{key}"
             )
-    elif _items(ours) and _items(theirs) and (ours or theirs):
+    elif is_item_list(ours) and is_item_list(theirs) and (ours or theirs):
         mine = {identity(item, at).replace(" ", ""): item for at, item in enumerate(ours)}
         other = {identity(item, at).replace(" ", ""): item for at, item in enumerate(theirs)}
         for key in [*mine, *(key for key in other if key not in mine)]:
@@ -125,5 +125,5 @@ def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[st
         yield path, ours, theirs
 
 
-def _items(found: Plain) -> bool:
+def is_item_list(found: Plain) -> bool:
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)

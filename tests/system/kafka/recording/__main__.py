@@ -31,13 +31,13 @@ from kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
-from tests.system.kafka.recording.story import (
+from tests.system.kafka.recording.scenario import (
     END,
     GROUPS,
     STORY,
     TOPICS,
     TRAFFIC,
-    Do,
+    ActionKind,
     ScriptedAction,
 )
 
@@ -77,15 +77,15 @@ class ClientProcesses:
             self._own[name] = self._run([*command, *pairs])
         elif name in plan.alone:
             self._own[name] = self._java()
-            _tell(self._own[name], "start", name, *pairs)
+            send_command(self._own[name], "start", name, *pairs)
         else:
-            _tell(self._fleet, "start", name, *pairs)
+            send_command(self._fleet, "start", name, *pairs)
 
     def order(self, group: str, name: str, *words: str) -> None:
         if GROUPS[group].library != "java":
-            _tell(self._own[name], *words)
+            send_command(self._own[name], *words)
         else:
-            _tell(self._own.get(name, self._fleet), words[0], name, *words[1:])
+            send_command(self._own.get(name, self._fleet), words[0], name, *words[1:])
 
     def kill(self, name: str) -> None:
         self._own.pop(name).kill()
@@ -114,14 +114,14 @@ class ClientProcesses:
             self.told.append(line)
 
 
-def _tell(process: subprocess.Popen[str], *words: str) -> None:
+def send_command(process: subprocess.Popen[str], *words: str) -> None:
     assert process.stdin is not None
     process.stdin.write(" ".join(words) + "\n")
     process.stdin.flush()
 
 
 @contextlib.contextmanager
-def producing(bootstrap: str) -> Iterator[None]:
+def keep_producing(bootstrap: str) -> Iterator[None]:
     """Records keep coming, but for the topics that stay still."""
     over = threading.Event()
 
@@ -141,7 +141,7 @@ def producing(bootstrap: str) -> Iterator[None]:
         thread.join()
 
 
-def play(port: int) -> tuple[list[dict[str, object]], list[str]]:
+def run_scenario(port: int) -> tuple[list[dict[str, object]], list[str]]:
     """Does what the story says, when it says so."""
     bootstrap = f"127.0.0.1:{port}"
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -149,12 +149,12 @@ def play(port: int) -> tuple[list[dict[str, object]], list[str]]:
     drivers = ClientProcesses(port)
     expected: list[dict[str, object]] = []
     try:
-        with producing(bootstrap):
+        with keep_producing(bootstrap):
             began = time.time()
             for action in sorted(STORY, key=lambda action: action.at):
                 time.sleep(max(began + action.at - time.time(), 0))
-                expected.append(_said(action))
-                _do(action, drivers, admin)
+                expected.append(action_record(action))
+                run_action(action, drivers, admin)
             time.sleep(max(began + END - time.time(), 0))
     finally:
         drivers.end()
@@ -162,7 +162,7 @@ def play(port: int) -> tuple[list[dict[str, object]], list[str]]:
     return expected, drivers.told
 
 
-def _said(action: ScriptedAction) -> dict[str, object]:
+def action_record(action: ScriptedAction) -> dict[str, object]:
     return {
         "t": int(time.time() * 1000),
         "group": action.group,
@@ -172,23 +172,23 @@ def _said(action: ScriptedAction) -> dict[str, object]:
     }
 
 
-def _do(action: ScriptedAction, drivers: ClientProcesses, admin: KafkaAdminClient) -> None:
+def run_action(action: ScriptedAction, drivers: ClientProcesses, admin: KafkaAdminClient) -> None:
     for name in action.who:
-        _do_to(name, action, drivers)
-    if action.do is Do.GROW:
+        run_action_on(name, action, drivers)
+    if action.do is ActionKind.GROW:
         topic, _, count = action.what.partition("=")
         admin.create_partitions({topic: NewPartitions(int(count))})
-    elif action.do is Do.MAKE:
+    elif action.do is ActionKind.MAKE:
         admin.create_topics([NewTopic(action.what, 2, 1)])
 
 
-def _do_to(name: str, action: ScriptedAction, drivers: ClientProcesses) -> None:
+def run_action_on(name: str, action: ScriptedAction, drivers: ClientProcesses) -> None:
     match action.do:
-        case Do.START:
+        case ActionKind.START:
             drivers.start(action.group, name)
-        case Do.KILL:
+        case ActionKind.KILL:
             drivers.kill(name)
-        case Do.FREEZE:
+        case ActionKind.FREEZE:
             drivers.freeze(name, float(action.what))
         case _:
             drivers.order(
@@ -196,7 +196,7 @@ def _do_to(name: str, action: ScriptedAction, drivers: ClientProcesses) -> None:
             )
 
 
-def packed(data: Path) -> bytes:
+def pack_journal(data: Path) -> bytes:
     """The folders of the journal that hold anything, without a name of this machine."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
@@ -217,14 +217,14 @@ def main() -> None:
         folder = Path(place)
         broker = KafkaBroker(folder, SETTINGS)
         try:
-            expected, told = play(broker.port)
+            expected, told = run_scenario(broker.port)
             broker.shut_down()
             kept = [
                 line
                 for line in (folder / "server.log").read_bytes().splitlines(keepends=True)
                 if COORDINATOR.search(line.rstrip())
             ]
-            (target / "segments.tar.gz").write_bytes(packed(folder / "data"))
+            (target / "segments.tar.gz").write_bytes(pack_journal(folder / "data"))
         finally:
             broker.stop()
     with gzip.open(target / "coordinator.log.gz", "wb") as log:

@@ -40,12 +40,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-def tell(name: str, what: str, partitions: Iterable[Any] = ()) -> None:
+def print_event(name: str, what: str, partitions: Iterable[Any] = ()) -> None:
     shown = ",".join(sorted(f"{one.topic}-{one.partition}" for one in partitions))
     print(int(time.time() * 1000), name, what, shown, flush=True)
 
 
-def orders() -> queue.SimpleQueue[list[str]]:
+def read_commands() -> queue.SimpleQueue[list[str]]:
     """Lines of standard input, as they come."""
     found: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
 
@@ -57,7 +57,7 @@ def orders() -> queue.SimpleQueue[list[str]]:
     return found
 
 
-def common(library: str, name: str, settings: dict[str, str]) -> dict[str, Any]:
+def common_settings(library: str, name: str, settings: dict[str, str]) -> dict[str, Any]:
     return {
         "bootstrap_servers": settings["bootstrap.servers"],
         "group_id": settings["group.id"],
@@ -74,13 +74,13 @@ def common(library: str, name: str, settings: dict[str, str]) -> dict[str, Any]:
 def kafka_python(name: str, settings: dict[str, str]) -> None:
     class Listener(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: Any) -> None:
-            tell(name, "assigned", assigned)
+            print_event(name, "assigned", assigned)
 
         def on_partitions_revoked(self, revoked: Any) -> None:
-            tell(name, "revoked", revoked)
+            print_event(name, "revoked", revoked)
 
-    told = orders()
-    consumer = KafkaConsumer(**common("kafka-python", name, settings))
+    told = read_commands()
+    consumer = KafkaConsumer(**common_settings("kafka-python", name, settings))
     consumer.subscribe(settings["topics"].split(","), listener=Listener())
     while True:
         consumer.poll(timeout_ms=100)
@@ -91,20 +91,20 @@ def kafka_python(name: str, settings: dict[str, str]) -> None:
                 time.sleep(int(time_ms) / 1000)
             case ["close"]:
                 consumer.close()
-                tell(name, "closed")
+                print_event(name, "closed")
                 return
 
 
 async def aiokafka(name: str, settings: dict[str, str]) -> None:
     class Listener(AioListener):
         async def on_partitions_assigned(self, assigned: Any) -> None:
-            tell(name, "assigned", assigned)
+            print_event(name, "assigned", assigned)
 
         async def on_partitions_revoked(self, revoked: Any) -> None:
-            tell(name, "revoked", revoked)
+            print_event(name, "revoked", revoked)
 
-    told = orders()
-    consumer = AIOKafkaConsumer(**common("aiokafka", name, settings))
+    told = read_commands()
+    consumer = AIOKafkaConsumer(**common_settings("aiokafka", name, settings))
     consumer.subscribe(settings["topics"].split(","), listener=Listener())
     await consumer.start()
     while True:
@@ -116,7 +116,7 @@ async def aiokafka(name: str, settings: dict[str, str]) -> None:
                 await asyncio.sleep(int(time_ms) / 1000)
             case ["close"]:
                 await consumer.stop()
-                tell(name, "closed")
+                print_event(name, "closed")
                 return
 
 

@@ -47,7 +47,7 @@ def fill(broker: rota.Broker, topic: str, rows: int = ROWS) -> None:
             broker.produce(topic, b"%d" % number, partition=partition)
 
 
-def reading(broker: rota.Broker, topic: str, **more: str) -> dict[str, str]:
+def reader_options(broker: rota.Broker, topic: str, **more: str) -> dict[str, str]:
     """A reader's options: three rows of a partition in each batch."""
     return {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -58,17 +58,17 @@ def reading(broker: rota.Broker, topic: str, **more: str) -> dict[str, str]:
     }
 
 
-def rows(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+def read_stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     rota.spark.register(spark)
     return spark.readStream.format("rota").options(**options).load()
 
 
-def query(frame: DataFrame, folder: Path, name: str) -> DataStreamWriter:
+def stream_writer(frame: DataFrame, folder: Path, name: str) -> DataStreamWriter:
     writer = frame.writeStream.queryName(name).option("checkpointLocation", str(folder))
     return writer.format("noop").trigger(availableNow=True)
 
 
-def ends(folder: Path, batch: int | None = None) -> Offsets:
+def finished_offsets(folder: Path, batch: int | None = None) -> Offsets:
     """Where the last batch ends that the checkpoint says is finished, or this one."""
     finished = [int(each.name) for each in (folder / "commits").glob("[0-9]*")]
     if batch is None and not finished:
@@ -83,7 +83,7 @@ def ends(folder: Path, batch: int | None = None) -> Offsets:
     }
 
 
-class Raising(StreamingQueryListener):
+class RaisingListener(StreamingQueryListener):
     """Somebody's listener that never works."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
@@ -97,7 +97,7 @@ class Raising(StreamingQueryListener):
 
 
 @pytest.fixture(scope="module")
-def both(
+def two_source_query(
     spark: SparkSession, broker: rota.Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, StreamingQuery, list[tuple[Offsets, Offsets]]]:
     """A query of two sources that the group ``both`` has seen, beside a listener that raises; with
@@ -109,20 +109,23 @@ def both(
     def look(frame: DataFrame, batch: int) -> None:
         frame.write.format("noop").mode("overwrite").save()
         if batch == 3:
-            until("it moves with the query", lambda: broker.committed("both") == ends(folder))
+            until(
+                "it moves with the query",
+                lambda: broker.committed("both") == finished_offsets(folder),
+            )
         committed = broker.committed("both")  # first: the checkpoint only goes on
-        seen.append((committed, ends(folder)))
+        seen.append((committed, finished_offsets(folder)))
 
-    frame = rows(spark, reading(broker, "orders")).union(
-        rows(spark, reading(broker, "returns", maxOffsetsPerTrigger="4"))
+    frame = read_stream(spark, reader_options(broker, "orders")).union(
+        read_stream(spark, reader_options(broker, "returns", maxOffsetsPerTrigger="4"))
     )
-    raising = Raising()
+    raising = RaisingListener()
     spark.streams.addListener(raising)
     try:
         with rota.spark.commit_to_group(
-            spark, group_id="both", kafka=reading(broker, "orders"), query="both"
+            spark, group_id="both", kafka=reader_options(broker, "orders"), query="both"
         ):
-            started = query(frame, folder, "both").foreachBatch(look).start()
+            started = stream_writer(frame, folder, "both").foreachBatch(look).start()
             started.awaitTermination()
     finally:
         spark.streams.removeListener(raising)
@@ -132,14 +135,16 @@ def both(
 Both = tuple[Path, StreamingQuery, list[tuple[Offsets, Offsets]]]
 
 
-def test_in_the_end_the_group_is_where_the_checkpoint_is(broker: rota.Broker, both: Both) -> None:
-    folder, _, _ = both
+def test_in_the_end_the_group_is_where_the_checkpoint_is(
+    broker: rota.Broker, two_source_query: Both
+) -> None:
+    folder, _, _ = two_source_query
     places = [TopicPartition(topic, each) for topic in ("orders", "returns") for each in (0, 1)]
-    assert broker.committed("both") == ends(folder) == dict.fromkeys(places, ROWS)
+    assert broker.committed("both") == finished_offsets(folder) == dict.fromkeys(places, ROWS)
 
 
-def test_it_is_never_ahead_and_moves_while_the_query_runs(both: Both) -> None:
-    _, _, seen = both
+def test_it_is_never_ahead_and_moves_while_the_query_runs(two_source_query: Both) -> None:
+    _, _, seen = two_source_query
     assert len(seen) >= 5
     for committed, checkpoint in seen:
         assert all(checkpoint.get(place, 0) >= offset for place, offset in committed.items())
@@ -149,9 +154,9 @@ def test_it_is_never_ahead_and_moves_while_the_query_runs(both: Both) -> None:
 
 @pytest.mark.parametrize("by", ["query", "file:", "path"])
 def test_a_new_group_catches_up_with_a_query_that_has_ended(
-    spark: SparkSession, broker: rota.Broker, both: Both, by: str
+    spark: SparkSession, broker: rota.Broker, two_source_query: Both, by: str
 ) -> None:
-    folder, ended, _ = both
+    folder, ended, _ = two_source_query
     ways: dict[str, dict[str, Any]] = {
         "query": {"query": ended},
         "file:": {"checkpoint": folder.as_uri()},
@@ -160,17 +165,17 @@ def test_a_new_group_catches_up_with_a_query_that_has_ended(
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     with rota.spark.commit_to_group(spark, group_id=by, kafka=kafka, **ways[by]) as committer:
         assert committer.flush(60)
-        assert broker.committed(by) == ends(folder)
+        assert broker.committed(by) == finished_offsets(folder)
 
 
 def test_a_checkpoint_of_another_query_is_refused(
     spark: SparkSession,
     broker: rota.Broker,
-    both: Both,
+    two_source_query: Both,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _, ended, _ = both
+    _, ended, _ = two_source_query
     (tmp_path / "metadata").write_text('{"id":"6b2d7867-b625-40d0-b0ab-1997c36c7c19"}')
     with rota.spark.commit_to_group(
         spark,
@@ -186,61 +191,71 @@ def test_a_checkpoint_of_another_query_is_refused(
 def test_a_restart_catches_up_and_a_new_checkpoint_sets_the_group_back(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path
 ) -> None:
-    options = reading(broker, "orders")
+    options = reader_options(broker, "orders")
     old, new = tmp_path / "old", tmp_path / "new"
-    query(rows(spark, options), old, "again").start().awaitTermination()
+    stream_writer(read_stream(spark, options), old, "again").start().awaitTermination()
     with rota.spark.commit_to_group(
         spark, group_id="again", kafka=options, query="again"
     ) as committer:
-        query(rows(spark, options), old, "again").start().awaitTermination()
+        stream_writer(read_stream(spark, options), old, "again").start().awaitTermination()
         assert committer.flush(60)
-        assert broker.committed("again") == ends(old)
+        assert broker.committed("again") == finished_offsets(old)
 
         def wait(frame: DataFrame, batch: int) -> None:
             frame.write.format("noop").mode("overwrite").save()
             if batch:
-                before = ends(new, batch - 1)
+                before = finished_offsets(new, batch - 1)
                 until("the batch before was committed", lambda: broker.committed("again") == before)
 
-        begun = query(rows(spark, options), new, "again").foreachBatch(wait).start()
+        begun = stream_writer(read_stream(spark, options), new, "again").foreachBatch(wait).start()
         begun.awaitTermination()
-        assert max(ends(new, 0).values()) < min(ends(old).values())
-    assert broker.committed("again") == ends(new)
+        assert max(finished_offsets(new, 0).values()) < min(finished_offsets(old).values())
+    assert broker.committed("again") == finished_offsets(new)
 
 
 def test_brokers_that_refuse_are_not_the_querys_concern(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = reading(broker, "orders")
+    options = reader_options(broker, "orders")
     broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=None, client_id=CLIENT)
     with rota.spark.commit_to_group(
         spark, group_id="refused", kafka=options | {"kafka.client.id": CLIENT}, query="refused"
     ) as committer:
-        started = query(rows(spark, options), tmp_path, "refused").start()
+        started = stream_writer(read_stream(spark, options), tmp_path, "refused").start()
         started.awaitTermination()
         assert started.exception() is None
-        until("the last batch was heard of", lambda: committer.pending == ends(tmp_path))
+        until(
+            "the last batch was heard of", lambda: committer.pending == finished_offsets(tmp_path)
+        )
         assert not committer.flush(0.1)
         broker.clear_faults("OffsetCommit")
         assert committer.flush(60)
-    assert broker.committed("refused") == ends(tmp_path)
+    assert broker.committed("refused") == finished_offsets(tmp_path)
     assert caplog.text.count("no permission") == 1
 
 
 def test_of_two_queries_of_a_topic_the_first_is_committed(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = reading(broker, "orders", maxOffsetsPerTrigger="2")
-    slow = query(rows(spark, options), tmp_path / "slow", "slow").trigger(processingTime="1 hour")
+    options = reader_options(broker, "orders", maxOffsetsPerTrigger="2")
+    slow = stream_writer(read_stream(spark, options), tmp_path / "slow", "slow").trigger(
+        processingTime="1 hour"
+    )
     with rota.spark.commit_to_group(spark, group_id="two", kafka=options) as committer:
         first = slow.start()
         try:
             what = "the first batch was committed"
             wait_for(first, lambda: bool(broker.committed("two")), what)
-            second = query(rows(spark, options), tmp_path / "second", "second").start()
+            second = stream_writer(
+                read_stream(spark, options), tmp_path / "second", "second"
+            ).start()
             second.awaitTermination()
             assert committer.flush(60)
-            assert broker.committed("two") == ends(tmp_path / "slow") != ends(tmp_path / "second")
+            assert (
+                broker.committed("two")
+                == finished_offsets(tmp_path / "slow")
+                != finished_offsets(tmp_path / "second")
+            )
         finally:
             first.stop()
     warned = [each for each in caplog.records if each.levelno == logging.WARNING]
@@ -252,9 +267,9 @@ def test_a_query_that_writes_its_logs_late_is_not_overtaken(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path
 ) -> None:
     broker.create_topic("late", partitions=2)
-    options = reading(broker, "late")
+    options = reader_options(broker, "late")
     late = (
-        query(rows(spark, options), tmp_path, "late")
+        stream_writer(read_stream(spark, options), tmp_path, "late")
         .option("asyncProgressTrackingEnabled", "true")
         .option("asyncProgressTrackingCheckpointIntervalMs", "3600000")
         .trigger(processingTime="0 seconds")
@@ -268,13 +283,15 @@ def test_a_query_that_writes_its_logs_late_is_not_overtaken(
                 fill(broker, "late", 2)
                 wait_for(started, partial(has_read, started, total))
             what = "the group follows"
-            wait_for(started, lambda: broker.committed("late") == ends(tmp_path) != {}, what)
+            wait_for(
+                started, lambda: broker.committed("late") == finished_offsets(tmp_path) != {}, what
+            )
             assert committer.flush(60)
-            assert broker.committed("late") == ends(tmp_path)
+            assert broker.committed("late") == finished_offsets(tmp_path)
             assert max(broker.committed("late").values()) < 6
         finally:
             started.stop()
-    assert broker.committed("late") == ends(tmp_path)
+    assert broker.committed("late") == finished_offsets(tmp_path)
 
 
 def has_read(started: StreamingQuery, total: int) -> bool:
@@ -294,7 +311,7 @@ def test_the_page_shows_what_works(
     given = {"spark": spark, "checkpoint": str(folder), "out": out}
     exec(dedent(block).replace("kafka:9092", broker.bootstrap_servers), given)
     assert spark.read.parquet(out).count() == 2 * ROWS
-    assert broker.committed("bills") == ends(folder)
+    assert broker.committed("bills") == finished_offsets(folder)
     main(["groups", "lag", "--no-time", "--bootstrap-servers", broker.bootstrap_servers])
     line = next(each for each in capsys.readouterr().out.splitlines() if each.startswith("bills"))
     assert line.split()[:4] == ["bills", "Empty", "0", "0"]

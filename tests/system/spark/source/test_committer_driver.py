@@ -16,7 +16,13 @@ from pyspark.sql import SparkSession
 import rota
 import rota.spark
 from tests.support.process import CommandResult, run_python
-from tests.system.spark.source.test_committer import ends, fill, query, reading, rows
+from tests.system.spark.source.test_committer import (
+    fill,
+    finished_offsets,
+    read_stream,
+    reader_options,
+    stream_writer,
+)
 
 CLASSIC = """
     import os, signal, sys, time
@@ -67,7 +73,7 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def driver(script: str, *words: str) -> CommandResult:
+def run_driver(script: str, *words: str) -> CommandResult:
     return run_python(textwrap.dedent(script), *words, seconds=600)
 
 
@@ -84,29 +90,29 @@ def test_a_killed_driver_leaves_the_group_behind_and_the_next_catches_up(
 ) -> None:
     if when == "told":  # the batch is in the checkpoint, but cannot come to the group
         broker.delay("OffsetCommit", 3600, times=None)
-    done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), when)
+    done = run_driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), when)
     assert done.code == -signal.SIGKILL, done.err[-3000:]
     broker.clear_faults()
     broker.disconnect()
-    checkpoint = ends(tmp_path)
-    assert checkpoint == ends(tmp_path, finished)
+    checkpoint = finished_offsets(tmp_path)
+    assert checkpoint == finished_offsets(tmp_path, finished)
     committed = broker.committed("billing")
     assert all(checkpoint[place] >= offset for place, offset in committed.items())
 
-    options = reading(broker, "orders")
+    options = reader_options(broker, "orders")
     with rota.spark.commit_to_group(
         spark, group_id="billing", kafka=options, checkpoint=str(tmp_path)
     ) as committer:
         assert committer.flush(60)
         assert broker.committed("billing") == checkpoint
-        query(rows(spark, options), tmp_path, "bills").start().awaitTermination()
-    assert broker.committed("billing") == ends(tmp_path) != checkpoint
+        stream_writer(read_stream(spark, options), tmp_path, "bills").start().awaitTermination()
+    assert broker.committed("billing") == finished_offsets(tmp_path) != checkpoint
 
 
 def test_a_driver_that_ends_without_a_word_commits_the_last_batch(
     broker: rota.Broker, tmp_path: Path
 ) -> None:
-    done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), "never")
+    done = run_driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), "never")
     assert done.code == 0, done.err[-3000:]
-    assert set(ends(tmp_path).values()) == {9}
-    assert broker.committed("billing") == ends(tmp_path)
+    assert set(finished_offsets(tmp_path).values()) == {9}
+    assert broker.committed("billing") == finished_offsets(tmp_path)

@@ -19,7 +19,7 @@ import rota.spark
 from rota import Broker
 from tests.support.paths import ROOT
 from tests.support.spark_query import commit, fill, p
-from tests.system.spark.played import code_generation
+from tests.system.spark.pipeline_run import code_generation
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -42,30 +42,30 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def asked(broker: Broker, given: Mapping[str, str]) -> dict[str, str]:
+def source_options(broker: Broker, given: Mapping[str, str]) -> dict[str, str]:
     base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "orders"}
     return base | dict(given)
 
 
-def loaded(session: SparkSession, broker: Broker, **given: str) -> DataFrame:
+def load_rows(session: SparkSession, broker: Broker, **given: str) -> DataFrame:
     named = {name.replace("__", "."): value for name, value in given.items()}
-    return session.read.format("rota").options(**asked(broker, named)).load()
+    return session.read.format("rota").options(**source_options(broker, named)).load()
 
 
-def values(rows: list[Row]) -> list[str]:
+def sorted_values(rows: list[Row]) -> list[str]:
     return sorted(row["value"].decode() for row in rows)
 
 
-def run(
+def run_query(
     session: SparkSession, broker: Broker, folder: Path, **given: str
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The values that a query brings that reads what there is, and its progress."""
     found: list[str] = []
 
     def take(rows: DataFrame, _: int) -> None:
-        found.extend(values(rows.select("value").collect()))
+        found.extend(sorted_values(rows.select("value").collect()))
 
-    stream = session.readStream.format("rota").options(**asked(broker, given)).load()
+    stream = session.readStream.format("rota").options(**source_options(broker, given)).load()
     writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(folder)).start()
     query.awaitTermination()
@@ -78,7 +78,7 @@ def test_a_record_is_a_row_of_sparks_own_columns(session: SparkSession, broker: 
         "orders", "paid", key="42", headers=[("a", b"1"), ("b", None)], partition=1, timestamp=1_500
     )
     broker.produce("orders", None, partition=0, timestamp=-1)
-    frame = loaded(session, broker, includeHeaders="true")
+    frame = load_rows(session, broker, includeHeaders="true")
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
@@ -101,12 +101,12 @@ def test_a_record_is_a_row_of_sparks_own_columns(session: SparkSession, broker: 
 
 def test_tasks_are_packed_by_what_they_have_to_read(session: SparkSession, broker: Broker) -> None:
     fill(broker, 90, *[10] * 9)
-    frame = loaded(session, broker)
+    frame = load_rows(session, broker)
     tasks = frame.rdd.glom().map(len).collect()
     assert sorted(tasks) == [90, 90], "the session runs two at a time"
-    assert loaded(session, broker, slots="4").rdd.getNumPartitions() == 4
-    assert loaded(session, broker, minPartitions="12").rdd.getNumPartitions() == 12
-    split = loaded(session, broker, maxRecordsPerPartition="30").rdd.glom().map(len).collect()
+    assert load_rows(session, broker, slots="4").rdd.getNumPartitions() == 4
+    assert load_rows(session, broker, minPartitions="12").rdd.getNumPartitions() == 12
+    split = load_rows(session, broker, maxRecordsPerPartition="30").rdd.glom().map(len).collect()
     assert (sum(split), max(split)) == (180, 30)
 
 
@@ -115,7 +115,7 @@ def test_a_stream_reads_in_limits_and_goes_on_where_it_was(
 ) -> None:
     fill(broker, 10, 5)
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
-    found, progress = run(session, broker, tmp_path, **given)
+    found, progress = run_query(session, broker, tmp_path, **given)
     assert sorted(found) == sorted([f"0-{n}" for n in range(10)] + [f"1-{n}" for n in range(5)])
     sources = [each["sources"][0] for each in progress]
     assert [each["numInputRows"] for each in sources] == [6, 6, 3]
@@ -124,9 +124,9 @@ def test_a_stream_reads_in_limits_and_goes_on_where_it_was(
     assert sources[-1]["endOffset"] == sources[-1]["latestOffset"] == {"orders": {"0": 10, "1": 5}}
     written = (tmp_path / "offsets" / "2").read_text().splitlines()[-1]
     assert json.loads(written) == {"orders": {"0": 10, "1": 5}}
-    assert run(session, broker, tmp_path, **given)[0] == []
+    assert run_query(session, broker, tmp_path, **given)[0] == []
     fill(broker, 0, 1)
-    assert run(session, broker, tmp_path, **given)[0] == ["1-0"]
+    assert run_query(session, broker, tmp_path, **given)[0] == ["1-0"]
 
 
 def test_a_stream_begins_where_a_group_is(
@@ -135,7 +135,7 @@ def test_a_stream_begins_where_a_group_is(
     fill(broker, 3)
     commit(broker, "billing", {p(0): 2})
     given = {"startingOffsets": "committed", "kafka.group.id": "billing"}
-    found, progress = run(session, broker, tmp_path, **given)
+    found, progress = run_query(session, broker, tmp_path, **given)
     assert found == ["0-2"]
     assert [each["numInputRows"] for each in progress] == [0, 1]
 
@@ -143,7 +143,7 @@ def test_a_stream_begins_where_a_group_is(
 def test_internal_topics_are_read_and_batches_shown(session: SparkSession, broker: Broker) -> None:
     fill(broker, 1)
     commit(broker, "billing", {p(0): 1})
-    journal = loaded(session, broker, subscribe="__consumer_offsets", includeBatchInfo="true")
+    journal = load_rows(session, broker, subscribe="__consumer_offsets", includeBatchInfo="true")
     (row,) = journal.where("value is not null").collect()
     assert b"billing" in row["key"]
     shown = ("control", "transactional", "producerId", "producerEpoch")
@@ -166,11 +166,11 @@ def test_who_logs_in_reads_and_nobody_sees_the_password(
     with rota.Broker(users={"ann": "hunter2"}, tls=str(chain) if tls else None) as broker:
         broker.produce("orders", "paid")
         given = LOGIN | {"kafka.security.protocol": protocol} | (trusted if tls else {})
-        frame = session.read.format("rota").options(**asked(broker, given)).load()
-        assert values(frame.collect()) == ["paid"]
+        frame = session.read.format("rota").options(**source_options(broker, given)).load()
+        assert sorted_values(frame.collect()) == ["paid"]
         assert "hunter2" not in frame._jdf.queryExecution().toString()
         given["kafka.sasl.jaas.config"] = JAAS.replace("hunter2", "hunter3")
-        wrong = session.read.format("rota").options(**asked(broker, given)).load()
+        wrong = session.read.format("rota").options(**source_options(broker, given)).load()
         with pytest.raises(PySparkException, match="AuthenticationFailed") as caught:
             wrong.collect()
         assert "hunter3" not in str(caught.value)
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_said_to_who_loads(
 ) -> None:
     fill(broker, 1)
     with pytest.raises(PySparkException, match=re.escape(said)):
-        session.read.format("rota").options(**asked(broker, given)).load().count()
+        session.read.format("rota").options(**source_options(broker, given)).load().count()
 
 
 PAGES = (ROOT / "docs" / "how-to" / "spark.md", ROOT / "README.md")

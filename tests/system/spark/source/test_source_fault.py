@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import rota
 import rota.spark
 from tests.support.waiting import until
-from tests.system.spark.source.held import Held
+from tests.system.spark.source.held_fetches import HeldFetches
 
 Given = dict[str, object]
 GO_ON: Given = {"failOnDataLoss": "false"}
@@ -48,17 +48,17 @@ def fill(broker: rota.Broker, count: int, partitions: int = 2) -> None:
             broker.produce("t", f"{row}", partition=partition)
 
 
-def loaded(spark: SparkSession, servers: str, given: Given | None = None) -> DataFrame:
+def load_rows(spark: SparkSession, servers: str, given: Given | None = None) -> DataFrame:
     asked: Given = {"kafka.bootstrap.servers": servers, "subscribe": "t", **(given or {})}
     return spark.read.format("rota").options(**asked).load()  # type: ignore[arg-type]
 
 
-def places(rows: DataFrame) -> list[tuple[int, int]]:
+def row_offsets(rows: DataFrame) -> list[tuple[int, int]]:
     found = rows.select("partition", "offset").collect()
     return sorted((row.partition, row.offset) for row in found)
 
 
-def streamed(spark: SparkSession, servers: str, folder: Path, **given: object) -> list[Any]:
+def stream_rows(spark: SparkSession, servers: str, folder: Path, **given: object) -> list[Any]:
     """The rows that a query reads, from its checkpoint on to what there is now."""
     found: list[Any] = []
     rows = (
@@ -72,18 +72,18 @@ def streamed(spark: SparkSession, servers: str, folder: Path, **given: object) -
     query = (
         rows.writeStream.option("checkpointLocation", str(folder))
         .trigger(availableNow=True)
-        .foreachBatch(lambda batch, _: found.extend(places(batch)))
+        .foreachBatch(lambda batch, _: found.extend(row_offsets(batch)))
         .start()
     )
     query.awaitTermination()
     return sorted(found)
 
 
-def every(count: int, *, start: int = 0, partitions: int = 2) -> list[tuple[int, int]]:
+def expected_offsets(count: int, *, start: int = 0, partitions: int = 2) -> list[tuple[int, int]]:
     return [(number, at) for number in range(partitions) for at in range(start, count)]
 
 
-def shorten(broker: rota.Broker, partition: int, before: int) -> None:
+def delete_records_before(broker: rota.Broker, partition: int, before: int) -> None:
     broker._call(
         lambda node, now: node.context.topics.delete_records_before({("t", partition): before})
     )
@@ -96,7 +96,7 @@ def shorten(broker: rota.Broker, partition: int, before: int) -> None:
 def test_a_broker_ends_while_a_task_reads(
     spark: SparkSession, broker: rota.Broker, *, back: bool
 ) -> None:
-    servers, held = broker.bootstrap_servers, Held(broker, 4)
+    servers, held = broker.bootstrap_servers, HeldFetches(broker, 4)
 
     def act() -> None:
         if not held.wait():
@@ -109,14 +109,14 @@ def test_a_broker_ends_while_a_task_reads(
     acting = threading.Thread(target=act)
     acting.start()
     given: Given = {"slots": 1, "kafka.max.partition.fetch.bytes": 100}
-    rows = loaded(spark, servers, given if back else given | SOON)
+    rows = load_rows(spark, servers, given if back else given | SOON)
     try:
         if back:
-            assert places(rows) == every(10)
+            assert row_offsets(rows) == expected_offsets(10)
         else:
             missing = "no progress from offset"
             with pytest.raises(PySparkException, match=missing) as caught:
-                places(rows)
+                row_offsets(rows)
             text = str(caught.value)
             assert "(kafkaConsumer.pollTimeoutMs)" in text
             assert servers in text
@@ -129,15 +129,15 @@ def test_what_a_task_refuses_reaches_the_user(spark: SparkSession, broker: rota.
     servers = broker.bootstrap_servers
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(PySparkException, match="no permission to read topic 't'"):
-        places(loaded(spark, servers))
-    shorten(broker, 0, 4)
+        row_offsets(load_rows(spark, servers))
+    delete_records_before(broker, 0, 4)
     given: Given = {"startingOffsets": '{"t": {"0": 2, "1": 0}}'}
     with pytest.raises(PySparkException, match="t-0 .*begins at 4"):
-        places(loaded(spark, servers, given))
-    assert places(loaded(spark, servers, given | GO_ON)) == every(10)[4:]
+        row_offsets(load_rows(spark, servers, given))
+    assert row_offsets(load_rows(spark, servers, given | GO_ON)) == expected_offsets(10)[4:]
     broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=3)
-    assert len(loaded(spark, servers).limit(1).collect()) == 1
-    assert places(loaded(spark, servers)) == every(10)[4:]
+    assert len(load_rows(spark, servers).limit(1).collect()) == 1
+    assert row_offsets(load_rows(spark, servers)) == expected_offsets(10)[4:]
 
 
 # A stream
@@ -147,34 +147,34 @@ def test_partitions_come_and_records_go(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
-    assert streamed(spark, servers, tmp_path) == every(10)
+    assert stream_rows(spark, servers, tmp_path) == expected_offsets(10)
     broker.create_partitions("t", 3)
     broker.produce("t", "new", partition=2)
-    assert streamed(spark, servers, tmp_path) == [(2, 0)]
+    assert stream_rows(spark, servers, tmp_path) == [(2, 0)]
     fill(broker, 10)
-    shorten(broker, 0, 15)
+    delete_records_before(broker, 0, 15)
     with pytest.raises(
         PySparkException, match="t-0 from offset 10 to 20: the log now begins at 15"
     ):
-        streamed(spark, servers, tmp_path)
-    left = every(20, start=10)[5:]
-    assert streamed(spark, servers, tmp_path, **GO_ON) == left
-    assert streamed(spark, servers, tmp_path) == []
+        stream_rows(spark, servers, tmp_path)
+    left = expected_offsets(20, start=10)[5:]
+    assert stream_rows(spark, servers, tmp_path, **GO_ON) == left
+    assert stream_rows(spark, servers, tmp_path) == []
 
 
 def test_a_topic_is_deleted_and_made_again(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
-    assert streamed(spark, servers, tmp_path) == every(10)
+    assert stream_rows(spark, servers, tmp_path) == expected_offsets(10)
     broker.delete_topic("t")
     broker.create_topic("t", 2)
     fill(broker, 4)
     with pytest.raises(PySparkException, match="t-0: went back from offset 10 to 4"):
-        streamed(spark, servers, tmp_path)
-    assert streamed(spark, servers, tmp_path, **GO_ON) == []
+        stream_rows(spark, servers, tmp_path)
+    assert stream_rows(spark, servers, tmp_path, **GO_ON) == []
     fill(broker, 2)
-    assert streamed(spark, servers, tmp_path) == every(6, start=4)
+    assert stream_rows(spark, servers, tmp_path) == expected_offsets(6, start=4)
 
 
 def test_a_broker_is_down_while_a_stream_looks_for_more(
@@ -193,7 +193,7 @@ def test_a_broker_is_down_while_a_stream_looks_for_more(
         )
         query = (
             rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .foreachBatch(lambda batch, _: found.extend(places(batch)))
+            .foreachBatch(lambda batch, _: found.extend(row_offsets(batch)))
             .start()
         )
         try:
@@ -203,9 +203,9 @@ def test_a_broker_is_down_while_a_stream_looks_for_more(
             wait_for(query, lambda: len(found) >= 16)
         finally:
             query.stop()
-        assert sorted(found) == every(8)
+        assert sorted(found) == expected_offsets(8)
     with pytest.raises(PySparkException, match=re.escape(servers)):
-        streamed(spark, servers, tmp_path / "checkpoint", **SOON)
+        stream_rows(spark, servers, tmp_path / "checkpoint", **SOON)
 
 
 def wait_for(query: Any, done: Any, what: str = "the query has read this") -> None:

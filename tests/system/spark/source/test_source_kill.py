@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 import rota
 from tests.support.examples import NIGHTLY
 from tests.support.process import RunningCommand
-from tests.system.spark.source.held import PATIENCE, Held
+from tests.system.spark.source.held_fetches import PATIENCE, HeldFetches
 from tests.system.spark.source.killed_query import finish
 
 
-def killed(
-    servers: str, start: str, folder: Path, when: str = "", held: Held | None = None
+def run_until_killed(
+    servers: str, start: str, folder: Path, when: str = "", held: HeldFetches | None = None
 ) -> None:
     """The query in a process until it kills itself, or is killed because it reads."""
     said = folder / "said.txt"  # not a pipe: workers that outlive the driver would hold it open
@@ -36,12 +36,12 @@ def fill(broker: rota.Broker) -> None:
         broker.produce("t", f"{row}", partition=row % 2)
 
 
-def found(spark: SparkSession, folder: Path) -> list[tuple[int, int, str]]:
+def read_output(spark: SparkSession, folder: Path) -> list[tuple[int, int, str]]:
     rows = spark.read.parquet(str(folder / "out")).collect()
     return sorted((row.partition, row.offset, row.value) for row in rows)
 
 
-def expected(before: int) -> list[tuple[int, int, str]]:
+def expected_rows(before: int) -> list[tuple[int, int, str]]:
     return sorted((row % 2, before + row // 2, f"{row}") for row in range(240))
 
 
@@ -54,14 +54,14 @@ def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
         broker.create_topic("t", 2)
         for partition in range(2):
             broker.produce("t", "before", "the", "query", partition=partition)
-        killed(servers, "latest", tmp_path, "checkpoint/offsets/0")
+        run_until_killed(servers, "latest", tmp_path, "checkpoint/offsets/0")
         fill(broker)
         if NIGHTLY:
-            killed(servers, "latest", tmp_path, held=Held(broker, 5))
+            run_until_killed(servers, "latest", tmp_path, held=HeldFetches(broker, 5))
             broker.clear_faults()
-        killed(servers, "latest", tmp_path, "out/_spark_metadata/2")
+        run_until_killed(servers, "latest", tmp_path, "out/_spark_metadata/2")
         finish(spark, servers, "latest", tmp_path)
-    assert found(spark, tmp_path) == expected(3)
+    assert read_output(spark, tmp_path) == expected_rows(3)
 
 
 @pytest.mark.nightly
@@ -72,10 +72,10 @@ def test_batches_that_are_written_again_have_the_same_rows(
         servers = broker.bootstrap_servers
         broker.create_topic("t", 2)
         fill(broker)
-        killed(servers, "earliest", tmp_path, "before 0")
-        killed(servers, "earliest", tmp_path, held=Held(broker, 30))
+        run_until_killed(servers, "earliest", tmp_path, "before 0")
+        run_until_killed(servers, "earliest", tmp_path, held=HeldFetches(broker, 30))
         broker.clear_faults()
         for when in ("after 1", "before 3"):
-            killed(servers, "earliest", tmp_path, when)
+            run_until_killed(servers, "earliest", tmp_path, when)
         finish(spark, servers, "earliest", tmp_path)
-    assert found(spark, tmp_path) == expected(0)
+    assert read_output(spark, tmp_path) == expected_rows(0)

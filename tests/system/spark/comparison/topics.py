@@ -29,7 +29,7 @@ START = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Shop:
+class KafkaTopics:
     """A broker, and hands that put things into it."""
 
     def __init__(self, broker: KafkaBroker, folder: Path) -> None:
@@ -43,20 +43,20 @@ class Shop:
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         spelled = {key.replace("_", "."): value for key, value in config.items()}
-        done(self._admin.create_topics([NewTopic(topic, partitions, 1, config=spelled)]))
+        wait_for_all(self._admin.create_topics([NewTopic(topic, partitions, 1, config=spelled)]))
         return topic
 
     def delete(self, topic: str) -> None:
-        done(self._admin.delete_topics([topic]))
+        wait_for_all(self._admin.delete_topics([topic]))
         until("deletion", lambda: topic not in self._admin.list_topics(timeout=WAIT).topics)
 
     def grow(self, topic: str, partitions: int) -> None:
-        done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+        wait_for_all(self._admin.create_partitions([NewPartitions(topic, partitions)]))
         self._producer = self.producer()  # one that knows a topic learns of a partition much later
 
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         """Retention has taken what was before."""
-        done(self._admin.delete_records([Partition(topic, partition, before)]))
+        wait_for_all(self._admin.delete_records([Partition(topic, partition, before)]))
 
     def fill(
         self,
@@ -129,43 +129,43 @@ class Shop:
         consumer.close()
 
 
-def stock(shop: Shop) -> None:
+def create_all_topics(kafka_topics: KafkaTopics) -> None:
     """Everything that tests only read."""
-    shop.create("orders", 3)
-    shop.fill("orders", 10)
-    shop.fill("orders", 4, partition=1)
-    shop.fill(shop.create("returns"), 3)
-    shop.create("timed", 2)
-    shop.fill("timed", 10)
-    shop.fill("timed", 5, partition=1, step=2_000)
-    shop.create("skewed", 3)
+    kafka_topics.create("orders", 3)
+    kafka_topics.fill("orders", 10)
+    kafka_topics.fill("orders", 4, partition=1)
+    kafka_topics.fill(kafka_topics.create("returns"), 3)
+    kafka_topics.create("timed", 2)
+    kafka_topics.fill("timed", 10)
+    kafka_topics.fill("timed", 5, partition=1, step=2_000)
+    kafka_topics.create("skewed", 3)
     for partition, count in enumerate((100, 10, 1)):
-        shop.fill("skewed", count, partition=partition)
-    shop.create("empty", 2)
-    shop.create("codecs", len(CODECS))
+        kafka_topics.fill("skewed", count, partition=partition)
+    kafka_topics.create("empty", 2)
+    kafka_topics.create("codecs", len(CODECS))
     for partition, codec in enumerate(CODECS):
-        squeezed = shop.producer(**{"compression.type": codec})
-        shop.fill("codecs", 30, partition=partition, producer=squeezed, name="much alike ")
-    shop.fill(shop.create("appended", message_timestamp_type="LogAppendTime"), 5)
-    shop.send(shop.create("kinds"), KINDS)
-    shop.create("ledger")
-    shop.transact("ledger", "commit", "abort", "commit", "abort")
-    shop.create("pending")
-    shop.fill("pending", 2)
-    shop.transact("pending", "open")
-    shop.fill("pending", 2)
-    shop.create("aged", 2)
-    shop.fill("aged", 10)
-    shop.fill("aged", 10, partition=1)
-    shop.expire("aged", 6)
-    shop.create(
+        squeezed = kafka_topics.producer(**{"compression.type": codec})
+        kafka_topics.fill("codecs", 30, partition=partition, producer=squeezed, name="much alike ")
+    kafka_topics.fill(kafka_topics.create("appended", message_timestamp_type="LogAppendTime"), 5)
+    kafka_topics.send(kafka_topics.create("kinds"), KINDS)
+    kafka_topics.create("ledger")
+    kafka_topics.transact("ledger", "commit", "abort", "commit", "abort")
+    kafka_topics.create("pending")
+    kafka_topics.fill("pending", 2)
+    kafka_topics.transact("pending", "open")
+    kafka_topics.fill("pending", 2)
+    kafka_topics.create("aged", 2)
+    kafka_topics.fill("aged", 10)
+    kafka_topics.fill("aged", 10, partition=1)
+    kafka_topics.expire("aged", 6)
+    kafka_topics.create(
         "compacted",
         cleanup_policy="compact",
         segment_ms="5000",
         min_cleanable_dirty_ratio="0.0",
     )
-    shop.compact("compacted")
-    shop.commit("seen", Partition("orders", 0, 4))
+    kafka_topics.compact("compacted")
+    kafka_topics.commit("seen", Partition("orders", 0, 4))
 
 
 KINDS: list[dict[str, Any]] = [
@@ -185,6 +185,6 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def done(futures: dict[Any, Future[Any]]) -> None:
+def wait_for_all(futures: dict[Any, Future[Any]]) -> None:
     for each in futures.values():
         each.result(WAIT)

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rota.engine.model.topic import TopicPartition
 from tests.support.kafka import KafkaBroker, java
 from tests.support.process import run_command
-from tests.system.spark.beside import environment
-from tests.system.spark.source.test_committer import ROWS, Offsets, ends
+from tests.system.spark.comparison import environment
+from tests.system.spark.source.test_committer import ROWS, Offsets, finished_offsets
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -74,7 +74,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     running.stop()
 
 
-def described(address: str, group: str) -> tuple[Offsets, set[str]]:
+def describe_group(address: str, group: str) -> tuple[Offsets, set[str]]:
     """What kafka-consumer-groups shows: the offsets, and every lag."""
     command = java(TOOL, "--bootstrap-server", address, "--describe", "--group", group)
     done = run_command(*command, seconds=600).checked()
@@ -84,11 +84,11 @@ def described(address: str, group: str) -> tuple[Offsets, set[str]]:
 
 
 def test_kafkas_own_tool_sees_queries_of_sparks_own_source(kafka: str, tmp_path: Path) -> None:
-    python, jars = environment.python(), environment.jars()
+    python, jars = environment.install_python(), environment.fetch_jars()
     words = (",".join(map(str, jars)), kafka, tmp_path)
     run_command(python, "-c", textwrap.dedent(SCRIPT), *words, seconds=600).checked()
-    checkpoint = ends(tmp_path)
+    checkpoint = finished_offsets(tmp_path)
     assert len(checkpoint) == 4
     assert set(checkpoint.values()) == {ROWS}
-    assert described(kafka, "seen") == (checkpoint, {"0"})
-    assert described(kafka, "later") == (checkpoint, {"0"})
+    assert describe_group(kafka, "seen") == (checkpoint, {"0"})
+    assert describe_group(kafka, "later") == (checkpoint, {"0"})

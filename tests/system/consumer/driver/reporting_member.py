@@ -18,7 +18,7 @@ from tests.support.clients.driver.base import VOICE, Member, describe
 TURN = 0.1
 
 
-class Got(NamedTuple):
+class FetchedRecord(NamedTuple):
     """A record, as an application sees it."""
 
     topic: str
@@ -30,7 +30,7 @@ class Got(NamedTuple):
 Place = tuple[str, int]
 
 
-class Noted(Member):
+class ReportingMember(Member):
     """A consumer in a thread of its own.
 
     ``commits`` is ``each`` (synchronous, after the records of each poll), ``auto`` or ``never``.
@@ -60,7 +60,7 @@ class Noted(Member):
     # What a library does
 
     @abstractmethod
-    def fetch(self) -> list[Got]:
+    def fetch(self) -> list[FetchedRecord]:
         """One poll."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Noted(Member):
         """Hands out what there is, and commits."""
         self.hand_out(self.fetch())
 
-    def hand_out(self, records: list[Got]) -> None:
+    def hand_out(self, records: list[FetchedRecord]) -> None:
         """To an application that commits when it is done with them."""
         if not records:
             return

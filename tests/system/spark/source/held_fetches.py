@@ -11,7 +11,7 @@ from rota.protocol.messages import Api
 PATIENCE = 300
 
 
-class Held:
+class HeldFetches:
     """Lets some Fetches pass, and keeps all others waiting."""
 
     def __init__(self, broker: Broker, after: int) -> None:

@@ -35,17 +35,17 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Ran:
+class PipelineRun:
     """A run that is done."""
 
     out: Path
     summary: RunSummary
 
     def rows(self, table: Table) -> list[Row]:
-        return rows(self.out, table)
+        return read_rows(self.out, table)
 
 
-class Quiet:
+class SilentProgress:
     """Progress that nobody looks at; may do something when a stage begins."""
 
     def __init__(self, at: Callable[[PipelineStage], None] | None = None) -> None:
@@ -72,7 +72,7 @@ def code_generation(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def recorded_segments(folder: Path) -> Path:
+def write_recorded_segments(folder: Path) -> Path:
     for partition, data in journal_segments().items():
         write_segment(folder, partition, data)
     return folder
@@ -88,22 +88,24 @@ def write_segment(folder: Path, partition: int, data: bytes, offset: int = 0) ->
 
 def run_recorded(
     spark: SparkSession, segments: Path, out: Path, *, log: bool = False, ends: bool = False
-) -> Ran:
+) -> PipelineRun:
     evidence = EvidenceSources(
         segments=(str(segments),),
         server_logs=(str(LOG),) if log else (),
         ends=(str(ENDS),) if ends else (),
     )
-    return ran(spark, evidence, out)
+    return run_evidence(spark, evidence, out)
 
 
-def ran(
+def run_evidence(
     spark: SparkSession, evidence: EvidenceSources, out: Path, options: RunOptions | None = None
-) -> Ran:
-    return Ran(out, run_pipeline(evidence, str(out), options or RunOptions(), Quiet(), spark))
+) -> PipelineRun:
+    return PipelineRun(
+        out, run_pipeline(evidence, str(out), options or RunOptions(), SilentProgress(), spark)
+    )
 
 
-def rows(out: Path, table: Table) -> list[Row]:
+def read_rows(out: Path, table: Table) -> list[Row]:
     """A table's rows, in the order of its key; of one round, whatever follows while it is read."""
     names = [column.name for column in table.columns]
     folder = (out / table.name).resolve()
@@ -111,7 +113,7 @@ def rows(out: Path, table: Table) -> list[Row]:
     return sorted(found, key=lambda row: [str(row[name]) for name in table.key] + [repr(row)])
 
 
-def check_table(ran: Ran, table: Table) -> None:
+def check_table(ran: PipelineRun, table: Table) -> None:
     """It has rows, with all that they must have, and each once."""
     found = ran.rows(table)
     assert found, table.name
@@ -128,9 +130,9 @@ WAYS = ("cluster", "lookups")
 LOOKED_UP = "ends of topics"
 
 
-def everything(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Row]]:
+def read_all_tables(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Row]]:
     """All that tables say, but for the way on which their evidence came."""
-    found = {table.name: rows(out, table) for table in tables}
+    found = {table.name: read_rows(out, table) for table in tables}
     for row in found.get(EVIDENCE.name, ()):
         for name in WAYS:
             del row[name]

@@ -66,7 +66,7 @@ Point = tuple[float, float]
 
 
 @dataclass(slots=True)
-class Opened:
+class ReportWindow:
     """A page, with all that it asked for and complained of."""
 
     page: Page
@@ -93,12 +93,12 @@ class Opened:
 
         self.page.on("dialog", refuse)
 
-    def at(self, selector: str) -> Locator:
+    def locate(self, selector: str) -> Locator:
         return self.page.locator(selector)
 
     def text(self, selector: str) -> str:
         """All text below an element, as it stands in the document."""
-        return self.at(selector).text_content() or ""
+        return self.locate(selector).text_content() or ""
 
     def rows(self) -> list[str]:
         """The groups in the list that can be seen, from the top down."""
@@ -127,15 +127,15 @@ class Opened:
     def open(self, group: str) -> None:
         """Opens a group by the link in the list."""
         place = self.rows().index(group)
-        self.at("#groups tbody tr").nth(place).locator("a").click()
-        self.at("#group").wait_for(state="visible")
-        self.at("#rebalances:not([aria-busy])").wait_for(state="attached")
+        self.locate("#groups tbody tr").nth(place).locator("a").click()
+        self.locate("#group").wait_for(state="visible")
+        self.locate("#rebalances:not([aria-busy])").wait_for(state="attached")
         self.settle()
 
     def back(self) -> None:
         """Goes back to the list; the browser tells the page of it a moment after the click."""
-        self.at("#back").click()
-        self.at("#list").wait_for(state="visible")
+        self.locate("#back").click()
+        self.locate("#list").wait_for(state="visible")
 
     def wait(self, expression: str, about: object = None) -> None:
         """Waits until something is true in the page, which forbids the browser's own way to wait:
@@ -147,7 +147,7 @@ class Opened:
         """Waits until what was asked for is drawn."""
         self.page.evaluate(_DRAWN)
 
-    def shown(self) -> tuple[datetime, datetime]:
+    def shown_times(self) -> tuple[datetime, datetime]:
         """The time that the charts show."""
         self.settle()
         found = _SHOWN.search(self.text("#shown"))
@@ -165,7 +165,7 @@ class Opened:
 
     def colours(self, canvas: str, points: Sequence[Point]) -> list[Colour]:
         """The colour that prevails around each point: letters and lines are thin."""
-        raw = self.page.evaluate(_PIXELS, [self.at(canvas).element_handle(), list(points), 3])
+        raw = self.page.evaluate(_PIXELS, [self.locate(canvas).element_handle(), list(points), 3])
         return [Counter(zip(*[iter(one)] * 4, strict=True)).most_common(1)[0][0][:3] for one in raw]
 
     def pixels(self, canvas: str) -> NDArray[np.uint8]:
@@ -175,7 +175,7 @@ class Opened:
         raw = np.frombuffer(base64.b64decode(text), np.uint8)
         return raw.reshape(height, width, 4)
 
-    def ink(self, name: str) -> Colour:
+    def css_colour(self, name: str) -> Colour:
         """A colour of the page's own."""
         text: str = self.page.evaluate(
             "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`)",
@@ -195,7 +195,7 @@ class Opened:
 
     def box(self, selector: str) -> dict[str, float]:
         """Where an element is, in the page's pixels."""
-        found = self.at(selector).bounding_box()
+        found = self.locate(selector).bounding_box()
         assert found is not None, f"{selector} is not shown"
         return {
             "x": found["x"],
@@ -204,14 +204,14 @@ class Opened:
             "height": found["height"],
         }
 
-    def pointed(self, canvas: str, point: Point) -> str:
+    def tip_at(self, canvas: str, point: Point) -> str:
         """What the tip says of a point."""
         left, top = self.page.evaluate(_PLACE, canvas)
         self.page.mouse.move(left + point[0], top + point[1])
         found: str = self.page.evaluate("document.getElementById('tip').textContent")
         return found
 
-    def leave(self) -> None:
+    def leave_canvas(self) -> None:
         """The pointer goes away."""
         self.page.mouse.move(1, 1)
         self.settle()
@@ -232,7 +232,7 @@ class Opened:
         return found
 
 
-def owner_told(tip: str) -> tuple[str, int, datetime] | None:
+def tip_owner(tip: str) -> tuple[str, int, datetime] | None:
     """Topic, partition and time that a tip names first."""
     found = _TIP.search(tip)
     if found is None:
@@ -244,14 +244,14 @@ def _time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
 
 
-def opened(
+def open_window(
     browser: Browser,
     report: Path,
     *,
     scheme: Scheme = "light",
     size: tuple[int, int] = WIDE,
     javascript: bool = True,
-) -> Iterator[Opened]:
+) -> Iterator[ReportWindow]:
     """A report in a window of its own. When it is closed, it has asked for nothing but itself, and
     has complained of nothing.
     """
@@ -263,7 +263,7 @@ def opened(
     context.set_default_timeout(PATIENCE)
     try:
         address = report.resolve().as_uri()
-        found = Opened(context.new_page(), address)
+        found = ReportWindow(context.new_page(), address)
         found.watch()
         found.page.goto(address)
         yield found

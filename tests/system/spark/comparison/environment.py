@@ -21,10 +21,10 @@ from tests.support.paths import ROOT
 PYSPARK = "4.2.0"
 LIBS = CACHE / "spark-kafka"
 FOLDER = ROOT / ".clients" / f"pyspark-{PYSPARK}-{sys.version_info[0]}.{sys.version_info[1]}"
-WORKER = "tests.system.spark.beside.worker"
+WORKER = "tests.system.spark.comparison.worker"
 
 
-def needed() -> list[str]:
+def requirements() -> list[str]:
     """What ``rota[spark]`` needs, with the one PySpark of these tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
@@ -33,32 +33,32 @@ def needed() -> list[str]:
 
 
 @once
-def python() -> Path:
+def install_python() -> Path:
     """The Python that has all of it, and nothing else."""
     program = FOLDER / "bin" / "python"
     stamp = FOLDER / "needed.txt"
-    wanted = "".join(f"{each}\n" for each in needed())
+    wanted = "".join(f"{each}\n" for each in requirements())
     with making(FOLDER):
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
             shutil.rmtree(FOLDER, ignore_errors=True)
             make = (sys.executable, "-m", "venv", FOLDER)
             fetch_by(*make, what="a virtual environment", env=os.environ)
             install = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-            fetch_by(*install, *needed(), what=f"PySpark {PYSPARK}", env=os.environ)
+            fetch_by(*install, *requirements(), what=f"PySpark {PYSPARK}", env=os.environ)
             stamp.write_text(wanted, encoding="utf-8")
     return program
 
 
 @once
-def jars() -> list[Path]:
+def fetch_jars() -> list[Path]:
     """Of Spark's own source."""
     require("java", "mvn")
     fetch(HERE / "spark-kafka-pom.xml", LIBS)
     return sorted(LIBS.glob("*.jar"))
 
 
-def worker() -> Driver:
+def start_worker() -> Driver:
     """A process with a Spark that knows both sources."""
-    own = ",".join(map(str, jars()))
+    own = ",".join(map(str, fetch_jars()))
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    return Driver([str(python()), "-m", WORKER, own], path)
+    return Driver([str(install_python()), "-m", WORKER, own], path)

@@ -18,7 +18,7 @@ from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import REBALANCES
 from rota.spark import register
 from tests.support.waiting import until
-from tests.system.spark.played import Quiet, rows
+from tests.system.spark.pipeline_run import SilentProgress, read_rows
 
 #: The topic that the members consume.
 TOPIC = "orders"
@@ -28,7 +28,7 @@ PATIENCE = 600.0
 Offsets = Mapping[int, int]
 
 
-class RecordedProgress(Quiet):
+class RecordedProgress(SilentProgress):
     """Keeps what rounds tell, and the error that ended them."""
 
     def __init__(self) -> None:
@@ -53,14 +53,14 @@ class RecordedProgress(Quiet):
 
 
 @contextmanager
-def served(segments: Path) -> Iterator[LiveJournal]:
+def serve_journal(segments: Path) -> Iterator[LiveJournal]:
     """The folders of a journal as a cluster that stands still."""
     with rota.Broker(segments, config=READ_ONLY_BROKER, adopt=True) as broker:
         broker.clock.freeze()
         yield find_journal(LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
 
 
-def cuts(live: LiveJournal, shares: list[float]) -> list[Offsets]:
+def split_offsets(live: LiveJournal, shares: list[float]) -> list[Offsets]:
     """Where each partition is after each share of its records."""
     sizes = {
         partition: end - live.log_starts[partition] for partition, end in live.log_ends.items()
@@ -71,7 +71,9 @@ def cuts(live: LiveJournal, shares: list[float]) -> list[Offsets]:
     ]
 
 
-def piece(spark: SparkSession, live: LiveJournal, begin: Offsets, end: Offsets) -> DataFrame:
+def journal_batch(
+    spark: SparkSession, live: LiveJournal, begin: Offsets, end: Offsets
+) -> DataFrame:
     """The records from here to there, as a batch of a stream has them."""
     register(spark)
     told = live.source_options()
@@ -83,7 +85,7 @@ def piece(spark: SparkSession, live: LiveJournal, begin: Offsets, end: Offsets) 
 
 
 @contextmanager
-def member(broker: rota.Broker, group: str) -> Iterator[None]:
+def group_member(broker: rota.Broker, group: str) -> Iterator[None]:
     """A member of a group until the block ends; it has committed once when the block begins."""
     done, ready = threading.Event(), threading.Event()
     settings = {
@@ -115,7 +117,7 @@ def member(broker: rota.Broker, group: str) -> Iterator[None]:
 
 
 @contextmanager
-def following(
+def start_following(
     spark: SparkSession, cluster: LiveCluster, out: Path, options: RunOptions | None = None
 ) -> Iterator[RecordedProgress]:
     """Follow a cluster until the block ends."""
@@ -140,8 +142,8 @@ def following(
     told.check()
 
 
-def rebalances(out: Path, group: str) -> int:
+def count_rebalances(out: Path, group: str) -> int:
     """How many rebalances of a group the tables have."""
     if not (out / REBALANCES.name).exists():
         return 0
-    return sum(row["group"] == group for row in rows(out, REBALANCES))
+    return sum(row["group"] == group for row in read_rows(out, REBALANCES))

@@ -8,36 +8,36 @@ import pytest
 
 from tests.support.clients.driver_process import Driver
 from tests.support.kafka import KafkaBroker
-from tests.system.spark.beside.environment import worker
-from tests.system.spark.beside.shop import SETTINGS, Shop, stock
-from tests.system.spark.beside.stage import Beside
+from tests.system.spark.comparison.environment import start_worker
+from tests.system.spark.comparison.source_pair import SourcePair
+from tests.system.spark.comparison.topics import SETTINGS, KafkaTopics, create_all_topics
 
 
 @pytest.fixture(scope="package")
 def driver() -> Iterator[Driver]:
     """A process with both sources."""
-    started = worker()
+    started = start_worker()
     yield started
     started.kill()
 
 
 @pytest.fixture(scope="package")
-def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[Shop]:
+def kafka_topics(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[KafkaTopics]:
     """A broker with something of everything; it is filled while Spark starts."""
     folder = tmp_path_factory.mktemp("beside-broker")
     running = KafkaBroker(folder, SETTINGS)
-    opened = Shop(running, folder)
-    stock(opened)
+    opened = KafkaTopics(running, folder)
+    create_all_topics(opened)
     yield opened
     running.stop()
 
 
 @pytest.fixture(scope="package")
-def beside(
-    shop: Shop, driver: Driver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Beside]:
+def source_pair(
+    kafka_topics: KafkaTopics, driver: Driver, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SourcePair]:
     """Both sources, to be asked the same."""
-    asked = Beside(driver, shop.servers, tmp_path_factory.mktemp("checkpoints"))
+    asked = SourcePair(driver, kafka_topics.servers, tmp_path_factory.mktemp("checkpoints"))
     yield asked
     asked.close()
 
@@ -45,9 +45,9 @@ def beside(
 @pytest.fixture(autouse=True)
 def format_repeats(request: pytest.FixtureRequest) -> Iterator[None]:
     """Say at the end of the run what a test had to ask again."""
-    asked: Beside | None = None
-    if "beside" in request.fixturenames:
-        asked = request.getfixturevalue("beside")
+    asked: SourcePair | None = None
+    if "source_pair" in request.fixturenames:
+        asked = request.getfixturevalue("source_pair")
         asked.repeated.clear()
     yield
     if asked is not None and asked.repeated:

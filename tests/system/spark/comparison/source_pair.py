@@ -72,7 +72,7 @@ class Outcome:
         return [None if row["value"] is None else row["value"].decode() for row in every]
 
 
-def unpacked(text: str) -> Rows:
+def decode_rows(text: str) -> Rows:
     """The rows of an Arrow stream in base 64."""
     with pa.ipc.open_stream(b64decode(text)) as stream:
         table = stream.read_all()
@@ -81,7 +81,7 @@ def unpacked(text: str) -> Rows:
     return rows
 
 
-def spelled(options: Options) -> dict[str, str]:
+def option_texts(options: Options) -> dict[str, str]:
     """Options as Spark has them: text; what is not, as JSON."""
     return {
         key: value if isinstance(value, str) else json.dumps(value)
@@ -89,7 +89,7 @@ def spelled(options: Options) -> dict[str, str]:
     }
 
 
-class Beside:
+class SourcePair:
     """Asks both sources at the same time."""
 
     def __init__(self, driver: Driver, servers: str, folder: Path) -> None:
@@ -102,7 +102,7 @@ class Beside:
 
     def ask(self, op: str, source: str, options: Options, **more: Any) -> Any:
         """One of them."""
-        given = spelled({"kafka.bootstrap.servers": self._servers, **BRISK, **options})
+        given = option_texts({"kafka.bootstrap.servers": self._servers, **BRISK, **options})
         # None takes an option away
         given = {key: value for key, value in given.items() if value != "null"}
         for _ in range(REPEATS):
@@ -120,7 +120,7 @@ class Beside:
             seen = self.ask(op, source, options, **more)
         except ClientError as refused:
             return Outcome(refused=str(refused))
-        return shown(seen)
+        return make_outcome(seen)
 
     def both(self, op: str, options: Options, **more: Any) -> tuple[Outcome, Outcome]:
         """Spark's own, and Rota's."""
@@ -136,37 +136,39 @@ class Beside:
         assert rota == own
         return own
 
-    def twins(self, options: Options) -> Twins:
+    def stream_pair(self, options: Options) -> StreamPair:
         """The same stream of both sources."""
         name = uuid.uuid4().hex[:8]
         places = {each: str(self._folder / f"{name}-{each}") for each in (SPARKS, ROTAS)}
-        return Twins(self, options, places)
+        return StreamPair(self, options, places)
 
     def stream(self, options: Options) -> Outcome:
         """A stream over the records that exist now; asserts that both sources give the same."""
-        return self.twins(options).run()
+        return self.stream_pair(options).run()
 
     def close(self) -> None:
         """Ask no more."""
         self._pool.shutdown()
 
 
-def shown(seen: Any) -> Outcome:
+def make_outcome(seen: Any) -> Outcome:
     """An answer of the worker's."""
     wanted = ("batch", "numInputRows", "startOffset", "endOffset", "latestOffset")
     return Outcome(
-        rows=list(map(unpacked, seen["rows"])),
+        rows=list(map(decode_rows, seen["rows"])),
         schema=seen.get("schema"),
         offsets={int(batch): found for batch, found in seen.get("offsets", {}).items()},
         progress=[{key: each[key] for key in wanted} for each in seen.get("progress", ())],
     )
 
 
-class Twins:
+class StreamPair:
     """Two streams with the same options, each with a checkpoint of its own."""
 
-    def __init__(self, beside: Beside, options: Options, places: Mapping[str, str]) -> None:
-        self._beside = beside
+    def __init__(
+        self, source_pair: SourcePair, options: Options, places: Mapping[str, str]
+    ) -> None:
+        self._beside = source_pair
         self.options = options
         self._places = dict(places)
 
@@ -175,9 +177,9 @@ class Twins:
         """Where the checkpoints are."""
         return list(map(Path, self._places.values()))
 
-    def copy(self, options: Options) -> Twins:
+    def copy(self, options: Options) -> StreamPair:
         """Streams that go on from here with these options, beside this one."""
-        copied = self._beside.twins(options)
+        copied = self._beside.stream_pair(options)
         for source, place in self._places.items():
             shutil.copytree(place, copied._places[source])
         return copied

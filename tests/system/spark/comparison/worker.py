@@ -27,7 +27,7 @@ from rota.pipeline.session import open_session
 PATIENCE = 60
 
 
-def packed(table: pa.Table) -> str:
+def encode_rows(table: pa.Table) -> str:
     """A table as text: an Arrow stream in base 64."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -35,13 +35,13 @@ def packed(table: pa.Table) -> str:
     return b64encode(sink.getvalue()).decode()
 
 
-def written(checkpoint: str) -> dict[str, Any]:
+def read_checkpoint(checkpoint: str) -> dict[str, Any]:
     """The offsets of each batch that a checkpoint has."""
     logs = (Path(checkpoint) / "offsets").glob("[0-9]*")
     return {log.name: json.loads(log.read_text().splitlines()[2]) for log in logs}
 
 
-class Followed:
+class CollectedStream:
     """A stream, and what came out of it."""
 
     def __init__(self, stream: DataFrame, checkpoint: str, trigger: dict[str, Any]) -> None:
@@ -51,9 +51,9 @@ class Followed:
         self.query: StreamingQuery = writer.option("checkpointLocation", checkpoint).start()
 
     def _keep(self, batch: DataFrame, number: int) -> None:
-        self._batches[number] = packed(batch.toArrow())
+        self._batches[number] = encode_rows(batch.toArrow())
 
-    def seen(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The rows of each batch, and where it began and ended by checkpoint and progress."""
         told = [
             {"batch": each["batchId"], **each["sources"][0]}
@@ -61,7 +61,7 @@ class Followed:
         ]
         return {
             "rows": list(self._batches.values()),
-            "offsets": written(self._checkpoint),
+            "offsets": read_checkpoint(self._checkpoint),
             "progress": [each for each in told if each["numInputRows"]],
         }
 
@@ -77,7 +77,7 @@ class WorkerRequests:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._running: dict[str, Followed] = {}
+        self._running: dict[str, CollectedStream] = {}
 
     def hello(self) -> str:
         """The version of Spark."""
@@ -86,7 +86,7 @@ class WorkerRequests:
     def read(self, source: str, options: dict[str, str]) -> dict[str, Any]:
         """Everything that a batch query gives."""
         frame = self._spark.read.format(source).options(**options).load()
-        return {"schema": frame.schema.jsonValue(), "rows": [packed(frame.toArrow())]}
+        return {"schema": frame.schema.jsonValue(), "rows": [encode_rows(frame.toArrow())]}
 
     def tasks(self, source: str, options: dict[str, str]) -> list[int]:
         """How many rows each task of a batch query reads, of those that read any."""
@@ -98,37 +98,37 @@ class WorkerRequests:
         """Runs a stream until it has read all records that exist now."""
         followed = self._follow(source, options, checkpoint, {"availableNow": True})
         followed.wait()
-        return followed.seen()
+        return followed.result()
 
     def once(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
         """The same in one batch, whatever the limits."""
         followed = self._follow(source, options, checkpoint, {"once": True})
         followed.wait()
-        return followed.seen()
+        return followed.result()
 
     def start(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
         """A stream that goes on."""
         trigger = {"processingTime": "0 seconds"}
         self._running[checkpoint] = self._follow(source, options, checkpoint, trigger)
-        return self._running[checkpoint].seen()
+        return self._running[checkpoint].result()
 
     def drain(self, checkpoint: str, **_: object) -> dict[str, Any]:
         """What a running stream has given when it has read all that is there."""
         followed = self._running[checkpoint]
         followed.query.processAllAvailable()
-        return followed.seen()
+        return followed.result()
 
     def stop(self, checkpoint: str, **_: object) -> dict[str, Any]:
         """End a running stream."""
         followed = self._running.pop(checkpoint)
         followed.query.stop()
-        return followed.seen()
+        return followed.result()
 
     def _follow(
         self, source: str, options: dict[str, str], checkpoint: str, trigger: dict[str, Any]
-    ) -> Followed:
+    ) -> CollectedStream:
         stream = self._spark.readStream.format(source).options(**options).load()
-        return Followed(stream, checkpoint, trigger)
+        return CollectedStream(stream, checkpoint, trigger)
 
 
 def serve(jars: str) -> None:
