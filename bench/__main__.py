@@ -47,7 +47,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     listed = "\n".join(f"  {letter}  {name}" for letter, name in BENCHMARKS.items())
     made = argparse.ArgumentParser(
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def chosen(only: str | None) -> list[str]:
+def parse_letters(only: str | None) -> list[str]:
     """The letters asked for; all of them unless said."""
     letters = list(BENCHMARKS) if only is None else only.upper().split(",")
     unknown = [letter for letter in letters if letter not in BENCHMARKS]
@@ -75,7 +75,7 @@ def chosen(only: str | None) -> list[str]:
     return letters
 
 
-def collect(run: Run, letters: Sequence[str]) -> list[Row]:
+def run_benchmarks(run: Run, letters: Sequence[str]) -> list[Row]:
     """Runs the benchmarks one after the other."""
     found: list[Row] = []
     for letter in letters:
@@ -88,7 +88,7 @@ def collect(run: Run, letters: Sequence[str]) -> list[Row]:
             run.say(f"!! {letter} is LEFT OUT: {error}")
             continue
         for row in module.run(run):
-            run.say(f"   = {report.line(row)}")
+            run.say(f"   = {report.row_line(row)}")
             found.append(row)
         run.say(f"   {time.monotonic() - start:.0f} s")
     return found
@@ -96,17 +96,17 @@ def collect(run: Run, letters: Sequence[str]) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if a limit is not met."""
-    asked = parser().parse_args(arguments)
-    letters = chosen(asked.only)
+    asked = build_parser().parse_args(arguments)
+    letters = parse_letters(asked.only)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), slow_peers=asked.slow_peers)
-        rows = collect(run, letters)
+        rows = run_benchmarks(run, letters)
     if asked.markdown:
         options = [f"--only {asked.only}"] if asked.only else []
         options += ["--slow-peers"] if asked.slow_peers else []
-        print(report.markdown(rows, run, " ".join(["python -m bench", *options])))
+        print(report.format_markdown(rows, run, " ".join(["python -m bench", *options])))
     else:
-        print(report.table(rows))
+        print(report.format_table(rows))
         print(*run.notes, sep="\n")
     if asked.json is not None:
         asked.json.write_text(json.dumps(report.as_json(rows, run), indent=1) + "\n")

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from bench.broker_start import METADATA, answered
-from bench.contestant import Contestant, rota
+from bench.broker_process import RunningBroker, start_rota
+from bench.broker_start import METADATA, wait_for_answer
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 
 CONNECTIONS = 2_000
@@ -19,17 +19,17 @@ CONNECTIONS = 2_000
 NEW = 20
 
 
-def idle(broker: Contestant, stack: ExitStack) -> None:
+def open_idle_connection(broker: RunningBroker, stack: ExitStack) -> None:
     """A connection that has asked once, as every client does, and says nothing more."""
     client = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
     client.sendall(METADATA)
     assert client.recv(1_000)
 
 
-def served(broker: Contestant) -> float:
+def measure_answer(broker: RunningBroker) -> float:
     """Seconds from connecting to an answer."""
     start = time.monotonic()
-    answered(broker.port)
+    wait_for_answer(broker.port)
     return time.monotonic() - start
 
 
@@ -37,17 +37,17 @@ def run(bench: Run) -> Iterator[Row]:
     """Rota alone."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with rota(bench.folder / "rota") as broker, ExitStack() as stack:
-        answered(broker.port)
+    with start_rota(bench.folder / "rota") as broker, ExitStack() as stack:
+        wait_for_answer(broker.port)
         before = broker.resident
         bench.say(f"   {CONNECTIONS:,} connections")
         for _ in range(CONNECTIONS):
-            idle(broker, stack)
+            open_idle_connection(broker, stack)
         more = broker.resident - before
-        slowest = max(served(broker) for _ in range(NEW))
+        slowest = max(measure_answer(broker) for _ in range(NEW))
     yield Row(
         work=f"{CONNECTIONS:,} idle connections: response time of a new client, additional memory",
-        ours=Taken(seconds=slowest, peak=more),
+        ours=Measurement(seconds=slowest, peak=more),
         theirs={},
         limit=LIMITS["broker-connections"],
     )

@@ -22,9 +22,9 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support import kafka as java_broker
 
-from bench.contestant import ROTA, Contestant, both
+from bench.broker_process import ROTA, RunningBroker, start_both
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.peer import KAFKA
 from bench.run import Row, Run
 
@@ -35,11 +35,11 @@ RECORDS = {100: 1_000_000, 1_024: 250_000}
 TOOLS = "org.apache.kafka.tools"
 TIMEOUT = 300.0
 #: Seconds for a topic and a size of records.
-Measure: TypeAlias = Callable[[Contestant, str, int], float]
+Measure: TypeAlias = Callable[[RunningBroker, str, int], float]
 _names = itertools.count()
 
 
-def produce(to: Contestant, topic: str, size: int) -> float:
+def produce(to: RunningBroker, topic: str, size: int) -> float:
     """Seconds until all records are acknowledged."""
     producer = Producer({"bootstrap.servers": to.address})
     value, left = bytes(size), RECORDS[size]
@@ -64,7 +64,7 @@ def produce(to: Contestant, topic: str, size: int) -> float:
     return time.monotonic() - start
 
 
-def fetch(source: Contestant, topic: str, size: int, rest: int = 1_000) -> float:
+def fetch(source: RunningBroker, topic: str, size: int, rest: int = 1_000) -> float:
     """Seconds until all records have come.
 
     :param rest: milliseconds; the default is librdkafka's
@@ -83,7 +83,7 @@ def fetch(source: Contestant, topic: str, size: int, rest: int = 1_000) -> float
     return took
 
 
-def tool_produce(to: Contestant, topic: str, size: int) -> float:
+def tool_produce(to: RunningBroker, topic: str, size: int) -> float:
     """Seconds as kafka-producer-perf-test counts them."""
     printed = _tool(
         *("ProducerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
@@ -94,7 +94,7 @@ def tool_produce(to: Contestant, topic: str, size: int) -> float:
     return RECORDS[size] / float(rate)
 
 
-def tool_fetch(source: Contestant, topic: str, size: int) -> float:
+def tool_fetch(source: RunningBroker, topic: str, size: int) -> float:
     """Seconds as kafka-consumer-perf-test counts them: of fetching, without joining."""
     printed = _tool(
         *("ConsumerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
@@ -114,8 +114,8 @@ def _tool(name: str, *args: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line and not line.startswith("[")]
 
 
-def measure(
-    brokers: list[Contestant],
+def measure_in_turns(
+    brokers: list[RunningBroker],
     size: int,
     into: Measure,
     out: Measure,
@@ -136,7 +136,7 @@ def measure(
 
 def run(bench: Run) -> Iterator[Row]:
     """Each client, each size, in and out."""
-    with both(bench) as brokers:
+    with start_both(bench) as brokers:
         clients: dict[str, tuple[Measure, Measure]] = {
             "confluent-kafka": (produce, fetch),
             "confluent-kafka without its pause": (produce, partial(fetch, rest=0)),
@@ -146,7 +146,7 @@ def run(bench: Run) -> Iterator[Row]:
         for (client, (into, out)), size in itertools.product(clients.items(), RECORDS):
             bench.say(f"   {client}, {size} B")
             for what, took in zip(
-                ("produced", "fetched"), measure(brokers, size, into, out), strict=True
+                ("produced", "fetched"), measure_in_turns(brokers, size, into, out), strict=True
             ):
                 yield _row(f"{client}, {RECORDS[size]:,} x {size:,} B {what}", size, took)
 
@@ -156,7 +156,7 @@ def _row(work: str, size: int, took: dict[str, float]) -> Row:
     rates = ", ".join(f"{name} {amount / seconds:.0f} MB/s" for name, seconds in took.items())
     return Row(
         work=f"{work} ({rates})",
-        ours=Taken(seconds=took.pop(ROTA)),
-        theirs={name: Taken(seconds=seconds) for name, seconds in took.items()},
+        ours=Measurement(seconds=took.pop(ROTA)),
+        theirs={name: Measurement(seconds=seconds) for name, seconds in took.items()},
         limit=LIMITS["broker-data"],
     )

@@ -26,9 +26,9 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from bench.contestant import ROTA, Contestant, both
+from bench.broker_process import ROTA, RunningBroker, start_both
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 
 MEMBERS = 100
@@ -42,7 +42,7 @@ _names = itertools.count()
 Message: TypeAlias = Any
 
 
-def first_record(broker: Contestant, topic: str) -> float:
+def measure_first_record(broker: RunningBroker, topic: str) -> float:
     """Seconds from making a consumer to its first record."""
     start = time.monotonic()
     consumer = Consumer(
@@ -63,7 +63,7 @@ def first_record(broker: Contestant, topic: str) -> float:
 class Member:
     """A member that joins as a consumer does, and heartbeats so often that it loses no time."""
 
-    def __init__(self, broker: Contestant, group: str, number: int) -> None:
+    def __init__(self, broker: RunningBroker, group: str, number: int) -> None:
         self._port = broker.port
         self._group = group
         self._name = f"member-{number}"
@@ -150,7 +150,7 @@ class Member:
         return response.decode(await self._read.readexactly(size), version=version, header=True)
 
 
-async def hundred(broker: Contestant) -> float:
+async def measure_group_start(broker: RunningBroker) -> float:
     """Seconds until all members are in one generation and have their assignment."""
     group, stable, ready = f"hundred-{next(_names)}", asyncio.Event(), asyncio.Queue[int]()
     start = time.monotonic()
@@ -168,22 +168,22 @@ async def hundred(broker: Contestant) -> float:
 
 def run(bench: Run) -> Iterator[Row]:
     """The brokers take turns, the best round counts."""
-    with both(bench) as brokers:
+    with start_both(bench) as brokers:
         for broker in brokers:
             broker.create("first")
             producer = Producer({"bootstrap.servers": broker.address})
             producer.produce("first", b"value")
             assert producer.flush(60) == 0
         bench.say("   one member")
-        one = _best(brokers, lambda broker: first_record(broker, "first"))
+        one = _best(brokers, lambda broker: measure_first_record(broker, "first"))
         yield _row("a group of 1: to its first record", one, "broker-join")
         bench.say(f"   {MEMBERS} members")
-        many = _best(brokers, lambda broker: asyncio.run(hundred(broker)))
+        many = _best(brokers, lambda broker: asyncio.run(measure_group_start(broker)))
         work = f"a group of {MEMBERS}: to stable, heartbeats every {HEARTBEAT * 1000:g} ms"
         yield _row(work, many, "broker-group")
 
 
-def _best(brokers: list[Contestant], take: Callable[[Contestant], float]) -> dict[str, float]:
+def _best(brokers: list[RunningBroker], take: Callable[[RunningBroker], float]) -> dict[str, float]:
     rounds = [{broker.name: take(broker) for broker in brokers} for _ in range(ROUNDS)]
     return {name: min(each[name] for each in rounds) for name in rounds[0]}
 
@@ -191,7 +191,7 @@ def _best(brokers: list[Contestant], take: Callable[[Contestant], float]) -> dic
 def _row(work: str, took: dict[str, float], limit: str) -> Row:
     return Row(
         work=work,
-        ours=Taken(seconds=took.pop(ROTA)),
-        theirs={name: Taken(seconds=seconds) for name, seconds in took.items()},
+        ours=Measurement(seconds=took.pop(ROTA)),
+        theirs={name: Measurement(seconds=seconds) for name, seconds in took.items()},
         limit=LIMITS[limit],
     )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.broker_start import answered
-from bench.contestant import Contestant, rota
+from bench.broker_process import RunningBroker, start_rota
+from bench.broker_start import wait_for_answer
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -27,7 +27,7 @@ LARGE, SMALL = 900_000, 16_000
 PARTITIONS = 4
 
 
-def fill(broker: Contestant, size: int, batch: int) -> None:
+def fill(broker: RunningBroker, size: int, batch: int) -> None:
     """Produces this number of bytes to a few partitions, one record in each batch."""
     settings = {
         "bootstrap.servers": broker.address,
@@ -47,11 +47,11 @@ def fill(broker: Contestant, size: int, batch: int) -> None:
     assert producer.flush(600) == 0
 
 
-def start(folder: Path) -> float:
+def measure_start(folder: Path) -> float:
     """Seconds from the command to the first Metadata answer; the stop is clean."""
     begun = time.monotonic()
-    with rota(folder) as broker:
-        answered(broker.port)
+    with start_rota(folder) as broker:
+        wait_for_answer(broker.port)
         return time.monotonic() - begun
 
 
@@ -60,18 +60,18 @@ def run(bench: Run) -> Iterator[Row]:
     for gib in SIZES:
         folder = bench.folder / f"restart-{gib}"
         bench.say(f"   writing {gib} GiB")
-        with rota(folder) as broker:
+        with start_rota(folder) as broker:
             broker.create("large", PARTITIONS)
             fill(broker, gib * GIB, LARGE)
         work = f"broker: start on {gib} GiB"
-        yield _row(f"{work} after a clean stop", start(folder), "broker-restart")
-        with rota(folder) as broker:
+        yield _row(f"{work} after a clean stop", measure_start(folder), "broker-restart")
+        with start_rota(folder) as broker:
             fill(broker, BEHIND * MIB, SMALL)
             os.kill(broker.pid, signal.SIGKILL)
         behind = f"{BEHIND} MiB in batches of {SMALL:,} B behind the recovery point"
-        yield _row(f"{work} after kill -9, {behind}", start(folder), "broker-recovery")
+        yield _row(f"{work} after kill -9, {behind}", measure_start(folder), "broker-recovery")
         shutil.rmtree(folder)
 
 
 def _row(work: str, seconds: float, limit: str) -> Row:
-    return Row(work=work, ours=Taken(seconds=seconds), theirs={}, limit=LIMITS[limit])
+    return Row(work=work, ours=Measurement(seconds=seconds), theirs={}, limit=LIMITS[limit])

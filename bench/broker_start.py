@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from tests.support.missing_tool import Unavailable
 
-from bench.contestant import ROTA, both, kafka, rota
+from bench.broker_process import ROTA, start_both, start_kafka, start_rota
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.peer import KAFKA
 from bench.run import Row, Run
 
@@ -37,7 +37,7 @@ with rota.Broker() as broker:
 """
 
 
-def in_process() -> tuple[float, float]:
+def measure_imports() -> tuple[float, float]:
     """Seconds in a new interpreter: with every import, and of a second broker without them."""
     both = []
     for warm in ("", "with rota.Broker(): pass"):
@@ -49,7 +49,7 @@ def in_process() -> tuple[float, float]:
     return both[0], both[1]
 
 
-def answered(port: int) -> None:
+def wait_for_answer(port: int) -> None:
     """Returns when a Metadata request is answered."""
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(METADATA)
@@ -58,39 +58,39 @@ def answered(port: int) -> None:
 
 def run(bench: Run) -> Iterator[Row]:
     """The best of some rounds; Kafka once, for it is slow."""
-    in_process()  # Python keeps what it compiles, as it does when a package is installed
-    firsts, seconds = zip(*(in_process() for _ in range(ROUNDS)), strict=True)
-    theirs: dict[str, Taken] = {}
+    measure_imports()  # Python keeps what it compiles, as it does when a package is installed
+    firsts, seconds = zip(*(measure_imports() for _ in range(ROUNDS)), strict=True)
+    theirs: dict[str, Measurement] = {}
     try:
         start = time.monotonic()
-        with kafka(bench.folder / "kafka-start") as broker:
-            answered(broker.port)
-            theirs[KAFKA] = Taken(seconds=time.monotonic() - start)
+        with start_kafka(bench.folder / "kafka-start") as broker:
+            wait_for_answer(broker.port)
+            theirs[KAFKA] = Measurement(seconds=time.monotonic() - start)
     except Unavailable as error:
         bench.missing[KAFKA] = str(error)
     work = "broker: start to first Metadata answer, empty folder"
     for what, found in (("in process, imports included", firsts), ("in process, again", seconds)):
-        ours = Taken(seconds=min(found))
+        ours = Measurement(seconds=min(found))
         yield Row(work=f"{work}: {what}", ours=ours, theirs=theirs, limit=LIMITS["broker-start"])
     took = []
     for number in range(ROUNDS):
         start = time.monotonic()
-        with rota(bench.folder / f"start-{number}") as broker:
-            answered(broker.port)
+        with start_rota(bench.folder / f"start-{number}") as broker:
+            wait_for_answer(broker.port)
             took.append(time.monotonic() - start)
-    ours = Taken(seconds=min(took))
+    ours = Measurement(seconds=min(took))
     yield Row(work=f"{work}: command", ours=ours, theirs=theirs, limit=LIMITS["broker-command"])
     yield from _idle(bench)
 
 
 def _idle(bench: Run) -> Iterator[Row]:
-    with both(bench) as brokers:
+    with start_both(bench) as brokers:
         time.sleep(IDLE)
         held = {each.name: each.resident for each in brokers}
     said = ", ".join(f"{name} {size >> 20} MiB" for name, size in held.items())
     yield Row(
         work=f"broker: resident memory after {IDLE:g} s of idling ({said})",
-        ours=Taken(seconds=0, peak=held[ROTA]),
+        ours=Measurement(seconds=0, peak=held[ROTA]),
         theirs={},
         limit=LIMITS["broker-idle"],
     )

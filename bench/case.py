@@ -31,7 +31,7 @@ from pathlib import Path
 SEED = 7
 
 
-class Play(enum.StrEnum):
+class StepKind(enum.StrEnum):
     """How a step is played."""
 
     TIMED = "timed"
@@ -47,7 +47,7 @@ class Step:
     name: str
     members: tuple[tuple[str, int], ...]
     after: str | None = None
-    play: Play = Play.TIMED
+    play: StepKind = StepKind.TIMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Case:
         path.write_text("\n".join(lines) + "\n")
 
 
-def read(path: Path) -> Case:
+def read_case(path: Path) -> Case:
     """A case out of its file."""
     lines = iter(path.read_text().splitlines())
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Case:
                 name=name,
                 members=tuple((member, int(number)) for member, number in block(int(size))),
                 after=None if after == "-" else after,
-                play=Play(play),
+                play=StepKind(play),
             )
         )
     return Case(
@@ -122,23 +122,23 @@ def members(classes: Iterable[int]) -> Group:
     return tuple((f"member-{position:05d}", number) for position, number in enumerate(classes))
 
 
-def without_one(group: Group) -> Group:
+def remove_middle_member(group: Group) -> Group:
     """The group after the member in its middle left."""
     middle = len(group) // 2
     return group[:middle] + group[middle + 1 :]
 
 
-def with_one(group: Group, number: int = 0) -> Group:
+def add_member(group: Group, number: int = 0) -> Group:
     """The group after a member of this class joined."""
     return (*group, ("newcomer", number))
 
 
-def chain(fresh: Group, *, newcomer: int = 0) -> tuple[Step, ...]:
+def member_changes(fresh: Group, *, newcomer: int = 0) -> tuple[Step, ...]:
     """A new group, the same after one left, and the same after one joined instead."""
     return (
         Step(name="fresh", members=fresh),
-        Step(name="leave", members=without_one(fresh), after="fresh"),
-        Step(name="join", members=with_one(fresh, newcomer), after="fresh"),
+        Step(name="leave", members=remove_middle_member(fresh), after="fresh"),
+        Step(name="join", members=add_member(fresh, newcomer), after="fresh"),
     )
 
 
@@ -148,7 +148,7 @@ def equal() -> Case:
         name="equal",
         topics=topics(500, 2_000),
         classes=(tuple(range(500)),),
-        steps=chain(members([0] * 2_000)),
+        steps=member_changes(members([0] * 2_000)),
     )
 
 
@@ -159,7 +159,7 @@ def one_differs() -> Case:
         name="one-differs",
         topics=topics(500, 2_000),
         classes=(tuple(range(500)), (250,)),
-        steps=chain(group),
+        steps=member_changes(group),
     )
 
 
@@ -171,13 +171,13 @@ def newcomer() -> Case:
         topics=topics(200, 200),
         classes=(tuple(range(200)), tuple(range(0, 200, 2))),
         steps=(
-            Step(name="before", members=group, play=Play.UNTIMED),
-            Step(name="join", members=with_one(group, 1), after="before"),
+            Step(name="before", members=group, play=StepKind.UNTIMED),
+            Step(name="join", members=add_member(group, 1), after="before"),
         ),
     )
 
 
-def drawn(
+def draw_subscriptions(
     number: int, groups: int, least: int, most: int, *, seed: int = SEED
 ) -> tuple[tuple[int, ...], ...]:
     """For each member its topics: between least and most of them, no two members alike."""
@@ -191,7 +191,7 @@ def drawn(
 
 def scattered() -> Case:
     """Few topics each; every member can have the same load, if one looks for it."""
-    classes = drawn(1_000, 1_000, 1, 20)
+    classes = draw_subscriptions(1_000, 1_000, 1, 20)
     return Case(
         name="scattered",
         topics=topics(1_000, 10),
@@ -212,7 +212,7 @@ def one_topic_each() -> Case:
         topics=topics(7, 240),
         classes=tuple((topic,) for topic in range(7)),
         steps=(
-            Step(name="before", members=group, play=Play.DEALT),
+            Step(name="before", members=group, play=StepKind.DEALT),
             Step(name="leave", members=group[:-1], after="before"),
         ),
     )
@@ -226,19 +226,19 @@ def _all_different(name: str, counts: tuple[int, int], classes: Sequence[tuple[i
         classes=tuple(classes),
         steps=(
             Step(name="fresh", members=group),
-            Step(name="leave", members=without_one(group), after="fresh"),
+            Step(name="leave", members=remove_middle_member(group), after="fresh"),
         ),
     )
 
 
 def different() -> Case:
     """Every member subscribes to another set, of any size."""
-    return _all_different("different", (200, 200), drawn(200, 500, 1, 200))
+    return _all_different("different", (200, 200), draw_subscriptions(200, 500, 1, 200))
 
 
 def different_large() -> Case:
     """Thousands of topics and members, every set another."""
-    return _all_different("different-large", (5_000, 20), drawn(5_000, 5_000, 5, 50))
+    return _all_different("different-large", (5_000, 20), draw_subscriptions(5_000, 5_000, 5, 50))
 
 
 def dealt_equal() -> Case:
@@ -269,5 +269,5 @@ def small() -> Case:
         name="small",
         topics=topics(3, 12),
         classes=((0, 1, 2),),
-        steps=chain(members([0] * 3)),
+        steps=member_changes(members([0] * 3)),
     )

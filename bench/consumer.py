@@ -23,9 +23,9 @@ from statistics import median
 from confluent_kafka import Producer
 from tests.support.missing_tool import Unavailable
 
-from bench.contestant import Contestant, environment, kafka, rota
+from bench.broker_process import RunningBroker, process_environment, start_kafka, start_rota
 from bench.limit import LIMITS
-from bench.measure import Taken, calmest
+from bench.measure import Measurement, run_when_calm
 from bench.peer import AIOKAFKA, CONFLUENT, CONFLUENT_ASYNC, KAFKA, KAFKA_PYTHON, ROOT
 from bench.run import Row, Run
 
@@ -65,7 +65,7 @@ COLUMNS = {"poll_batches": "rota-batches", "poll_batches, to_arrow": "rota-arrow
 class Topic:
     """What is read."""
 
-    broker: Contestant
+    broker: RunningBroker
     name: str
     size: int
     partitions: int
@@ -85,14 +85,14 @@ class Topic:
             check=False,
             timeout=TIMEOUT,
             cwd=ROOT,
-            env=environment(),
+            env=process_environment(),
         )
         assert done.returncode == 0, f"{client}: {done.stderr}"
         found: dict[str, float] = json.loads(done.stdout)
         return found
 
 
-def filled(broker: Contestant, size: int, partitions: int) -> Topic:
+def create_filled_topic(broker: RunningBroker, size: int, partitions: int) -> Topic:
     """A topic with records of random bytes, as confluent-kafka's producer batches them."""
     topic = Topic(broker, f"bench-{size}-{partitions}", size, partitions)
     broker.create(topic.name, partitions)
@@ -113,7 +113,7 @@ def filled(broker: Contestant, size: int, partitions: int) -> Topic:
     return topic
 
 
-def read(topic: Topic, clients: Mapping[str, int]) -> dict[str, Taken]:
+def measure_reading(topic: Topic, clients: Mapping[str, int]) -> dict[str, Measurement]:
     """Seconds for a million records, and the most memory of all rounds.
 
     :param clients: how many times fewer records each reads
@@ -123,20 +123,21 @@ def read(topic: Topic, clients: Mapping[str, int]) -> dict[str, Taken]:
     for number, (client, fewer) in itertools.product(range(FAST_ROUNDS), clients.items()):
         if fewer == 1 or number < ROUNDS:
             count = topic.count // fewer
-            found = calmest(partial(topic.run, "read", client, count))
+            found = run_when_calm(partial(topic.run, "read", client, count))
             records, rest = divmod(int(found["bytes"]), topic.size)
             assert not rest, f"{client} has read something else"
             assert records >= count, f"{client} has read too little"
             seconds[client].append(found["seconds"] / records * MILLION)
             peaks[client] = max(peaks[client], int(found["peak"]))
     return {
-        client: Taken(seconds=median(took), peak=peaks[client]) for client, took in seconds.items()
+        client: Measurement(seconds=median(took), peak=peaks[client])
+        for client, took in seconds.items()
     }
 
 
 def run(bench: Run) -> Iterator[Row]:
     """A real Kafka's table, then that of Rota's broker."""
-    for name, made in ((KAFKA, kafka), ("Rota", rota)):
+    for name, made in ((KAFKA, start_kafka), ("Rota", start_rota)):
         with contextlib.ExitStack() as stack:
             try:
                 broker = stack.enter_context(made(bench.folder / f"consumer-{name}"))
@@ -146,7 +147,7 @@ def run(bench: Run) -> Iterator[Row]:
                 continue
             for size, partitions in itertools.product(RECORDS, PARTITIONS):
                 bench.say(f"   {name}'s broker, {size} B, {partitions} partitions")
-                yield from _read_rows(filled(broker, size, partitions))
+                yield from _read_rows(create_filled_topic(broker, size, partitions))
             small = Topic(broker, f"bench-{1_024}-{PARTITIONS[-1]}", 1_024, PARTITIONS[-1])
             yield from _group_rows(bench, small)
 
@@ -155,7 +156,7 @@ def _read_rows(topic: Topic) -> Iterator[Row]:
     clients = dict.fromkeys(FAST, 1)
     slow = [*RECORD_PEERS.values(), *BATCH_PEERS.values()]
     clients |= {client: SLOWER for client in slow if client not in clients}
-    taken = read(topic, clients)
+    taken = measure_reading(topic, clients)
     places = "1 partition" if topic.partitions == 1 else f"{topic.partitions} partitions"
     where = f"consumer, {topic.broker.name}'s broker, {topic.size:,} B, {places}"
     for title, (client, peers, limit) in SINGLE.items():
@@ -174,15 +175,15 @@ def _group_rows(bench: Run, topic: Topic) -> Iterator[Row]:
     took: dict[str, list[float]] = {peer: [] for peer in clients}
     for _, (peer, client) in itertools.product(range(QUICK_ROUNDS), clients.items()):
         took[peer].append(topic.run("first", client, 1)["seconds"])
-    found = {peer: Taken(seconds=median(seconds)) for peer, seconds in took.items()}
+    found = {peer: Measurement(seconds=median(seconds)) for peer, seconds in took.items()}
     yield _row(f"{where}: from nothing to the first record", found.pop(""), found, "consumer-first")
     shares = {
-        peer: Taken(seconds=topic.run("idle", client, topic.count)["seconds"])
+        peer: Measurement(seconds=topic.run("idle", client, topic.count)["seconds"])
         for peer, client in clients.items()
     }
     title = f"{where}: CPU of a second of idling, {topic.partitions} partitions"
     yield _row(title, shares.pop(""), shares, "consumer-idle")
 
 
-def _row(work: str, ours: Taken, theirs: Mapping[str, Taken], limit: str) -> Row:
+def _row(work: str, ours: Measurement, theirs: Mapping[str, Measurement], limit: str) -> Row:
     return Row(work=work, ours=ours, theirs=theirs, limit=LIMITS[limit])

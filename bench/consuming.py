@@ -40,12 +40,12 @@ IMPORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def module(name: str) -> Any:  # noqa: ANN401 the clients have no types
+def load_client(name: str) -> Any:  # noqa: ANN401 the clients have no types
     """A client, and nobody else's: each process loads but one."""
     return importlib.import_module(name)
 
 
-class Task(NamedTuple):
+class ReadTask(NamedTuple):
     """What to do."""
 
     address: str
@@ -59,7 +59,7 @@ class Task(NamedTuple):
         return [(self.topic, number) for number in range(self.partitions)]
 
 
-class Session(NamedTuple):
+class ClientSession(NamedTuple):
     """A member of a group, in whatever client."""
 
     #: Polls once, with a timeout in seconds, and returns the number of records.
@@ -67,7 +67,7 @@ class Session(NamedTuple):
     close: Callable[[], object]
 
 
-def _rota_settings(task: Task, **more: object) -> dict[str, object]:
+def _rota_settings(task: ReadTask, **more: object) -> dict[str, object]:
     settings = {"bootstrap.servers": task.address, "auto.offset.reset": "earliest"}
     return {**settings, **{name.replace("_", "."): value for name, value in more.items()}}
 
@@ -75,9 +75,9 @@ def _rota_settings(task: Task, **more: object) -> dict[str, object]:
 # Reading: each gives how many bytes the values had; lists may bring more records than asked for
 
 
-def rota_records(task: Task) -> int:
+def rota_records(task: ReadTask) -> int:
     """``for record in consumer``."""
-    rota = module("rota")
+    rota = load_client("rota")
     size, left = 0, task.records
     with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
@@ -89,9 +89,9 @@ def rota_records(task: Task) -> int:
     return size
 
 
-def rota_async(task: Task) -> int:
+def rota_async(task: ReadTask) -> int:
     """``async for record in consumer``."""
-    rota = module("rota")
+    rota = load_client("rota")
 
     async def read() -> int:
         size, left = 0, task.records
@@ -107,9 +107,9 @@ def rota_async(task: Task) -> int:
     return asyncio.run(read())
 
 
-def rota_poll(task: Task) -> int:
+def rota_poll(task: ReadTask) -> int:
     """``for record in consumer.poll()``."""
-    rota = module("rota")
+    rota = load_client("rota")
     size, left = 0, task.records
     with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
@@ -120,9 +120,9 @@ def rota_poll(task: Task) -> int:
     return size
 
 
-def rota_batches(task: Task) -> int:
+def rota_batches(task: ReadTask) -> int:
     """Columns."""
-    rota = module("rota")
+    rota = load_client("rota")
     size, left = 0, task.records
     with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
@@ -133,10 +133,10 @@ def rota_batches(task: Task) -> int:
     return size
 
 
-def rota_arrow(task: Task) -> int:
+def rota_arrow(task: ReadTask) -> int:
     """Columns as Arrow's, with the columns of Spark's Kafka source."""
-    compute = module("pyarrow.compute")
-    rota = module("rota")
+    compute = load_client("pyarrow.compute")
+    rota = load_client("rota")
     size, left = 0, task.records
     with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
@@ -148,9 +148,9 @@ def rota_arrow(task: Task) -> int:
     return size
 
 
-def kafka_python(task: Task) -> int:
+def kafka_python(task: ReadTask) -> int:
     """Its plain loop."""
-    kafka = module("kafka")
+    kafka = load_client("kafka")
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=task.address, group_id=None, auto_offset_reset="earliest"
     )
@@ -165,9 +165,9 @@ def kafka_python(task: Task) -> int:
     return size
 
 
-def kafka_python_poll(task: Task) -> int:
+def kafka_python_poll(task: ReadTask) -> int:
     """Its ``poll``, with its records in lists."""
-    kafka = module("kafka")
+    kafka = load_client("kafka")
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=task.address, group_id=None, auto_offset_reset="earliest"
     )
@@ -181,18 +181,18 @@ def kafka_python_poll(task: Task) -> int:
     return size
 
 
-def aiokafka(task: Task) -> int:
+def aiokafka(task: ReadTask) -> int:
     """Its plain loop."""
     return asyncio.run(_aiokafka(task, _aiokafka_loop))
 
 
-def aiokafka_many(task: Task) -> int:
+def aiokafka_many(task: ReadTask) -> int:
     """Its ``getmany``, with its records in lists."""
     return asyncio.run(_aiokafka(task, _aiokafka_getmany))
 
 
-async def _aiokafka(task: Task, read: Callable[[Any, int], Awaitable[int]]) -> int:
-    library = module("aiokafka")
+async def _aiokafka(task: ReadTask, read: Callable[[Any, int], Awaitable[int]]) -> int:
+    library = load_client("aiokafka")
     consumer = library.AIOKafkaConsumer(
         bootstrap_servers=task.address, group_id=None, auto_offset_reset="earliest"
     )
@@ -224,15 +224,15 @@ async def _aiokafka_getmany(consumer: Any, left: int) -> int:  # noqa: ANN401
     return size
 
 
-def _confluent_settings(task: Task) -> dict[str, object]:
+def _confluent_settings(task: ReadTask) -> dict[str, object]:
     """Without librdkafka's rest of a second when its queue is full: at its best."""
     settings = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 0}
     return {"bootstrap.servers": task.address, **settings}
 
 
-def confluent(task: Task) -> int:
+def confluent(task: ReadTask) -> int:
     """``consume``."""
-    library = module("confluent_kafka")
+    library = load_client("confluent_kafka")
     consumer = library.Consumer(_confluent_settings(task))
     consumer.assign([library.TopicPartition(*each, 0) for each in task.places])
     size, left = 0, task.records
@@ -244,9 +244,9 @@ def confluent(task: Task) -> int:
     return size
 
 
-def confluent_async(task: Task) -> int:
+def confluent_async(task: ReadTask) -> int:
     """``await consume``."""
-    library, aio = module("confluent_kafka"), module("confluent_kafka.aio")
+    library, aio = load_client("confluent_kafka"), load_client("confluent_kafka.aio")
 
     async def read() -> int:
         consumer = aio.AIOConsumer(_confluent_settings(task))
@@ -262,7 +262,7 @@ def confluent_async(task: Task) -> int:
     return asyncio.run(read())
 
 
-READ: Mapping[str, Callable[[Task], int]] = MappingProxyType(
+READ: Mapping[str, Callable[[ReadTask], int]] = MappingProxyType(
     {
         "rota": rota_records,
         "rota-async": rota_async,
@@ -282,15 +282,15 @@ READ: Mapping[str, Callable[[Task], int]] = MappingProxyType(
 # In a group
 
 
-def rota_session(task: Task, group: str) -> Session:
-    rota = module("rota")
+def rota_session(task: ReadTask, group: str) -> ClientSession:
+    rota = load_client("rota")
     consumer = rota.Consumer(_rota_settings(task, group_id=group))
     consumer.subscribe([task.topic])
-    return Session(lambda timeout: len(consumer.poll(timeout)), consumer.close)
+    return ClientSession(lambda timeout: len(consumer.poll(timeout)), consumer.close)
 
 
-def kafka_python_session(task: Task, group: str) -> Session:
-    kafka = module("kafka")
+def kafka_python_session(task: ReadTask, group: str) -> ClientSession:
+    kafka = load_client("kafka")
     consumer = kafka.KafkaConsumer(
         task.topic, bootstrap_servers=task.address, group_id=group, auto_offset_reset="earliest"
     )
@@ -298,11 +298,11 @@ def kafka_python_session(task: Task, group: str) -> Session:
     def poll(timeout: float) -> int:
         return sum(map(len, consumer.poll(timeout_ms=int(timeout * 1_000)).values()))
 
-    return Session(poll, consumer.close)
+    return ClientSession(poll, consumer.close)
 
 
-def aiokafka_session(task: Task, group: str) -> Session:
-    library = module("aiokafka")
+def aiokafka_session(task: ReadTask, group: str) -> ClientSession:
+    library = load_client("aiokafka")
     loop = asyncio.new_event_loop()
 
     async def start() -> Any:  # noqa: ANN401 as all clients are here
@@ -322,19 +322,19 @@ def aiokafka_session(task: Task, group: str) -> Session:
         loop.run_until_complete(consumer.stop())
         loop.close()
 
-    return Session(poll, close)
+    return ClientSession(poll, close)
 
 
-def confluent_session(task: Task, group: str) -> Session:
-    library = module("confluent_kafka")
+def confluent_session(task: ReadTask, group: str) -> ClientSession:
+    library = load_client("confluent_kafka")
     settings = {"group.id": group, "auto.offset.reset": "earliest"}
     consumer = library.Consumer({"bootstrap.servers": task.address, **settings})
     consumer.subscribe([task.topic])
     # consume() would wait until it has all that it is asked for
-    return Session(lambda timeout: int(consumer.poll(timeout) is not None), consumer.close)
+    return ClientSession(lambda timeout: int(consumer.poll(timeout) is not None), consumer.close)
 
 
-SESSIONS: Mapping[str, Callable[[Task, str], Session]] = MappingProxyType(
+SESSIONS: Mapping[str, Callable[[ReadTask, str], ClientSession]] = MappingProxyType(
     {
         "rota": rota_session,
         "kafka-python": kafka_python_session,
@@ -347,16 +347,16 @@ SESSIONS: Mapping[str, Callable[[Task, str], Session]] = MappingProxyType(
 # What is measured
 
 
-def read(client: str, task: Task) -> dict[str, float]:
+def measure_read(client: str, task: ReadTask) -> dict[str, float]:
     """Seconds for all records, and the memory that the process has needed beyond its imports."""
-    before = _peak()
+    before = _peak_memory()
     start, cpu = time.monotonic(), time.process_time()
     size = READ[client](task)
     took = {"seconds": time.monotonic() - start, "cpu": time.process_time() - cpu}
-    return {**took, "bytes": size, "peak": _peak() - before}
+    return {**took, "bytes": size, "peak": _peak_memory() - before}
 
 
-def first(client: str, task: Task) -> dict[str, float]:
+def measure_first_record(client: str, task: ReadTask) -> dict[str, float]:
     """Seconds from nothing to the first record, in a new group."""
     start = time.monotonic()
     session = SESSIONS[client](task, f"bench-{uuid.uuid4()}")
@@ -367,29 +367,29 @@ def first(client: str, task: Task) -> dict[str, float]:
     return {"seconds": took}
 
 
-def idle(client: str, task: Task) -> dict[str, float]:
+def measure_idle(client: str, task: ReadTask) -> dict[str, float]:
     """The part of a core that a member needs that has nothing to do."""
     session = SESSIONS[client](task, f"bench-{uuid.uuid4()}")
     left = task.records
     while left > 0:
         left -= session.poll(1.0)
-    for _ in _until(SETTLED):
+    for _ in _repeat_for(SETTLED):
         session.poll(1.0)
     start, cpu = time.monotonic(), time.process_time()
-    for _ in _until(IDLE):
+    for _ in _repeat_for(IDLE):
         session.poll(1.0)
     share = (time.process_time() - cpu) / (time.monotonic() - start)
     session.close()
     return {"seconds": share}
 
 
-def _until(seconds: float) -> Iterator[None]:
+def _repeat_for(seconds: float) -> Iterator[None]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
 
 
-def _peak() -> int:
+def _peak_memory() -> int:
     """The most bytes that this process has had in memory; ``ru_maxrss`` has its parent's, too."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     found = re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)
@@ -397,8 +397,8 @@ def _peak() -> int:
     return int(found[1]) * 1_024
 
 
-WORKS: Mapping[str, Callable[[str, Task], dict[str, float]]] = MappingProxyType(
-    {"read": read, "first": first, "idle": idle}
+WORKS: Mapping[str, Callable[[str, ReadTask], dict[str, float]]] = MappingProxyType(
+    {"read": measure_read, "first": measure_first_record, "idle": measure_idle}
 )
 
 
@@ -406,8 +406,8 @@ def main(arguments: list[str]) -> None:
     """One run."""
     work, client, address, topic, partitions, count = arguments
     for name in IMPORTS[client.removeprefix("kafka-").split("-")[0]]:
-        module(name)
-    print(json.dumps(WORKS[work](client, Task(address, topic, int(partitions), int(count)))))
+        load_client(name)
+    print(json.dumps(WORKS[work](client, ReadTask(address, topic, int(partitions), int(count)))))
 
 
 if __name__ == "__main__":

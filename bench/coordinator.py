@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from bench.limit import LIMITS
-from bench.measure import Taken, best
+from bench.measure import Measurement, best_run
 from bench.run import BUDGET, OURS, Row, Run
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.coordinator.coordinator import Coordinator
@@ -49,7 +49,7 @@ MEMBERS = 1_000
 PARTITIONS = 4_000
 
 
-class Node:
+class InMemoryCoordinator:
     """A coordinator whose journal always takes what it is given."""
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Node:
         return replies
 
 
-def join_all(members: int) -> tuple[Node, list[str]]:
+def join_all(members: int) -> tuple[InMemoryCoordinator, list[str]]:
     """A stable group under range: two joins and a sync of each member, and the leader's duty."""
-    node = Node()
+    node = InMemoryCoordinator()
     topics = Cluster({"t": PARTITIONS})
     protocols = (
         JoinGroupProtocol(
@@ -124,13 +124,13 @@ def join_all(members: int) -> tuple[Node, list[str]]:
 
 def requests(
     count: int, make: Callable[[str, int], GroupRequest]
-) -> tuple[Node, list[GroupRequest]]:
+) -> tuple[InMemoryCoordinator, list[GroupRequest]]:
     """Returns a node with a stable group of 100 members, and requests of these members in turn."""
     node, ids = join_all(100)
     return node, [make(ids[number % len(ids)], number) for number in range(count)]
 
 
-def serve(given: tuple[Node, list[GroupRequest]]) -> int:
+def answer_all(given: tuple[InMemoryCoordinator, list[GroupRequest]]) -> int:
     """Answers them all."""
     node, asked = given
     return sum(len(node.ask(request)) for request in asked)
@@ -153,16 +153,16 @@ def run(bench: Run) -> Iterator[Row]:
     ):
         bench.say(f"   {count:,} {title}")
         prepare = functools.partial(requests, count, make)
-        seconds, answered = best(prepare, serve, limit=OURS, budget=BUDGET)
+        seconds, answered = best_run(prepare, answer_all, limit=OURS, budget=BUDGET)
         assert answered == count
         yield Row(
             work=f"coordinator: {count:,} {title}",
-            ours=Taken(seconds=seconds),
+            ours=Measurement(seconds=seconds),
             theirs={},
             limit=LIMITS[key],
         )
     bench.say(f"   a join of {MEMBERS:,} members")
-    seconds, (_, ids) = best(lambda: MEMBERS, join_all, limit=OURS, budget=BUDGET)
+    seconds, (_, ids) = best_run(lambda: MEMBERS, join_all, limit=OURS, budget=BUDGET)
     assert len(set(ids)) == MEMBERS
     work = f"coordinator: {MEMBERS:,} members join, range over {PARTITIONS:,} partitions"
-    yield Row(work=work, ours=Taken(seconds=seconds), theirs={}, limit=LIMITS["join"])
+    yield Row(work=work, ours=Measurement(seconds=seconds), theirs={}, limit=LIMITS["join"])

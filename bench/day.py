@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from bench.limit import LIMITS, shown
-from bench.measure import Taken
+from bench.limit import LIMITS, format_seconds
+from bench.measure import Measurement
 from bench.run import Row, Run
 from rota.engine.simulator.scenario import Scenario, read_scenario
 from rota.engine.simulator.simulation import Simulation, simulate
@@ -24,7 +24,7 @@ HOURS = 24
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
-def day(members: int, strategy: str, hours: float = HOURS) -> Scenario:
+def day_scenario(members: int, strategy: str, hours: float = HOURS) -> Scenario:
     """One group's day: its pods are replaced in turn, beginning a third into it."""
     return read_scenario(
         {
@@ -45,11 +45,11 @@ def day(members: int, strategy: str, hours: float = HOURS) -> Scenario:
     )
 
 
-def play(groups: int, members: int, hours: float = HOURS, *, skip: bool = True) -> float:
+def simulate_day(groups: int, members: int, hours: float = HOURS, *, skip: bool = True) -> float:
     """Returns the CPU seconds of a day of these groups, which use the strategies in turn."""
     start = time.process_time()
     for number in range(groups):
-        scenario = day(members, STRATEGIES[number % len(STRATEGIES)], hours)
+        scenario = day_scenario(members, STRATEGIES[number % len(STRATEGIES)], hours)
         result = simulate(scenario, seed=number, skip=skip)
         assert isinstance(result, Simulation)
         # each pod leaves and comes back
@@ -63,7 +63,7 @@ def run(bench: Run) -> Iterator[Row]:
     bench.say(f"   {work}")
     yield Row(
         work=work,
-        ours=Taken(seconds=play(GROUPS, MEMBERS)),
+        ours=Measurement(seconds=simulate_day(GROUPS, MEMBERS)),
         theirs={},
         limit=LIMITS["day"],
     )
@@ -72,16 +72,23 @@ def run(bench: Run) -> Iterator[Row]:
 def _table(head: str, rows: Iterable[tuple[object, float]]) -> None:
     print(f"| {head} | CPU |\n|---|---|", flush=True)
     for size, seconds in rows:
-        print(f"| {size} | {shown(seconds)} |", flush=True)
+        print(f"| {size} | {format_seconds(seconds)} |", flush=True)
     print()
 
 
 def main() -> None:
     """The tables."""
-    _table("members, in 4 groups", ((members, play(4, members)) for members in (5, 10, 20, 40, 80)))
-    _table("groups of 20 members", ((groups, play(groups, 20)) for groups in (4, 8, 16, 32)))
-    _table("hours of 4 groups of 20", ((hours, play(4, 20, hours)) for hours in (2, 24, 240)))
-    full = ((f"{skip}", play(4, 20, 2, skip=skip)) for skip in (True, False))
+    _table(
+        "members, in 4 groups",
+        ((members, simulate_day(4, members)) for members in (5, 10, 20, 40, 80)),
+    )
+    _table(
+        "groups of 20 members", ((groups, simulate_day(groups, 20)) for groups in (4, 8, 16, 32))
+    )
+    _table(
+        "hours of 4 groups of 20", ((hours, simulate_day(4, 20, hours)) for hours in (2, 24, 240))
+    )
+    full = ((f"{skip}", simulate_day(4, 20, 2, skip=skip)) for skip in (True, False))
     _table("skipping in 2 hours of 4 groups of 20", full)
 
 

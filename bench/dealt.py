@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 
@@ -19,6 +19,6 @@ def run(bench: Run) -> Iterator[Row]:
     ):
         for strategy in (RangeAssignor(), RoundRobinAssignor()):
             theirs = bench.theirs(work, strategy.name, (JAVA, FRANZ_GO))
-            yield from rows(
+            yield from step_rows(
                 f"{strategy.name}, {title}", "dealt", bench.ours(work, strategy), theirs
             )

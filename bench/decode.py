@@ -19,7 +19,7 @@ from tests.support import kafka as broker
 from tests.support.missing_tool import Unavailable
 
 from bench.limit import LIMITS
-from bench.measure import Taken, best, peak_memory
+from bench.measure import Measurement, best_run, peak_memory
 from bench.peer import JAVA
 from bench.run import BUDGET, OURS, Row, Run
 from rota.engine.formats import journal, record_batch, record_batch_columns
@@ -47,7 +47,7 @@ BESIDE_JAVA = 5
 
 
 @cache
-def records() -> Sequence[BatchRecord]:
+def make_records() -> Sequence[BatchRecord]:
     """Offsets of many groups and topics."""
     made = (
         OffsetCommitEntry(
@@ -67,27 +67,27 @@ def records() -> Sequence[BatchRecord]:
     ]
 
 
-def segment(size: int, codec: CompressionType) -> bytes:
+def make_segment(size: int, codec: CompressionType) -> bytes:
     """All records, in batches of `size` records."""
-    each = iter(records())
+    each = iter(make_records())
     pieces = iter(lambda: list(itertools.islice(each, size)), [])
     return b"".join(record_batch.encode_batch(piece, codec=codec) for piece in pieces)
 
 
-def read(data: bytes) -> journal.EntryColumns:
+def decode_entries(data: bytes) -> journal.EntryColumns:
     """The work."""
     return journal.decode_batch_entries(record_batch_columns.decode_batches(data))
 
 
-def ours(data: bytes) -> Taken:
+def measure_rota(data: bytes) -> Measurement:
     """Rota's time and memory."""
-    seconds, found = best(lambda: data, read, limit=OURS, budget=BUDGET)
+    seconds, found = best_run(lambda: data, decode_entries, limit=OURS, budget=BUDGET)
     assert len(found.commits) == RECORDS
     assert len(found.undecoded_rows) == 0
-    return Taken(seconds=seconds, peak=peak_memory(lambda: data, read))
+    return Measurement(seconds=seconds, peak=peak_memory(lambda: data, decode_entries))
 
 
-def theirs(bench: Run, data: bytes) -> dict[str, Taken]:
+def measure_kafka(bench: Run, data: bytes) -> dict[str, Measurement]:
     """Kafka's tool, if it can run here."""
     try:
         broker.prepare()
@@ -96,11 +96,15 @@ def theirs(bench: Run, data: bytes) -> dict[str, Taken]:
         bench.say(f"!! kafka-dump-log is LEFT OUT: {error}")
         return {}
     bench.say("   kafka-dump-log")
-    one = record_batch.encode_batch(records()[:1])
-    return {JAVA: Taken(seconds=dump(bench.folder, data) - dump(bench.folder, one))}
+    one = record_batch.encode_batch(make_records()[:1])
+    return {
+        JAVA: Measurement(
+            seconds=measure_dump(bench.folder, data) - measure_dump(bench.folder, one)
+        )
+    }
 
 
-def dump(folder: Path, data: bytes) -> float:
+def measure_dump(folder: Path, data: bytes) -> float:
     """CPU seconds of the tool, all its threads."""
     file = folder / f"{0:020d}.log"
     file.write_bytes(data)
@@ -115,10 +119,10 @@ def run(bench: Run) -> Iterator[Row]:
     """Small batches, as a coordinator writes them, and large ones."""
     for title, size, codec in CASES:
         bench.say(f"   {RECORDS:,} records, {title}")
-        data = segment(size, codec)
+        data = make_segment(size, codec)
         yield Row(
             work=f"decode: {RECORDS:,} offsets of a journal, {title}",
-            ours=ours(data),
-            theirs=theirs(bench, data) if size == BESIDE_JAVA else {},
+            ours=measure_rota(data),
+            theirs=measure_kafka(bench, data) if size == BESIDE_JAVA else {},
             limit=LIMITS["decode"],
         )

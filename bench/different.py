@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.certificate import certify
 from rota.engine.assignors.sticky import StickyAssignor
 
@@ -19,7 +19,7 @@ def run(bench: Run) -> Iterator[Row]:
         ("5,000 topics x 20, 5,000 members with 5-50 topics each", case.different_large()),
     ):
         theirs = bench.theirs(work, "sticky", peers)
-        yield from rows(
+        yield from step_rows(
             title,
             work.name,
             bench.ours(work, StickyAssignor(), lambda *result: certify(*result).flaw),

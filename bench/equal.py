@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench import case
-from bench.limit import shown
+from bench.limit import format_seconds
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -15,7 +15,7 @@ def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.equal()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
-    yield from rows(
+    yield from step_rows(
         "500 topics x 2,000 x 2,000 members, equal",
         "equal",
         bench.ours(work, StickyAssignor()),
@@ -23,7 +23,7 @@ def run(bench: Run) -> Iterator[Row]:
     )
     counted = bench.theirs(case.dealt_equal(), "sticky-counts", (JAVA,))
     figures = [
-        f"{step} {shown(taken.seconds)}"
+        f"{step} {format_seconds(taken.seconds)}"
         for step, peers in counted.items()
         for taken in peers.values()
         if taken.seconds is not None

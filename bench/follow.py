@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 from rota import AsyncConsumer
 from rota.errors import RotaError
@@ -43,17 +43,17 @@ def run(bench: Run) -> Iterator[Row]:
 
     bench.say("   writing a day")
     day = write_day(bench.folder / "day")
-    took = measured(day.segments, bench)
+    took = measure_rebalances(day.segments, bench)
     bench.notes.append(
         f"Y: a rebalance is seen after {min(took):.1f} to {max(took):.1f} s, in the middle "
         f"{sorted(took)[len(took) // 2]:.1f} s; {day.records:,} records before, "
         f"{GROUPS} groups with {GROUPS * MEMBERS} members live"
     )
     work = f"rota run --follow: a rebalance in gold, the slowest of {JOINS}"
-    yield Row(work=work, ours=Taken(seconds=max(took)), theirs={}, limit=LIMITS["follow"])
+    yield Row(work=work, ours=Measurement(seconds=max(took)), theirs={}, limit=LIMITS["follow"])
 
 
-def measured(journal: Path, bench: Run) -> list[float]:
+def measure_rebalances(journal: Path, bench: Run) -> list[float]:
     """Seconds of each rebalance, after the past that the journal's folders tell."""
     from rota.broker.embedded import Broker  # noqa: PLC0415 (who is only a member needs none)
     from rota.pipeline.demo import READ_ONLY_BROKER  # noqa: PLC0415 (a day's journal would be compacted)
@@ -61,12 +61,12 @@ def measured(journal: Path, bench: Run) -> list[float]:
     with Broker(journal, config=READ_ONLY_BROKER, adopt=True) as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         address = broker.bootstrap_servers
-        with _crowd(address), _following(address, bench.folder / "tables") as tables:
-            return asyncio.run(_joins(address, tables, bench))
+        with _start_members(address), _start_follow(address, bench.folder / "tables") as tables:
+            return asyncio.run(_measure_joins(address, tables, bench))
 
 
 @contextmanager
-def _crowd(address: str) -> Iterator[None]:
+def _start_members(address: str) -> Iterator[None]:
     with subprocess.Popen(
         [sys.executable, "-m", "bench.follow", "crowd", address], stdout=subprocess.PIPE
     ) as crowd:
@@ -79,7 +79,7 @@ def _crowd(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _following(address: str, out: Path) -> Iterator[Path]:
+def _start_follow(address: str, out: Path) -> Iterator[Path]:
     command = [sys.executable, "-m", "rota", "run", "--follow", "--bootstrap-servers", address]
     with subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE) as follower:
         assert follower.stdout is not None
@@ -116,7 +116,7 @@ async def _member(address: str, group: int, joined: asyncio.Event) -> None:
                     continue  # a rebalance: the next poll takes part in it
 
 
-async def _gathered(address: str) -> None:
+async def _run_members(address: str) -> None:
     joined = [asyncio.Event() for _ in range(GROUPS * MEMBERS)]
     members = [
         asyncio.create_task(_member(address, number % GROUPS, event))
@@ -127,7 +127,7 @@ async def _gathered(address: str) -> None:
     await asyncio.gather(*members)
 
 
-async def _joins(address: str, tables: Path, bench: Run) -> list[float]:
+async def _measure_joins(address: str, tables: Path, bench: Run) -> list[float]:
     took = []
     for group in range(JOINS):
         name = f"live-{group}"
@@ -135,14 +135,14 @@ async def _joins(address: str, tables: Path, bench: Run) -> list[float]:
         joined = asyncio.Event()
         member = asyncio.create_task(_member(address, group, joined))
         await asyncio.wait_for(joined.wait(), PATIENCE)
-        took.append(await _seen(tables, name, before))
+        took.append(await _wait_for_rebalance(tables, name, before))
         bench.say(f"   {name}: {took[-1]:.1f} s")
         member.cancel()
         await asyncio.wait([member])
     return took
 
 
-async def _seen(tables: Path, group: str, before: float) -> float:
+async def _wait_for_rebalance(tables: Path, group: str, before: float) -> float:
     """Seconds from the record until it is there."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -166,7 +166,7 @@ def main() -> None:
     """See above."""
     match sys.argv[1:]:
         case ["crowd", address]:
-            asyncio.run(_gathered(address))
+            asyncio.run(_run_members(address))
         case _:
             sys.exit("python -m bench.follow crowd ADDRESS")
 

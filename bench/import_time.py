@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 
 PROGRAM = """
@@ -26,5 +26,5 @@ def run(bench: Run) -> Iterator[Row]:
         subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
         for _ in range(ROUNDS)
     ]
-    taken = Taken(seconds=min(float(done.stdout) for done in printed))
+    taken = Measurement(seconds=min(float(done.stdout) for done in printed))
     yield Row(work="import rota", ours=taken, theirs={}, limit=LIMITS["import"])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.run import Row, Run
 from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import JournalLoaded, JournalLoadStarted
@@ -40,7 +40,7 @@ TOPIC_ID = bytes(range(16))
 Record = tuple[bytes, bytes | None]
 
 
-def entries(group: str) -> Iterator[ClassicEntry]:
+def group_entries(group: str) -> Iterator[ClassicEntry]:
     """A group that begins, becomes stable with three members, and commits."""
     yield GroupMetadataEntry(
         group=group, protocol_type="", generation=0, protocol=None, leader=None
@@ -81,21 +81,21 @@ def entries(group: str) -> Iterator[ClassicEntry]:
         )
 
 
-def records() -> Iterator[Record]:
+def journal_records() -> Iterator[Record]:
     """The journal's bytes, one record at a time, as they come from a segment."""
     for number in range(GROUPS):
-        for entry in entries(f"group-{number:05}"):
+        for entry in group_entries(f"group-{number:05}"):
             yield journal.encode_entry(entry)
 
 
-def replay() -> tuple[float, int, int]:
+def measure_replay() -> tuple[float, int, int]:
     """CPU seconds of decoding and replaying alone, the process's peak in bytes, timers started.
 
     The bytes are made in pieces outside the clock: a real journal is on a disk, not in memory.
     """
     coordinator = Coordinator(GroupConfig(), lambda: "")
     coordinator.handle(JournalLoadStarted(), NOW)
-    made = records()
+    made = journal_records()
     seconds = 0.0
     while piece := list(itertools.islice(made, 10_000)):
         start = time.process_time()
@@ -119,11 +119,11 @@ def run(bench: Run) -> Iterator[Row]:
     assert commands == GROUPS * MEMBERS + 1  # a session for each member, and the look for expiry
     yield Row(
         work=f"restart: a journal of {ENTRIES:,} entries, {GROUPS:,} groups",
-        ours=Taken(seconds=seconds, peak=peak),
+        ours=Measurement(seconds=seconds, peak=peak),
         theirs={},
         limit=LIMITS["replay"],
     )
 
 
 if __name__ == "__main__":
-    print(json.dumps(replay()))
+    print(json.dumps(measure_replay()))

@@ -20,7 +20,7 @@ from rota.engine.history.whatif import evaluate_policies
 Times = dict[tuple[str, int], list[npt.NDArray[np.int64]]]
 
 
-def read(folder: Path) -> tuple[int, int]:
+def analyze_journal(folder: Path) -> tuple[int, int]:
     """How many groups and rebalances there are. One partition of the journal at a time."""
     groups = rebalances = 0
     for partition in sorted(folder.iterdir()):

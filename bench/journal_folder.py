@@ -47,7 +47,7 @@ OFFSET, TIME = 0x1122334455667788, START + 7
 Bytes2 = npt.NDArray[np.uint8]
 
 
-def write(folder: Path, records: int) -> int:
+def write_journal(folder: Path, records: int) -> int:
     """Writes about this number of records, and returns the exact number."""
     #: Batches of a group between two of its generations.
     a_stage = records // (GROUPS * GENERATIONS * TOGETHER)
@@ -60,7 +60,7 @@ def write(folder: Path, records: int) -> int:
 
 def _write_partition(folder: Path, groups: range, a_stage: int) -> int:
     folder.mkdir(parents=True)
-    stamps = [_Stamp(first) for first in range(0, PARTITIONS, TOGETHER)]
+    stamps = [_BatchTemplate(first) for first in range(0, PARTITIONS, TOGETHER)]
     offset, segment = 0, bytearray()
     first = 0
     for number, group in itertools.product(range(GENERATIONS), groups):
@@ -79,7 +79,7 @@ def _write_partition(folder: Path, groups: range, a_stage: int) -> int:
     return offset
 
 
-def _commits(stamps: list[_Stamp], group: int, offset: int, at: int, batches: int) -> bytes:
+def _commits(stamps: list[_BatchTemplate], group: int, offset: int, at: int, batches: int) -> bytes:
     """Batches of commits, each of some of the partitions, evenly over the time of a generation."""
     order = np.arange(batches)
     found = np.empty((batches, stamps[0].size), np.uint8)
@@ -91,7 +91,7 @@ def _commits(stamps: list[_Stamp], group: int, offset: int, at: int, batches: in
     return found.tobytes()
 
 
-class _Stamp:
+class _BatchTemplate:
     """A batch of commits of some partitions, to be copied."""
 
     def __init__(self, first: int) -> None:
@@ -115,9 +115,9 @@ class _Stamp:
         )
         self.size = len(made)
         self._bytes = np.frombuffer(made, np.uint8)
-        self._group = _places(made, b"9999", 4)
-        self._offset = _places(made, OFFSET.to_bytes(8, "big"), 8)
-        self._time = _places(made, TIME.to_bytes(8, "big"), 8)
+        self._group = _find_all(made, b"9999", 4)
+        self._offset = _find_all(made, OFFSET.to_bytes(8, "big"), 8)
+        self._time = _find_all(made, TIME.to_bytes(8, "big"), 8)
 
     def many(
         self, group: int, offsets: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
@@ -135,7 +135,7 @@ class _Stamp:
         return made
 
 
-def _places(made: bytes, pattern: bytes, width: int) -> npt.NDArray[np.int64]:
+def _find_all(made: bytes, pattern: bytes, width: int) -> npt.NDArray[np.int64]:
     found: list[int] = []
     at = made.find(pattern)
     while at >= 0:

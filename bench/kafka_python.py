@@ -21,15 +21,15 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.structs import TopicPartition
 
-from bench.case import Case, Play, Step, read
-from bench.measure import again
+from bench.case import Case, Step, StepKind, read_case
+from bench.measure import may_run_again
 
 GENERATION = 1
 
 Given = dict[str, list[TopicPartition]]
 
 
-class Told(Protocol):
+class AssignorValue(Protocol):
     """What an assignor says of a subscription or an assignment."""
 
     def partitions(self) -> list[TopicPartition]: ...
@@ -38,7 +38,9 @@ class Told(Protocol):
 class PythonAssignor(Protocol):
     """The part of kafka-python's assignors that is used here."""
 
-    def assign(self, cluster: Topics, members: Sequence[Joined]) -> Mapping[str, Told]: ...
+    def assign(
+        self, cluster: Topics, members: Sequence[JoinedMember]
+    ) -> Mapping[str, AssignorValue]: ...
 
     def metadata(self, topics: Sequence[str]) -> object: ...
 
@@ -57,7 +59,7 @@ class Topics:
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedMember:
     """A member as a join response lists it, its metadata decoded."""
 
     member_id: str
@@ -73,30 +75,30 @@ ASSIGNORS: Mapping[str, Callable[[], PythonAssignor]] = {
 }
 
 
-def assignor(name: str) -> PythonAssignor:
+def create_assignor(name: str) -> PythonAssignor:
     """A new one, by wire name."""
     return ASSIGNORS[name]()
 
 
-def joined(case: Case, step: Step, name: str, owned: Given) -> list[Joined]:
+def joined_members(case: Case, step: Step, name: str, owned: Given) -> list[JoinedMember]:
     """The members of a step; what each owns is written by the assignor itself."""
     found = []
     for member, number in step.members:
-        speaker = assignor(name)
+        speaker = create_assignor(name)
         if isinstance(speaker, StickyPartitionAssignor) and member in owned:
             speaker.member_assignment = owned[member]
             speaker.generation = GENERATION
         names = [case.topics[topic][0] for topic in case.classes[number]]
-        found.append(Joined(member, speaker.metadata(names)))
+        found.append(JoinedMember(member, speaker.metadata(names)))
     return found
 
 
-def assigned(assignments: Mapping[str, Told]) -> Given:
+def owned_partitions(assignments: Mapping[str, AssignorValue]) -> Given:
     """What an assignor gave, as it would be remembered."""
     return {member: list(given.partitions()) for member, given in assignments.items()}
 
 
-def dealt(case: Case, step: Step) -> Given:
+def deal_topics(case: Case, step: Step) -> Given:
     """Each topic in a circle over its subscribers."""
     given: Given = {member: [] for member, _ in step.members}
     for position, (topic, count) in enumerate(case.topics):
@@ -106,7 +108,7 @@ def dealt(case: Case, step: Step) -> Given:
     return given
 
 
-def _watch(limit: float, began: list[tuple[str, float]]) -> None:
+def _stop_at_limit(limit: float, began: list[tuple[str, float]]) -> None:
     """Ends the program when the run under way has used more than this."""
     while True:
         time.sleep(0.05)
@@ -121,28 +123,28 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the steps of a case file and prints what each took."""
     file, name = arguments[:2]
     limit, budget = float(arguments[2]), float(arguments[3])
-    case = read(Path(file))
+    case = read_case(Path(file))
     began: list[tuple[str, float]] = []
-    threading.Thread(target=_watch, args=(limit, began), daemon=True).start()
+    threading.Thread(target=_stop_at_limit, args=(limit, began), daemon=True).start()
     cluster = Topics(case)
     results: dict[str | None, Given] = {}
     for step in case.steps:
-        if step.play is Play.DEALT:
-            results[step.name] = dealt(case, step)
+        if step.play is StepKind.DEALT:
+            results[step.name] = deal_topics(case, step)
             continue
-        members = joined(case, step, name, results.get(step.after, {}))
-        timed = step.play is Play.TIMED
+        members = joined_members(case, step, name, results.get(step.after, {}))
+        timed = step.play is StepKind.TIMED
         spent: list[float] = []
-        while not spent or (timed and again(spent, budget)):
+        while not spent or (timed and may_run_again(spent, budget)):
             gc.collect()
             start = time.process_time()
             began.append((step.name, start))
-            result = assignor(name).assign(cluster, members)
+            result = create_assignor(name).assign(cluster, members)
             began.clear()
             spent.append(time.process_time() - start)
             if timed:
                 print(f"run {step.name} {spent[-1]}", flush=True)
-        results[step.name] = assigned(result)
+        results[step.name] = owned_partitions(result)
         if timed:
             loads = [len(given) for given in results[step.name].values()]
             print(f"result {step.name} {min(loads)} {max(loads)} -", flush=True)

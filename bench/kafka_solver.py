@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -18,4 +18,4 @@ def run(bench: Run) -> Iterator[Row]:
     ):
         theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
         taken = bench.ours(work, StickyAssignor(solver="kafka"))
-        yield from rows(f"solver kafka, {title}", key, taken, theirs)
+        yield from step_rows(f"solver kafka, {title}", key, taken, theirs)

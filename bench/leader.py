@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from bench import case, ours
 from bench.case import Case
-from bench.measure import Taken, best, peak_memory
+from bench.measure import Measurement, best_run, peak_memory
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import BUDGET, OURS, Row, Run, rows
+from bench.run import BUDGET, OURS, Row, Run, step_rows
 from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.sticky import CooperativeStickyAssignor
 from rota.engine.formats import consumer_protocol
@@ -21,19 +21,19 @@ from rota.engine.model.response import JoinedMember
 Members = list[JoinedMember]
 
 
-def duty(work: Case) -> dict[str, Taken]:
+def measure_leader(work: Case) -> dict[str, Measurement]:
     """What Rota takes for each step. Cooperative, so that ownership is in the subscription."""
     strategy = CooperativeStickyAssignor()
-    topics = ours.cluster(work)
+    topics = ours.make_cluster(work)
 
     def led(members: Members) -> AssignmentComputed:
         group, _ = decode_subscriptions(members)
         return compute_assignment(ComputeAssignment(1, strategy, topics, group))
 
     owned: dict[str | None, ours.Owned] = {None: {}}
-    taken: dict[str, Taken] = {}
+    taken: dict[str, Measurement] = {}
     for step in work.steps:
-        group = ours.group(work, step, owned[step.after])
+        group = ours.make_group(work, step, owned[step.after])
         members = [
             JoinedMember(member, None, consumer_protocol.encode_subscription(told))
             for member, told in group.items()
@@ -42,9 +42,9 @@ def duty(work: Case) -> dict[str, Taken]:
         def joined(members: Members = members) -> Members:
             return members
 
-        seconds, outcome = best(joined, led, limit=OURS, budget=BUDGET)
+        seconds, outcome = best_run(joined, led, limit=OURS, budget=BUDGET)
         assert set(outcome.assignments) == set(group)
-        taken[step.name] = Taken(seconds=seconds, peak=peak_memory(joined, led))
+        taken[step.name] = Measurement(seconds=seconds, peak=peak_memory(joined, led))
         if step.after is None:
             problem = Problem.from_group(topics, group, strategy.read_ownership)
             owned[step.name] = ours.owned_after(problem, strategy.solve(problem).owners)
@@ -59,4 +59,4 @@ def run(bench: Run) -> Iterator[Row]:
     ):
         theirs = bench.theirs(work, "leader", (JAVA, FRANZ_GO))
         bench.say(f"   {work.name}: Rota leader")
-        yield from rows(f"leader's duty, {title}", "leader", duty(work), theirs)
+        yield from step_rows(f"leader's duty, {title}", "leader", measure_leader(work), theirs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.peer import (
     AIOKAFKA,
     CONFLUENT,
@@ -39,7 +39,7 @@ class Limit:
             whom = f"the faster of {' and '.join(self.of)}" if len(self.of) > 1 else self.of[0]
             parts.append(f"at most {self.ratio:.3g} of {whom}")
         if self.seconds is not None:
-            parts.append(f"under {shown(self.seconds)}")
+            parts.append(f"under {format_seconds(self.seconds)}")
         if self.mib is not None:
             parts.append(f"peak {self.mib} MiB")
         if self.loads is not None:
@@ -48,7 +48,7 @@ class Limit:
             parts.append("certificate checked")
         return ", ".join(parts)
 
-    def met(self, ours: Taken, theirs: Mapping[str, Taken]) -> bool | None:
+    def met(self, ours: Measurement, theirs: Mapping[str, Measurement]) -> bool | None:
         """None where a peer that is needed to tell did not run."""
         if ours.seconds is None or not self._met_alone(ours, ours.seconds):
             return False
@@ -60,7 +60,7 @@ class Limit:
             return None
         return ours.seconds <= self.ratio * min(known)
 
-    def _met_alone(self, ours: Taken, seconds: float) -> bool:
+    def _met_alone(self, ours: Measurement, seconds: float) -> bool:
         return (
             not ours.over
             and ours.trouble is None
@@ -70,7 +70,7 @@ class Limit:
         )
 
 
-def shown(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds as a person reads them."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"

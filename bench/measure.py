@@ -29,12 +29,12 @@ CALM = 0.03
 MOST_TRIES = 5
 
 
-class TooLong(Exception):
+class TimeLimitExceeded(Exception):
     """A call used more CPU than it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Measurement:
     """What a contestant took for a step, and what it made of it."""
 
     #: CPU of the best run; of the one under way where ``over``; None if there is no result.
@@ -49,14 +49,14 @@ class Taken:
     trouble: str | None = None
 
 
-def again(spent: Sequence[float], budget: float) -> bool:
+def may_run_again(spent: Sequence[float], budget: float) -> bool:
     """Is there budget for another run? Long ones get three within three budgets."""
     used = sum(spent)
     return len(spent) < MOST_RUNS and (used < budget or (len(spent) < 3 and used < 3 * budget))
 
 
 @contextlib.contextmanager
-def at_most(limit: float) -> Iterator[None]:
+def time_limit(limit: float) -> Iterator[None]:
     """Stops what runs inside once it has used so much CPU.
 
     A timer of wall time asks now and then. One of CPU time would make the kernel count this
@@ -66,7 +66,7 @@ def at_most(limit: float) -> Iterator[None]:
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
         if time.process_time() - start > limit:
-            raise TooLong
+            raise TimeLimitExceeded
 
     previous = signal.signal(signal.SIGALRM, ask)
     signal.setitimer(signal.ITIMER_REAL, ASK_EVERY, ASK_EVERY)
@@ -77,7 +77,7 @@ def at_most(limit: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def best(
+def best_run(
     prepare: Callable[[], Made], call: Callable[[Made], Result], *, limit: float, budget: float
 ) -> tuple[float, Result]:
     """The least CPU that the call takes, and what it gave.
@@ -89,15 +89,15 @@ def best(
     while True:
         made = prepare()
         gc.collect()
-        with at_most(limit):
+        with time_limit(limit):
             start = time.process_time()
             result = call(made)
             spent.append(time.process_time() - start)
-        if not again(spent, budget):
+        if not may_run_again(spent, budget):
             return min(spent), result
 
 
-def per_call(call: Callable[[], object], *, calls: int = 100, rounds: int = 10) -> float:
+def best_mean(call: Callable[[], object], *, calls: int = 100, rounds: int = 10) -> float:
     """CPU of a short call: the best mean of several rounds."""
     means = []
     for _ in range(rounds):
@@ -123,22 +123,22 @@ def peak_memory(prepare: Callable[[], Made], call: Callable[[Made], object]) -> 
         tracemalloc.stop()
 
 
-def calmest(call: Callable[[], Result]) -> Result:
+def run_when_calm(call: Callable[[], Result]) -> Result:
     """What a call gives while the host leaves the machine its cores, or in the calmest of some
     tries. Those who use both cores suffer more from a host that is busy than those who use one.
     """
     tries: list[tuple[float, Result]] = []
     while len(tries) < MOST_TRIES:
-        began, before = time.monotonic(), _stolen()
+        began, before = time.monotonic(), _stolen_seconds()
         result = call()
-        share = (_stolen() - before) / ((time.monotonic() - began) * (os.cpu_count() or 1))
+        share = (_stolen_seconds() - before) / ((time.monotonic() - began) * (os.cpu_count() or 1))
         tries.append((share, result))
         if share < CALM:
             break
     return min(tries, key=lambda each: each[0])[1]
 
 
-def _stolen() -> float:
+def _stolen_seconds() -> float:
     """Seconds of all cores since the machine started; 0 where that is not known."""
     if not STAT.exists():
         return 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -15,4 +15,4 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.newcomer()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
     title = "40,000 partitions x 800 members, one joins with another subscription"
-    yield from rows(title, "newcomer", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(title, "newcomer", bench.ours(work, StickyAssignor()), theirs)

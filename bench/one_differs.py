@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -14,7 +14,7 @@ def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.one_differs()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
-    yield from rows(
+    yield from step_rows(
         "the same + one member with one topic",
         "one-differs",
         bench.ours(work, StickyAssignor()),

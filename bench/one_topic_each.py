@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA, KAFKA_PYTHON
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -15,4 +15,4 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.one_topic_each()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO, KAFKA_PYTHON))
     title = "83 members x 7 topics x 240, one topic each, one left"
-    yield from rows(title, "one-topic-each", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(title, "one-topic-each", bench.ours(work, StickyAssignor()), theirs)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bench.case import Case, Play, Step
-from bench.measure import Taken, TooLong, best, peak_memory
+from bench.case import Case, Step, StepKind
+from bench.measure import Measurement, TimeLimitExceeded, best_run, peak_memory
 from rota.engine.assignors.interface import ColumnarAssignor
 from rota.engine.assignors.problem import Problem
 from rota.engine.model.member import UNASSIGNED, Placement, Subscription
@@ -19,12 +19,12 @@ Check = Callable[[Problem, IntArray], str | None]
 Owned = Mapping[str, Partitions]
 
 
-def cluster(case: Case) -> Cluster:
+def make_cluster(case: Case) -> Cluster:
     """The case's topics."""
     return Cluster(dict(case.topics))
 
 
-def group(case: Case, step: Step, owned: Owned) -> dict[str, Subscription]:
+def make_group(case: Case, step: Step, owned: Owned) -> dict[str, Subscription]:
     """The step's members, each with what it owned before."""
     listings = [tuple(case.topics[topic][0] for topic in topics) for topics in case.classes]
     return {
@@ -37,7 +37,7 @@ def group(case: Case, step: Step, owned: Owned) -> dict[str, Subscription]:
     }
 
 
-def dealt(case: Case, step: Step) -> Owned:
+def deal_topics(case: Case, step: Step) -> Owned:
     """Each topic in a circle over its subscribers."""
     found: dict[str, list[tuple[str, int]]] = {}
     for position, (topic, count) in enumerate(case.topics):
@@ -56,7 +56,7 @@ def owned_after(problem: Problem, owners: IntArray) -> Owned:
     }
 
 
-def invalid(problem: Problem, owners: IntArray) -> str | None:
+def find_error(problem: Problem, owners: IntArray) -> str | None:
     """What is wrong with a result, if anything."""
     if (owners < 0).any() or (owners >= len(problem.members)).any():
         return "a partition without an owner"
@@ -65,59 +65,59 @@ def invalid(problem: Problem, owners: IntArray) -> str | None:
     return None
 
 
-def moved(problem: Problem, owners: IntArray) -> int:
+def count_moved(problem: Problem, owners: IntArray) -> int:
     """How many partitions changed hands between members that are there."""
     before = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     before[problem.claims.partition] = problem.claims.member
     return int(((before >= 0) & (before != owners)).sum())
 
 
-def play(
+def measure_steps(
     case: Case,
     strategy: ColumnarAssignor,
     *,
     limit: float,
     budget: float,
-    checks: tuple[Check, ...] = (invalid,),
-) -> dict[str, Taken]:
+    checks: tuple[Check, ...] = (find_error,),
+) -> dict[str, Measurement]:
     """What ``solve`` takes for each timed step, from arrays to arrays: the problem is posed before
     the clock starts. Each step starts from the strategy's own result of the one it comes after.
     """
-    topics = cluster(case)
+    topics = make_cluster(case)
     owned: dict[str | None, Owned] = {None: {}}
-    taken: dict[str, Taken] = {}
+    taken: dict[str, Measurement] = {}
     for step in case.steps:
-        if step.play is Play.DEALT:
-            owned[step.name] = dealt(case, step)
+        if step.play is StepKind.DEALT:
+            owned[step.name] = deal_topics(case, step)
             continue
         if step.after not in owned:
-            taken[step.name] = Taken(seconds=None, trouble=f"no result for {step.after}")
+            taken[step.name] = Measurement(seconds=None, trouble=f"no result for {step.after}")
             continue
-        members = group(case, step, owned[step.after])
+        members = make_group(case, step, owned[step.after])
 
         def posed(members: Mapping[str, Subscription] = members) -> Problem:
             return Problem.from_group(topics, members, strategy.read_ownership)
 
-        timed = step.play is Play.TIMED
+        timed = step.play is StepKind.TIMED
         try:
-            seconds, solution = best(
+            seconds, solution = best_run(
                 posed, strategy.solve, limit=limit, budget=budget if timed else 0
             )
-        except TooLong:
-            taken[step.name] = Taken(seconds=limit, over=True)
+        except TimeLimitExceeded:
+            taken[step.name] = Measurement(seconds=limit, over=True)
             continue
         except NotImplementedError:
-            taken[step.name] = Taken(seconds=None, trouble="not there yet")
+            taken[step.name] = Measurement(seconds=None, trouble="not there yet")
             continue
         problem = posed()
         owned[step.name] = owned_after(problem, solution.owners)
         if timed:
             loads = np.bincount(solution.owners, minlength=len(problem.members))
             wrong = (check(problem, solution.owners) for check in checks)
-            taken[step.name] = Taken(
+            taken[step.name] = Measurement(
                 seconds=seconds,
                 loads=(int(loads.min()), int(loads.max())),
-                moved=moved(problem, solution.owners),
+                moved=count_moved(problem, solution.owners),
                 peak=peak_memory(posed, strategy.solve),
                 trouble=next((reason for reason in wrong if reason is not None), None),
             )

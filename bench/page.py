@@ -20,8 +20,8 @@ from tests.support.chromium import chromium
 from tests.support.gold_tables import large
 from tests.support.missing_tool import Unavailable
 
-from bench.limit import LIMITS, Limit, shown
-from bench.measure import Taken
+from bench.limit import LIMITS, Limit, format_seconds
+from bench.measure import Measurement
 from bench.run import Row, Run
 from rota.report import story
 from rota.report.page import document
@@ -88,27 +88,31 @@ def run(bench: Run) -> Iterator[Row]:
     folder, other = bench.folder / "page", bench.folder / "page-bad"
     folder.mkdir()
     large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
-    written, size = _written(folder)
+    written, size = _measure_write(folder)
     other.mkdir()
     large(other, groups=1, partitions=BAD_PARTITIONS, rebalances=BAD_REBALANCES)
-    _written(other)
+    _measure_write(other)
     work = f"report of {SIZE}: written (peak: the file)"
     yield Row(
-        work=work, ours=Taken(seconds=written, peak=size), theirs={}, limit=LIMITS["page-file"]
+        work=work,
+        ours=Measurement(seconds=written, peak=size),
+        theirs={},
+        limit=LIMITS["page-file"],
     )
     with found.started() as browser:
         bench.say(f"   Chromium {browser.version}")
-        took = _measured(browser, folder / "report.html", bench, _INTERACTIONS)
-        bad = _measured(browser, other / "report.html", bench, _OF_ONE_GROUP)
+        took = _measure_page(browser, folder / "report.html", bench, _INTERACTIONS)
+        bad = _measure_page(browser, other / "report.html", bench, _OF_ONE_GROUP)
     took |= {what: seconds for what, seconds in bad.items() if what in _OF_ONE_GROUP}
     for what, seconds in took.items():
         middle, worst = statistics.median(seconds), max(seconds)
         bench.notes.append(
-            f"Z: {what}: {shown(middle)} in the middle, {shown(worst)} at worst, of {len(seconds)}"
+            f"Z: {what}: {format_seconds(middle)} in the middle, "
+            f"{format_seconds(worst)} at worst, of {len(seconds)}"
         )
         yield Row(
             work=f"report: {what}, in the middle of {len(seconds)}",
-            ours=Taken(seconds=middle),
+            ours=Measurement(seconds=middle),
             theirs={},
             limit=_limit(what),
         )
@@ -119,7 +123,7 @@ def _limit(what: str) -> Limit:
     return LIMITS[keys.get(what, "page-interaction")]
 
 
-def _written(folder: Path) -> tuple[float, int]:
+def _measure_write(folder: Path) -> tuple[float, int]:
     """Seconds that it takes to write the page, and its bytes."""
     begun = time.monotonic()
     read = story.read_gold_tables(str(folder))
@@ -127,7 +131,7 @@ def _written(folder: Path) -> tuple[float, int]:
     return time.monotonic() - begun, (folder / "report.html").stat().st_size
 
 
-def _measured(
+def _measure_page(
     browser: Browser, report: Path, bench: Run, interactions: Mapping[str, Interaction]
 ) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {"first paint": []}
@@ -141,11 +145,11 @@ def _measured(
             took.setdefault(what, []).extend(measure(window))
         window.close()
     for what, seconds in took.items():
-        bench.say(f"   {what}: {', '.join(shown(each) for each in seconds)}")
+        bench.say(f"   {what}: {', '.join(format_seconds(each) for each in seconds)}")
     return took
 
 
-def _answer(
+def _measure_answer(
     window: Page, selector: str, kind: str, value: object = None, awaited: str | None = None
 ) -> float:
     """Seconds until an event is answered."""
@@ -154,35 +158,37 @@ def _answer(
 
 
 def _sort(window: Page) -> Sequence[float]:
-    return [_answer(window, f"#groups button[data-sort={each}]", "click") for each in SORTED]
+    return [
+        _measure_answer(window, f"#groups button[data-sort={each}]", "click") for each in SORTED
+    ]
 
 
 def _search(window: Page) -> Sequence[float]:
-    return [_answer(window, "#search", "input", text) for text in SEARCHED]
+    return [_measure_answer(window, "#search", "input", text) for text in SEARCHED]
 
 
 def _open(window: Page) -> Sequence[float]:
     """The largest group, which has done the most damage too."""
-    _answer(window, "#groups button[data-sort=damage]", "click")
+    _measure_answer(window, "#groups button[data-sort=damage]", "click")
     if window.locator("#groups th[aria-sort=descending]").count() == 0:
-        _answer(window, "#groups button[data-sort=damage]", "click")
+        _measure_answer(window, "#groups button[data-sort=damage]", "click")
     link = "#groups tbody tr:first-child a"
     window.hover(link)  # as every pointer does, and then somebody presses
     window.wait_for_timeout(PRESS)
-    return [_answer(window, link, "click", awaited="#group:not([hidden])")]
+    return [_measure_answer(window, link, "click", awaited="#group:not([hidden])")]
 
 
 def _zoom(window: Page) -> Sequence[float]:
     window.wait_for_timeout(REST)
-    return [_answer(window, *each) for each in ZOOMED]
+    return [_measure_answer(window, *each) for each in ZOOMED]
 
 
 def _next(window: Page) -> Sequence[float]:
-    return [_answer(window, "#next", "click")]
+    return [_measure_answer(window, "#next", "click")]
 
 
 def _back(window: Page) -> Sequence[float]:
-    return [_answer(window, "#back", "click", awaited="#list:not([hidden])")]
+    return [_measure_answer(window, "#back", "click", awaited="#list:not([hidden])")]
 
 
 _INTERACTIONS: Mapping[str, Interaction] = {

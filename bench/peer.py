@@ -18,7 +18,7 @@ from tests.support.java import launcher
 from tests.support.missing_tool import Unavailable
 from tests.system.spark.comparison.environment import PYSPARK
 
-from bench.measure import Taken
+from bench.measure import Measurement
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -39,7 +39,9 @@ class Peer:
     version: str
     command: tuple[str, ...]
 
-    def play(self, file: Path, work: str, *, limit: float, budget: float) -> dict[str, Taken]:
+    def run_case(
+        self, file: Path, work: str, *, limit: float, budget: float
+    ) -> dict[str, Measurement]:
         """What each timed step took."""
         done = subprocess.run(
             [*self.command, str(file), work, str(limit), str(budget)],
@@ -49,24 +51,24 @@ class Peer:
             check=False,
             cwd=ROOT,
         )
-        taken = parsed(done.stdout)
+        taken = parse_output(done.stdout)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise Unavailable(f"{self.name} failed: {lines[0]}")
         return taken
 
 
-def parsed(printed: str) -> dict[str, Taken]:
+def parse_output(printed: str) -> dict[str, Measurement]:
     """The lines that a peer prints: ``run``, ``over`` and ``result``, each with its step."""
     runs: dict[str, list[float]] = {}
-    taken: dict[str, Taken] = {}
+    taken: dict[str, Measurement] = {}
     for kind, step, *words in map(str.split, printed.splitlines()):
         if kind == "run":
             runs.setdefault(step, []).append(float(words[0]))
         elif kind == "over":
-            taken[step] = Taken(seconds=float(words[0]), over=True)
+            taken[step] = Measurement(seconds=float(words[0]), over=True)
         elif kind == "result":
-            taken[step] = Taken(
+            taken[step] = Measurement(
                 seconds=min(runs[step]),
                 loads=(int(words[0]), int(words[1])),
                 moved=None if words[2] == "-" else int(words[2]),
@@ -74,7 +76,7 @@ def parsed(printed: str) -> dict[str, Taken]:
     return taken
 
 
-def java() -> Peer:
+def java_peer() -> Peer:
     """Kafka's own classes."""
     command = launcher.command("AssignBench", heap=HEAP)
     (jar,) = launcher.LIBS.glob("kafka-clients-*.jar")
@@ -89,7 +91,7 @@ def go_command() -> str:
     return found
 
 
-def franz_go() -> Peer:
+def franz_go_peer() -> Peer:
     """franz-go, built on the spot into ``.go/``."""
     program = ROOT / ".go" / "franzbench"
     program.parent.mkdir(exist_ok=True)
@@ -106,7 +108,7 @@ def franz_go() -> Peer:
     return Peer(FRANZ_GO, f"franz-go {found[1] if found else '?'}", (str(program),))
 
 
-def kafka_python() -> Peer:
+def kafka_python_peer() -> Peer:
     """kafka-python, in a process of its own so that it can be stopped."""
     try:
         version = importlib.metadata.version("kafka-python")
@@ -117,7 +119,7 @@ def kafka_python() -> Peer:
     )
 
 
-def client(name: str, library: str) -> Peer:
+def client_peer(name: str, library: str) -> Peer:
     """A client of Python's; :mod:`bench.consuming` runs it."""
     try:
         return Peer(name, f"{library} {importlib.metadata.version(library)}", ())
@@ -125,14 +127,14 @@ def client(name: str, library: str) -> Peer:
         raise Unavailable(f"{library} is not installed") from error
 
 
-def kafka() -> Peer:
-    """A real broker; :mod:`bench.contestant` runs it."""
+def kafka_peer() -> Peer:
+    """A real broker; :mod:`bench.broker_process` runs it."""
     broker.prepare()
     (jar,) = broker.LIBS.glob("kafka_2*.jar")
     return Peer(KAFKA, f"broker {jar.stem}", ())
 
 
-def spark(name: str) -> Peer:
+def spark_peer(name: str) -> Peer:
     """Spark's own Kafka source; it runs in Spark, not as a program."""
     version = f"spark-sql-kafka-0-10 {PYSPARK}"
     return Peer(name, version, ())
@@ -140,14 +142,14 @@ def spark(name: str) -> Peer:
 
 PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
     {
-        JAVA: functools.cache(java),
-        FRANZ_GO: functools.cache(franz_go),
-        KAFKA_PYTHON: functools.cache(kafka_python),
-        AIOKAFKA: functools.partial(client, AIOKAFKA, "aiokafka"),
-        CONFLUENT: functools.partial(client, CONFLUENT, "confluent-kafka"),
-        CONFLUENT_ASYNC: functools.partial(client, CONFLUENT_ASYNC, "confluent-kafka"),
-        KAFKA: functools.cache(kafka),
-        SPARK: functools.partial(spark, SPARK),
-        SPARK_TUNED: functools.partial(spark, SPARK_TUNED),
+        JAVA: functools.cache(java_peer),
+        FRANZ_GO: functools.cache(franz_go_peer),
+        KAFKA_PYTHON: functools.cache(kafka_python_peer),
+        AIOKAFKA: functools.partial(client_peer, AIOKAFKA, "aiokafka"),
+        CONFLUENT: functools.partial(client_peer, CONFLUENT, "confluent-kafka"),
+        CONFLUENT_ASYNC: functools.partial(client_peer, CONFLUENT_ASYNC, "confluent-kafka"),
+        KAFKA: functools.cache(kafka_peer),
+        SPARK: functools.partial(spark_peer, SPARK),
+        SPARK_TUNED: functools.partial(spark_peer, SPARK_TUNED),
     }
 )

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import journal_folder
-from bench.limit import LIMITS, shown
-from bench.measure import Taken
+from bench.limit import LIMITS, format_seconds
+from bench.measure import Measurement
 from bench.run import Row, Run
 
 RECORDS = 10_000_000
@@ -31,7 +31,7 @@ MOST_RATIO = 2.1
 SIZES = (100_000, 1_000_000, 5_000_000, 10_000_000, 20_000_000)
 
 
-def on_spark(segments: Path, out: Path) -> tuple[float, int]:
+def measure_spark_run(segments: Path, out: Path) -> tuple[float, int]:
     """Seconds, and the largest memory of a Python worker, in bytes."""
     command = [sys.executable, "-m", "rota", "run", "--segments", str(segments), "--out", str(out)]
     start = time.monotonic()
@@ -74,12 +74,12 @@ def _children(parent: int) -> list[int]:
         return []
 
 
-def alone(segments: Path) -> float:
+def measure_without_spark(segments: Path) -> float:
     """Seconds of one process that does the same without Spark, and keeps nothing."""
     from bench import journal_alone  # noqa: PLC0415
 
     start = time.monotonic()
-    groups, rebalances = journal_alone.read(segments)
+    groups, rebalances = journal_alone.analyze_journal(segments)
     assert groups == journal_folder.GROUPS
     assert rebalances == journal_folder.GROUPS * journal_folder.GENERATIONS
     return time.monotonic() - start
@@ -91,42 +91,47 @@ def run(bench: Run) -> Iterator[Row]:
     for records, limit in ((RECORDS // 2, "pipeline-half"), (RECORDS, "pipeline")):
         segments, out = bench.folder / f"journal-{records}", bench.folder / f"tables-{records}"
         bench.say(f"   writing {records:,} records")
-        written = journal_folder.write(segments, records)
+        written = journal_folder.write_journal(segments, records)
         bench.say(f"   {written:,} records on Spark")
-        seconds, peak = on_spark(segments, out)
+        seconds, peak = measure_spark_run(segments, out)
         took.append(seconds)
         work = f"segments to gold: {written:,} records, 1,000 groups, 20,000 generations"
-        yield Row(work=work, ours=Taken(seconds=seconds, peak=peak), theirs={}, limit=LIMITS[limit])
+        yield Row(
+            work=work, ours=Measurement(seconds=seconds, peak=peak), theirs={}, limit=LIMITS[limit]
+        )
 
     ratio = took[1] / took[0]
     bench.notes.append(f"Q: twice the records take {ratio:.2f} times as long (limit {MOST_RATIO})")
 
 
-def growth() -> None:
+def print_growth() -> None:
     """The table of sizes."""
     print("| records | on Spark | a Python worker's peak | one process |\n|---|---|---|---|")
     for records in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             segments = Path(folder, "journal")
-            written = journal_folder.write(segments, records)
-            seconds, peak = on_spark(segments, Path(folder, "tables"))
+            written = journal_folder.write_journal(segments, records)
+            seconds, peak = measure_spark_run(segments, Path(folder, "tables"))
             one = subprocess.run(
                 [sys.executable, "-m", "bench.pipeline", "alone", str(segments)],
                 capture_output=True,
                 text=True,
                 check=True,
             )
-            took = shown(float(one.stdout))
-            print(f"| {written:,} | {shown(seconds)} | {peak >> 20} MiB | {took} |", flush=True)
+            took = format_seconds(float(one.stdout))
+            print(
+                f"| {written:,} | {format_seconds(seconds)} | {peak >> 20} MiB | {took} |",
+                flush=True,
+            )
 
 
 def main() -> None:
     """See above."""
     match sys.argv[1:]:
         case ["alone", folder]:
-            print(alone(Path(folder)))
+            print(measure_without_spark(Path(folder)))
         case ["growth"]:
-            growth()
+            print_growth()
         case _:
             sys.exit("python -m bench.pipeline alone FOLDER | growth")
 

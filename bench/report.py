@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.support.missing_tool import Unavailable
 
-from bench.limit import MIB, shown
-from bench.measure import Taken
+from bench.limit import MIB, format_seconds
+from bench.measure import Measurement
 from bench.peer import PEERS, go_command
 from bench.run import Row, Run
 
@@ -27,17 +27,17 @@ HEADS = (
 MET = {True: "yes", False: "NO", None: "?"}
 
 
-def _time(taken: Taken | None, like: Taken | None = None) -> str:
+def _time(taken: Measurement | None, like: Measurement | None = None) -> str:
     """Seconds; a peer's loads too, where they are not like ours."""
     if taken is None or taken.seconds is None:
         return "" if taken is None else taken.trouble or ""
-    text = ("> " if taken.over else "") + shown(taken.seconds)
+    text = ("> " if taken.over else "") + format_seconds(taken.seconds)
     if like is not None and None not in {taken.loads, like.loads} and taken.loads != like.loads:
         text += f" (loads {_span(taken)})"
     return text if taken.trouble is None else f"{text} ({taken.trouble})"
 
 
-def _span(taken: Taken) -> str:
+def _span(taken: Measurement) -> str:
     return "" if taken.loads is None else "-".join(map(str, dict.fromkeys(taken.loads)))
 
 
@@ -48,7 +48,7 @@ def _ratio(row: Row) -> str:
     return ("< " if bound else "") + f"{row.ours.seconds / seconds:.2g}"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def row_cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
     peak = "" if row.ours.peak is None else f"{row.ours.peak / MIB:.3g} MiB"
     moved = "" if row.ours.moved is None else f", {row.ours.moved}"
@@ -59,15 +59,15 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def line(row: Row) -> str:
+def row_line(row: Row) -> str:
     """A row in words, for those who wait."""
     peers = "".join(f", {name} {_time(taken, row.ours)}" for name, taken in row.theirs.items())
     return f"{row.work}: Rota {_time(row.ours)}{peers}; met: {MET[row.met]}"
 
 
-def table(rows: Sequence[Row], *, markdown: bool = False) -> str:
+def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     """All rows, their columns aligned; in Markdown, as a table of it."""
-    lines = [HEADS, *map(cells, rows)]
+    lines = [HEADS, *map(row_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     bar = " | " if markdown else "  "
     padded = [
@@ -78,7 +78,7 @@ def table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in padded)
 
 
-def _printed(*command: str) -> str:
+def _command_output(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return "not there"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -100,10 +100,10 @@ def versions(run: Run) -> dict[str, str]:
         "Rota": importlib.metadata.version("rota"),
         "Python": platform.python_version(),
         "numpy": importlib.metadata.version("numpy"),
-        "Java": _printed("java", "-version"),
+        "Java": _command_output("java", "-version"),
     }
     try:
-        found["Go"] = _printed(go_command(), "version")
+        found["Go"] = _command_output(go_command(), "version")
     except Unavailable as error:
         found["Go"] = str(error)
     for name in PEERS:
@@ -112,11 +112,11 @@ def versions(run: Run) -> dict[str, str]:
     return found
 
 
-def markdown(rows: Sequence[Row], run: Run, command: str) -> str:
+def format_markdown(rows: Sequence[Row], run: Run, command: str) -> str:
     """The section of docs/benchmarks.md."""
     facts = "\n".join(f"- {name}: {value}" for name, value in versions(run).items())
     notes = "\n".join(f"- {note}" for note in run.notes)
-    parts = [f"`{command}`", facts, table(rows, markdown=True), notes]
+    parts = [f"`{command}`", facts, format_table(rows, markdown=True), notes]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

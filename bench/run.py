@@ -12,7 +12,7 @@ from tests.support.missing_tool import Unavailable
 from bench import ours
 from bench.case import Case
 from bench.limit import LIMITS, Limit
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.peer import PEERS, Peer
 from rota.engine.assignors.interface import ColumnarAssignor
 
@@ -30,8 +30,8 @@ class Row:
     """One line of the table."""
 
     work: str
-    ours: Taken
-    theirs: Mapping[str, Taken]
+    ours: Measurement
+    theirs: Mapping[str, Measurement]
     limit: Limit
 
     @property
@@ -58,7 +58,7 @@ class Run:
     slow_peers: bool = False
     notes: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    _played: dict[tuple[str, str, str], dict[str, Taken]] = field(default_factory=dict)
+    _played: dict[tuple[str, str, str], dict[str, Measurement]] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """Progress, apart from the results."""
@@ -75,21 +75,27 @@ class Run:
             self.say(f"!! {name} is LEFT OUT: {error}")
             return None
 
-    def ours(self, case: Case, strategy: ColumnarAssignor, *checks: ours.Check) -> dict[str, Taken]:
+    def ours(
+        self, case: Case, strategy: ColumnarAssignor, *checks: ours.Check
+    ) -> dict[str, Measurement]:
         """What Rota takes for each step."""
         solver = getattr(strategy, "solver", "")
         self.say(f"   {case.name}: Rota {strategy.name} {solver}")
-        return ours.play(case, strategy, limit=OURS, budget=BUDGET, checks=(ours.invalid, *checks))
+        return ours.measure_steps(
+            case, strategy, limit=OURS, budget=BUDGET, checks=(ours.find_error, *checks)
+        )
 
-    def theirs(self, case: Case, work: str, names: Iterable[str]) -> dict[str, dict[str, Taken]]:
+    def theirs(
+        self, case: Case, work: str, names: Iterable[str]
+    ) -> dict[str, dict[str, Measurement]]:
         """What peers take for each step, by step and peer."""
-        found: dict[str, dict[str, Taken]] = {step.name: {} for step in case.steps}
+        found: dict[str, dict[str, Measurement]] = {step.name: {} for step in case.steps}
         for name in names:
             for step, taken in self._peer(case, work, name).items():
                 found[step][name] = taken
         return found
 
-    def _peer(self, case: Case, work: str, name: str) -> dict[str, Taken]:
+    def _peer(self, case: Case, work: str, name: str) -> dict[str, Measurement]:
         key = (name, case.name, work)
         peer = self.peer(name)
         if key in self._played or peer is None:
@@ -99,7 +105,7 @@ class Run:
         case.write(file)
         limit = NEVER if self.slow_peers else SLOW_PEER
         try:
-            self._played[key] = peer.play(file, work, limit=limit, budget=BUDGET)
+            self._played[key] = peer.run_case(file, work, limit=limit, budget=BUDGET)
         except Unavailable as error:
             self._played[key] = {}
             self.notes.append(f"{case.name}: {error}")
@@ -107,8 +113,11 @@ class Run:
         return self._played[key]
 
 
-def rows(
-    title: str, key: str, taken: Mapping[str, Taken], theirs: Mapping[str, Mapping[str, Taken]]
+def step_rows(
+    title: str,
+    key: str,
+    taken: Mapping[str, Measurement],
+    theirs: Mapping[str, Mapping[str, Measurement]],
 ) -> Iterator[Row]:
     """A row for each step that was timed."""
     for step, measured in taken.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
-from bench.run import Row, Run, rows
+from bench.run import Row, Run, step_rows
 from rota.engine.assignors.sticky import StickyAssignor
 
 
@@ -15,4 +15,4 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.scattered()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
     title = "1,000 topics x 10, 1,000 members with 1-20 topics each"
-    yield from rows(title, "scattered", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(title, "scattered", bench.ours(work, StickyAssignor()), theirs)

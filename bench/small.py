@@ -10,7 +10,7 @@ import bench.kafka_python as peer
 from bench import case, ours
 from bench.case import Case, Step
 from bench.limit import LIMITS
-from bench.measure import Taken, per_call
+from bench.measure import Measurement, best_mean
 from bench.peer import KAFKA_PYTHON
 from bench.run import Row, Run
 from rota.engine.assignors.interface import ColumnarAssignor
@@ -24,9 +24,11 @@ from rota.engine.assignors.sticky import (
 )
 
 
-def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned) -> Taken:
-    cluster = ours.cluster(work)
-    group = ours.group(work, step, owned)
+def _measure_rota(
+    work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned
+) -> Measurement:
+    cluster = ours.make_cluster(work)
+    group = ours.make_group(work, step, owned)
 
     def assign() -> dict[str, dict[str, tuple[int, ...]]]:
         given = strategy.assign(cluster, group)
@@ -35,18 +37,20 @@ def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned)
     try:
         loads = [sum(map(len, topics.values())) for topics in assign().values()]
     except NotImplementedError:
-        return Taken(seconds=None, trouble="not there yet")
-    return Taken(seconds=per_call(assign), loads=(min(loads), max(loads)))
+        return Measurement(seconds=None, trouble="not there yet")
+    return Measurement(seconds=best_mean(assign), loads=(min(loads), max(loads)))
 
 
-def _theirs(work: Case, step: Step, name: str, owned: ours.Owned) -> Taken:
+def _measure_kafka_python(work: Case, step: Step, name: str, owned: ours.Owned) -> Measurement:
     cluster = peer.Topics(work)
     held = {
         member: [TopicPartition(*partition) for partition in partitions]
         for member, partitions in owned.items()
     }
-    members = peer.joined(work, step, name, held)
-    return Taken(seconds=per_call(lambda: peer.assignor(name).assign(cluster, members)))
+    members = peer.joined_members(work, step, name, held)
+    return Measurement(
+        seconds=best_mean(lambda: peer.create_assignor(name).assign(cluster, members))
+    )
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -63,10 +67,10 @@ def run(bench: Run) -> Iterator[Row]:
         label = f"{strategy.name}{solver}"
         bench.say(f"   small: {label}")
         for step in (fresh, leave):
-            owned = {} if step.after is None else ours.dealt(work, fresh)
+            owned = {} if step.after is None else ours.deal_topics(work, fresh)
             yield Row(
                 work=f"3 members, 3 topics x 12, {label}: {step.name}",
-                ours=_ours(work, step, strategy, owned),
-                theirs={KAFKA_PYTHON: _theirs(work, step, strategy.name, owned)},
+                ours=_measure_rota(work, step, strategy, owned),
+                theirs={KAFKA_PYTHON: _measure_kafka_python(work, step, strategy.name, owned)},
                 limit=LIMITS["small"],
             )

@@ -23,9 +23,9 @@ from tests.support.missing_tool import Unavailable
 from tests.system.spark.comparison.environment import fetch_jars as own_jars
 from tests.system.spark.comparison.environment import install_python as own_python
 
-from bench.contestant import Contestant, environment, kafka, rota
+from bench.broker_process import RunningBroker, process_environment, start_kafka, start_rota
 from bench.limit import LIMITS
-from bench.measure import Taken
+from bench.measure import Measurement
 from bench.peer import ROOT, SPARK, SPARK_TUNED
 from bench.run import Row, Run
 from rota.engine.model.topic import TopicPartition
@@ -78,7 +78,7 @@ def run(bench: Run) -> Iterator[Row]:
     try:
         python, jars = own_python(), own_jars()
         stack = contextlib.ExitStack()
-        broker = stack.enter_context(kafka(bench.folder / "spark"))
+        broker = stack.enter_context(start_kafka(bench.folder / "spark"))
     except Unavailable as error:
         bench.missing[SPARK] = bench.missing[SPARK_TUNED] = str(error)
         bench.say(f"!! {SPARK} is LEFT OUT: {error}")
@@ -87,13 +87,13 @@ def run(bench: Run) -> Iterator[Row]:
         session = _Session(python, jars, broker)
         for topic in TOPICS:
             bench.say(f"   filling a topic with {topic}")
-            fill(broker, topic)
-            taken = session.turns("batch", topic)
+            fill_topic(broker, topic)
+            taken = session.run_variants("batch", topic)
             kind = "small" if topic.size < 1_000 else "large"
             yield from _rows(f"source, batch, {topic}", f"source-{kind}", taken)
-        taken = session.turns("stream", TOPICS[0], maxOffsetsPerTrigger=str(TRIGGER))
+        taken = session.run_variants("stream", TOPICS[0], maxOffsetsPerTrigger=str(TRIGGER))
         yield from _rows(f"source, availableNow, {TOPICS[0]}", "source-stream", taken)
-    with rota(bench.folder / "lookup") as many:
+    with start_rota(bench.folder / "lookup") as many:
         yield _lookup_row(many)
 
 
@@ -103,9 +103,9 @@ class _Session:
 
     python: Path
     jars: list[Path]
-    broker: Contestant
+    broker: RunningBroker
 
-    def turns(self, work: str, topic: Topic, **options: str) -> dict[str, Any]:
+    def run_variants(self, work: str, topic: Topic, **options: str) -> dict[str, Any]:
         """What every variant took, in turns."""
         asked = {
             "work": work,
@@ -133,7 +133,8 @@ class _Session:
             check=False,
             timeout=TIMEOUT,
             cwd=ROOT,
-            env=environment() | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            env=process_environment()
+            | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
         )
         assert done.returncode == 0, done.stderr[-3_000:]
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -146,17 +147,17 @@ def _rows(work: str, limit: str, found: Mapping[str, Any]) -> Iterator[Row]:
     """A row for wall time, and one for CPU."""
     for what, name in (("wall", limit), ("cpu", "source-cpu")):
         taken = {
-            variant: Taken(seconds=median(each[what] for each in rounds))
+            variant: Measurement(seconds=median(each[what] for each in rounds))
             for variant, rounds in found["taken"].items()
         }
-        own = Taken(seconds=taken.pop("Rota").seconds, peak=found["peak"])
+        own = Measurement(seconds=taken.pop("Rota").seconds, peak=found["peak"])
         yield Row(work=f"{work}, {what}", ours=own, theirs=taken, limit=LIMITS[name])
         if what == "wall":
             tuned = LIMITS[f"{limit}-tuned"]
             yield Row(work=f"{work}, {what}", ours=own, theirs=taken, limit=tuned)
 
 
-def fill(broker: Contestant, topic: Topic) -> None:
+def fill_topic(broker: RunningBroker, topic: Topic) -> None:
     """Records as confluent-kafka's producer batches them; they can be compressed to half."""
     broker.create(topic.name, PARTITIONS)
     time.sleep(1)  # leaders are elected
@@ -181,7 +182,7 @@ def fill(broker: Contestant, topic: Topic) -> None:
     assert producer.flush(TIMEOUT) == 0
 
 
-def _lookup_row(broker: Contestant) -> Row:
+def _lookup_row(broker: RunningBroker) -> Row:
     """Where 10,000 partitions begin and end, in the driver, with nothing known before."""
     broker.create("many", MANY)
     given = {"kafka.bootstrap.servers": broker.address, "subscribe": "many"}
@@ -194,7 +195,7 @@ def _lookup_row(broker: Contestant) -> Row:
 
     return Row(
         work=f"source, {MANY:,} partitions looked up, wall",
-        ours=Taken(seconds=_wall(look, 2 * MANY)),
+        ours=Measurement(seconds=_wall(look, 2 * MANY)),
         theirs={},
         limit=LIMITS["source-lookup"],
     )

@@ -35,26 +35,26 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    run = {"batch": batch, "stream": stream}[asked["work"]]
+    run = {"batch": read_batch, "stream": read_stream}[asked["work"]]
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in asked["variants"]}
     for number in range(asked["warm"] + asked["rounds"]):
         for name, variant in asked["variants"].items():
-            found = measured(partial(run, spark, asked, variant))
+            found = measure_work(partial(run, spark, asked, variant))
             if number >= asked["warm"]:
                 taken[name].append(found)
-    print(json.dumps({"taken": taken, "peak": peak()}), flush=True)
+    print(json.dumps({"taken": taken, "peak": peak_worker_memory()}), flush=True)
     os._exit(0)  # Spark takes seconds to stop
 
 
-def batch(spark: SparkSession, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> int:
+def read_batch(spark: SparkSession, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> int:
     """Reads a topic into nothing; how many rows are known is checked apart."""
-    loaded(spark.read, asked, variant).write.format("noop").mode("overwrite").save()
+    load_rows(spark.read, asked, variant).write.format("noop").mode("overwrite").save()
     return int(asked["rows"])
 
 
-def stream(spark: SparkSession, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> int:
+def read_stream(spark: SparkSession, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> int:
     """Reads a topic in triggers until it is at its end."""
-    rows = loaded(spark.readStream, asked, variant)
+    rows = load_rows(spark.readStream, asked, variant)
     folder = tempfile.mkdtemp()
     query = (
         rows.writeStream.format("noop")
@@ -67,21 +67,21 @@ def stream(spark: SparkSession, asked: Mapping[str, Any], variant: Mapping[str, 
     return sum(each["numInputRows"] for each in query.recentProgress)
 
 
-def loaded(reader: Any, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> DataFrame:  # noqa: ANN401
+def load_rows(reader: Any, asked: Mapping[str, Any], variant: Mapping[str, Any]) -> DataFrame:  # noqa: ANN401
     """The rows of a variant."""
     options = {**asked["options"], **variant["options"]}
     frame: DataFrame = reader.format(variant["format"]).options(**options).load()
     return frame
 
 
-def measured(work: Callable[[], int]) -> dict[str, float]:
+def measure_work(work: Callable[[], int]) -> dict[str, float]:
     """Wall and CPU seconds of this process, Java and Spark's workers."""
-    begun, used = time.monotonic(), cpu()
+    begun, used = time.monotonic(), cpu_seconds()
     rows = work()
-    return {"wall": time.monotonic() - begun, "cpu": cpu() - used, "rows": rows}
+    return {"wall": time.monotonic() - begun, "cpu": cpu_seconds() - used, "rows": rows}
 
 
-def tree() -> list[tuple[Path, list[str]]]:
+def process_tree() -> list[tuple[Path, list[str]]]:
     """This process and all below it, with what the system says of them."""
     parents: dict[int, list[int]] = {}
     stats: dict[int, tuple[Path, list[str]]] = {}
@@ -102,15 +102,15 @@ def tree() -> list[tuple[Path, list[str]]]:
     return found
 
 
-def cpu() -> float:
+def cpu_seconds() -> float:
     """Seconds, with those of processes that have ended."""
-    return sum(sum(map(int, fields[11:15])) for _, fields in tree()) / TICK
+    return sum(sum(map(int, fields[11:15])) for _, fields in process_tree()) / TICK
 
 
-def peak() -> int:
+def peak_worker_memory() -> int:
     """The most memory that a Python worker has had, in bytes."""
     found = [0]
-    for folder, _ in tree():
+    for folder, _ in process_tree():
         try:
             if "pyspark.daemon" in (folder / "cmdline").read_text():
                 status = (folder / "status").read_text()

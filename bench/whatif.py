@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import rota
 from bench.limit import LIMITS
-from bench.measure import Taken, best
+from bench.measure import Measurement, best_run
 from bench.run import BUDGET, OURS, Row, Run
 from rota.engine.history.facts import Generation, GenerationChange, GenerationMember, GroupType
 from rota.engine.history.rebalances import find_rebalances
@@ -25,35 +25,35 @@ PAIRS = 2_000
 START = 1_790_000_000_000
 
 
-def uuid(dice: random.Random) -> str:
+def random_uuid(dice: random.Random) -> str:
     """What a coordinator ends member ids with."""
     digits = f"{dice.getrandbits(128):032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def come_and_go(dice: random.Random, names: list[str], number: int) -> list[str]:
+def replace_one_member(dice: random.Random, names: list[str], number: int) -> list[str]:
     """One goes for good, or a stranger comes."""
     if number % 2:
         return [name for name in names if name != dice.choice(names)]
-    return [*names, f"app-{number}-{uuid(dice)}"]
+    return [*names, f"app-{number}-{random_uuid(dice)}"]
 
 
-def restart(dice: random.Random, names: list[str], number: int) -> list[str]:
+def restart_one_member(dice: random.Random, names: list[str], number: int) -> list[str]:
     """One goes, and comes back as another process of the same client."""
     there = {name[:6] for name in names}
     missing = [f"pod-{one:02}" for one in range(MEMBERS) if f"pod-{one:02}" not in there]
     if missing:
-        return [*names, f"{missing[0]}-{uuid(dice)}"]
+        return [*names, f"{missing[0]}-{random_uuid(dice)}"]
     gone = names[number % MEMBERS]
     return [name for name in names if name != gone]
 
 
-def history(
+def make_history(
     change: Callable[[random.Random, list[str], int], list[str]], apart: int, seed: int
 ) -> list[Generation]:
     """Returns a group's generations under range, ``apart`` seconds from each other."""
     dice = random.Random(seed)
-    names = [f"pod-{number:02}-{uuid(dice)}" for number in range(MEMBERS)]
+    names = [f"pod-{number:02}-{random_uuid(dice)}" for number in range(MEMBERS)]
     told = []
     for number in range(1, REBALANCES + 1):
         told.append(_generation(number, START + 1_000 * apart * number, names))
@@ -89,21 +89,26 @@ def _generation(number: int, at: int, names: list[str]) -> Generation:
     )
 
 
-def measured(change: Callable[[random.Random, list[str], int], list[str]], apart: int) -> Taken:
+def measure_pairs(
+    change: Callable[[random.Random, list[str], int], list[str]], apart: int
+) -> Measurement:
     """Returns the CPU seconds for this number of pairs."""
-    told = [history(change, apart, seed) for seed in range(5)]
+    told = [make_history(change, apart, seed) for seed in range(5)]
 
     def play(groups: list[list[Generation]]) -> int:
         return sum(len(evaluate_policies(group, find_rebalances(group)).rows) for group in groups)
 
-    seconds, pairs = best(lambda: told, play, limit=OURS, budget=BUDGET)
-    return Taken(seconds=seconds * PAIRS / pairs)
+    seconds, pairs = best_run(lambda: told, play, limit=OURS, budget=BUDGET)
+    return Measurement(seconds=seconds * PAIRS / pairs)
 
 
 def run(bench: Run) -> Iterator[Row]:
     """Both kinds of history."""
-    kinds = (("members come and go", come_and_go, 600), ("members restart", restart, 20))
+    kinds = (
+        ("members come and go", replace_one_member, 600),
+        ("members restart", restart_one_member, 20),
+    )
     for name, change, apart in kinds:
         work = f"what-if: {PAIRS:,} pairs of rebalance and policy, {name}"
         bench.say(f"   {work}")
-        yield Row(work=work, ours=measured(change, apart), theirs={}, limit=LIMITS["whatif"])
+        yield Row(work=work, ours=measure_pairs(change, apart), theirs={}, limit=LIMITS["whatif"])

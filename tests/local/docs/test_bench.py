@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from bench import case, measure
-from bench.measure import calmest
+from bench.measure import run_when_calm
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_a_case_is_the_same_after_its_file(made: Callable[[], case.Case], tmp_pa
     work = made()
     file = tmp_path / f"{work.name}.case"
     work.write(file)
-    assert case.read(file) == work
+    assert case.read_case(file) == work
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_a_run_counts_that_the_host_left_alone_or_the_calmest(
         return number
 
     told()
-    assert calmest(run) == expected
+    assert run_when_calm(run) == expected
 
 
 def test_without_the_machines_own_figures_the_first_run_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "STAT", tmp_path / "missing")
-    assert calmest(lambda: "once") == "once"
+    assert run_when_calm(lambda: "once") == "once"

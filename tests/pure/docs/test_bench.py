@@ -8,8 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 from bench.limit import Limit
-from bench.measure import Taken, TooLong, again, at_most, best, peak_memory
-from bench.peer import FRANZ_GO, JAVA, parsed
+from bench.measure import (
+    Measurement,
+    TimeLimitExceeded,
+    best_run,
+    may_run_again,
+    peak_memory,
+    time_limit,
+)
+from bench.peer import FRANZ_GO, JAVA, parse_output
 
 
 @pytest.fixture(autouse=True)
@@ -20,48 +27,48 @@ def only_new_objects_are_collected() -> Iterator[None]:
     gc.unfreeze()
 
 
-FAST, SLOW = Taken(seconds=0.1), Taken(seconds=1.0)
+FAST, SLOW = Measurement(seconds=0.1), Measurement(seconds=1.0)
 
 
 def test_lines_of_a_peer_give_its_best_run() -> None:
     printed = "run fresh 0.3\nrun fresh 0.2\nresult fresh 4 5 0\nover leave 30.1\n"
-    assert parsed(printed) == {
-        "fresh": Taken(seconds=0.2, loads=(4, 5), moved=0),
-        "leave": Taken(seconds=30.1, over=True),
+    assert parse_output(printed) == {
+        "fresh": Measurement(seconds=0.2, loads=(4, 5), moved=0),
+        "leave": Measurement(seconds=30.1, over=True),
     }
 
 
 def test_a_ratio_counts_against_the_faster_peer() -> None:
     limit = Limit(ratio=0.5)
-    assert limit.met(Taken(seconds=0.05), {JAVA: SLOW, FRANZ_GO: FAST}) is True
-    assert limit.met(Taken(seconds=0.06), {JAVA: SLOW, FRANZ_GO: FAST}) is False
+    assert limit.met(Measurement(seconds=0.05), {JAVA: SLOW, FRANZ_GO: FAST}) is True
+    assert limit.met(Measurement(seconds=0.06), {JAVA: SLOW, FRANZ_GO: FAST}) is False
 
 
 def test_a_peer_that_is_missing_leaves_the_question_open() -> None:
-    assert Limit(ratio=0.5).met(Taken(seconds=0.01), {JAVA: SLOW}) is None
+    assert Limit(ratio=0.5).met(Measurement(seconds=0.01), {JAVA: SLOW}) is None
 
 
 @pytest.mark.parametrize(
     "ours",
     [
-        Taken(seconds=None, trouble="not there yet"),
-        Taken(seconds=0.01, over=True, peak=0, loads=(10, 10)),
-        Taken(seconds=0.2, peak=0, loads=(10, 10)),
-        Taken(seconds=0.01, peak=2 * 1024 * 1024, loads=(10, 10)),
-        Taken(seconds=0.01, peak=0, loads=(9, 11)),
-        Taken(seconds=0.01, peak=0, loads=(10, 10), trouble="a partition without an owner"),
+        Measurement(seconds=None, trouble="not there yet"),
+        Measurement(seconds=0.01, over=True, peak=0, loads=(10, 10)),
+        Measurement(seconds=0.2, peak=0, loads=(10, 10)),
+        Measurement(seconds=0.01, peak=2 * 1024 * 1024, loads=(10, 10)),
+        Measurement(seconds=0.01, peak=0, loads=(9, 11)),
+        Measurement(seconds=0.01, peak=0, loads=(10, 10), trouble="a partition without an owner"),
     ],
 )
-def test_each_bound_alone_fails_a_row(ours: Taken) -> None:
+def test_each_bound_alone_fails_a_row(ours: Measurement) -> None:
     limit = Limit(seconds=0.1, mib=1, loads=(10, 10))
-    assert limit.met(Taken(seconds=0.01, peak=1024 * 1024, loads=(10, 10)), {}) is True
+    assert limit.met(Measurement(seconds=0.01, peak=1024 * 1024, loads=(10, 10)), {}) is True
     assert limit.met(ours, {}) is False
 
 
 def test_long_calls_run_three_times_within_three_budgets() -> None:
-    assert again([2.0, 2.0], budget=3.0)
-    assert not again([2.0, 2.0, 2.0], budget=3.0)
-    assert not again([9.5], budget=3.0)
+    assert may_run_again([2.0, 2.0], budget=3.0)
+    assert not may_run_again([2.0, 2.0, 2.0], budget=3.0)
+    assert not may_run_again([9.5], budget=3.0)
 
 
 def test_every_run_gets_an_input_of_its_own() -> None:
@@ -71,7 +78,7 @@ def test_every_run_gets_an_input_of_its_own() -> None:
         inputs.append([])
         return inputs[-1]
 
-    best(prepare, lambda made: made.append(1), limit=5, budget=0.001)
+    best_run(prepare, lambda made: made.append(1), limit=5, budget=0.001)
     assert len(inputs) >= 1
     assert all(made == [1] for made in inputs)
 
@@ -81,7 +88,7 @@ def test_a_call_that_never_ends_is_stopped() -> None:
         while True:
             pass
 
-    with pytest.raises(TooLong), at_most(0.05):
+    with pytest.raises(TimeLimitExceeded), time_limit(0.05):
         endless()
 
 
@@ -91,7 +98,7 @@ def test_short_calls_are_not_lost_between_ticks() -> None:
         while time.thread_time() - start < 0.001:
             pass
 
-    seconds, _ = best(lambda: None, spin, limit=5, budget=0.05)
+    seconds, _ = best_run(lambda: None, spin, limit=5, budget=0.05)
     assert seconds >= 0.001
 
 

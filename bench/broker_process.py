@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class RunningBroker:
     """A broker that runs."""
 
     name: str
@@ -57,21 +57,21 @@ class Contestant:
             made.result()
 
 
-def environment() -> dict[str, str]:
+def process_environment() -> dict[str, str]:
     """As a user has it, whose Python keeps the modules that it has compiled."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @contextlib.contextmanager
-def rota(folder: Path) -> Iterator[Contestant]:
+def start_rota(folder: Path) -> Iterator[RunningBroker]:
     """``rota broker`` on a folder; its last words are thrown away, for nobody reads them."""
     command = [sys.executable, "-m", "rota", "broker", "--data-dir", str(folder), "--port", "0"]
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(
-            command, stdout=printed, stderr=subprocess.STDOUT, env=environment()
+            command, stdout=printed, stderr=subprocess.STDOUT, env=process_environment()
         )
         try:
-            yield Contestant(ROTA, _port(process, printed.fileno()), process.pid)
+            yield RunningBroker(ROTA, _port(process, printed.fileno()), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
@@ -90,7 +90,7 @@ def _port(process: subprocess.Popen[bytes], printed: int) -> int:
 
 
 @contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[Contestant]:
+def start_kafka(folder: Path) -> Iterator[RunningBroker]:
     """A real Kafka as its own start script runs it, but for what a single node needs."""
     settings = {
         "offsets.topic.num.partitions": "50",
@@ -102,18 +102,18 @@ def kafka(folder: Path) -> Iterator[Contestant]:
     folder.mkdir(parents=True, exist_ok=True)
     broker = java_broker.KafkaBroker(folder, settings, flags=java_broker.KAFKAS)
     try:
-        yield Contestant(KAFKA, broker.port, broker.java_pid)
+        yield RunningBroker(KAFKA, broker.port, broker.java_pid)
     finally:
         broker.stop()
 
 
 @contextlib.contextmanager
-def both(bench: Run) -> Iterator[list[Contestant]]:
+def start_both(bench: Run) -> Iterator[list[RunningBroker]]:
     """Rota and, where it can run, Kafka; prints once why Kafka cannot run."""
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(rota(bench.folder / "rota"))]
+        found = [stack.enter_context(start_rota(bench.folder / "rota"))]
         try:
-            found.append(stack.enter_context(kafka(bench.folder / "kafka")))
+            found.append(stack.enter_context(start_kafka(bench.folder / "kafka")))
         except Unavailable as error:
             bench.missing[KAFKA] = str(error)
             bench.say(f"!! {KAFKA} is LEFT OUT: {error}")
