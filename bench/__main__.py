@@ -80,17 +80,17 @@ def run_benchmarks(run: Run, letters: Sequence[str]) -> list[Row]:
     found: list[Row] = []
     for letter in letters:
         start = time.monotonic()
-        run.say(f"{letter}  {BENCHMARKS[letter]}")
+        run.print_progress(f"{letter}  {BENCHMARKS[letter]}")
         try:
             module = importlib.import_module(f"bench.{BENCHMARKS[letter]}")
         except ModuleNotFoundError as error:
             run.notes.append(f"{letter} ({BENCHMARKS[letter]}) did not run: {error}")
-            run.say(f"!! {letter} is LEFT OUT: {error}")
+            run.print_progress(f"!! {letter} is LEFT OUT: {error}")
             continue
         for row in module.run(run):
-            run.say(f"   = {report.row_line(row)}")
+            run.print_progress(f"   = {report.row_line(row)}")
             found.append(row)
-        run.say(f"   {time.monotonic() - start:.0f} s")
+        run.print_progress(f"   {time.monotonic() - start:.0f} s")
     return found
 
 

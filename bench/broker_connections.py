@@ -40,7 +40,7 @@ def run(bench: Run) -> Iterator[Row]:
     with start_rota(bench.folder / "rota") as broker, ExitStack() as stack:
         wait_for_answer(broker.port)
         before = broker.resident
-        bench.say(f"   {CONNECTIONS:,} connections")
+        bench.print_progress(f"   {CONNECTIONS:,} connections")
         for _ in range(CONNECTIONS):
             open_idle_connection(broker, stack)
         more = broker.resident - before

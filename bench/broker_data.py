@@ -101,9 +101,9 @@ def tool_fetch(source: RunningBroker, topic: str, size: int) -> float:
         *("--bootstrap-server", source.address, "--timeout", "60000"),
     )
     (heads,) = (line for line in printed if line.startswith("start.time"))
-    told = dict(zip(heads.split(", "), printed[-1].split(", "), strict=True))
-    assert int(told["data.consumed.in.nMsg"]) >= RECORDS[size]
-    return float(told["fetch.time.ms"]) / 1_000
+    columns = dict(zip(heads.split(", "), printed[-1].split(", "), strict=True))
+    assert int(columns["data.consumed.in.nMsg"]) >= RECORDS[size]
+    return float(columns["fetch.time.ms"]) / 1_000
 
 
 def _tool(name: str, *args: str) -> list[str]:
@@ -144,7 +144,7 @@ def run(bench: Run) -> Iterator[Row]:
         if any(each.name == KAFKA for each in brokers):
             clients["Java's perf tools"] = (tool_produce, tool_fetch)
         for (client, (into, out)), size in itertools.product(clients.items(), RECORDS):
-            bench.say(f"   {client}, {size} B")
+            bench.print_progress(f"   {client}, {size} B")
             for what, took in zip(
                 ("produced", "fetched"), measure_in_turns(brokers, size, into, out), strict=True
             ):

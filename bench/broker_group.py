@@ -174,10 +174,10 @@ def run(bench: Run) -> Iterator[Row]:
             producer = Producer({"bootstrap.servers": broker.address})
             producer.produce("first", b"value")
             assert producer.flush(60) == 0
-        bench.say("   one member")
+        bench.print_progress("   one member")
         one = _best(brokers, lambda broker: measure_first_record(broker, "first"))
         yield _row("a group of 1: to its first record", one, "broker-join")
-        bench.say(f"   {MEMBERS} members")
+        bench.print_progress(f"   {MEMBERS} members")
         many = _best(brokers, lambda broker: asyncio.run(measure_group_start(broker)))
         work = f"a group of {MEMBERS}: to stable, heartbeats every {HEARTBEAT * 1000:g} ms"
         yield _row(work, many, "broker-group")

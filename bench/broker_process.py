@@ -116,5 +116,5 @@ def start_both(bench: Run) -> Iterator[list[RunningBroker]]:
             found.append(stack.enter_context(start_kafka(bench.folder / "kafka")))
         except Unavailable as error:
             bench.missing[KAFKA] = str(error)
-            bench.say(f"!! {KAFKA} is LEFT OUT: {error}")
+            bench.print_progress(f"!! {KAFKA} is LEFT OUT: {error}")
         yield found

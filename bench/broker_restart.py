@@ -59,7 +59,7 @@ def run(bench: Run) -> Iterator[Row]:
     """A small folder and a large one, so that one sees what counts."""
     for gib in SIZES:
         folder = bench.folder / f"restart-{gib}"
-        bench.say(f"   writing {gib} GiB")
+        bench.print_progress(f"   writing {gib} GiB")
         with start_rota(folder) as broker:
             broker.create("large", PARTITIONS)
             fill(broker, gib * GIB, LARGE)

@@ -87,9 +87,9 @@ def _idle(bench: Run) -> Iterator[Row]:
     with start_both(bench) as brokers:
         time.sleep(IDLE)
         held = {each.name: each.resident for each in brokers}
-    said = ", ".join(f"{name} {size >> 20} MiB" for name, size in held.items())
+    sizes = ", ".join(f"{name} {size >> 20} MiB" for name, size in held.items())
     yield Row(
-        work=f"broker: resident memory after {IDLE:g} s of idling ({said})",
+        work=f"broker: resident memory after {IDLE:g} s of idling ({sizes})",
         ours=Measurement(seconds=0, peak=held[ROTA]),
         theirs={},
         limit=LIMITS["broker-idle"],

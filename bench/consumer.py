@@ -143,10 +143,10 @@ def run(bench: Run) -> Iterator[Row]:
                 broker = stack.enter_context(made(bench.folder / f"consumer-{name}"))
             except Unavailable as error:
                 bench.missing[KAFKA] = str(error)
-                bench.say(f"!! {KAFKA} is LEFT OUT: {error}")
+                bench.print_progress(f"!! {KAFKA} is LEFT OUT: {error}")
                 continue
             for size, partitions in itertools.product(RECORDS, PARTITIONS):
-                bench.say(f"   {name}'s broker, {size} B, {partitions} partitions")
+                bench.print_progress(f"   {name}'s broker, {size} B, {partitions} partitions")
                 yield from _read_rows(create_filled_topic(broker, size, partitions))
             small = Topic(broker, f"bench-{1_024}-{PARTITIONS[-1]}", 1_024, PARTITIONS[-1])
             yield from _group_rows(bench, small)
@@ -171,7 +171,7 @@ def _read_rows(topic: Topic) -> Iterator[Row]:
 def _group_rows(bench: Run, topic: Topic) -> Iterator[Row]:
     clients = {**RECORD_PEERS, "": "rota"}
     where = f"consumer, {topic.broker.name}'s broker"
-    bench.say(f"   {topic.broker.name}'s broker, joining and idling")
+    bench.print_progress(f"   {topic.broker.name}'s broker, joining and idling")
     took: dict[str, list[float]] = {peer: [] for peer in clients}
     for _, (peer, client) in itertools.product(range(QUICK_ROUNDS), clients.items()):
         took[peer].append(topic.run("first", client, 1)["seconds"])

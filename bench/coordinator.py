@@ -105,9 +105,9 @@ def join_all(members: int) -> tuple[InMemoryCoordinator, list[str]]:
         )
 
     for _ in range(members):
-        (told,) = node.ask(join(""))
-        assert isinstance(told, JoinGroupResult)
-        node.ask(join(told.member_id))
+        (response,) = node.ask(join(""))
+        assert isinstance(response, JoinGroupResult)
+        node.ask(join(response.member_id))
     replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinGroupResult)]
     leader = next(reply for reply in replies if reply.members)
     listed = [JoinedMember(m.member_id, m.group_instance_id, m.metadata) for m in leader.members]
@@ -151,7 +151,7 @@ def run(bench: Run) -> Iterator[Row]:
         ("heartbeats", "heartbeats", HEARTBEATS, _heartbeat),
         ("commits of one offset", "commits", COMMITS, _commit),
     ):
-        bench.say(f"   {count:,} {title}")
+        bench.print_progress(f"   {count:,} {title}")
         prepare = functools.partial(requests, count, make)
         seconds, answered = best_run(prepare, answer_all, limit=OURS, budget=BUDGET)
         assert answered == count
@@ -161,7 +161,7 @@ def run(bench: Run) -> Iterator[Row]:
             theirs={},
             limit=LIMITS[key],
         )
-    bench.say(f"   a join of {MEMBERS:,} members")
+    bench.print_progress(f"   a join of {MEMBERS:,} members")
     seconds, (_, ids) = best_run(lambda: MEMBERS, join_all, limit=OURS, budget=BUDGET)
     assert len(set(ids)) == MEMBERS
     work = f"coordinator: {MEMBERS:,} members join, range over {PARTITIONS:,} partitions"

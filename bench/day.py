@@ -60,7 +60,7 @@ def simulate_day(groups: int, members: int, hours: float = HOURS, *, skip: bool 
 def run(bench: Run) -> Iterator[Row]:
     """Once: it is long enough to be sure of."""
     work = f"a day: {GROUPS} groups x {MEMBERS} members, a deploy of each"
-    bench.say(f"   {work}")
+    bench.print_progress(f"   {work}")
     yield Row(
         work=work,
         ours=Measurement(seconds=simulate_day(GROUPS, MEMBERS)),

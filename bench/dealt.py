@@ -18,7 +18,7 @@ def run(bench: Run) -> Iterator[Row]:
         ("1,000 topics x 500 x 10,000 members", case.dealt_many()),
     ):
         for strategy in (RangeAssignor(), RoundRobinAssignor()):
-            theirs = bench.theirs(work, strategy.name, (JAVA, FRANZ_GO))
+            theirs = bench.measure_peers(work, strategy.name, (JAVA, FRANZ_GO))
             yield from step_rows(
-                f"{strategy.name}, {title}", "dealt", bench.ours(work, strategy), theirs
+                f"{strategy.name}, {title}", "dealt", bench.measure_rota(work, strategy), theirs
             )

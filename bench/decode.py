@@ -93,9 +93,9 @@ def measure_kafka(bench: Run, data: bytes) -> dict[str, Measurement]:
         broker.prepare()
     except Unavailable as error:
         bench.notes.append(f"decode: kafka-dump-log did not run: {error}")
-        bench.say(f"!! kafka-dump-log is LEFT OUT: {error}")
+        bench.print_progress(f"!! kafka-dump-log is LEFT OUT: {error}")
         return {}
-    bench.say("   kafka-dump-log")
+    bench.print_progress("   kafka-dump-log")
     one = record_batch.encode_batch(make_records()[:1])
     return {
         JAVA: Measurement(
@@ -118,7 +118,7 @@ def measure_dump(folder: Path, data: bytes) -> float:
 def run(bench: Run) -> Iterator[Row]:
     """Small batches, as a coordinator writes them, and large ones."""
     for title, size, codec in CASES:
-        bench.say(f"   {RECORDS:,} records, {title}")
+        bench.print_progress(f"   {RECORDS:,} records, {title}")
         data = make_segment(size, codec)
         yield Row(
             work=f"decode: {RECORDS:,} offsets of a journal, {title}",

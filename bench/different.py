@@ -18,10 +18,10 @@ def run(bench: Run) -> Iterator[Row]:
         ("200 topics x 200, 500 members, all subscriptions different", case.different()),
         ("5,000 topics x 20, 5,000 members with 5-50 topics each", case.different_large()),
     ):
-        theirs = bench.theirs(work, "sticky", peers)
+        theirs = bench.measure_peers(work, "sticky", peers)
         yield from step_rows(
             title,
             work.name,
-            bench.ours(work, StickyAssignor(), lambda *result: certify(*result).flaw),
+            bench.measure_rota(work, StickyAssignor(), lambda *result: certify(*result).flaw),
             theirs,
         )

@@ -14,14 +14,14 @@ from rota.engine.assignors.sticky import StickyAssignor
 def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.equal()
-    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO))
     yield from step_rows(
         "500 topics x 2,000 x 2,000 members, equal",
         "equal",
-        bench.ours(work, StickyAssignor()),
+        bench.measure_rota(work, StickyAssignor()),
         theirs,
     )
-    counted = bench.theirs(case.dealt_equal(), "sticky-counts", (JAVA,))
+    counted = bench.measure_peers(case.dealt_equal(), "sticky-counts", (JAVA,))
     figures = [
         f"{step} {format_seconds(taken.seconds)}"
         for step, peers in counted.items()

@@ -41,7 +41,7 @@ def run(bench: Run) -> Iterator[Row]:
     """The slowest of some rebalances."""
     from rota.pipeline.demo import write_day  # noqa: PLC0415 (needs Spark)
 
-    bench.say("   writing a day")
+    bench.print_progress("   writing a day")
     day = write_day(bench.folder / "day")
     took = measure_rebalances(day.segments, bench)
     bench.notes.append(
@@ -136,7 +136,7 @@ async def _measure_joins(address: str, tables: Path, bench: Run) -> list[float]:
         member = asyncio.create_task(_member(address, group, joined))
         await asyncio.wait_for(joined.wait(), PATIENCE)
         took.append(await _wait_for_rebalance(tables, name, before))
-        bench.say(f"   {name}: {took[-1]:.1f} s")
+        bench.print_progress(f"   {name}: {took[-1]:.1f} s")
         member.cancel()
         await asyncio.wait([member])
     return took

@@ -21,7 +21,7 @@ ROUNDS = 7
 
 def run(bench: Run) -> Iterator[Row]:
     """The best of several interpreters."""
-    bench.say("   import rota")
+    bench.print_progress("   import rota")
     printed = [
         subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
         for _ in range(ROUNDS)

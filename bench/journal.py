@@ -45,7 +45,7 @@ def group_entries(group: str) -> Iterator[ClassicEntry]:
     yield GroupMetadataEntry(
         group=group, protocol_type="", generation=0, protocol=None, leader=None
     )
-    told = consumer_protocol.encode_subscription(Subscription(topics=("orders",)))
+    subscription = consumer_protocol.encode_subscription(Subscription(topics=("orders",)))
     yield GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
@@ -61,7 +61,7 @@ def group_entries(group: str) -> Iterator[ClassicEntry]:
                 client_host="/10.0.0.7",
                 rebalance_timeout=300_000,
                 session_timeout=45_000,
-                subscription=told,
+                subscription=subscription,
                 assignment=consumer_protocol.encode_assignment(
                     Assignment(Partitions.of({"orders": range(number, OFFSETS, MEMBERS)}))
                 ),
@@ -111,7 +111,7 @@ def measure_replay() -> tuple[float, int, int]:
 
 def run(bench: Run) -> Iterator[Row]:
     """Once: it is long enough to be sure of."""
-    bench.say(f"   {ENTRIES:,} entries of {GROUPS:,} groups")
+    bench.print_progress(f"   {ENTRIES:,} entries of {GROUPS:,} groups")
     done = subprocess.run(
         [sys.executable, "-m", "bench.journal"], capture_output=True, text=True, check=True
     )

@@ -153,7 +153,7 @@ def _generation(group: str, number: int, at: int, offset: int) -> BatchRecord:
     """Members come and go in turn: ten, nine, ten, ...; every third one new."""
     members = [f"{group}-{slot}-{number // 3 if slot == number % 10 else 0}" for slot in range(10)]
     members = members[: 10 - number % 2]
-    told = consumer_protocol.encode_subscription(Subscription(topics=("topic-of-events",)))
+    subscription = consumer_protocol.encode_subscription(Subscription(topics=("topic-of-events",)))
     saved = GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
@@ -161,12 +161,12 @@ def _generation(group: str, number: int, at: int, offset: int) -> BatchRecord:
         protocol="range",
         leader=members[0],
         state_timestamp=at,
-        members=tuple(_members(members, told)),
+        members=tuple(_members(members, subscription)),
     )
     return BatchRecord(offset, at, *journal.encode_entry(saved))
 
 
-def _members(ids: list[str], told: bytes) -> Iterator[GroupMetadataMember]:
+def _members(ids: list[str], subscription: bytes) -> Iterator[GroupMetadataMember]:
     bounds = np.linspace(0, PARTITIONS, len(ids) + 1).astype(int).tolist()
     for member_id, (begin, end) in zip(ids, itertools.pairwise(bounds), strict=True):
         given = Assignment(Partitions.of({"topic-of-events": range(begin, end)}))
@@ -177,6 +177,6 @@ def _members(ids: list[str], told: bytes) -> Iterator[GroupMetadataMember]:
             client_host="/10.0.0.7",
             rebalance_timeout=300_000,
             session_timeout=45_000,
-            subscription=told,
+            subscription=subscription,
             assignment=consumer_protocol.encode_assignment(given),
         )

@@ -16,6 +16,6 @@ def run(bench: Run) -> Iterator[Row]:
         ("500 topics x 2,000 x 2,000 members, equal", "kafka-equal", case.equal()),
         ("40,000 x 800, one joins with another", "kafka-newcomer", case.newcomer()),
     ):
-        theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
-        taken = bench.ours(work, StickyAssignor(solver="kafka"))
+        theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO))
+        taken = bench.measure_rota(work, StickyAssignor(solver="kafka"))
         yield from step_rows(f"solver kafka, {title}", key, taken, theirs)

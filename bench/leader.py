@@ -57,6 +57,6 @@ def run(bench: Run) -> Iterator[Row]:
         ("equal, a million partitions", case.equal()),
         ("the same + one member with one topic", case.one_differs()),
     ):
-        theirs = bench.theirs(work, "leader", (JAVA, FRANZ_GO))
-        bench.say(f"   {work.name}: Rota leader")
+        theirs = bench.measure_peers(work, "leader", (JAVA, FRANZ_GO))
+        bench.print_progress(f"   {work.name}: Rota leader")
         yield from step_rows(f"leader's duty, {title}", "leader", measure_leader(work), theirs)

@@ -13,6 +13,6 @@ from rota.engine.assignors.sticky import StickyAssignor
 def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.newcomer()
-    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO))
     title = "40,000 partitions x 800 members, one joins with another subscription"
-    yield from step_rows(title, "newcomer", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(title, "newcomer", bench.measure_rota(work, StickyAssignor()), theirs)

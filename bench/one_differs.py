@@ -13,10 +13,10 @@ from rota.engine.assignors.sticky import StickyAssignor
 def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.one_differs()
-    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO))
     yield from step_rows(
         "the same + one member with one topic",
         "one-differs",
-        bench.ours(work, StickyAssignor()),
+        bench.measure_rota(work, StickyAssignor()),
         theirs,
     )

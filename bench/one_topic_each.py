@@ -13,6 +13,8 @@ from rota.engine.assignors.sticky import StickyAssignor
 def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.one_topic_each()
-    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO, KAFKA_PYTHON))
+    theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO, KAFKA_PYTHON))
     title = "83 members x 7 topics x 240, one topic each, one left"
-    yield from step_rows(title, "one-topic-each", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(
+        title, "one-topic-each", bench.measure_rota(work, StickyAssignor()), theirs
+    )

@@ -82,9 +82,9 @@ def run(bench: Run) -> Iterator[Row]:
         found = chromium()
     except Unavailable as error:
         bench.notes.append(f"Z (page) did not run: {error}")
-        bench.say(f"!! Z is LEFT OUT: {error}")
+        bench.print_progress(f"!! Z is LEFT OUT: {error}")
         return
-    bench.say(f"   tables of {SIZE}")
+    bench.print_progress(f"   tables of {SIZE}")
     folder, other = bench.folder / "page", bench.folder / "page-bad"
     folder.mkdir()
     large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
@@ -100,7 +100,7 @@ def run(bench: Run) -> Iterator[Row]:
         limit=LIMITS["page-file"],
     )
     with found.started() as browser:
-        bench.say(f"   Chromium {browser.version}")
+        bench.print_progress(f"   Chromium {browser.version}")
         took = _measure_page(browser, folder / "report.html", bench, _INTERACTIONS)
         bad = _measure_page(browser, other / "report.html", bench, _OF_ONE_GROUP)
     took |= {what: seconds for what, seconds in bad.items() if what in _OF_ONE_GROUP}
@@ -145,7 +145,7 @@ def _measure_page(
             took.setdefault(what, []).extend(measure(window))
         window.close()
     for what, seconds in took.items():
-        bench.say(f"   {what}: {', '.join(format_seconds(each) for each in seconds)}")
+        bench.print_progress(f"   {what}: {', '.join(format_seconds(each) for each in seconds)}")
     return took
 
 

@@ -90,9 +90,9 @@ def run(bench: Run) -> Iterator[Row]:
     took = []
     for records, limit in ((RECORDS // 2, "pipeline-half"), (RECORDS, "pipeline")):
         segments, out = bench.folder / f"journal-{records}", bench.folder / f"tables-{records}"
-        bench.say(f"   writing {records:,} records")
+        bench.print_progress(f"   writing {records:,} records")
         written = journal_folder.write_journal(segments, records)
-        bench.say(f"   {written:,} records on Spark")
+        bench.print_progress(f"   {written:,} records on Spark")
         seconds, peak = measure_spark_run(segments, out)
         took.append(seconds)
         work = f"segments to gold: {written:,} records, 1,000 groups, 20,000 generations"

@@ -60,7 +60,7 @@ class Run:
     missing: dict[str, str] = field(default_factory=dict)
     _played: dict[tuple[str, str, str], dict[str, Measurement]] = field(default_factory=dict)
 
-    def say(self, text: str) -> None:
+    def print_progress(self, text: str) -> None:
         """Progress, apart from the results."""
         print(text, file=sys.stderr, flush=True)
 
@@ -72,20 +72,20 @@ class Run:
             return PEERS[name]()
         except Unavailable as error:
             self.missing[name] = str(error)
-            self.say(f"!! {name} is LEFT OUT: {error}")
+            self.print_progress(f"!! {name} is LEFT OUT: {error}")
             return None
 
-    def ours(
+    def measure_rota(
         self, case: Case, strategy: ColumnarAssignor, *checks: ours.Check
     ) -> dict[str, Measurement]:
         """What Rota takes for each step."""
         solver = getattr(strategy, "solver", "")
-        self.say(f"   {case.name}: Rota {strategy.name} {solver}")
+        self.print_progress(f"   {case.name}: Rota {strategy.name} {solver}")
         return ours.measure_steps(
             case, strategy, limit=OURS, budget=BUDGET, checks=(ours.find_error, *checks)
         )
 
-    def theirs(
+    def measure_peers(
         self, case: Case, work: str, names: Iterable[str]
     ) -> dict[str, dict[str, Measurement]]:
         """What peers take for each step, by step and peer."""
@@ -100,7 +100,7 @@ class Run:
         peer = self.peer(name)
         if key in self._played or peer is None:
             return self._played.get(key, {})
-        self.say(f"   {case.name}: {name} {work}")
+        self.print_progress(f"   {case.name}: {name} {work}")
         file = self.folder / f"{case.name}.case"
         case.write(file)
         limit = NEVER if self.slow_peers else SLOW_PEER
@@ -109,7 +109,7 @@ class Run:
         except Unavailable as error:
             self._played[key] = {}
             self.notes.append(f"{case.name}: {error}")
-            self.say(f"!! {case.name}: {error}")
+            self.print_progress(f"!! {case.name}: {error}")
         return self._played[key]
 
 

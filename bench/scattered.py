@@ -13,6 +13,6 @@ from rota.engine.assignors.sticky import StickyAssignor
 def run(bench: Run) -> Iterator[Row]:
     """Sticky, solver exact."""
     work = case.scattered()
-    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    theirs = bench.measure_peers(work, "sticky", (JAVA, FRANZ_GO))
     title = "1,000 topics x 10, 1,000 members with 1-20 topics each"
-    yield from step_rows(title, "scattered", bench.ours(work, StickyAssignor()), theirs)
+    yield from step_rows(title, "scattered", bench.measure_rota(work, StickyAssignor()), theirs)

@@ -65,7 +65,7 @@ def run(bench: Run) -> Iterator[Row]:
             f", solver {strategy.solver}" if isinstance(strategy, AbstractStickyAssignor) else ""
         )
         label = f"{strategy.name}{solver}"
-        bench.say(f"   small: {label}")
+        bench.print_progress(f"   small: {label}")
         for step in (fresh, leave):
             owned = {} if step.after is None else ours.deal_topics(work, fresh)
             yield Row(

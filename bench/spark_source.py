@@ -81,12 +81,12 @@ def run(bench: Run) -> Iterator[Row]:
         broker = stack.enter_context(start_kafka(bench.folder / "spark"))
     except Unavailable as error:
         bench.missing[SPARK] = bench.missing[SPARK_TUNED] = str(error)
-        bench.say(f"!! {SPARK} is LEFT OUT: {error}")
+        bench.print_progress(f"!! {SPARK} is LEFT OUT: {error}")
         return
     with stack:
         session = _Session(python, jars, broker)
         for topic in TOPICS:
-            bench.say(f"   filling a topic with {topic}")
+            bench.print_progress(f"   filling a topic with {topic}")
             fill_topic(broker, topic)
             taken = session.run_variants("batch", topic)
             kind = "small" if topic.size < 1_000 else "large"

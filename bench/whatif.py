@@ -54,11 +54,11 @@ def make_history(
     """Returns a group's generations under range, ``apart`` seconds from each other."""
     dice = random.Random(seed)
     names = [f"pod-{number:02}-{random_uuid(dice)}" for number in range(MEMBERS)]
-    told = []
+    generations = []
     for number in range(1, REBALANCES + 1):
-        told.append(_generation(number, START + 1_000 * apart * number, names))
+        generations.append(_generation(number, START + 1_000 * apart * number, names))
         names = change(dice, names, number)
-    return told
+    return generations
 
 
 def _generation(number: int, at: int, names: list[str]) -> Generation:
@@ -93,12 +93,12 @@ def measure_pairs(
     change: Callable[[random.Random, list[str], int], list[str]], apart: int
 ) -> Measurement:
     """Returns the CPU seconds for this number of pairs."""
-    told = [make_history(change, apart, seed) for seed in range(5)]
+    histories = [make_history(change, apart, seed) for seed in range(5)]
 
     def play(groups: list[list[Generation]]) -> int:
         return sum(len(evaluate_policies(group, find_rebalances(group)).rows) for group in groups)
 
-    seconds, pairs = best_run(lambda: told, play, limit=OURS, budget=BUDGET)
+    seconds, pairs = best_run(lambda: histories, play, limit=OURS, budget=BUDGET)
     return Measurement(seconds=seconds * PAIRS / pairs)
 
 
@@ -110,5 +110,5 @@ def run(bench: Run) -> Iterator[Row]:
     )
     for name, change, apart in kinds:
         work = f"what-if: {PAIRS:,} pairs of rebalance and policy, {name}"
-        bench.say(f"   {work}")
+        bench.print_progress(f"   {work}")
         yield Row(work=work, ours=measure_pairs(change, apart), theirs={}, limit=LIMITS["whatif"])

@@ -49,10 +49,10 @@ def server() -> Iterator[EchoServerThread]:
 def node_receives_events(server: EchoServerThread, count: int, kind: type) -> bool:
     """Whether the node is told so many events of a kind, sooner or later."""
 
-    def told() -> int:
+    def count_events() -> int:
         return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
 
-    return bool(until(f"{count} of {kind.__name__}", lambda: told() >= count, told))
+    return bool(until(f"{count} of {kind.__name__}", lambda: count_events() >= count, count_events))
 
 
 # Frames and order
@@ -411,7 +411,7 @@ def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "message"),
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "TLS"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
@@ -423,7 +423,7 @@ def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["tls", "http-get", "http-post", "over the limit", "2 GiB", "negative", "garbage"],
 )
-def test_strangers_are_shown_out_with_one_line(sent: bytes, said: str) -> None:
+def test_strangers_are_shown_out_with_one_line(sent: bytes, message: str) -> None:
     with serving() as server:
         with server.connect() as stranger:
             stranger.sendall(sent)
@@ -433,7 +433,7 @@ def test_strangers_are_shown_out_with_one_line(sent: bytes, said: str) -> None:
             assert read_frame(client) == b"=served"
         (line,) = server.lines
         assert line.startswith("127.0.0.1:")
-        assert said in line
+        assert message in line
         assert line.endswith("the connection is closed")
 
 
@@ -503,15 +503,15 @@ def test_what_one_client_does_again_and_again_is_said_once() -> None:
 
 
 def test_how_often_it_was_is_said_a_minute_later() -> None:
-    said: list[str] = []
-    repeats = LogDeduplicator(lambda _, text: said.append(text))
+    message: list[str] = []
+    repeats = LogDeduplicator(lambda _, text: message.append(text))
     for at in (0, 1, 2, 59, 61):
         repeats.log(30, "wrong", float(at))
     repeats.log(30, "other", 62.0)
-    assert said == ["wrong", "wrong (3 times more in the last 61 s)", "other"]
+    assert message == ["wrong", "wrong (3 times more in the last 61 s)", "other"]
     for number in range(10_000):
         repeats.log(30, f"{number}", 70.0)
-    assert len(said) == 10_003
+    assert len(message) == 10_003
 
 
 def test_one_who_never_reads_its_answer_is_closed_too() -> None:
@@ -669,7 +669,7 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, tls_server: EchoServerThre
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "message"),
     [
         (framed(b"\x00\x12\x00\x04\x00\x00\x00\x01"), "without TLS"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
@@ -678,13 +678,13 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, tls_server: EchoServerThre
     ids=["kafka", "http", "garbage"],
 )
 def test_bytes_without_tls_on_a_port_with_it(
-    authority: trustme.CA, tls_server: EchoServerThread, sent: bytes, said: str
+    authority: trustme.CA, tls_server: EchoServerThread, sent: bytes, message: str
 ) -> None:
     with tls_server.connect() as stranger:
         stranger.sendall(sent)
         while not is_closed(stranger):
             pass  # an alert comes first
-    assert any(said in line for line in tls_server.lines)
+    assert any(message in line for line in tls_server.lines)
     with connect_tls(authority, tls_server) as client:
         client.sendall(framed(b"=served"))
         assert read_frame(client) == b"=served"

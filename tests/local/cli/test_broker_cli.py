@@ -44,10 +44,10 @@ def test_wrong_words(
 ) -> None:
     monkeypatch.setattr("rota.cli.broker._set_up_logging", lambda *, verbose: None)
     ran = rota_command("broker", "--port", "0", *arguments)
-    said = ran.err.splitlines()
+    printed = ran.err.splitlines()
     assert ran.code == code
-    assert problem in said[-1]
-    assert code == 2 or len(said) == 1
+    assert problem in printed[-1]
+    assert code == 2 or len(printed) == 1
 
 
 def test_exit_codes_are_those_of_the_command(rota_command: RotaCommand) -> None:

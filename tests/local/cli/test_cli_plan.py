@@ -184,17 +184,19 @@ BAD_CASES = {
 }
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_CASES.values(), ids=BAD_CASES)
-def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), BAD_CASES.values(), ids=BAD_CASES)
+def test_a_bad_case_file(
+    rota_command: RotaCommand, tmp_path: Path, text: str, message: str
+) -> None:
     code, out, err = rota_command("plan", write_case_file(tmp_path, text))
     assert (code, out) == (4, "")
-    assert said in err
+    assert message in err
     assert err.startswith("rota: ")
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         ((), 2, "give a case file, --group NAME, or --partitions"),
         (
@@ -231,16 +233,16 @@ def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, s
     ],
 )
 def test_wrong_flags(
-    rota_command: RotaCommand, flags: tuple[str, ...], code: int, said: str
+    rota_command: RotaCommand, flags: tuple[str, ...], code: int, message: str
 ) -> None:
     found, out, err = rota_command("plan", *flags)
     assert (found, out) == (code, "")
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("raise KeyError('x')", "strategy 'mine': assign raised KeyError"),
         ("return None", "broke the rule 'a-result'"),
@@ -248,7 +250,11 @@ def test_wrong_flags(
     ],
 )
 def test_a_strategy_of_the_users_that_fails(
-    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+    rota_command: RotaCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    message: str,
 ) -> None:
     name = f"failing_{abs(hash(body))}"
     (tmp_path / f"{name}.py").write_text(
@@ -260,7 +266,7 @@ def test_a_strategy_of_the_users_that_fails(
     monkeypatch.chdir(tmp_path)
     code, _, err = rota_command("plan", EXAMPLE, "--strategy", f"{name}:Mine")
     assert code == 4
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -121,8 +121,12 @@ def test_a_group_is_described(broker: rota.Broker, rota_groups: GroupsCommand) -
         "target": None,
         "problem": None,
     }
-    told = members[second]
-    assert (told["group_instance_id"], told["generation"], told["owned_at_join"]) == (
+    described = members[second]
+    assert (
+        described["group_instance_id"],
+        described["generation"],
+        described["owned_at_join"],
+    ) == (
         "second",
         3,
         {"orders": [1]},
@@ -293,7 +297,7 @@ def test_groups_by_their_lag(broker: rota.Broker, rota_groups: GroupsCommand) ->
 
 
 @pytest.mark.parametrize(
-    ("limit", "code", "said"),
+    ("limit", "code", "message"),
     [
         ("17", 1, "group far has a lag of 18, more than --fail-on 17"),
         ("18", 0, ""),
@@ -303,13 +307,13 @@ def test_groups_by_their_lag(broker: rota.Broker, rota_groups: GroupsCommand) ->
     ],
 )
 def test_a_limit_for_ci(
-    broker: rota.Broker, rota_groups: GroupsCommand, limit: str, code: int, said: str
+    broker: rota.Broker, rota_groups: GroupsCommand, limit: str, code: int, message: str
 ) -> None:
     billing(broker)
     commit(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
     found, _, err = rota_groups("lag", "--fail-on", limit)
     assert found == code
-    assert said in err
+    assert message in err
 
 
 def test_who_commits_nothing_is_not_at_the_end(
@@ -449,7 +453,7 @@ def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, rota_groups: Gro
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         (("--to-earliest",), 2, "give --topic TOPIC or --all-topics"),
         (("--topic", "orders", "--all-topics", "--to-earliest"), 2, "or --all-topics"),
@@ -467,12 +471,12 @@ def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, rota_groups: Gro
     ],
 )
 def test_wrong_resets(
-    broker: rota.Broker, rota_groups: GroupsCommand, flags: tuple[str, ...], code: int, said: str
+    broker: rota.Broker, rota_groups: GroupsCommand, flags: tuple[str, ...], code: int, message: str
 ) -> None:
     before = create_lagging_group(broker)
     found, out, err = rota_groups("reset", "late", *flags, "--execute")
     assert (found, out) == (code, "")
-    assert said in err
+    assert message in err
     assert committed_offsets(broker, "late") == before
 
 

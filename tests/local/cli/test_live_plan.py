@@ -148,7 +148,7 @@ def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, rota_plan: PlanCo
 
 
 @pytest.mark.parametrize(
-    ("seats", "kind", "strategy", "said"),
+    ("seats", "kind", "strategy", "message"),
     [
         ([LiveMember(name="w")], "connect", "sessioned", "is a group of connect workers"),
         (
@@ -166,12 +166,12 @@ def test_groups_that_cannot_be_planned(
     seats: list[LiveMember],
     kind: str,
     strategy: str,
-    said: str,
+    message: str,
 ) -> None:
     add_members(broker, "odd", seats, protocol_type=kind, strategy=strategy)
     code, out, err = rota_plan("--group", "odd")
     assert (code, out) == (4, "")
-    assert said in err
+    assert message in err
 
 
 def test_an_empty_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
@@ -224,7 +224,7 @@ def test_a_rebalance_is_waited_for_but_not_for_ever(
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--group", "g", "case.json"), "--group cannot be combined with a case file"),
         (
@@ -236,8 +236,8 @@ def test_a_rebalance_is_waited_for_but_not_for_ever(
     ],
 )
 def test_flags_that_do_not_go_together(
-    rota_plan: PlanCommand, flags: tuple[str, ...], said: str
+    rota_plan: PlanCommand, flags: tuple[str, ...], message: str
 ) -> None:
     code, out, err = rota_plan(*flags)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err

@@ -43,8 +43,8 @@ def rota_produce(broker: rota.Broker, rota_command: RotaCommand) -> ProduceComma
 
 
 def test_lines_become_records(rota_produce: ProduceCommand) -> None:
-    code, out, said = rota_produce("produce", "--topic", "lines", lines=b"one\ntwo\r\n\nno end\xff")
-    assert (code, out, said) == (0, b"", "rota: 4 records written to lines\n")
+    code, out, err = rota_produce("produce", "--topic", "lines", lines=b"one\ntwo\r\n\nno end\xff")
+    assert (code, out, err) == (0, b"", "rota: 4 records written to lines\n")
     records = rota_produce.broker.read("lines")
     assert [one.value for one in records] == [b"one", b"two", b"", b"no end\xff"]
     assert {one.key for one in records} == {None}
@@ -55,10 +55,10 @@ def test_files_keys_and_headers(rota_produce: ProduceCommand, tmp_path: Path) ->
     first.write_bytes(b"a\t1\nb\t2\t3\n")
     second.write_bytes(b"\t4\n")
     flags = ("--key-separator", "\\t", "--header", "from=files", "--header", "x=")
-    code, _, said = rota_produce(
+    code, _, err = rota_produce(
         "produce", "--topic", "keyed", *flags, "--quiet", str(first), str(second)
     )
-    assert (code, said) == (0, "")
+    assert (code, err) == (0, "")
     records = rota_produce.broker.read("keyed")
     assert [(one.key, one.value) for one in records] == [
         (b"a", b"1"),
@@ -83,9 +83,9 @@ def test_one_partition_for_all(rota_produce: ProduceCommand) -> None:
     rota_produce.broker.create_topic("aimed", partitions=3)
     assert rota_produce("produce", "--topic", "aimed", "--partition", "2", lines=b"a\nb\n")[0] == 0
     assert {one.partition for one in rota_produce.broker.read("aimed")} == {2}
-    code, _, said = rota_produce("produce", "--topic", "aimed", "--partition", "9", lines=b"a\n")
+    code, _, err = rota_produce("produce", "--topic", "aimed", "--partition", "9", lines=b"a\n")
     assert code == 4
-    assert "rota: stdin, line 1: topic 'aimed' has no partition 9\n" in said
+    assert "rota: stdin, line 1: topic 'aimed' has no partition 9\n" in err
 
 
 def test_what_consume_prints_produce_copies_byte_by_byte(rota_produce: ProduceCommand) -> None:
@@ -96,10 +96,10 @@ def test_what_consume_prints_produce_copies_byte_by_byte(rota_produce: ProduceCo
     flags = ("--topic", "source", "--from-beginning", "--to-end", "--json")
     _, lines, _ = rota_produce("consume", *flags)
     broker.create_topic("copy", partitions=2)
-    code, _, said = rota_produce(
+    code, _, err = rota_produce(
         "produce", "--topic", "copy", "--json", "--keep-partitions", lines=lines
     )
-    assert code == 0, said
+    assert code == 0, err
 
     def content(topic: str) -> list[object]:
         return [
@@ -114,8 +114,8 @@ def test_json_says_where_unless_told_otherwise(rota_produce: ProduceCommand) -> 
     lines = json.dumps({"topic": "said", "value": {"a": 1}}).encode()
     assert rota_produce("produce", "--json", lines=lines)[0] == 0
     assert [one.value for one in rota_produce.broker.read("said")] == [b'{"a":1}']
-    code, _, said = rota_produce("produce", "--json", lines=b'{"value": "x"}\n')
-    assert (code, "stdin, line 1: has no topic" in said) == (4, True)
+    code, _, err = rota_produce("produce", "--json", lines=b'{"value": "x"}\n')
+    assert (code, "stdin, line 1: has no topic" in err) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ def test_a_wrong_line_is_named_and_those_before_it_are_written(
     rota_produce: ProduceCommand, flags: list[str], lines: bytes, says: str
 ) -> None:
     topic = f"wrong-{abs(hash(says))}"
-    code, _, said = rota_produce("produce", "--topic", topic, *flags, lines=lines)
+    code, _, err = rota_produce("produce", "--topic", topic, *flags, lines=lines)
     assert code == 4
-    assert f"rota: 1 record written to {topic}\n" in said
-    assert says in said
+    assert f"rota: 1 record written to {topic}\n" in err
+    assert says in err
     assert len(rota_produce.broker.read(topic)) == 1
 
 
 def test_what_cannot_be_written_is_named(rota_produce: ProduceCommand) -> None:
     rota_produce.broker.create_topic("refusing")
     rota_produce.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-    code, _, said = rota_produce("produce", "--topic", "refusing", lines=b"a\n")
+    code, _, err = rota_produce("produce", "--topic", "refusing", lines=b"a\n")
     assert code == 3
-    assert "1 of 1 record could not be written: stdin, line 1: " in said
-    assert "authorization" in said.lower()
+    assert "1 of 1 record could not be written: stdin, line 1: " in err
+    assert "authorization" in err.lower()
 
 
 def test_an_address_without_a_broker_is_named(
@@ -154,12 +154,12 @@ def test_an_address_without_a_broker_is_named(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, _, said = rota_produce("produce", "--topic", "t", lines=b"a\n", servers=address)
+        code, _, err = rota_produce("produce", "--topic", "t", lines=b"a\n", servers=address)
     assert code == 3
-    assert address in said
-    assert said.count("\n") == 2
-    assert said.startswith("rota: no broker has answered yet; trying for 0.5 s\n")
-    assert said.endswith("failed: Connection refused\n")
+    assert address in err
+    assert err.count("\n") == 2
+    assert err.startswith("rota: no broker has answered yet; trying for 0.5 s\n")
+    assert err.endswith("failed: Connection refused\n")
 
 
 def test_a_wrong_password_is_said(
@@ -175,14 +175,14 @@ def test_a_wrong_password_is_said(
     with rota.Broker(users={"ann": "right"}) as broker:
         where = broker.bootstrap_servers
         flags = ("produce", "--topic", "t", "--command-config", str(file))
-        code, _, said = rota_produce(*flags, lines=b"a\n", servers=where)
+        code, _, err = rota_produce(*flags, lines=b"a\n", servers=where)
         assert code == 0
-        assert "sends the password as it is" in said
+        assert "sends the password as it is" in err
         file.write_text(file.read_text().replace("right", "wrong-guess"))
-        code, _, said = rota_produce(*flags, lines=b"a\n", servers=where)
+        code, _, err = rota_produce(*flags, lines=b"a\n", servers=where)
         assert code == 4
-        assert where in said
-        assert "wrong-guess" not in said
+        assert where in err
+        assert "wrong-guess" not in err
 
 
 def test_without_confluent_kafka_the_extra_is_named(
@@ -194,9 +194,9 @@ def test_without_confluent_kafka_the_extra_is_named(
         "find_spec",
         lambda name, *rest: None if name == "confluent_kafka" else found(name, *rest),
     )
-    code, _, said = rota_produce("produce", "--topic", "t", lines=b"a\n")
+    code, _, err = rota_produce("produce", "--topic", "t", lines=b"a\n")
     assert code == 3
-    assert "pip install 'rota[produce]'" in said
+    assert "pip install 'rota[produce]'" in err
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,6 @@ def test_without_confluent_kafka_the_extra_is_named(
 def test_what_is_wrong_is_named(
     rota_produce: ProduceCommand, flags: list[str], code: int, says: str
 ) -> None:
-    found, out, said = rota_produce("produce", *flags, lines=b"a\n")
+    found, out, err = rota_produce("produce", *flags, lines=b"a\n")
     assert (found, out) == (code, b"")
-    assert says in said
+    assert says in err

@@ -231,14 +231,14 @@ HAPPENINGS = {
 }
 
 
-@pytest.mark.parametrize(("event", "said"), HAPPENINGS.items())
+@pytest.mark.parametrize(("event", "message"), HAPPENINGS.items())
 def test_each_event_is_told(
-    rota_command: RotaCommand, tmp_path: Path, event: str, said: str
+    rota_command: RotaCommand, tmp_path: Path, event: str, message: str
 ) -> None:
     path = tmp_path / "event.toml"
     path.write_text(f"{EVENTFUL}[[events]]\nat = '10m'\n{event}\n")
     _, out, _ = rota_command("simulate", str(path))
-    assert said in [line.partition("0:10:00  ")[2].rstrip() for line in out.splitlines()]
+    assert message in [line.partition("0:10:00  ")[2].rstrip() for line in out.splitlines()]
     assert "2 members at first" in out
 
 
@@ -311,7 +311,7 @@ def test_standard_input_is_read(rota_command: RotaCommand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         ((), 2, "the following arguments are required: FILE"),
         (("no-such-file.toml",), 3, "no-such-file.toml: No such file or directory"),
@@ -327,11 +327,11 @@ def test_standard_input_is_read(rota_command: RotaCommand) -> None:
     ],
 )
 def test_wrong_flags(
-    rota_command: RotaCommand, flags: tuple[str, ...], code: int, said: str
+    rota_command: RotaCommand, flags: tuple[str, ...], code: int, message: str
 ) -> None:
     found, out, err = rota_command("simulate", *flags)
     assert (found, out) == (code, "")
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 

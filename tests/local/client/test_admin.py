@@ -35,10 +35,10 @@ async def metadata_only_broker(brokers: Sequence[str]) -> AsyncIterator[str]:
             if api is Api.API_VERSIONS and head.api_version > VERSIONS[api]:
                 writer.write(write_response(api, 0, head.correlation_id, api_versions_response(35)))
                 continue
-            said = (
+            message = (
                 api_versions_response() if api is Api.API_VERSIONS else metadata_response(brokers)
             )
-            writer.write(write_response(api, head.api_version, head.correlation_id, said))
+            writer.write(write_response(api, head.api_version, head.correlation_id, message))
 
     async with server(talk) as where:
         yield where

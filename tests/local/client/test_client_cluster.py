@@ -124,16 +124,16 @@ def test_a_coordinator_that_is_not_there_in_time_is_named(broker: Broker) -> Non
 
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            said = "the coordinator of group 'readers' is not there .*COORDINATOR_NOT_AVAILABLE"
-            with pytest.raises(TimedOut, match=said):
+            message = "the coordinator of group 'readers' is not there .*COORDINATOR_NOT_AVAILABLE"
+            with pytest.raises(TimedOut, match=message):
                 await one.find_coordinator("readers", soon(0.1))
             broker.clear_faults()
-            for error, kind, said in (
+            for error, kind, message in (
                 ("GROUP_AUTHORIZATION_FAILED", AuthorizationFailed, "no permission for group"),
                 ("INVALID_GROUP_ID", GroupError, "cannot be found: error INVALID_GROUP_ID"),
             ):
                 broker.fail("FindCoordinator", error)
-                with pytest.raises(kind, match=said):
+                with pytest.raises(kind, match=message):
                     await one.find_coordinator("readers", soon())
 
     run(main())

@@ -64,26 +64,26 @@ def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
     config = {"connection.failed.authentication.delay.ms": 1}
     with rota.Broker(users=ALICE, config=config) as broker:
         wrong = sasl_config(mechanism, password="wrong")
-        said = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
-        assert f"user 'alice' is refused by {mechanism}: " in said
-        assert "wrong user or password" in said
-        assert broker.bootstrap_servers in said
-        assert "wrong'" not in said
+        message = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
+        assert f"user 'alice' is refused by {mechanism}: " in message
+        assert "wrong user or password" in message
+        assert broker.bootstrap_servers in message
+        assert "wrong'" not in message
 
 
 def test_a_mechanism_that_the_broker_has_not_is_named_with_those_it_has() -> None:
     with rota.Broker(users=ALICE, mechanisms=["PLAIN", "SCRAM-SHA-512"]) as broker:
         wrong = sasl_config("SCRAM-SHA-256")
-        said = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
-        assert "SCRAM-SHA-256 is not enabled there; enabled: PLAIN, SCRAM-SHA-512" in said
+        message = connect_error(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
+        assert "SCRAM-SHA-256 is not enabled there; enabled: PLAIN, SCRAM-SHA-512" in message
 
 
 def test_a_login_where_nobody_logs_in() -> None:
     with rota.Broker() as broker:
-        said = connect_error(
+        message = connect_error(
             broker.bootstrap_servers, AuthenticationFailed, sasl=sasl_config("PLAIN")
         )
-        assert "the port has no login: security.protocol must be PLAINTEXT or SSL" in said
+        assert "the port has no login: security.protocol must be PLAINTEXT or SSL" in message
 
 
 def test_no_login_where_one_is_needed() -> None:
@@ -116,7 +116,7 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
 
 
 @pytest.mark.parametrize(
-    ("challenge", "said"),
+    ("challenge", "message"),
     [
         (b"", "challenge is not SCRAM's"),
         (b"r=other,s=c2FsdA==,i=4096", "belongs to another login"),
@@ -126,25 +126,25 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
         (b"r=ours+1,s=c,i=4096", "broken base64"),
     ],
 )
-def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
+def test_a_challenge_that_is_none(challenge: bytes, message: str) -> None:
     exchange = make_sasl_client(sasl_config("SCRAM-SHA-256"), "ours")
     exchange.first_message()
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         exchange.next_message(challenge)
 
 
 @pytest.mark.parametrize(
-    ("last", "said"),
+    ("last", "message"),
     [
         (b"v=" + b"A" * 44, "cannot prove that it knows the password"),
         (b"e=other-error", "says 'other-error'"),
         (b"welcome", "last message is not SCRAM's"),
     ],
 )
-def test_a_broker_that_does_not_know_the_password(last: bytes, said: str) -> None:
+def test_a_broker_that_does_not_know_the_password(last: bytes, message: str) -> None:
     exchange = make_sasl_client(sasl_config("SCRAM-SHA-256"), "ours")
     exchange.next_message(f"r=ours+1,s=c2FsdA==,i={MIN_ITERATIONS}".encode())
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         exchange.next_message(last)
 
 
@@ -205,12 +205,12 @@ def test_a_user_logs_in_by_tls(authority: trustme.CA, mechanism: str) -> None:
 def test_a_certificate_for_another_name(authority: trustme.CA) -> None:
     with rota.Broker(tls=broker_tls(authority, "kafka.example")) as broker:
         server = broker.bootstrap_servers
-        said = connect_error(
+        message = connect_error(
             server, Untrusted, tls=TlsConfig(truststore_certificates=ca_certificate(authority))
         )
-        assert server in said
-        assert "its certificate is not for this name" in said
-        assert "ssl.endpoint.identification.algorithm" in said
+        assert server in message
+        assert "its certificate is not for this name" in message
+        assert "ssl.endpoint.identification.algorithm" in message
         careless = TlsConfig(
             truststore_certificates=ca_certificate(authority), verifies_host_name=False
         )
@@ -223,17 +223,17 @@ def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
             TlsConfig(),
             TlsConfig(truststore_certificates=ca_certificate(trustme.CA())),
         ):
-            said = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
-            assert "signed by an issuer that is not trusted here" in said
-            assert "ssl.truststore.location" in said
+            message = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
+            assert "signed by an issuer that is not trusted here" in message
+            assert "ssl.truststore.location" in message
 
 
 def test_a_certificate_that_has_expired(authority: trustme.CA) -> None:
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     with rota.Broker(tls=broker_tls(authority, not_after=past)) as broker:
         security = TlsConfig(truststore_certificates=ca_certificate(authority))
-        said = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
-        assert "its certificate has expired" in said
+        message = connect_error(broker.bootstrap_servers, Untrusted, tls=security)
+        assert "its certificate has expired" in message
 
 
 def test_tls_where_there_is_none() -> None:
@@ -302,7 +302,7 @@ def test_files_that_are_not_what_they_should_be(authority: trustme.CA, tmp_path:
         keystore_key=other.private_key_pem.bytes().decode(),
     )
     trust, own = "ssl.truststore.location", "ssl.keystore.location"
-    for given_, kind, said in (
+    for given_, kind, message in (
         (
             TlsConfig(truststore_location="/no/such"),
             Unreachable,
@@ -331,7 +331,7 @@ def test_files_that_are_not_what_they_should_be(authority: trustme.CA, tmp_path:
         ),
         (mixed, InputError, "the key does not belong to the certificate"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             make_tls_context(given_)
 
 

@@ -58,7 +58,7 @@ def connect_error(talk: Talk, kind: type[Exception] = NotKafka, patience: float 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -78,9 +78,9 @@ def connect_error(talk: Talk, kind: type[Exception] = NotKafka, patience: float 
         (b"hello, who is there?", "does not speak Kafka's protocol: it says 'hello, who is there"),
     ],
 )
-def test_another_server_is_known_by_what_it_says(data: bytes, said: str) -> None:
+def test_another_server_is_known_by_what_it_says(data: bytes, message: str) -> None:
     for stay in (False, True):
-        assert re.search(said, connect_error(reply_once(data, stay=stay)))
+        assert re.search(message, connect_error(reply_once(data, stay=stay)))
 
 
 def test_a_server_that_speaks_first() -> None:
@@ -98,9 +98,9 @@ def test_a_server_that_closes_at_once() -> None:
 
 
 def test_a_server_that_says_nothing() -> None:
-    said = connect_error(reply_once(b"", stay=True), patience=0.1)
-    assert re.search(r"the server sends nothing within [0-9.]+ s: is it a port for TLS", said)
-    assert "SASL_SSL" in said
+    message = connect_error(reply_once(b"", stay=True), patience=0.1)
+    assert re.search(r"the server sends nothing within [0-9.]+ s: is it a port for TLS", message)
+    assert "SASL_SSL" in message
 
 
 @contextlib.contextmanager
@@ -137,8 +137,8 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
 
     async def main(at: str) -> None:
         async with client(at, tls=tls, **SHORT) as one:
-            said = f"{at} of bootstrap.servers: an HTTP server answers there"
-            with pytest.raises(NotKafka, match=said) as caught:
+            message = f"{at} of bootstrap.servers: an HTTP server answers there"
+            with pytest.raises(NotKafka, match=message) as caught:
                 await one.refresh([], deadline=soon(3600))
             assert caught.value.certain
 
@@ -171,11 +171,11 @@ def test_what_cannot_be_reached_is_said_once_by_each_who_needs_it(
         consumer.subscribe("orders")
         with pytest.raises(Unreachable, match=f"{at}.*the connection is refused"):
             consumer.poll(10)
-    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    message = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert [each.name for each in caplog.records if at in each.getMessage()].count(
         "rota.client"
     ) == 1
-    assert len(set(said)) == len(said)
+    assert len(set(message)) == len(message)
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -295,11 +295,11 @@ def test_each_address_that_nobody_listens_at_is_named_with_its_reason() -> None:
         async with client(one, other, "no-such-host.invalid:9092") as lost:
             with pytest.raises(Unreachable) as caught:
                 await lost.refresh([], deadline=soon(1))
-            said = str(caught.value)
-            assert "no broker can be reached" in said
+            message = str(caught.value)
+            assert "no broker can be reached" in message
             for at in (one, other):
-                assert f"{at} of bootstrap.servers: the connection is refused" in said
-            assert "the host 'no-such-host.invalid' is not known" in said
+                assert f"{at} of bootstrap.servers: the connection is refused" in message
+            assert "the host 'no-such-host.invalid' is not known" in message
 
     run(main())
 
@@ -359,9 +359,9 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
                 await one.refresh([], deadline=soon())
                 with pytest.raises(Unreachable) as caught:
                     await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon())
-                said = str(caught.value)
-                assert f"broker 1 at localhost:{port}" in said
-                assert "advertised.listeners" in said
+                message = str(caught.value)
+                assert f"broker 1 at localhost:{port}" in message
+                assert "advertised.listeners" in message
                 coordinator = await one.find_coordinator("readers", soon())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
                     await coordinator.endpoint.connect(soon())
@@ -428,12 +428,12 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             assert connection.version(Api.METADATA) == 5
             assert connection.version(Api.METADATA, most=2) == 2
-            for api, said in (
+            for api, message in (
                 (Api.FETCH, "Fetch: the broker serves versions 0 to 3, Rota speaks 4 to"),
                 (Api.PRODUCE, "Produce: the broker serves versions 90 to 99, Rota speaks"),
                 (Api.JOIN_GROUP, "the broker does not serve JoinGroup"),
             ):
-                with pytest.raises(Refused, match=said) as caught:
+                with pytest.raises(Refused, match=message) as caught:
                     connection.send(api, FetchRequest(), deadline=soon())
                 assert caught.value.code is Code.UNSUPPORTED_VERSION
             await connection.close_and_wait()
@@ -446,7 +446,7 @@ def encode_metadata(correlation: int, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "said"),
+    ("answer", "kind", "message"),
     [
         (b"HTTP/1.1 500\r\n\r\n", Unreachable, "invalid response: a frame of 1213486160"),
         (
@@ -464,7 +464,7 @@ def encode_metadata(correlation: int, **fields: Any) -> bytes:
     ],
 )
 def test_what_is_no_answer_ends_the_connection(
-    answer: bytes, kind: type[Exception], said: str
+    answer: bytes, kind: type[Exception], message: str
 ) -> None:
     async def main() -> None:
         offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
@@ -472,7 +472,7 @@ def test_what_is_no_answer_ends_the_connection(
             connection = await BrokerConnection.open(address(at), config(at), soon())
             asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             behind = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            with pytest.raises(Exception, match=said) as caught:
+            with pytest.raises(Exception, match=message) as caught:
                 await asked
             assert at in str(caught.value)
             with pytest.raises(

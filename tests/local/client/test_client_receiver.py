@@ -84,8 +84,8 @@ def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
                 assert response_records(await asked) == expected
                 assert transport.is_reading()
             assert len(receivers()) == 1
-            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            assert (await told).controller_id > 0
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert (await metadata).controller_id > 0
 
     run(main())
 
@@ -110,10 +110,10 @@ def test_a_thread_is_not_told_while_something_else_is_under_way() -> None:
             open_connection(at) as connection,
         ):
             await send_fetch(connection)
-            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             asked = send_fetch(connection)
             assert not receivers()
-            assert (await told).controller_id > 0
+            assert (await metadata).controller_id > 0
             assert len(response_records(await asked)) == ANSWER
 
     run(main())
@@ -130,8 +130,8 @@ def test_nothing_is_sent_while_a_thread_has_the_socket() -> None:
             with pytest.raises(AssertionError, match="a thread uses the socket"):
                 connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert len(response_records(await asked)) == ANSWER
-            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            assert (await told).controller_id > 0
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert (await metadata).controller_id > 0
 
     run(main())
 

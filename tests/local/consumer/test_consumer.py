@@ -540,15 +540,15 @@ def test_callbacks_run_in_order_and_before_a_commit_that_waits_returns(
     broker: Broker, consumer: rota.Consumer
 ) -> None:
     consumer.assign([T0])
-    told: list[tuple[int, Exception | None]] = []
+    results: list[tuple[int, Exception | None]] = []
 
     def note(offsets: Offsets, error: Exception | None) -> None:
-        told.append((offsets[T0].offset, error))
+        results.append((offsets[T0].offset, error))
 
     for offset in (1, 2, 3):
         consumer.commit_async({T0: OffsetAndMetadata(offset)}, note)
     consumer.commit({T0: OffsetAndMetadata(4, "by hand")})
-    assert told == [(1, None), (2, None), (3, None)]
+    assert results == [(1, None), (2, None), (3, None)]
     stored = consumer.committed([T0])[T0]
     assert stored is not None
     assert (stored.offset, stored.metadata) == (4, "by hand")

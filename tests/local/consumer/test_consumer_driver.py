@@ -112,8 +112,8 @@ def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCapture
     with application(broker) as app:
         app.join()
         assert app.commit_and_wait(SEVEN) is None
-    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
-    assert f"its coordinator is broker 1 at {broker.bootstrap_servers}" in told[0]
+    messages = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
+    assert f"its coordinator is broker 1 at {broker.bootstrap_servers}" in messages[0]
     for kind in (
         "JoinGroup(",
         "JoinGroupResult(",
@@ -122,7 +122,7 @@ def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCapture
         "OffsetCommit(",
         "OffsetCommitResult(",
     ):
-        assert any(f": {kind}" in text for text in told), kind
+        assert any(f": {kind}" in text for text in messages), kind
 
 
 def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:

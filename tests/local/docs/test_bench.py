@@ -42,16 +42,16 @@ def test_a_run_counts_that_the_host_left_alone_or_the_calmest(
     monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     ticks = [0]
 
-    def told() -> None:
+    def write_stat() -> None:
         stat.write_text(f"cpu 1 2 3 4 5 6 7 {ticks[0]} 9 10\ncpu0 1 2 3\n")
 
     def run() -> int:
         number, share = next(tries)
         ticks[0] += round(share * 2 * 10 * os.sysconf("SC_CLK_TCK"))
-        told()
+        write_stat()
         return number
 
-    told()
+    write_stat()
     assert run_when_calm(run) == expected
 
 

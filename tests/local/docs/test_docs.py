@@ -153,8 +153,8 @@ def test_the_workflow_of_the_gate_passes_and_closes(
     tighter = [re.sub(r"--max-(moves|stopped) \d+", r"--max-\1 1", step) for step in found]
     closed = [rota_command(*shlex.split(step)[1:]) for step in tighter]
     assert [each.code for each in closed] == [1, 0, 1]
-    said = "".join(each.err for each in (*passed, *closed)).splitlines()
-    assert said[0] == "rota: 5 partitions move, more than --max-moves 1"
+    printed = "".join(each.err for each in (*passed, *closed)).splitlines()
+    assert printed[0] == "rota: 5 partitions move, more than --max-moves 1"
 
 
 def test_the_demo_of_the_readme_says_that_it_is_one() -> None:

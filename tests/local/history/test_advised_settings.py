@@ -79,9 +79,9 @@ def test_librdkafka_takes_the_others() -> None:
     create_confluent_consumer(parse_settings(one.strategy_setting("roundrobin", "range")))
     create_confluent_consumer(member_settings(one))
     for strategy in ("uniform", "range"):
-        told = one.consumer_protocol_setting(strategy)
-        assert told is not None
-        create_confluent_consumer(parse_settings(told, one.group_instance_id()))
+        setting = one.consumer_protocol_setting(strategy)
+        assert setting is not None
+        create_confluent_consumer(parse_settings(setting, one.group_instance_id()))
         back = one.classic_protocol_setting(
             strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
         )

@@ -37,9 +37,9 @@ rounds = st.lists(
 )
 
 
-def commit_rows(number: int, told: list[tuple[str, int, int, int | None]]) -> pa.Table:
+def commit_rows(number: int, rows: list[tuple[str, int, int, int | None]]) -> pa.Table:
     listed = []
-    for place, (group, partition, later, offset) in enumerate(told):
+    for place, (group, partition, later, offset) in enumerate(rows):
         row: dict[str, Any] = dict.fromkeys(arrow.arrow_schema(COMMITS).names)
         row |= {"journal_partition": 0, "journal_offset": 100 * number + place}
         row |= {"at": START + 30 * SECOND * number + later, "group": group, "topic": "t"}
@@ -47,9 +47,9 @@ def commit_rows(number: int, told: list[tuple[str, int, int, int | None]]) -> pa
     return pa.Table.from_batches([arrow.rows_to_batch(COMMITS, listed)])
 
 
-def sample_rows(number: int, told: list[tuple[int, int, int]], before: dict[int, int]) -> pa.Table:
+def sample_rows(number: int, rows: list[tuple[int, int, int]], before: dict[int, int]) -> pa.Table:
     listed = []
-    for partition, later, end in told:
+    for partition, later, end in rows:
         at = START + 30 * SECOND * number + SECOND * later
         if at > before.get(partition, 0):  # a clock that stands still gives no sample
             before[partition] = at
@@ -63,8 +63,8 @@ def compute_lag(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Tabl
     found: dict[Table, list[Any]] = {LAG: [], STATUS: []}
     for group, batches in split_by_group(committed).items():
         known = [("samples", rows) for rows in sampled.to_batches()]
-        told = [*known, *(("commits", rows) for rows in batches)]
-        for rows in lag.group_lag(group, told, as_of):
+        batches_by_kind = [*known, *(("commits", rows) for rows in batches)]
+        for rows in lag.group_lag(group, batches_by_kind, as_of):
             found[LAG] += [row for row in rows.column("lag").to_pylist() if row]
             found[STATUS] += [row for row in rows.column("status").to_pylist() if row]
     return found

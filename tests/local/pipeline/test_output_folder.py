@@ -14,8 +14,8 @@ from rota.pipeline import store
 from rota.pipeline.tables import ADVICE, TABLES
 
 
-def publish(shelf: store.OutputFolder) -> None:
-    with shelf.begin_run(layered=True) as tables:
+def publish(output_folder: store.OutputFolder) -> None:
+    with output_folder.begin_run(layered=True) as tables:
         tables.write_empty(*TABLES)
         tables.publish()
 
@@ -29,28 +29,28 @@ def test_who_has_opened_a_round_reads_on_for_a_while(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with store.lock_output(str(tmp_path)) as shelf:
+    with store.lock_output(str(tmp_path)) as output_folder:
         for _ in range(3):
-            publish(shelf)
+            publish(output_folder)
             now += 0.6 * store.REPLACED_RUN_SECONDS
-            shelf.remove_replaced()
+            output_folder.remove_replaced()
         assert run_names(tmp_path) == ["2", "3"]
         now += store.REPLACED_RUN_SECONDS
-        shelf.remove_replaced()
+        output_folder.remove_replaced()
         assert run_names(tmp_path) == ["3"]
         assert (tmp_path / ADVICE.name).is_dir()
 
 
 def test_a_round_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
-    with store.lock_output(str(tmp_path)) as shelf:
-        publish(shelf)
-        with shelf.begin_run(layered=True) as tables:
+    with store.lock_output(str(tmp_path)) as output_folder:
+        publish(output_folder)
+        with output_folder.begin_run(layered=True) as tables:
             tables.write_empty(*TABLES)
         assert run_names(tmp_path) == ["1"]
         (tmp_path / store.RUNS_FOLDER / "2").mkdir()  # somebody was killed
-    with store.lock_output(str(tmp_path)) as shelf:
+    with store.lock_output(str(tmp_path)) as output_folder:
         assert run_names(tmp_path) == ["1"]
-        publish(shelf)
+        publish(output_folder)
     assert run_names(tmp_path) == ["1", "3"]
 
 

@@ -88,7 +88,7 @@ def test_a_store_says_where_a_table_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "root"),
+    ("message", "root"),
     [
         (
             "Traceback (most recent call last):\n  File 'x'\n    f()\nValueError: bad: thing\n\n"
@@ -104,5 +104,5 @@ def test_a_store_says_where_a_table_is(tmp_path: Path) -> None:
         ("", "no reason given"),
     ],
 )
-def test_the_root_of_a_long_error(said: str, root: str) -> None:
-    assert store.root_cause_line(said) == root
+def test_the_root_of_a_long_error(message: str, root: str) -> None:
+    assert store.root_cause_line(message) == root

@@ -79,8 +79,8 @@ class PageParser(HTMLParser):
 
 def make_page(folder: Path) -> ReportPage:
     tables = read_gold_tables(str(folder))
-    told = story.build_story(tables)
-    return told, tables, document.render_page(told, tables, MADE_AT)
+    report_story = story.build_story(tables)
+    return report_story, tables, document.render_page(report_story, tables, MADE_AT)
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +136,9 @@ def word_at(data: dict[str, Any], place: int) -> str | None:
 
 
 def test_the_bands_are_exactly_those_of_the_tables(any_page: ReportPage) -> None:
-    told, tables, text = any_page
+    report_story, tables, text = any_page
     data = read_group_data(text)
-    assert list(data) == [group.name for group in told.groups]
+    assert list(data) == [group.name for group in report_story.groups]
     for name, one in data.items():
         owned = rows_of(tables.ownership, name, "since", "until")
         key = (*BAND[:5], "group_instance_id", *BAND[5:])
@@ -148,10 +148,10 @@ def test_the_bands_are_exactly_those_of_the_tables(any_page: ReportPage) -> None
 
 
 def test_what_would_have_been_is_there_only_where_a_change_is_advised(any_page: ReportPage) -> None:
-    told, tables, text = any_page
+    report_story, tables, text = any_page
     data = read_group_data(text)
-    assert {group.verdict for group in told.groups} >= {"change"}
-    for group in told.groups:
+    assert {group.verdict for group in report_story.groups} >= {"change"}
+    for group in report_story.groups:
         one = data[group.name]
         if group.verdict != "change":
             assert one["would"] is None
@@ -235,14 +235,14 @@ def lag_amounts(lag: dict[str, Any]) -> list[float | None]:
 
 
 def test_lag_is_the_most_of_each_bucket_of_time(small_page: ReportPage) -> None:
-    told, _, text = small_page
+    report_story, _, text = small_page
     data = read_group_data(text)
     assert data["quiet"]["lag"] is None
     for name in ("orders-app", "audit", "billing"):
         one, lag = data[name], data[name]["lag"]
         begin, step = one["begin"], lag["step"]
         most: list[float | None] = [None] * LAG_BUCKETS
-        for row in rows_of(told.lag, name):
+        for row in rows_of(report_story.lag, name):
             for bucket in range(LAG_BUCKETS):
                 first, end = begin + bucket * step, begin + (bucket + 1) * step
                 if row["since"] < end and first <= row["until"]:
@@ -258,8 +258,8 @@ def test_lag_is_the_most_of_each_bucket_of_time(small_page: ReportPage) -> None:
 
 
 def test_the_worst_lag_is_in_the_picture(small_page: ReportPage) -> None:
-    told, _, text = small_page
-    for group in told.groups:
+    report_story, _, text = small_page
+    for group in report_story.groups:
         lag = read_group_data(text)[group.name]["lag"]
         assert (lag is None) == (group.lag is None)
         if group.lag is not None:
@@ -276,11 +276,11 @@ def test_where_no_ages_are_known_lag_is_drawn_in_records(small_page: ReportPage)
     )
     first = compute.equal(ageless["at"], compute.min(ageless["at"]))
     bare = replace(tables, lag=ageless.filter(first), ends=tables.ends.slice(0, 0))
-    told = story.build_story(bare)
-    (group,) = (group for group in told.groups if group.name == "orders-app")
+    report_story = story.build_story(bare)
+    (group,) = (group for group in report_story.groups if group.name == "orders-app")
     assert group.lag is not None
     assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
-    lag = read_group_data(document.render_page(told, bare, MADE_AT))["orders-app"]["lag"]
+    lag = read_group_data(document.render_page(report_story, bare, MADE_AT))["orders-app"]["lag"]
     assert not lag["in_seconds"]
     assert lag_amounts(lag)[:2] == [1_200, None]
 
@@ -329,32 +329,34 @@ def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:
 
 
 def test_the_list_has_every_group_in_its_order_with_its_numbers(any_page: ReportPage) -> None:
-    told, _, text = any_page
+    report_story, _, text = any_page
     reader = PageParser(text)
     rows = [one["data-group"] for one in reader.all("tr") if "data-group" in one]
-    assert rows == [group.name for group in told.groups]
+    assert rows == [group.name for group in report_story.groups]
     links = [one["href"] for one in reader.all("a") if (one["href"] or "").startswith("#g=")]
     names = [unquote((one or "").removeprefix("#g=")) for one in links]
-    assert names == [told.groups[0].name, *(group.name for group in told.groups)]
+    assert names == [report_story.groups[0].name, *(group.name for group in report_story.groups)]
     assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
     values = [one["value"] for one in reader.all("data")]
-    for place, group in enumerate(told.groups):
+    for place, group in enumerate(report_story.groups):
         counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moves_needed)
         said = ["-1" if count is None else f"{count:.0f}" for count in counts]
         assert values[6 * place : 6 * place + 5] == said
 
 
 def test_large_numbers_are_written_out(small_page: ReportPage) -> None:
-    told, tables, _ = small_page
-    worst = replace(told.groups[0], damage=12_345_678.0, rebalances=1_234_567)
-    text = document.render_page(replace(told, groups=(worst, *told.groups[1:])), tables, MADE_AT)
+    report_story, tables, _ = small_page
+    worst = replace(report_story.groups[0], damage=12_345_678.0, rebalances=1_234_567)
+    text = document.render_page(
+        replace(report_story, groups=(worst, *report_story.groups[1:])), tables, MADE_AT
+    )
     assert '<data value="12345678">12,345,678</data>' in text
     assert '<data value="1234567">1,234,567</data>' in text
 
 
 def test_a_group_of_which_little_is_known_says_unknown(small_page: ReportPage) -> None:
-    told, _, text = small_page
-    (group,) = [one for one in told.groups if one.verdict == "cannot tell"]
+    report_story, _, text = small_page
+    (group,) = [one for one in report_story.groups if one.verdict == "cannot tell"]
     row = re.search(rf'<tr data-group="{group.name}".*?</tr>', text)
     assert row is not None
     assert row[0].count(">unknown</data>") == 4
@@ -423,11 +425,15 @@ BREAKERS = (
 
 @pytest.mark.parametrize("name", BREAKERS)
 def test_a_name_cannot_break_out(name: str, small_page: ReportPage) -> None:
-    told, tables, harmless = small_page
-    evil = replace(told.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name)
-    evidence = replace(told.evidence, unread=((name, 3, (name,)), told.evidence.unread[1]))
+    report_story, tables, harmless = small_page
+    evil = replace(
+        report_story.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name
+    )
+    evidence = replace(
+        report_story.evidence, unread=((name, 3, (name,)), report_story.evidence.unread[1])
+    )
     text = document.render_page(
-        replace(told, out=name, groups=(evil, *told.groups[1:]), evidence=evidence),
+        replace(report_story, out=name, groups=(evil, *report_story.groups[1:]), evidence=evidence),
         tables,
         MADE_AT,
     )
@@ -473,10 +479,10 @@ def test_a_demo_says_so_and_nothing_else_does(
 def test_marks_stand_by_the_numbers_where_they_differ(
     small_page: ReportPage, hostile_page: ReportPage
 ) -> None:
-    told, _, text = small_page
-    assert {str(group.mark) for group in told.groups} == {"inferred", "sampled"}
+    report_story, _, text = small_page
+    assert {str(group.mark) for group in report_story.groups} == {"inferred", "sampled"}
     cells = re.findall(r'<td class="number">(.*?)</td>', text)
-    assert sum('<abbr class="mark' in cell for cell in cells) == 5 * len(told.groups)
+    assert sum('<abbr class="mark' in cell for cell in cells) == 5 * len(report_story.groups)
     head, body = (
         re.search(rf"<{tag}>(.*?)</{tag}>", hostile_page[2], re.DOTALL)
         for tag in ("thead", "tbody")
@@ -500,8 +506,8 @@ def test_lag_in_records_is_sorted_among_its_like() -> None:
 
 
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
-    told, _, text = make_page(gold_tables.nothing(tmp_path))
-    assert told.groups == ()
+    report_story, _, text = make_page(gold_tables.nothing(tmp_path))
+    assert report_story.groups == ()
     assert "No group had a rebalance." in PageParser(text).text
     assert read_group_data(text) == {}
 
@@ -509,12 +515,12 @@ def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
 def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(
     tmp_path: Path, small_page: ReportPage
 ) -> None:
-    told, tables, text = small_page
+    report_story, tables, text = small_page
     target = tmp_path / "elsewhere.html"
     (tmp_path / "report.html").symlink_to(target)
     before = os.umask(0o077)
     try:
-        document.write_page(told, tables, tmp_path / "report.html")
+        document.write_page(report_story, tables, tmp_path / "report.html")
     finally:
         os.umask(before)
     assert (tmp_path / "report.html").is_symlink()
@@ -524,11 +530,11 @@ def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(
 
 
 def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, small_page: ReportPage) -> None:
-    told, tables, text = small_page
+    report_story, tables, text = small_page
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as reader:
         read = reader.submit(pipe.read_text, "utf-8")
-        document.write_page(told, tables, pipe)
+        document.write_page(report_story, tables, pipe)
         assert read_group_data(read.result(60)) == read_group_data(text)
     assert pipe.is_fifo()

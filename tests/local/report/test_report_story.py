@@ -66,10 +66,10 @@ def make_table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def lag_interval(
-    group: str, topic: str, partition: int, until: int, **told: float | None
+    group: str, topic: str, partition: int, until: int, **fields: float | None
 ) -> dict[str, Any]:
     where = {"group": group, "topic": topic, "partition": partition, "since": 0, "until": until}
-    return {**where, "lag_seconds": None, "at_least": False, **told}
+    return {**where, "lag_seconds": None, "at_least": False, **fields}
 
 
 def worst_lags(
@@ -78,7 +78,7 @@ def worst_lags(
     return lag_intervals.find_worst_lags(pa.Table.from_pylist(rows, LAG_INTERVALS), rebalances)
 
 
-def make_group(**told: Any) -> GroupStory:
+def make_group(**fields: Any) -> GroupStory:
     """A group that should change."""
     plain: dict[str, Any] = {
         "name": "orders",
@@ -103,7 +103,7 @@ def make_group(**told: Any) -> GroupStory:
         "complete_from": None,
         "whole": False,
     }
-    return GroupStory(**plain | told)
+    return GroupStory(**plain | fields)
 
 
 def worst_lag(seconds: float | None, records: int = 40) -> WorstLag:
@@ -175,11 +175,11 @@ def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(
         "polled": polled_row(["quiet", "billing"]),
         "windows": [{"group": "billing", "at": MORNING, "whole": False}],
     }
-    told = build_story(replace(gold, evidence=make_table(EVIDENCE, [row])))
-    marks = {group.name: group.mark for group in told.groups}
+    report_story = build_story(replace(gold, evidence=make_table(EVIDENCE, [row])))
+    marks = {group.name: group.mark for group in report_story.groups}
     assert marks["quiet"] is EvidenceMark.SAMPLED
     assert marks["billing"] is EvidenceMark.INFERRED
-    assert [group.whole for group in told.groups if group.name == "quiet"] == [False]
+    assert [group.whole for group in report_story.groups if group.name == "quiet"] == [False]
 
 
 def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
@@ -204,12 +204,12 @@ def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
 
 
 def test_only_groups_that_are_wanted_are_told_of(gold: GoldTables) -> None:
-    told = build_story(gold, ["orders-*", "?illing"])
-    assert [group.name for group in told.groups] == ["orders-app", "billing"]
-    assert sum(number for _, _, number in told.causes) == 28 + 2
-    assert [name for name, _, _ in told.evidence.windows] == ["billing", "orders-app"]
-    assert told.evidence.polled is not None
-    assert told.evidence.polled["groups"] == ["billing"]
+    report_story = build_story(gold, ["orders-*", "?illing"])
+    assert [group.name for group in report_story.groups] == ["orders-app", "billing"]
+    assert sum(number for _, _, number in report_story.causes) == 28 + 2
+    assert [name for name, _, _ in report_story.evidence.windows] == ["billing", "orders-app"]
+    assert report_story.evidence.polled is not None
+    assert report_story.evidence.polled["groups"] == ["billing"]
     assert build_story(gold, ["Orders-app"]).groups == ()
 
 
@@ -219,8 +219,8 @@ def test_the_last_verdict_on_the_whole_group_is_its_status(gold: GoldTables) -> 
         {"group": "quiet", "at": 1000, "verdict": "OK"},
         {"group": "quiet", "at": 3000, "verdict": "STOP", "topic": "t", "partition": 0},
     ]
-    told = build_story(replace(gold, status=make_table(STATUS, rows)), ["quiet"])
-    assert [group.status for group in told.groups] == ["ERR"]
+    report_story = build_story(replace(gold, status=make_table(STATUS, rows)), ["quiet"])
+    assert [group.status for group in report_story.groups] == ["ERR"]
 
 
 def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_then() -> None:
@@ -293,11 +293,11 @@ few = st.integers(0, 3)
     )
 )
 def test_the_worst_lag_is_that_which_a_loop_would_find(
-    told: list[tuple[str, str, int, int, int, float | None]],
+    intervals: list[tuple[str, str, int, int, int, float | None]],
 ) -> None:
     rows = [
         lag_interval(name, topic, number, at, lag=records, lag_seconds=seconds)
-        for name, topic, number, at, records, seconds in told
+        for name, topic, number, at, records, seconds in intervals
     ]
     found = {}
     for name in {row["group"] for row in rows}:
@@ -357,8 +357,8 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
     ],
 )
 def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> None:
-    told = make_group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
-    assert told.first_line == f"orders: 1 rebalance. {cost}".rstrip()
+    group_story = make_group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
+    assert group_story.first_line == f"orders: 1 rebalance. {cost}".rstrip()
 
 
 @pytest.mark.parametrize(
@@ -447,8 +447,8 @@ def test_evidence_is_one_row() -> None:
         read_evidence_summary(make_table(EVIDENCE, [evidence_row()] * 2))
 
 
-def make_evidence(**told: Any) -> EvidenceSummary:
-    row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | told
+def make_evidence(**fields: Any) -> EvidenceSummary:
+    row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | fields
     return read_evidence_summary(make_table(EVIDENCE, [row]))
 
 
@@ -474,7 +474,7 @@ def test_the_evidence_is_told_in_lines() -> None:
 
 def test_what_is_shown_is_said_where_it_is_not_all() -> None:
     begin, end = "2026-11-15 06:00:00Z", "2026-11-15 06:00:01Z"
-    for told, shown in (
+    for fields, shown in (
         ({"since": MORNING}, f"shown: events from {begin} to the end"),
         ({"until": MORNING}, f"shown: events from the beginning to {begin}"),
         (
@@ -482,7 +482,7 @@ def test_what_is_shown_is_said_where_it_is_not_all() -> None:
             f"shown: events from {begin} to {end}",
         ),
     ):
-        assert evidence_lines(make_evidence(**told))[1] == shown
+        assert evidence_lines(make_evidence(**fields))[1] == shown
 
 
 def test_samples_are_told_of_with_their_gaps() -> None:
@@ -533,18 +533,18 @@ COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal
 
 
 @pytest.mark.parametrize(
-    ("told", "hint"),
+    ("fields", "hint"),
     [
         ({}, "; --server-log FILE would state them"),
         ({"logs": 1}, "; the broker log has no line about these groups"),
         ({"logs": 1, "lines": 9}, ""),
     ],
 )
-def test_how_causes_are_known(told: dict[str, int], hint: str) -> None:
-    assert evidence_lines(make_evidence(**told), *CAUSES)[1] == COUNTED + hint
+def test_how_causes_are_known(fields: dict[str, int], hint: str) -> None:
+    assert evidence_lines(make_evidence(**fields), *CAUSES)[1] == COUNTED + hint
 
 
-def lookup_row(**told: Any) -> dict[str, Any]:
+def lookup_row(**fields: Any) -> dict[str, Any]:
     row = {
         "allowed": 9,
         "made": 0,
@@ -553,7 +553,7 @@ def lookup_row(**told: Any) -> dict[str, Any]:
         "before_log_start": 0,
         "failed": {},
     }
-    return row | told
+    return row | fields
 
 
 CLUSTER = {
@@ -607,7 +607,7 @@ def test_times_are_written_as_people_read_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "until"),
+    ("fields", "until"),
     [
         ({}, MORNING + 3_600_000),
         ({"until": MORNING + 60_000}, MORNING + 60_000),
@@ -616,18 +616,18 @@ def test_times_are_written_as_people_read_them() -> None:
         ({"polled": "so"}, None),
     ],
 )
-def test_up_to_when_commits_are_known(told: dict[str, Any], until: int | None) -> None:
+def test_up_to_when_commits_are_known(fields: dict[str, Any], until: int | None) -> None:
     """A live cluster tells ends after commits; copied folders end with their last record."""
     stands = {"live": CLUSTER, "so": polled_row(["a"])}
     assert (
-        make_evidence(**{name: stands.get(one, one) for name, one in told.items()}).commits_until
+        make_evidence(**{name: stands.get(one, one) for name, one in fields.items()}).commits_until
         == until
     )
 
 
-def commit_row(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
+def commit_row(order: int, at: int, partition: int, **fields: Any) -> dict[str, Any]:
     row = {"group": "g", "topic": "t", "partition": partition, "at": MORNING + at}
-    return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | told
+    return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | fields
 
 
 def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) -> None:
@@ -639,16 +639,16 @@ def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) ->
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
-    told = build_story(read_gold_tables(str(nothing(tmp_path))))
-    assert (told.groups, told.causes) == ((), ())
-    assert evidence_text.evidence_lines(told) == ["input: the journal is empty"]
+    report_story = build_story(read_gold_tables(str(nothing(tmp_path))))
+    assert (report_story.groups, report_story.causes) == ((), ())
+    assert evidence_text.evidence_lines(report_story) == ["input: the journal is empty"]
 
 
 def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(Unreachable) as said:
+    with pytest.raises(Unreachable) as caught:
         read_gold_tables(str(out))
-    assert str(said.value) == f"{out} has no tables; rota run --out {out} writes them"
+    assert str(caught.value) == f"{out} has no tables; rota run --out {out} writes them"
 
 
 def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
@@ -656,17 +656,17 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     file = out / "gold" / "evidence" / "part-0.parquet"
     old = parquet.read_table(file).drop_columns(["demo"])
     parquet.write_table(old, file)
-    with pytest.raises(InputError) as said:
+    with pytest.raises(InputError) as caught:
         read_gold_tables(str(out))
-    assert str(said.value) == (
+    assert str(caught.value) == (
         f"{out}: another version of Rota wrote gold/evidence (it has no column demo); "
         f"rota run --out {out} writes it again"
     )
     file.unlink()
     file.parent.rmdir()
-    with pytest.raises(InputError) as said:
+    with pytest.raises(InputError) as caught:
         read_gold_tables(str(out))
-    assert str(said.value) == (
+    assert str(caught.value) == (
         f"{out}: another version of Rota wrote gold/evidence (it does not exist); "
         f"rota run --out {out} writes it again"
     )

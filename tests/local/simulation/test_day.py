@@ -99,10 +99,10 @@ def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("day")
-    told: list[float] = []
-    found = write_day(target, plans=SOME, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1
+    progress: list[float] = []
+    found = write_day(target, plans=SOME, progress=progress.append)
+    assert progress == sorted(progress)
+    assert progress[-1] == 1
     assert found.groups == len(SOME)
     assert sum(count_records(path) for path in found.segments.glob("*/*.log")) == found.records
     return target
@@ -121,15 +121,15 @@ def test_its_log_states_every_cause(folder: Path, name: str) -> None:
             entry = journal.decode_record(record.key or b"", record.value)
             if isinstance(entry, OffsetCommitEntry | GroupMetadataEntry) and entry.group == name:
                 kept.append(JournalRecord(record.offset, record.timestamp, entry))
-    said = []
+    causes = []
     for line in (folder / "server.log").read_text().splitlines():
         parsed = parse_line(line)
         assert parsed is not SkippedLine.STRANGE, line
         if isinstance(parsed, LogLine) and parsed.group == name:
-            said.append(parsed)
+            causes.append(parsed)
     commits = commits_of(kept)
     found = [
-        explain_rebalance(step, commits, said)
+        explain_rebalance(step, commits, causes)
         for step in find_rebalances(read_history(name, kept, {}).generations)
     ]
     assert all(one.evidence is EvidenceType.STATED for one in found)

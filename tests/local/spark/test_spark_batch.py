@@ -77,7 +77,7 @@ def test_a_topic_that_is_missing_is_named(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"startingOffsets": "latest"}, "startingOffsets: latest leaves nothing to read"),
         ({"endingOffsets": "earliest"}, "endingOffsets: earliest leaves nothing to read"),
@@ -109,10 +109,10 @@ def test_a_topic_that_is_missing_is_named(broker: Broker) -> None:
     ],
 )
 def test_a_query_that_cannot_be_meant_is_refused(
-    broker: Broker, given: dict[str, str], said: str
+    broker: Broker, given: dict[str, str], message: str
 ) -> None:
     fill(broker, 9)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         plan_ranges(broker, **given)
 
 
@@ -137,8 +137,8 @@ def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
 def test_columns_cannot_be_chosen(broker: Broker) -> None:
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "orders"}
     chosen = StructType().add("value", "string")
-    said = r"schema\(...\): the columns are fixed"
-    with pytest.raises(InputError, match=said):
+    message = r"schema\(...\): the columns are fixed"
+    with pytest.raises(InputError, match=message):
         RotaDataSource(given).reader(chosen)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         RotaDataSource(given).streamReader(chosen).initialOffset()

@@ -46,7 +46,7 @@ QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 def query_progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
     """As Spark tells it; by default of a batch that is in the commit log."""
     rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}
-    told = {
+    fields = {
         "id": str(QUERY),
         "runId": str(RUN),
         "name": "bills",
@@ -68,7 +68,7 @@ def query_progress(*sources: tuple[str, object], batch: int = 7, **times: int) -
         ],
         "sink": {"description": "noop", "numOutputRows": 1},
     }
-    return QueryProgressEvent.fromJson({"progress": told}).progress
+    return QueryProgressEvent.fromJson({"progress": fields}).progress
 
 
 class TestProgress:
@@ -303,7 +303,7 @@ class TestSettings:
         assert "alice" in repr(login)
 
     @pytest.mark.parametrize(
-        ("kafka", "said"),
+        ("kafka", "message"),
         [
             ({}, "bootstrap.servers is needed"),
             ({"subscribe": "orders"}, "bootstrap.servers is needed"),
@@ -313,8 +313,8 @@ class TestSettings:
             ("host:9092", "mapping"),
         ],
     )
-    def test_wrong_ones_are_named(self, kafka: Any, said: str) -> None:
-        with pytest.raises(InputError, match=said):
+    def test_wrong_ones_are_named(self, kafka: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
             commit.client_config("billing", kafka)
 
     @pytest.mark.parametrize("group", ["", None, 5])

@@ -146,7 +146,7 @@ def test_partitions_that_are_gone_are_left_out_at_once(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ('{"orders": {"0": 1}}', "orders-1 missing; use -2 for the earliest"),
         ('{"orders": {"0": 1, "1": 1, "2": 1}}', "orders-2 not subscribed to, or missing in Kafka"),
@@ -154,12 +154,12 @@ def test_partitions_that_are_gone_are_left_out_at_once(broker: Broker) -> None:
     ],
 )
 def test_offsets_are_given_for_all_partitions_and_no_others(
-    broker: Broker, given: str, said: str
+    broker: Broker, given: str, message: str
 ) -> None:
     broker.create_topic("orders", 2)
-    with pytest.raises(InputError, match=f"startingOffsets: .*{said}"):
+    with pytest.raises(InputError, match=f"startingOffsets: .*{message}"):
         start_offsets(broker, startingOffsets=given)
-    with pytest.raises(InputError, match=f"startingOffsetsByTimestamp: .*{said[:10]}"):
+    with pytest.raises(InputError, match=f"startingOffsetsByTimestamp: .*{message[:10]}"):
         start_offsets(broker, startingOffsetsByTimestamp=given)
 
 
@@ -198,8 +198,8 @@ def test_a_group_that_has_read_goes_on_and_begins_elsewhere(
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     with caplog.at_level(logging.WARNING, "rota.spark"):
         assert start_offsets(broker, **given) == {p(0): 3, p(1): 0}
-    said = "group 'billing' has committed nothing for orders-1: reading starts at the beginning"
-    assert said in caplog.text
+    message = "group 'billing' has committed nothing for orders-1: reading starts at the beginning"
+    assert message in caplog.text
 
 
 def test_a_group_without_offsets_begins_at_the_beginning(broker: Broker) -> None:

@@ -126,9 +126,9 @@ def test_nothing_and_nothing_is_to_be_expected() -> None:
 
 def test_what_is_in_remote_storage_and_does_not_come() -> None:
     with cluster(lambda *_: fetched(), extent=(0, 8, 10)) as found:
-        with pytest.raises(TimedOut) as told:
+        with pytest.raises(TimedOut) as caught:
             offsets(found.servers, (T0, 0, 10), given=SOON)
-        assert "no progress from offset 0" in str(told.value)
+        assert "no progress from offset 0" in str(caught.value)
 
 
 def test_a_broker_that_sends_more_than_was_asked_for() -> None:

@@ -57,9 +57,9 @@ def test_a_copy_of_partitions_is_served_and_kept(
         assert broker.groups["a-sticky"] == "Stable"
         broker.clock.advance(301)  # retention has been at work
         assert len(broker.read("mix")) == 5_112
-    said = [record.message for record in caplog.records]
-    assert said[0].endswith("24 of 50 partitions have no folder; they are made without records")
-    assert said[1].startswith("2 topics were adopted; their settings are unknown")
+    messages = [record.message for record in caplog.records]
+    assert messages[0].endswith("24 of 50 partitions have no folder; they are made without records")
+    assert messages[1].startswith("2 topics were adopted; their settings are unknown")
     after = read_files(kafka_folder)
     assert {path: after[path] for path in before if path.startswith("mix")} == {
         path: data for path, data in before.items() if path.startswith("mix")

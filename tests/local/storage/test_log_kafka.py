@@ -53,19 +53,19 @@ def read_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def open_log(root: Path, folder: str, told: ReportedEvents, *, clean: bool) -> Log:
+def open_log(root: Path, folder: str, events: ReportedEvents, *, clean: bool) -> Log:
     return Log.open(
-        RealDisk(root), folder, COMPACTED, recovery_point=0, clean=clean, report=told, now=NOW
+        RealDisk(root), folder, COMPACTED, recovery_point=0, clean=clean, report=events, now=NOW
     )
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_every_folder_is_read_and_left_as_it_is(recorded_folder: Path, clean: bool) -> None:
-    before, told = read_files(recorded_folder), ReportedEvents()
+    before, events = read_files(recorded_folder), ReportedEvents()
     folders = sorted(path for path in recorded_folder.iterdir() if path.is_dir())
     assert len(folders) > 25
     for folder in folders:
-        log = open_log(recorded_folder, folder.name, told, clean=clean)
+        log = open_log(recorded_folder, folder.name, events, clean=clean)
         whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
         assert b"".join(batches(log, budget=1_000)) == whole, folder
         for batch in split(whole):
@@ -75,7 +75,7 @@ def test_every_folder_is_read_and_left_as_it_is(recorded_folder: Path, clean: bo
         assert log.last_stable_offset == log.log_end_offset
         log.close()
     assert read_files(recorded_folder) == before
-    assert not told
+    assert not events
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -96,7 +96,7 @@ def test_aborted_transactions_are_those_that_kafka_has_noted(
     assert noted > 10
 
 
-def write_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
+def write_transactions(disk: FaultyDisk, events: ReportedEvents) -> Log:
     """Two producers; one aborts in the second segment what it began in the first."""
     mine: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     other: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
@@ -115,21 +115,21 @@ def write_transactions(disk: FaultyDisk, told: ReportedEvents) -> Log:
     create(disk)
     disk.put("t-0/00000000000000000000.log", b"".join(first))
     disk.put("t-0/00000000000000000003.log", b"".join(second))
-    return reopen(disk, told)
+    return reopen(disk, events)
 
 
 def test_what_is_not_decided_is_not_stable() -> None:
-    disk, told = FaultyDisk(), ReportedEvents()
-    log = write_transactions(disk, told)
+    disk, events = FaultyDisk(), ReportedEvents()
+    log = write_transactions(disk, events)
     assert (log.log_end_offset, log.last_stable_offset) == (7, 5)
     assert log.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
     assert log.aborted_transactions(4, 7) == [(1, 0), (2, 3)]
     assert log.aborted_transactions(0, 3) == [(1, 0)]
     assert len(split(log.read(0, 1 << 20, to=log.last_stable_offset))) == 5
-    assert not told
+    assert not events
     log.close()
-    again = reopen(disk, told, clean=True, recovery_point=7)
-    assert (again.log_end_offset, again.last_stable_offset, told) == (7, 5, [])
+    again = reopen(disk, events, clean=True, recovery_point=7)
+    assert (again.log_end_offset, again.last_stable_offset, events) == (7, 5, [])
     assert again.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
 
 
@@ -139,11 +139,11 @@ def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
     path = "t-0/00000000000000000003.txnindex"
     good = whole.content(path)
     for bit in range(8 * len(good)):
-        disk, told = whole.kill(), ReportedEvents()
+        disk, events = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
-        log = reopen(disk, told, clean=True, recovery_point=7)
+        log = reopen(disk, events, clean=True, recovery_point=7)
         assert log.aborted_transactions(0, 7) == [(1, 0), (2, 3)], bit
-        assert path in told[0]
+        assert path in events[0]
         assert disk.content(path) == good
 
 
@@ -164,9 +164,9 @@ def compacted_segments(disk: FaultyDisk) -> list[bytes]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_gaps_are_passed_over(clean: bool) -> None:
-    disk, told = FaultyDisk(), ReportedEvents()
+    disk, events = FaultyDisk(), ReportedEvents()
     kept = compacted_segments(disk)
-    log = reopen(disk, told, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
+    log = reopen(disk, events, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 51)
     assert batches(log) == kept
     for offset in range(51):

@@ -14,8 +14,8 @@ from tests.support.missing_tool import Unavailable
 def test_the_one_that_is_named_comes_before_one_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = _program(tmp_path / "mine")
-    _program(tmp_path / "chromium")
+    named = write_program(tmp_path / "mine")
+    write_program(tmp_path / "chromium")
     monkeypatch.setenv(chromium.NAMED, str(named))
     assert chromium.installed(str(tmp_path)) == Chromium(program=named)
     monkeypatch.delenv(chromium.NAMED)
@@ -51,7 +51,7 @@ def test_a_fetched_one_starts_and_renders(tmp_path: Path) -> None:
         assert page.locator("h1").bounding_box() is not None
 
 
-def _program(path: Path) -> Path:
+def write_program(path: Path) -> Path:
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return path

@@ -144,9 +144,9 @@ def test_a_change_of_scheme_draws_the_charts_again(open_report: Opener) -> None:
 @pytest.mark.parametrize("read_tables", ["small", "hostile", "many", "demo"])
 def test_a_phone_never_scrolls_sideways(read_tables: str, open_report: Opener) -> None:
     window = open_report(read_tables, size=PHONE)
-    assert _width(window) == PHONE[0]
+    assert page_width(window) == PHONE[0]
     window.open(window.rows()[0])
-    assert _width(window) == PHONE[0]
+    assert page_width(window) == PHONE[0]
     was, would = window.box("#was"), window.box("#would")
     assert would["y"] >= was["y"] + was["height"]
     assert was["x"] == would["x"]
@@ -199,7 +199,7 @@ def test_what_the_list_of_a_phone_leaves_out_is_in_the_groups_view(open_report: 
     assert advised.text_content() == left_out["policy"]
 
 
-def _width(window: ReportWindow) -> int:
+def page_width(window: ReportWindow) -> int:
     found: int = window.page.evaluate("document.documentElement.scrollWidth")
     return found
 

@@ -25,12 +25,12 @@ def test_a_group_is_told_with_its_advice_in_order(
     open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
     window = open_report()
-    (told,) = owner_rows(read_tables("small").advice, "orders-app")
+    (advice,) = owner_rows(read_tables("small").advice, "orders-app")
     window.open("orders-app")
     assert window.text("#group h2") == "orders-app"
-    assert window.text("#group-line").startswith(told["headline"])
-    assert window.locate("#steps li").all_text_contents() == told["steps"]
-    assert len(told["steps"]) > 1
+    assert window.text("#group-line").startswith(advice["headline"])
+    assert window.locate("#steps li").all_text_contents() == advice["steps"]
+    assert len(advice["steps"]) > 1
     assert not window.locate("#list").is_visible()
     assert window.page.title().startswith("orders-app")
     window.back()
@@ -84,8 +84,8 @@ def test_both_charts_stand_side_by_side_on_one_axis(open_report: Opener) -> None
     assert abs(was["y"] - would["y"]) < 1
     assert would["x"] >= was["x"] + was["width"]
     for point in window.grid("#was", 4, 9):
-        told = tip_owner(window.tip_at("#was", point))
-        assert told == tip_owner(window.tip_at("#would", point))
+        owner = tip_owner(window.tip_at("#was", point))
+        assert owner == tip_owner(window.tip_at("#would", point))
 
 
 def test_bands_have_the_owners_and_the_colours_of_the_tables(
@@ -124,7 +124,7 @@ def shown_owners(
             lines.setdefault(told[1], []).append(point[1])
     middles = {partition: listed[len(listed) // 2] for partition, listed in lines.items()}
     times = []
-    for place, _ in filter(partial(_inside, window), window.grid(canvas, 40, 1)):
+    for place, _ in filter(partial(is_inside, window), window.grid(canvas, 40, 1)):
         told = tip_owner(window.tip_at(canvas, (place, middles[0])))
         assert told is not None
         times.append((place, told[2]))
@@ -133,19 +133,19 @@ def shown_owners(
     colours = window.colours(canvas, [(place, middles[each]) for each, place, _ in keys])
     found = {}
     for (partition, place, at), colour in zip(keys, colours, strict=True):
-        owners = {_owner(tenures, partition, at + by) for by in (-near, timedelta(), near)}
+        owners = {owner_at(tenures, partition, at + by) for by in (-near, timedelta(), near)}
         owner = owners.pop()
         if owner is not None and not owners:
             found[partition, place] = owner, colour
     return found
 
 
-def _inside(window: ReportWindow, point: Point) -> bool:
+def is_inside(window: ReportWindow, point: Point) -> bool:
     """Away from the names on the left and from the end on the right."""
     return 120 < point[0] < window.box("#was")["width"] - 20
 
 
-def _owner(tenures: Rows, partition: int, at: datetime) -> str | None:
+def owner_at(tenures: Rows, partition: int, at: datetime) -> str | None:
     for one in tenures:
         ends = one["until"] is not None and one["until"] <= at
         if one["partition"] == partition and one["since"] <= at and not ends:
@@ -159,20 +159,20 @@ def test_the_tip_names_owner_and_times(
     window = open_report()
     window.open("audit")
     box = window.box("#was")
-    said = window.tip_at("#was", (box["width"] * 0.6, box["height"] * 0.4))
-    told = tip_owner(said)
+    message = window.tip_at("#was", (box["width"] * 0.6, box["height"] * 0.4))
+    told = tip_owner(message)
     assert told is not None
     _, partition, at = told
     owned = owner_rows(read_tables("small").ownership, "audit")
-    member = _owner(owned, partition, at)
+    member = owner_at(owned, partition, at)
     (tenure,) = (
         one
         for one in owned
         if one["member_id"] == member and one["partition"] == partition and one["since"] <= at
     )
-    assert f"{tenure['client_id']} at {tenure['client_host']}" in said
-    assert f"from {tenure['since']:%Y-%m-%d %H:%M:%S}Z" in said
-    assert "(replayed)" in said
+    assert f"{tenure['client_id']} at {tenure['client_host']}" in message
+    assert f"from {tenure['since']:%Y-%m-%d %H:%M:%S}Z" in message
+    assert "(replayed)" in message
 
 
 _COST = r"moved [\d,]+, needed [\d,]+, stopped [\d,]+"
@@ -227,8 +227,8 @@ _MARKED = re.compile(r"(?P<many>[\d,]+) rebalances \(\w+\), [^(]*\((?P<marks>[^)
 
 def rebalance_clusters(window: ReportWindow, canvas: str) -> list[tuple[int, str]]:
     """Of places of a chart with several rebalances each: how many, and what they are known by."""
-    told = (window.tip_at(canvas, point) for point in window.grid(canvas, 160, 1))
-    lines = [tip.splitlines()[0] for tip in told if " rebalances (" in tip.splitlines()[0]]
+    tips = (window.tip_at(canvas, point) for point in window.grid(canvas, 160, 1))
+    lines = [tip.splitlines()[0] for tip in tips if " rebalances (" in tip.splitlines()[0]]
     found = [_MARKED.match(line) for line in lines]
     assert None not in found, lines
     return [(int(one["many"].replace(",", "")), one["marks"]) for one in found if one is not None]
@@ -269,8 +269,8 @@ ZOOMS: Sequence[tuple[str, Callable[[ReportWindow], None], float]] = (
     ("button", lambda window: window.locate("#zoom-in").click(), 0.5),
     ("key", lambda window: window.locate("#was").press("+"), 0.5),
     ("key on the other", lambda window: window.locate("#would").press("+"), 0.5),
-    ("Ctrl and wheel", lambda window: _wheel(window, -100, "Control"), 0.8),
-    ("Command and wheel", lambda window: _wheel(window, -100, "Meta"), 0.8),
+    ("Ctrl and wheel", lambda window: scroll_wheel(window, -100, "Control"), 0.8),
+    ("Command and wheel", lambda window: scroll_wheel(window, -100, "Meta"), 0.8),
     ("drag", lambda window: _drag(window, 0.4, 0.6), 0.25),
 )
 
@@ -299,7 +299,7 @@ def chart_images(window: ReportWindow) -> list[str]:
     return [window.image("#was"), window.image("#would")]
 
 
-def _wheel(window: ReportWindow, by: int, key: str | None = None) -> None:
+def scroll_wheel(window: ReportWindow, by: int, key: str | None = None) -> None:
     box = window.box("#was")
     window.tip_at("#was", (box["width"] / 2, box["height"] / 2))
     if key is not None:
@@ -363,10 +363,10 @@ def test_the_wheel_alone_scrolls_the_page(open_report: Opener) -> None:
     window.locate("#was").scroll_into_view_if_needed()
     window.locate("#zoom-in").click()
     before, zoomed = window.page.evaluate("scrollY"), window.shown_times()
-    _wheel(window, 200)
+    scroll_wheel(window, 200)
     window.wait("(before) => scrollY > before", before)
     lower = window.page.evaluate("scrollY")
-    _wheel(window, -200)
+    scroll_wheel(window, -200)
     window.wait("(lower) => scrollY < lower", lower)
     assert window.shown_times() == zoomed
 
@@ -376,7 +376,7 @@ def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(open_report:
     window.open("orders-app")
     window.locate("#was").scroll_into_view_if_needed()
     before, whole = window.page.evaluate("[scrollY, devicePixelRatio]"), window.shown_times()
-    _wheel(window, 200, "Control")
+    scroll_wheel(window, 200, "Control")
     assert window.shown_times() == whole
     assert window.page.evaluate("[scrollY, devicePixelRatio]") == before
 
@@ -424,13 +424,13 @@ def test_every_rebalance_is_listed_with_its_cause_and_mark(
 ) -> None:
     window = open_report()
     window.open("orders-app")
-    told = sorted(
+    listed_rows = sorted(
         owner_rows(read_tables("small").rebalances, "orders-app"), key=lambda row: row["at"]
     )
     listed = window.locate("#rebalances tbody tr").all()
-    assert len(listed) == len(told) == 28
+    assert len(listed) == len(listed_rows) == 28
     marks = []
-    for row, expected in zip(listed, told, strict=True):
+    for row, expected in zip(listed, listed_rows, strict=True):
         cells = row.locator("td").all_text_contents()
         assert cells[0] == f"{expected['at']:%Y-%m-%d %H:%M:%S}Z"
         assert cells[1].startswith(expected["cause"])
@@ -492,9 +492,9 @@ def test_lag_rises_while_nothing_is_committed(open_report: Opener) -> None:
     found = set()
     for part in range(10, 30):
         tip = window.tip_at("#lag", (box["width"] * part / 100, box["height"] / 2))
-        told = re.search(r"lag, 2026-11-15 06:(\d\d):\d\d.*: up to (\d+) min", tip)
-        if told is not None and int(told[1]) < 40:
-            found.add((int(told[1]), int(told[2])))
+        match = re.search(r"lag, 2026-11-15 06:(\d\d):\d\d.*: up to (\d+) min", tip)
+        if match is not None and int(match[1]) < 40:
+            found.add((int(match[1]), int(match[2])))
     assert len(found) > 4
     for minute, lag in found:
         assert minute + 2 <= lag <= minute + 5
@@ -509,8 +509,8 @@ def test_moves_are_drawn_against_the_fewest(
     points = window.grid("#moves", 60, 20)
     assert len(set(window.colours("#moves", points))) >= 2
     label = window.locate("#moves").get_attribute("aria-label") or ""
-    (told,) = owner_rows(read_tables("small").advice, "orders-app")
-    assert f"{told['moved']} in all, {told['moves_needed']} needed" in label
+    (advice,) = owner_rows(read_tables("small").advice, "orders-app")
+    assert f"{advice['moved']} in all, {advice['moves_needed']} needed" in label
 
 
 def test_a_group_that_keeps_its_policy_has_no_second_chart(open_report: Opener) -> None:

@@ -93,13 +93,13 @@ def read_chart(window: ReportWindow, canvas: str, most: float) -> Chart:
     window.page.evaluate("dispatchEvent(new Event('resize'))")
     begin, end = window.shown_times()
     pixels = window.pixels(f"#{canvas}")
-    left, right, top, bottom = _frame(pixels, window.css_colour("line"))
+    left, right, top, bottom = chart_frame(pixels, window.css_colour("line"))
     written = window.page.evaluate("window.written")
     texts = [(text, x, y, how) for name, text, x, y, how in written if name == canvas]
     return Chart(pixels, left, right, top, bottom, begin, end, most, texts)
 
 
-def _frame(pixels: NDArray[np.uint8], ink: tuple[int, int, int]) -> tuple[int, int, int, int]:
+def chart_frame(pixels: NDArray[np.uint8], ink: tuple[int, int, int]) -> tuple[int, int, int, int]:
     """The first and the last column, and line, that is of the colour of lines for most of it."""
     lines = (pixels[:, :, :3] == np.array(ink)).all(axis=2) & (pixels[:, :, 3] == 255)
     columns = np.flatnonzero(lines.sum(axis=0) > 0.6 * lines.sum(axis=0).max())
@@ -165,10 +165,10 @@ def test_every_rebalance_has_a_bar_as_high_as_it_moved_and_a_tick_at_the_fewest(
     open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
     window = open_group(open_report, "aged")
-    told = group_rows(read_tables("course").rebalances, "aged")
-    shown = read_chart(window, "moves", most_moves(told))
-    expected = expected_bars(shown, told)
-    assert len(expected) == len(told) - 1 == 7  # two are within seconds
+    rebalances = group_rows(read_tables("course").rebalances, "aged")
+    shown = read_chart(window, "moves", most_moves(rebalances))
+    expected = expected_bars(shown, rebalances)
+    assert len(expected) == len(rebalances) - 1 == 7  # two are within seconds
     assert len({moved for moved, _ in expected.values()}) >= 4
     assert any(moved > needed > 0 for moved, needed in expected.values())
     assert_bars_drawn(window, shown, expected)
@@ -178,15 +178,15 @@ def test_of_a_stretch_only_its_bars_are_drawn_against_its_own_most(
     open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
     window = open_group(open_report, "aged")
-    told = group_rows(read_tables("course").rebalances, "aged")
+    rebalances = group_rows(read_tables("course").rebalances, "aged")
     for button, times in (("#zoom-in", 2), ("#earlier", 8)):
         for _ in range(times):
             window.locate(button).click()
     begin, end = window.shown_times()
-    inside = [row for row in told if begin <= row["at"] <= end]
-    assert 1 < len(inside) < len(told)
+    inside = [row for row in rebalances if begin <= row["at"] <= end]
+    assert 1 < len(inside) < len(rebalances)
     shown = read_chart(window, "moves", max(most_moves(inside), 1))
-    assert shown.most < most_moves(told)
+    assert shown.most < most_moves(rebalances)
     assert_bars_drawn(window, shown, expected_bars(shown, inside))
 
 
@@ -194,14 +194,14 @@ def test_two_rebalances_within_seconds_are_told_apart_when_they_are_near(
     open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
     window = open_group(open_report, "aged")
-    told = group_rows(read_tables("course").rebalances, "aged")
+    rebalances = group_rows(read_tables("course").rebalances, "aged")
     first, second = next(
         (one, other)
-        for one, other in pairwise(told)
+        for one, other in pairwise(rebalances)
         if other["at"] - one["at"] < timedelta(minutes=1)
     )
     window.locate("#moves").focus()
-    for _ in range(told.index(second) + 1):
+    for _ in range(rebalances.index(second) + 1):
         window.page.keyboard.press("Shift+ArrowRight")
     for _ in range(5):
         window.page.keyboard.press("+")
@@ -209,7 +209,7 @@ def test_two_rebalances_within_seconds_are_told_apart_when_they_are_near(
     begin, end = window.shown_times()
     assert begin < first["at"] < second["at"] < end
     shown = read_chart(window, "moves", max(most_moves([first, second]), 1))
-    expected = expected_bars(shown, told)
+    expected = expected_bars(shown, rebalances)
     assert len(expected) == 2
     assert_bars_drawn(window, shown, expected)
 
@@ -259,8 +259,8 @@ def test_lag_is_as_high_as_the_most_of_the_partitions_at_that_time(
     window = open_group(open_report, group)
     most = max(amount for amount, _ in LAG[group])
     shown = read_chart(window, "lag", most)
-    told = group_rows(read_tables("course").lag, group)
-    times = sorted({row["at"] for row in told})
+    lag_rows = group_rows(read_tables("course").lag, group)
+    times = sorted({row["at"] for row in lag_rows})
     assert len(times) == len(LAGS)
     accent = shown.pixels_of(window.css_colour("accent"))
     for at, (amount, _) in zip(times, LAG[group], strict=True):
@@ -297,7 +297,10 @@ def test_the_tip_says_the_lag_that_is_drawn(
     window = open_group(open_report, group)
     shown = read_chart(window, "lag", 1)
     times = sorted({row["at"] for row in group_rows(read_tables("course").lag, group)})
-    said = {"240 s": "4 min", "300 s": "5 min", "600 s": "10 min"}
+    message = {"240 s": "4 min", "300 s": "5 min", "600 s": "10 min"}
     for at, (_, text) in zip(times, LAG[group], strict=True):
         tips = [window.tip_at("#lag", (shown.x(at) + by, 60)) for by in (-0.5, 0, 0.5)]
-        assert any(f"Z: up to {said.get(text, text)} (sampled)" in tip for tip in tips), (at, tips)
+        assert any(f"Z: up to {message.get(text, text)} (sampled)" in tip for tip in tips), (
+            at,
+            tips,
+        )

@@ -56,8 +56,8 @@ def test_every_group_is_there_with_the_numbers_of_the_tables(
     for row in expected:
         for column, name in COUNTS.items():
             value = row[name]
-            said = "unknown" if value is None else f"{value:,.0f}"
-            assert window.cell(row["group"], column) == said
+            text = "unknown" if value is None else f"{value:,.0f}"
+            assert window.cell(row["group"], column) == text
         assert window.cell(row["group"], "verdict") == row["verdict"]
         best = row["policy"] if row["verdict"] == "change" else ""
         assert window.cell(row["group"], "policy") == best
@@ -100,19 +100,19 @@ def test_every_number_has_its_mark(open_report: Opener) -> None:
 
 
 def test_a_demo_says_so_on_every_view(open_report: Opener) -> None:
-    said = "DEMO: simulated data, not a real cluster"
+    text = "DEMO: simulated data, not a real cluster"
     for size in (WIDE, PHONE):
         window = open_report("demo", size=size)
         assert window.page.title() == "DEMO: Rota report"
-        assert_always_on_top(window, said)
+        assert_always_on_top(window, text)
         window.open("orders-app")
         assert window.page.title() == "DEMO: orders-app - Rota report"
-        assert_always_on_top(window, said)
+        assert_always_on_top(window, text)
         window.page.emulate_media(media="print")
         assert window.locate("#demo").is_visible()
 
 
-def assert_always_on_top(window: ReportWindow, said: str) -> None:
+def assert_always_on_top(window: ReportWindow, text: str) -> None:
     """However far the page is scrolled, the top of what is in sight says this, on one line."""
     for share in (0, 0.5, 1):
         window.page.evaluate("(share) => scrollTo(0, share * document.body.scrollHeight)", share)
@@ -122,7 +122,7 @@ def assert_always_on_top(window: ReportWindow, said: str) -> None:
         assert box["height"] == 32
         top = window.page.evaluate("document.elementFromPoint(innerWidth / 2, 16).id")
         assert top == "demo"
-        assert window.locate("#demo").inner_text() == said
+        assert window.locate("#demo").inner_text() == text
 
 
 def test_every_page_of_a_demo_that_is_printed_says_so(open_report: Opener) -> None:
@@ -162,10 +162,10 @@ def test_what_is_no_demo_does_not_say_so(open_report: Opener) -> None:
 
 def test_what_could_not_be_read_is_counted_with_examples(open_report: Opener) -> None:
     window = open_report()
-    said = window.text("#unread")
-    assert "1,237" in said
-    assert "3 st records of an unknown version" in said
-    assert "partition 7, offset 12: version 99" in said
+    text = window.text("#unread")
+    assert "1,237" in text
+    assert "3 st records of an unknown version" in text
+    assert "partition 7, offset 12: version 99" in text
     window.open("audit")
     assert window.locate("#unread").is_visible()
 
@@ -175,9 +175,9 @@ def test_the_evidence_is_told_on_both_views(
 ) -> None:
     window = open_report()
     (run,) = read_tables("small").evidence.to_pylist()
-    said = window.text("#evidence")
-    assert f"{run['records']:,} records (stated) from 2026-11-15" in said
-    assert "every 30 s" in said
+    text = window.text("#evidence")
+    assert f"{run['records']:,} records (stated) from 2026-11-15" in text
+    assert "every 30 s" in text
     window.open("orders-app")
     assert window.locate("#evidence").is_visible()
 

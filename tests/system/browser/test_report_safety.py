@@ -82,14 +82,14 @@ def test_a_hostile_group_is_shown_as_it_is_called(
     owned = [row for row in read_tables("hostile").ownership.to_pylist() if row["group"] == name]
     for summary in window.locate("details summary").all():
         summary.click()
-    said = window.text("#members")
+    text = window.text("#members")
     assert {row["client_id"] for row in owned} == {
-        row["client_id"] for row in owned if row["client_id"] in said
+        row["client_id"] for row in owned if row["client_id"] in text
     }
     box = window.box("#was")
-    told = tip_owner(window.tip_at("#was", (box["width"] * 0.3, box["height"] * 0.4)))
-    assert told is not None
-    assert told[0].rpartition("\n")[2] == owned[0]["topic"].rpartition("\n")[2]
+    owner = tip_owner(window.tip_at("#was", (box["width"] * 0.3, box["height"] * 0.4)))
+    assert owner is not None
+    assert owner[0].rpartition("\n")[2] == owned[0]["topic"].rpartition("\n")[2]
     reasons = [row for row in read_tables("hostile").rebalances.to_pylist() if row["group"] == name]
     shown = window.locate("#rebalances td.reason").all_text_contents()
     assert sorted(shown) == sorted(row["reason"] for row in reasons)
@@ -123,9 +123,9 @@ def test_a_link_to_a_hostile_name_that_is_not_there_names_it(
 
 
 def test_hostile_text_in_what_could_not_be_read_is_text(open_report: Opener) -> None:
-    said = open_report("hostile").text("#unread")
-    assert SCRIPT in said
-    assert "<img src=x onerror=alert(1)>" in said
+    text = open_report("hostile").text("#unread")
+    assert SCRIPT in text
+    assert "<img src=x onerror=alert(1)>" in text
 
 
 def test_a_name_that_turns_text_around_does_not_turn_what_follows(open_report: Opener) -> None:

@@ -125,11 +125,11 @@ def test_the_legend_has_every_cause_of_both_charts(open_report: Opener) -> None:
     for group in ("orders-app", "audit"):
         window.open(group)
         causes = {text[2:].strip() for text in window.locate("#causes li").all_text_contents()}
-        assert causes == _causes(window, "#was") | _causes(window, "#would")
+        assert causes == shown_causes(window, "#was") | shown_causes(window, "#would")
         window.back()
 
 
-def _causes(window: ReportWindow, canvas: str) -> set[str]:
+def shown_causes(window: ReportWindow, canvas: str) -> set[str]:
     label = window.locate(canvas).get_attribute("aria-label") or ""
     counted = label.partition(" (")[2].partition(")")[0]
     return {each.partition(" ")[2] for each in counted.split(", ")}

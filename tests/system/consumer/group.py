@@ -209,7 +209,7 @@ class Group:
         until("it has grown", lambda: self.group_case.admin.partitions(topic) == count)
         self.partitions[topic] = count
 
-    def watch(self, topic: str) -> None:
+    def add_topic(self, topic: str) -> None:
         """A topic that is the group's from now on."""
         if topic not in self.topics:
             self.topics.append(topic)
@@ -345,7 +345,7 @@ class Group:
                 member.doomed.kill()
         self.members.clear()
 
-    def observe(self) -> dict[TopicPartition, int]:
+    def read_group_offsets(self) -> dict[TopicPartition, int]:
         """The group's offsets as an admin sees them; they are held against the members' commits."""
         wanted = [ConsumerGroupTopicPartitions(self.name)]
         began = time.monotonic()
@@ -360,20 +360,20 @@ class Group:
 
     def _event_texts(self) -> list[str]:
         """Who had what, and which commits failed."""
-        told = [each for each in self.history.events if not isinstance(each, DeliveredRecord)]
+        events = [each for each in self.history.events if not isinstance(each, DeliveredRecord)]
         return [
             str(each)
             for each in sorted(
-                told, key=lambda e: e.ended if isinstance(e, CommitAttempt) else e.at
+                events, key=lambda e: e.ended if isinstance(e, CommitAttempt) else e.at
             )
             if not isinstance(each, CommitAttempt) or _is_strange(each.error)
         ]
 
-    def judge(self) -> None:
+    def check_history(self) -> None:
         """All leave; then the whole history is held against what a group promises."""
         for member in list(self.members.values()):
             self.leave(member)
-        self.observe()
+        self.read_group_offsets()
         problems = self.history.problems()
         assert not problems, "\n".join([*problems[:20], "What happened:", *self._event_texts()])
 

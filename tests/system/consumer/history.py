@@ -134,19 +134,19 @@ class History:
 
     def problems(self) -> list[str]:
         """Every promise that was broken; empty if none was."""
-        course = OwnershipTracker(self.events)
-        tenures = course.tenures
+        tracker = OwnershipTracker(self.events)
+        ownerships = tracker.tenures
         commits = [each for each in self.events if isinstance(each, CommitAttempt)]
-        handed = [each for each in self.events if isinstance(each, DeliveredRecord)]
+        delivered = [each for each in self.events if isinstance(each, DeliveredRecord)]
         return [
-            *course.strays,
-            *lost_records(self.written, handed, {**self.begins, **self.removed}),
-            *changed_records(self.written, handed),
-            *double_owners(tenures, self.seats),
-            *overlapping_owners(tenures),
-            *disordered_records(tenures, self.removed, self.repeaters),
-            *redelivered_records(tenures, commits),
-            *commits_ahead(commits, self.observed, handed, self.begins),
+            *tracker.strays,
+            *lost_records(self.written, delivered, {**self.begins, **self.removed}),
+            *changed_records(self.written, delivered),
+            *double_owners(ownerships, self.seats),
+            *overlapping_owners(ownerships),
+            *disordered_records(ownerships, self.removed, self.repeaters),
+            *redelivered_records(ownerships, commits),
+            *commits_ahead(commits, self.observed, delivered, self.begins),
             *offsets_backwards(commits, self.observed),
         ]
 
@@ -173,14 +173,14 @@ class OwnershipTracker:
                 if place in own:
                     own[place].handed.append(event)
                 else:
-                    told = f"{member} handed out {place} at {offset}, not being its owner"
-                    self.strays.append(told)
+                    problem = f"{member} handed out {place} at {offset}, not being its owner"
+                    self.strays.append(problem)
             case PositionMoved(_, _, place, offset):
                 if place in own:
                     own[place].jumps.add(offset)
             case MemberEnded(_, at, _, unaware):
-                for tenure in own.values():
-                    tenure.ended, tenure.lost = at, unaware
+                for ownership in own.values():
+                    ownership.ended, ownership.lost = at, unaware
                 own.clear()
             case CommitAttempt():
                 pass
@@ -189,61 +189,61 @@ class OwnershipTracker:
 
     def _revoke(self, event: Revoked, own: dict[TopicPartition, Ownership]) -> None:
         for place in event.partitions:
-            if (tenure := own.pop(place, None)) is None:
+            if (ownership := own.pop(place, None)) is None:
                 self.strays.append(f"{event.member} gave up {place}, which it had not")
             else:
-                tenure.ended, tenure.lost = event.at, event.lost
+                ownership.ended, ownership.lost = event.at, event.lost
 
     def _assign(self, event: Assigned, own: dict[TopicPartition, Ownership]) -> None:
-        for tenure in own.values():  # kept, into the new generation
-            tenure.generations.append(event.generation)
+        for ownership in own.values():  # kept, into the new generation
+            ownership.generations.append(event.generation)
         for place in event.partitions:
             if place in own:
-                told = f"{event.member} was given {place} again, without giving it up"
-                self.strays.append(told)
+                problem = f"{event.member} was given {place} again, without giving it up"
+                self.strays.append(problem)
                 continue
             own[place] = Ownership(event.member, place, event.at, [event.generation])
             self.tenures.append(own[place])
 
 
 def lost_records(
-    written: Written, handed: Sequence[DeliveredRecord], begins: Mapping[TopicPartition, int]
+    written: Written, delivered: Sequence[DeliveredRecord], begins: Mapping[TopicPartition, int]
 ) -> Iterator[str]:
     """Every record reached some application."""
-    seen = {(each.partition, each.offset) for each in handed}
+    seen = {(each.partition, each.offset) for each in delivered}
     for place, values in written.items():
         for offset, value in values.items():
             if offset >= begins.get(place, 0) and (place, offset) not in seen:
                 yield f"{value} at {place} {offset} was never handed out"
 
 
-def changed_records(written: Written, handed: Sequence[DeliveredRecord]) -> Iterator[str]:
+def changed_records(written: Written, delivered: Sequence[DeliveredRecord]) -> Iterator[str]:
     """What was handed out is what was written there."""
-    for each in handed:
+    for each in delivered:
         known = written.get(each.partition, {}).get(each.offset, each.value)
         if known != each.value:
             yield f"{each.partition} {each.offset}: {each.value} instead of {known}"
 
 
-def double_owners(tenures: Sequence[Ownership], seats: Mapping[str, str]) -> Iterator[str]:
+def double_owners(ownerships: Sequence[Ownership], seats: Mapping[str, str]) -> Iterator[str]:
     """A partition has one owner in each generation; a static member may have been replaced."""
     owners: dict[tuple[TopicPartition, int], set[str]] = defaultdict(set)
-    for tenure in tenures:
-        for generation in tenure.generations:
+    for ownership in ownerships:
+        for generation in ownership.generations:
             if generation != UNKNOWN:
-                owner = seats.get(tenure.member, tenure.member)
-                owners[tenure.partition, generation].add(owner)
+                owner = seats.get(ownership.member, ownership.member)
+                owners[ownership.partition, generation].add(owner)
     for (place, generation), names in owners.items():
         if len(names) > 1:
             both = " and ".join(sorted(names))
             yield f"{place} belonged to {both} in generation {generation}"
 
 
-def overlapping_owners(tenures: Sequence[Ownership]) -> Iterator[str]:
+def overlapping_owners(ownerships: Sequence[Ownership]) -> Iterator[str]:
     """A partition has one owner at a time, but for one who has not heard yet that it is lost."""
     by_partition: dict[TopicPartition, list[Ownership]] = defaultdict(list)
-    for tenure in sorted(tenures, key=lambda each: each.began):
-        by_partition[tenure.partition].append(tenure)
+    for ownership in sorted(ownerships, key=lambda each: each.began):
+        by_partition[ownership.partition].append(ownership)
     for place, own in by_partition.items():
         for number, first in enumerate(own):
             for second in own[number + 1 :]:
@@ -257,33 +257,33 @@ def _later(second: Ownership, first: Ownership) -> bool:
 
 
 def disordered_records(
-    tenures: Sequence[Ownership], removed: Mapping[TopicPartition, int], repeaters: Set[str]
+    ownerships: Sequence[Ownership], removed: Mapping[TopicPartition, int], repeaters: Set[str]
 ) -> Iterator[str]:
     """In one member's hands, a partition's records come in order, none left out and none twice."""
-    for tenure in tenures:
-        allowed = {*tenure.jumps, removed.get(tenure.partition, 0)}
-        for before, after in pairwise(tenure.handed):
-            again = after.offset <= before.offset and tenure.member in repeaters
+    for ownership in ownerships:
+        allowed = {*ownership.jumps, removed.get(ownership.partition, 0)}
+        for before, after in pairwise(ownership.handed):
+            again = after.offset <= before.offset and ownership.member in repeaters
             if after.offset != before.offset + 1 and after.offset not in allowed and not again:
                 yield (
-                    f"{tenure.member} handed out {tenure.partition} {after.offset} "
+                    f"{ownership.member} handed out {ownership.partition} {after.offset} "
                     f"after {before.offset}"
                 )
 
 
 def redelivered_records(
-    tenures: Sequence[Ownership], commits: Sequence[CommitAttempt]
+    ownerships: Sequence[Ownership], commits: Sequence[CommitAttempt]
 ) -> Iterator[str]:
     """What was committed before a tenure began is not handed out in it."""
     known = _answered(commits)
-    for tenure in tenures:
-        if tenure.jumps or tenure.partition not in known:
+    for ownership in ownerships:
+        if ownership.jumps or ownership.partition not in known:
             continue
-        committed = known[tenure.partition].before(tenure.began)
-        for record in tenure.handed:
+        committed = known[ownership.partition].before(ownership.began)
+        for record in ownership.handed:
             if record.offset < committed:
                 yield (
-                    f"{tenure.member} handed out {tenure.partition} {record.offset}, "
+                    f"{ownership.member} handed out {ownership.partition} {record.offset}, "
                     f"though {committed} was committed before"
                 )
 
@@ -291,12 +291,12 @@ def redelivered_records(
 def commits_ahead(
     commits: Sequence[CommitAttempt],
     observed: Sequence[ObservedOffset],
-    handed: Sequence[DeliveredRecord],
+    delivered: Sequence[DeliveredRecord],
     begins: Mapping[TopicPartition, int],
 ) -> Iterator[str]:
     """Nothing is committed before an application had it."""
     seen: dict[TopicPartition, list[tuple[float, int]]] = defaultdict(list)
-    for record in handed:
+    for record in delivered:
         seen[record.partition].append((record.at, record.offset + 1))
     ends = {place: Highest(own) for place, own in seen.items()}
     tried = [(each.member, *pair, each.began) for each in commits for pair in each.offsets.items()]

@@ -25,7 +25,7 @@ def killed(kind: ConsumerKind, case: GroupCase) -> None:
     group.write()
     group.settle()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def killed_without_a_commit(case: GroupCase) -> None:
@@ -37,7 +37,7 @@ def killed_without_a_commit(case: GroupCase) -> None:
     group.kill(doomed)
     heir = group.join(ASYNC)
     group.until("all is handed out again", lambda: heir.handed == 10)
-    group.judge()
+    group.check_history()
 
 
 def restarted_in_time(kind: ConsumerKind, kills: bool, case: GroupCase) -> None:
@@ -61,7 +61,7 @@ def restarted_in_time(kind: ConsumerKind, kills: bool, case: GroupCase) -> None:
     assert back.owned == owned
     assert back.generation == first.generation
     assert [(each.generation, each.rebalances) for each in others] == before
-    group.judge()
+    group.check_history()
 
 
 def restarted_too_late(case: GroupCase) -> None:
@@ -83,7 +83,7 @@ def restarted_too_late(case: GroupCase) -> None:
     assert back.generation > taken
     group.write()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def _static(number: int) -> dict[str, object]:
@@ -102,14 +102,14 @@ def automatic(case: GroupCase) -> None:
     group.settle()
     for _ in range(10):
         group.write(3)
-        group.observe()
+        group.read_group_offsets()
     group.kill(doomed)
     group.write(3)
-    group.observe()
+    group.read_group_offsets()
     group.settle()
     group.finish()
-    group.until("all is committed", lambda: group.observe() == group.final_offsets())
-    group.judge()
+    group.until("all is committed", lambda: group.read_group_offsets() == group.final_offsets())
+    group.check_history()
 
 
 def handed_over(case: GroupCase) -> None:
@@ -127,7 +127,7 @@ def handed_over(case: GroupCase) -> None:
         group.leave(member)
         group.settle()
     group.finish()
-    group.judge()
+    group.check_history()
     assert group.delivered_twice() == []
 
 

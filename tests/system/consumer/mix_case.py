@@ -42,7 +42,7 @@ def mixed(strategy: str, case: GroupCase) -> None:
         group.write(2)
         group.settle()
         group.finish()
-    group.judge()
+    group.check_history()
 
 
 def led(strategy: str, leader: ConsumerKind, case: GroupCase) -> None:
@@ -64,10 +64,10 @@ def led(strategy: str, leader: ConsumerKind, case: GroupCase) -> None:
     assert {len(member.owned) for member in group.members.values()} == {3}
     group.write()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
-OWN = "tests.system.consumer.strategy:Blocks"
+OWN = "tests.system.consumer.strategy:FirstMemberTwice"
 
 
 def own_strategy(case: GroupCase) -> None:
@@ -79,7 +79,7 @@ def own_strategy(case: GroupCase) -> None:
     assert sorted(len(member.owned) for member in group.members.values()) == [2, 2, 4]
     group.write()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def own_strategy_beside_another(case: GroupCase) -> None:
@@ -91,7 +91,7 @@ def own_strategy_beside_another(case: GroupCase) -> None:
     group.settle()
     assert {len(member.owned) for member in group.members.values()} == {2}
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def migrated(case: GroupCase) -> None:
@@ -115,7 +115,7 @@ def migrated(case: GroupCase) -> None:
         assert not group.revoked_since(member, since) & member.owned
     group.write()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def secured(case: GroupCase) -> None:
@@ -129,7 +129,7 @@ def secured(case: GroupCase) -> None:
         group.write()
         group.settle()
         group.finish()
-        group.judge()
+        group.check_history()
 
 
 def _cases() -> dict[str, Callable[[GroupCase], None]]:

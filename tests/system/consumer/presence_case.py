@@ -41,7 +41,7 @@ def handler_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
         assert (own.group_metadata, other.rebalances, recording_listener.calls) == before
         assert {each.partition: each.offset for each in found} == {
             place.partition: offset - 1
-            for place, offset in group.observe().items()
+            for place, offset in group.read_group_offsets().items()
             if place in own.assignment
         }
 
@@ -57,7 +57,7 @@ def assigned_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
         own.commit()
         assert [call for call, _ in recording_listener.calls] == ["assigned"]
         assert own.group_metadata.generation == 1
-    assert group.observe() == group.final_offsets()
+    assert group.read_group_offsets() == group.final_offsets()
 
 
 def revoked_blocks(kind: ConsumerKind, group_case: GroupCase) -> None:
@@ -93,7 +93,7 @@ def too_slow(kind: ConsumerKind, group_case: GroupCase) -> None:
         group.finish()
         poll_until(own, "they share again", lambda: len(own.assignment) == len(other.owned) == 3)
         assert ("lost", mine) in recording_listener.calls
-        group.judge()
+        group.check_history()
 
 
 CASES: dict[str, Callable[[GroupCase], None]] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from rota import PartitionAssignor, Subscription, TopicPartition
 
 
-class Blocks(PartitionAssignor):
+class FirstMemberTwice(PartitionAssignor):
     """Twice as much to the first member as to each of the others: none of Kafka's own does that."""
 
     name = "blocks"

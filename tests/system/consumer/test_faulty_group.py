@@ -104,7 +104,7 @@ class FaultyGroup:
 
         self.group.until("all go on", progress)
 
-    def judge(self) -> None:
+    def check_history(self) -> None:
         """The writers end; the log as it is then is what all are held against."""
         for writer in self.writers:
             writer.end()
@@ -122,7 +122,7 @@ class FaultyGroup:
         }
         self.group.finish()
         self.group.settle(all_busy=False)  # all have heard what they had lost
-        self.group.judge()
+        self.group.check_history()
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def faulty_group(group_case: GroupCase) -> Iterator[FaultyGroup]:
     try:
         made.begin()
         yield made
-        made.judge()
+        made.check_history()
     except BaseException as error:
         error.add_note(f"ROTA_SEED={seed}")
         raise
@@ -145,19 +145,19 @@ def faulty_group(group_case: GroupCase) -> Iterator[FaultyGroup]:
 
 def run_faults(group_case: GroupCase, rounds: int) -> None:
     """Each of the ways once in each round, in any order."""
-    with faulty_group(group_case) as here:
+    with faulty_group(group_case) as faulty:
         for _ in range(rounds):
             ways = [
-                here.kill_broker,
-                here.pause_broker,
-                here.cut,
-                here.kill_member,
-                here.pause_member,
+                faulty.kill_broker,
+                faulty.pause_broker,
+                faulty.cut,
+                faulty.kill_member,
+                faulty.pause_member,
             ]
-            here.random.shuffle(ways)
+            faulty.random.shuffle(ways)
             for way in ways:
                 way()
-                here.wait_for_progress()
+                faulty.wait_for_progress()
 
 
 def test_one_history_whatever_happens(group_case: GroupCase) -> None:

@@ -56,11 +56,11 @@ def test_promises_kept() -> None:
     assert valid_history().problems() == []
 
 
-def lose(history: History) -> None:
+def lose_record(history: History) -> None:
     history.written[P][3] = "more"
 
 
-def swap(history: History) -> None:
+def change_record(history: History) -> None:
     history.written[P][2] = "other"
 
 
@@ -77,7 +77,7 @@ def hand_out_what_is_gone(history: History) -> None:
     history.events[6:6] = deliveries("a", 6, Q, 1)
 
 
-def skip(history: History) -> None:
+def skip_record(history: History) -> None:
     history.events += deliveries("a", 30, Q, 5)
 
 
@@ -101,7 +101,7 @@ def commit_too_early(history: History) -> None:
     history.events.append(CommitAttempt("b", 7.5, 8, {Q: 2}))
 
 
-def forget(history: History) -> None:
+def reset_offset(history: History) -> None:
     history.observed.append(ObservedOffset(30, 31, Q, 1))
 
 
@@ -114,28 +114,28 @@ def give_twice(history: History) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
-        (lose, "more at t-0 3 was never handed out"),
-        (swap, "t-0 2: t-0@2 instead of other"),
+        (lose_record, "more at t-0 3 was never handed out"),
+        (change_record, "t-0 2: t-0@2 instead of other"),
         (claim_twice, "t-0 belonged to a and b in generation 4"),
         (take_too_early, "t-1 was b's while it was a's"),
         (hand_out_what_is_gone, "a handed out t-1 at 1, not being its owner"),
-        (skip, "a handed out t-1 5 after 3"),
+        (skip_record, "a handed out t-1 5 after 3"),
         (hand_out_twice, "a handed out t-1 3 after 3"),
         (hand_out_again_after_a_commit, "b handed out t-1 0, though 1 was committed before"),
         (commit_ahead, "a committed t-0 4, when 3 was handed out"),
         (commit_ahead_behind_the_back, "the group committed t-1 3, when 2 was handed out"),
         (commit_too_early, "b committed t-1 2, when 1 was handed out"),
-        (forget, "t-1: the group was at 1, after 2 was committed"),
+        (reset_offset, "t-1: the group was at 1, after 2 was committed"),
         (give_up_another_s, "c gave up t-0, which it had not"),
         (give_twice, "a was given t-0 again, without giving it up"),
     ],
 )
-def test_a_broken_promise(fault: Callable[[History], None], said: str) -> None:
+def test_a_broken_promise(fault: Callable[[History], None], message: str) -> None:
     history = valid_history()
     fault(history)
-    assert said in history.problems()
+    assert message in history.problems()
 
 
 def test_one_who_has_not_heard_yet_may_think_that_it_is_the_owner() -> None:
@@ -174,7 +174,7 @@ def test_a_library_that_repeats_itself_is_not_blamed_for_it_but_for_gaps() -> No
     history.repeaters.add("a")
     hand_out_twice(history)
     assert history.problems() == []
-    skip(history)
+    skip_record(history)
     assert history.problems() == ["a handed out t-1 5 after 3"]
 
 

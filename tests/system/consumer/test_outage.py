@@ -35,7 +35,7 @@ def test_a_group_goes_on_when_the_broker_is_back(group_case: GroupCase) -> None:
     group.finish()
     group.settle()
     assert [len(member.owned) > 0 for member in group.members.values()] == [True] * 4
-    group.judge()
+    group.check_history()
 
 
 def test_consumers_wait_for_the_broker(group_case: GroupCase) -> None:

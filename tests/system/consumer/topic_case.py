@@ -25,7 +25,7 @@ def grown(group_case: GroupCase) -> None:
     group.settle(3, 3, 3)
     assert {len(member.owned) for member in group.members.values()} == {3}
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def matched(group_case: GroupCase) -> None:
@@ -39,11 +39,11 @@ def matched(group_case: GroupCase) -> None:
     group.write()
     group_case.make(f"{prefix}-2", 4)
     group_case.make(f"{prefix}-other", 1)
-    group.watch(f"{prefix}-2")
+    group.add_topic(f"{prefix}-2")
     group.write()
     group.settle()
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 def deleted(group_case: GroupCase) -> None:
@@ -65,11 +65,11 @@ def deleted(group_case: GroupCase) -> None:
     read = {place: end for place, end in group.final_offsets().items() if place.topic == stays}
     group.history = History(events=group.current_ownership(), begins=read)
     group_case.make(goes, 4)
-    group.watch(goes)
+    group.add_topic(goes)
     group.settle()
     group.write(3, goes)
     group.finish()
-    group.judge()
+    group.check_history()
 
 
 CASES: dict[str, Callable[[GroupCase], None]] = {

@@ -132,7 +132,7 @@ class CrashedBroker:
 
         until(what, look, self.broker.log_tail, seconds=seconds)
 
-    def judge(self) -> None:
+    def check_history(self) -> None:
         """Lets all clients finish, reads everything, and holds the history against it."""
         for client in self.clients:
             client.end()
@@ -152,16 +152,16 @@ def start_crashed_broker(
 ) -> Iterator[CrashedBroker]:
     """A broker in a folder, which is kept after a failure when the caller asks for it."""
     folder = Path(tempfile.mkdtemp(prefix=f"rota-crash-{seed}-"))
-    here = CrashedBroker(folder, seed, writers=writers, readers=readers)
+    crashed = CrashedBroker(folder, seed, writers=writers, readers=readers)
     try:
-        with here.proxy:
+        with crashed.proxy:
             try:
-                here.begin()
-                yield here
-                here.judge()
+                crashed.begin()
+                yield crashed
+                crashed.check_history()
             finally:
-                here.broker.end()
-                for client in here.clients:
+                crashed.broker.end()
+                for client in crashed.clients:
                     client.end()
     except BaseException as error:
         if keep:

@@ -39,7 +39,7 @@ def test_promises_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("final", "said"),
+    ("final", "message"),
     [
         ({**FINAL, 1: []}, "a2 was acknowledged at 1@0, and is lost"),
         ({**FINAL, 1: [(0, "b1"), (1, "a2")]}, "a2 was acknowledged at 1@0, and is lost"),
@@ -49,8 +49,8 @@ def test_promises_kept() -> None:
         ({**FINAL, 0: [(0, "a1"), (1, "b0"), (2, "a0")]}, "a0 at 2 is behind a later one"),
     ],
 )
-def test_a_broken_log(final: dict[int, list[tuple[int, str]]], said: str) -> None:
-    assert any(said in problem for problem in valid_history().problems(final))
+def test_a_broken_log(final: dict[int, list[tuple[int, str]]], message: str) -> None:
+    assert any(message in problem for problem in valid_history().problems(final))
 
 
 def test_a_write_that_overtakes_an_acknowledged_one() -> None:
@@ -75,18 +75,18 @@ def test_a_commit_ahead_of_the_reader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         (OffsetLookup("end", 0, 1, began=6, ended=7), "its end was 1, not 2"),
         (OffsetLookup("committed", 0, -1, began=6, ended=7), "after 1 had been acknowledged"),
         (OffsetLookup("committed", 0, 9, began=6, ended=7), "9 was never committed"),
     ],
 )
-def test_a_wrong_answer(asked: OffsetLookup, said: str) -> None:
+def test_a_wrong_answer(asked: OffsetLookup, message: str) -> None:
     history = valid_history()
     history.asked.append(asked)
     (problem,) = history.problems(FINAL)
-    assert said in problem
+    assert message in problem
 
 
 def test_a_commit_without_an_answer_may_come_late() -> None:

@@ -10,9 +10,9 @@ from tests.system.crash.crashed_broker import new_seed, start_crashed_broker
 
 
 def kill_again_and_again(rounds: int) -> None:
-    with start_crashed_broker(new_seed(), writers=2, readers=1) as here:
+    with start_crashed_broker(new_seed(), writers=2, readers=1) as crashed:
         for _ in range(rounds):
-            (here.pause if here.chance.random() < 0.1 else here.kill)()
+            (crashed.pause if crashed.chance.random() < 0.1 else crashed.kill)()
 
 
 def test_killed_20_times_under_load() -> None:
@@ -27,15 +27,15 @@ def test_killed_1000_times_under_load() -> None:
 def test_a_broker_that_forgets_is_found_out() -> None:
     with (
         pytest.raises(AssertionError, match=r"is lost|where .* is now|not delivered"),
-        start_crashed_broker(new_seed(), writers=1, readers=1, keep=False) as here,
+        start_crashed_broker(new_seed(), writers=1, readers=1, keep=False) as crashed,
     ):
-        here.truncate_segment()
+        crashed.truncate_segment()
 
 
 def run_faults(rounds: int) -> None:
-    with start_crashed_broker(new_seed(), writers=3, readers=2) as here:
+    with start_crashed_broker(new_seed(), writers=3, readers=2) as crashed:
         for _ in range(rounds):
-            here.chance.choice((here.kill, here.pause, here.cut))()
+            crashed.chance.choice((crashed.kill, crashed.pause, crashed.cut))()
 
 
 def test_five_clients_see_one_history_whatever_happens() -> None:

@@ -215,10 +215,10 @@ def commit(how: str, client_case: ClientCase) -> None:
     again.end()
 
 
-def mixed(name: str, clients: Sequence[Client], stage: Drivers) -> None:
+def mixed_libraries(name: str, clients: Sequence[Client], drivers: Drivers) -> None:
     """One group with a member of each library."""
-    group = Group(ClientCase(stage, clients[0]), partitions=2 * len(clients))
-    members = [group.join(stage.link(client), strategy=name) for client in clients]
+    group = Group(ClientCase(drivers, clients[0]), partitions=2 * len(clients))
+    members = [group.join(drivers.link(client), strategy=name) for client in clients]
     assert {len(owned) for owned in group.settle(expected_share(name, 2)).values()} == {2}
     group.write()
     group.finish()

@@ -45,11 +45,11 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.case} - {self.client.name}"
 
-    def run(self, stage: Drivers) -> None:
+    def run(self, drivers: Drivers) -> None:
         """Try it; raises where it does not hold."""
-        driver = stage.driver(self.client)
+        driver = drivers.driver(self.client)
         try:
-            SECTIONS[self.section][self.case](ClientCase(stage, self.client))
+            SECTIONS[self.section][self.case](ClientCase(drivers, self.client))
         except Exception as error:
             error.add_note(f"{self.client.name} has logged: {driver.log_tail()}")
             raise

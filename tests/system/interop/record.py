@@ -30,15 +30,15 @@ class PassedCells:
     _passed: list[Cell] = field(default_factory=list)
     _mixed: dict[str, list[str]] = field(default_factory=dict)
 
-    def passed(self, cell: Cell) -> None:
+    def add_cell(self, cell: Cell) -> None:
         """A cell's case holds."""
         self._passed.append(cell)
 
-    def mixed(self, strategy: str, clients: Sequence[Client]) -> None:
+    def add_mixed_group(self, strategy: str, clients: Sequence[Client]) -> None:
         """One group of these clients holds together."""
         self._mixed[strategy] = [client.name for client in clients]
 
-    def save(self, stage: Drivers) -> None:
+    def save(self, drivers: Drivers) -> None:
         """Write it where the generator of the page looks for it, if the whole matrix was run."""
         found = {
             "passed": [[cell.section, cell.case, cell.client.name] for cell in self._passed],
@@ -46,6 +46,6 @@ class PassedCells:
         }
         if found != claimed_cells():
             return
-        versions = {client.name: stage.driver(client).ask("hello") for client in CLIENTS}
+        versions = {client.name: drivers.driver(client).ask("hello") for client in CLIENTS}
         PLACE.parent.mkdir(exist_ok=True)
         PLACE.write_text(json.dumps({"versions": versions, **found}, indent=1) + "\n", "utf-8")

@@ -19,7 +19,7 @@ from tests.support.clients.case import Drivers
 from tests.support.clients.registry import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.cluster import real_kafka, rota_broker
 from tests.support.missing_tool import Unavailable, tools_required
-from tests.system.interop.group_case import mixed
+from tests.system.interop.group_case import mixed_libraries
 from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
 from tests.system.interop.record import PassedCells
 
@@ -72,18 +72,18 @@ def passed_cells(drivers: Drivers) -> Iterator[PassedCells]:
         made.save(drivers)
 
 
-def join_all_libraries(strategy: str, stage: Drivers) -> list[Client]:
+def join_all_libraries(strategy: str, drivers: Drivers) -> list[Client]:
     """One group of all libraries that are to be had here; returns them."""
     there = []
     for client in MIXED:
         try:
-            stage.driver(client)
+            drivers.driver(client)
         except Unavailable:
             if tools_required():
                 raise
         else:
             there.append(client)
-    mixed(strategy, there, stage)
+    mixed_libraries(strategy, there, drivers)
     return there
 
 
@@ -97,7 +97,7 @@ def test_a_client(
     request: pytest.FixtureRequest,
 ) -> None:
     case_futures[request.node.name].result()
-    passed_cells.passed(cell)
+    passed_cells.add_cell(cell)
 
 
 @pytest.mark.parametrize("strategy", MIXED_STRATEGIES)
@@ -108,5 +108,5 @@ def test_one_group_of_many_libraries(
     request: pytest.FixtureRequest,
 ) -> None:
     there = case_futures[request.node.name].result()
-    passed_cells.mixed(strategy, there)
+    passed_cells.add_mixed_group(strategy, there)
     assert set(there) >= {KAFKA_PYTHON, AIOKAFKA, CONFLUENT}  # the others need Java and Go

@@ -48,15 +48,15 @@ class TargetCase:
     @property
     def oracle_step(self) -> str:
         """As TargetOracle reads it."""
-        return self.step_by("")
+        return self.oracle_step_by("")
 
-    def step_after(self, before: TargetCase | None) -> str:
+    def oracle_step_after(self, before: TargetCase | None) -> str:
         """The same where the one member that is new, if it is one, is still joining."""
         known = {member.id for member in before.members} if before else set()
         new = [member.id for member in self.members if member.id not in known]
-        return self.step_by(new[0] if len(new) == 1 else "")
+        return self.oracle_step_by(new[0] if len(new) == 1 else "")
 
-    def step_by(self, latest: str) -> str:
+    def oracle_step_by(self, latest: str) -> str:
         """The same where this member's own heartbeat brings it into the group."""
         position = {topic: at for at, topic in enumerate(self.ids)}
         topics = [
@@ -81,7 +81,7 @@ class TargetCase:
         listed = ";".join(shown(by_id[name]) for name in ids)
         return f"{';'.join(topics)}|{ids.index(latest) if latest else ''}|{listed}"
 
-    def after(self, owners: IntArray) -> TargetCase:
+    def with_target(self, owners: IntArray) -> TargetCase:
         """The same with this target."""
         layout, names = self.problem.layout, self.problem.members
         given: Owners = {}
@@ -115,7 +115,7 @@ def draw_cases(seed: int, assignor: ColumnarAssignor, *, equal: bool) -> Iterato
     case = history.first()
     for _ in range(random.randint(2, 8)):
         yield case
-        settled = case.after(case.solve(assignor))
+        settled = case.with_target(case.solve(assignor))
         case = history.changed(settled)
 
 

@@ -80,13 +80,13 @@ def test_every_record_is_read_by_kafka(tmp_path: Path) -> None:
     )
     for made, raw in make_batches():
         header = record_batch.read_batch_header(raw)
-        said = next(lines)
-        assert said.endswith("isvalid: true"), said
-        assert f"count: {len(made)} " in said
-        assert f"lastOffset: {header.last_offset} " in said
-        assert f"isTransactional: {str(header.transactional).lower()} " in said
-        assert f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch}" in said
-        assert f"compresscodec: {CompressionType(header.codec).name.lower()} " in said
+        printed = next(lines)
+        assert printed.endswith("isvalid: true"), printed
+        assert f"count: {len(made)} " in printed
+        assert f"lastOffset: {header.last_offset} " in printed
+        assert f"isTransactional: {str(header.transactional).lower()} " in printed
+        assert f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch}" in printed
+        assert f"compresscodec: {CompressionType(header.codec).name.lower()} " in printed
         for record in made:
             check_record(next(lines), record, header)
     assert list(lines) == []

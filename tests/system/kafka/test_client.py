@@ -167,31 +167,31 @@ def test_a_user_logs_in(kafka: SecuredKafka, mechanism: str) -> None:
 @MECHANISMS
 def test_a_wrong_password(kafka: SecuredKafka, mechanism: str) -> None:
     wrong = sasl_config(mechanism, "wrong")
-    said = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=wrong))
-    assert f"user 'alice' is refused by {mechanism}: " in said
-    assert "Authentication failed" in said
+    message = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=wrong))
+    assert f"user 'alice' is refused by {mechanism}: " in message
+    assert "Authentication failed" in message
 
 
 def test_a_mechanism_that_it_has_not(kafka: SecuredKafka) -> None:
     odd = SaslConfig(mechanism="SCRAM-SHA-1", username="alice", password="secret")
-    said = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=odd))
-    assert "SCRAM-SHA-1 is not enabled there; enabled: " in said
-    assert "SCRAM-SHA-512" in said
+    message = run(connect_error(AuthenticationFailed, kafka.at["LOGIN"], sasl=odd))
+    assert "SCRAM-SHA-1 is not enabled there; enabled: " in message
+    assert "SCRAM-SHA-512" in message
 
 
 def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: SecuredKafka) -> None:
-    said = run(
+    message = run(
         connect_error(AuthenticationFailed, kafka.at["PLAINTEXT"], sasl=sasl_config("PLAIN"))
     )
-    assert "the port has no login" in said
-    said = run(connect_error(Unreachable, kafka.at["LOGIN"], 1))
-    assert "it may require a login" in said
+    assert "the port has no login" in message
+    message = run(connect_error(Unreachable, kafka.at["LOGIN"], 1))
+    assert "it may require a login" in message
 
 
 def test_by_tls(kafka: SecuredKafka) -> None:
     assert run(advertised_address(kafka.at["TLS"], tls=kafka.tls)) == kafka.at["TLS"]
-    said = run(connect_error(Untrusted, kafka.at["TLS"], tls=TlsConfig()))
-    assert "signed by an issuer that is not trusted here" in said
+    message = run(connect_error(Untrusted, kafka.at["TLS"], tls=TlsConfig()))
+    assert "signed by an issuer that is not trusted here" in message
 
 
 def test_by_a_clients_certificate(kafka: SecuredKafka, tmp_path: Path) -> None:
@@ -201,12 +201,12 @@ def test_by_a_clients_certificate(kafka: SecuredKafka, tmp_path: Path) -> None:
     trusted = kafka.tls.truststore_certificates
     known = TlsConfig(truststore_certificates=trusted, keystore_location=str(tmp_path / "own.pem"))
     assert run(advertised_address(at, tls=known)) == at
-    said = run(connect_error(Untrusted, at, tls=kafka.tls))
-    assert "client's certificate" in said
+    message = run(connect_error(Untrusted, at, tls=kafka.tls))
+    assert "client's certificate" in message
     stranger = trustme.CA().issue_cert("client@example.org")
     chain = stranger.cert_chain_pems[0].bytes().decode()
     key = stranger.private_key_pem.bytes().decode()
-    said = run(
+    message = run(
         connect_error(
             Untrusted,
             at,
@@ -215,7 +215,7 @@ def test_by_a_clients_certificate(kafka: SecuredKafka, tmp_path: Path) -> None:
             ),
         )
     )
-    assert "certificate" in said
+    assert "certificate" in message
 
 
 def test_tls_and_plain_mixed_up(kafka: SecuredKafka) -> None:

@@ -23,8 +23,8 @@ def test_what_is_produced_is_consumed(
     lines.write_bytes(b"a:1\nb:\xff\na:3\n")
     topic = ["--topic", "commands"]
     assert main(["produce", *topic, "--key-separator", ":", str(lines), *where]) == 0
-    said = capsysbinary.readouterr()
-    assert (said.out, said.err) == (b"", b"rota: 3 records written to commands\n")
+    printed = capsysbinary.readouterr()
+    assert (printed.out, printed.err) == (b"", b"rota: 3 records written to commands\n")
     flags = ["--from-beginning", "--to-end", "--print-key", "--separator", ":", "--quiet"]
     assert main(["consume", *topic, *flags, *where]) == 0
     assert capsysbinary.readouterr().out == lines.read_bytes()

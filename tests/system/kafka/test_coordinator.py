@@ -24,8 +24,8 @@ def assert_no_difference(
     if repeats := format_repeats(verdicts):
         record_property("repeated", repeats)
     differing = {name: each.difference for name, each in verdicts.items() if each.difference}
-    told = "\n\n".join(f"{name}\n{text}" for name, text in list(differing.items())[:10])
-    assert not differing, f"{len(differing)} of {len(verdicts)} cases differ:\n{told}"
+    text = "\n\n".join(f"{name}\n{text}" for name, text in list(differing.items())[:10])
+    assert not differing, f"{len(differing)} of {len(verdicts)} cases differ:\n{text}"
 
 
 @pytest.fixture(scope="module")

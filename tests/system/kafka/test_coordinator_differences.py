@@ -50,9 +50,9 @@ def first_in_hash_map(names: list[str], among: list[str]) -> str:
     return next(names[at] for at in hash_map_order(names) if names[at] in among)
 
 
-def leader_leaves(stage: CaseRun) -> tuple[list[str], str | None]:
-    a, b, c = everybody = members(stage, "a", "b", "c")
-    formed(stage, a, b, c)
+def leader_leaves(case_run: CaseRun) -> tuple[list[str], str | None]:
+    a, b, c = everybody = members(case_run, "a", "b", "c")
+    formed(case_run, a, b, c)
     a.leave()
     b.join()
     c.join()
@@ -60,13 +60,13 @@ def leader_leaves(stage: CaseRun) -> tuple[list[str], str | None]:
     return [each.member_id for each in everybody], b.joined.leader
 
 
-def static_leader_is_absent(stage: CaseRun) -> tuple[list[str], str | None]:
-    a, b, c = everybody = members(stage, "a", "b", "c", rebalance_timeout=SHORT)
+def static_leader_is_absent(case_run: CaseRun) -> tuple[list[str], str | None]:
+    a, b, c = everybody = members(case_run, "a", "b", "c", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
-    formed(stage, a, b, c)
+    formed(case_run, a, b, c)
     b.join(protocols=supports("range", topics=("other",)))
     c.join()
-    stage.wait(BEYOND)
+    case_run.wait(BEYOND)
     assert b.joined is not None
     return [each.member_id for each in everybody], b.joined.leader
 
@@ -86,11 +86,11 @@ def test_tied_election(broker: KafkaBroker) -> None:
     first = first_in_hash_map(strategies, strategies)
     (second,) = set(strategies) - {first}
 
-    def case(stage: CaseRun) -> str | None:
-        a, b = members(stage, "a", "b")
+    def case(case_run: CaseRun) -> str | None:
+        a, b = members(case_run, "a", "b")
         a.protocols, b.protocols = supports(second, first), supports(first, second)
         a.enter()
-        stage.wait(DELAY)
+        case_run.wait(DELAY)
         b.enter()
         a.join()
         assert a.joined is not None
@@ -100,10 +100,10 @@ def test_tied_election(broker: KafkaBroker) -> None:
 
 
 def test_strategy_listed_twice(broker: KafkaBroker) -> None:
-    def case(stage: CaseRun) -> bool:
-        (a,) = members(stage, "a", protocols=supports("range", "range"))
+    def case(case_run: CaseRun) -> bool:
+        (a,) = members(case_run, "a", protocols=supports("range", "range"))
         a.enter()
-        stage.wait(DELAY)
+        case_run.wait(DELAY)
         return a.joined is not None
 
     assert run_on_both(broker, case, alike=False) == (True, False)
@@ -113,10 +113,10 @@ def test_turned_away(broker: KafkaBroker) -> None:
     """Whoever is one too many is sent away; Kafka lets the others wait for the timeout then."""
     patience = 4 * SHORT
 
-    def case(stage: CaseRun) -> tuple[list[str], list[str]]:
-        a, b, c = members(stage, "a", "b", "c", rebalance_timeout=patience)
-        d = ScriptedMember(stage, "d")  # its longer timeout leaves time to sync
-        formed(stage, a, b)
+    def case(case_run: CaseRun) -> tuple[list[str], list[str]]:
+        a, b, c = members(case_run, "a", "b", "c", rebalance_timeout=patience)
+        d = ScriptedMember(case_run, "d")  # its longer timeout leaves time to sync
+        formed(case_run, a, b)
         c.enter()
         d.enter()
         a.join()
@@ -124,7 +124,7 @@ def test_turned_away(broker: KafkaBroker) -> None:
         assert isinstance(reply, JoinGroupResult)
         assert reply.code == Code.GROUP_MAX_SIZE_REACHED
         at_once = [each.name for each in (a, c, d) if each.generation > b.generation]
-        stage.wait(patience)
+        case_run.wait(patience)
         return at_once, [each.name for each in (a, c, d) if each.generation > b.generation]
 
     ours, theirs = run_on_both(broker, case, alike=False)

@@ -62,12 +62,12 @@ def client_case(
     folder = tmp_path_factory.mktemp(request.param)
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(start_broker(request.param, folder))
-        stage = Drivers(
+        drivers = Drivers(
             Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder)
         )
-        stack.callback(stage.close)
-        stage.driver(JAVA_4)
-        yield ClientCase(stage, JAVA_4)
+        stack.callback(drivers.close)
+        drivers.driver(JAVA_4)
+        yield ClientCase(drivers, JAVA_4)
 
 
 def rota_groups(client_case: ClientCase, *arguments: str, code: int = 0) -> str:
@@ -340,15 +340,15 @@ def test_what_kafkas_tool_exports_is_taken_and_the_other_way(
 def test_members_keep_a_group_from_being_changed(client_case: ClientCase, group: Group) -> None:
     before = client_case.own.ask("offsets", group=group.name)
     flags = ("--all-topics", "--to-earliest", "--execute")
-    said = rota_groups(client_case, "groups", "reset", group.name, *flags, code=4)
-    assert "is Stable with members" in said
-    assert "static-one at 127.0.0.1" in said
+    printed = rota_groups(client_case, "groups", "reset", group.name, *flags, code=4)
+    assert "is Stable with members" in printed
+    assert "static-one at 127.0.0.1" in printed
     assert "members" in rota_groups(
         client_case, "groups", "delete", group.name, "--execute", code=4
     )
     flags = ("--topic", group.topic, "--execute")
-    said = rota_groups(client_case, "groups", "delete-offsets", group.name, *flags, code=4)
-    assert "a member subscribes to the topic" in said
+    printed = rota_groups(client_case, "groups", "delete-offsets", group.name, *flags, code=4)
+    assert "a member subscribes to the topic" in printed
     assert client_case.own.ask("offsets", group=group.name) == before
 
 
@@ -368,8 +368,8 @@ def test_groups_and_offsets_are_deleted(client_case: ClientCase) -> None:
     assert made.name in client_case.own.ask("groups")
     rota_groups(client_case, "groups", "delete", made.name, "--execute")
     assert made.name not in client_case.own.ask("groups")
-    said = rota_groups(client_case, "groups", "describe", made.name, code=4)
-    assert f"there is no group '{made.name}'" in said
+    printed = rota_groups(client_case, "groups", "describe", made.name, code=4)
+    assert f"there is no group '{made.name}'" in printed
 
 
 # What would be
@@ -432,8 +432,8 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
         assert "assigned by the broker (KIP-848)" in rota_groups(
             client_case, "groups", "describe", name
         )
-        said = rota_groups(client_case, "plan", "--group", name, "--add", "1", code=4)
-        assert "is assigned by the broker (KIP-848, strategy uniform)" in said
+        printed = rota_groups(client_case, "plan", "--group", name, "--add", "1", code=4)
+        assert "is assigned by the broker (KIP-848, strategy uniform)" in printed
         plan = rota_groups_json(
             client_case, "plan", "--group", name, "--add", "1", "--strategy", "sticky"
         )

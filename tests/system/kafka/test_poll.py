@@ -68,17 +68,17 @@ class JavaConsumers:
                 **OPTIONS[group],
             }
             pairs = (f"{key}={value}" for key, value in settings.items())
-            self._tell("start", f"{group}-{name}", *pairs)
+            self._send_command("start", f"{group}-{name}", *pairs)
             members.append(f"{group}-{name}")
         self._settle()
 
     def leave(self, name: str) -> None:
         for group, members in self.members.items():
-            self._tell("close", f"{group}-{name}")
+            self._send_command("close", f"{group}-{name}")
             members.remove(f"{group}-{name}")
         self._settle()
 
-    def _tell(self, *words: str) -> None:
+    def _send_command(self, *words: str) -> None:
         self.process.write(" ".join(words) + "\n")
 
     def _settle(self) -> None:

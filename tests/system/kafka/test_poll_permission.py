@@ -59,8 +59,8 @@ def test_what_is_not_allowed_is_named(
     )
 
     def is_committed() -> bool:
-        told = admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
-        return all(each.error is None for each in told.topic_partitions)
+        results = admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
+        return all(each.error is None for each in results.topic_partitions)
 
     until("it is committed", is_committed)
     login = tmp_path / "client.properties"

@@ -164,7 +164,7 @@ def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(kafka_answers
             assert not key.choices or name in OWN_CHOICES, name
 
 
-def samples(key: ConfigKey, rng: random.Random) -> list[str]:
+def sample_values(key: ConfigKey, rng: random.Random) -> list[str]:
     some = ["", " ", "0", "1", "-1", "+7", " 42\t", "007", "1e3", "1.5", "0x10", "1_000", "NaN"]
     some += ["true", "FALSE", " True ", "yes", "latest", "a,b", "a, b ,c", "a,,b", "a,a", ",", "x"]
     some += [str(2**31), str(2**31 - 1), str(-(2**31)), str(2**63), str(2**63 - 1), "٣", "100000"]
@@ -186,7 +186,7 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
         and key.type is not ConfigType.CLASS
         and key.support is not KeySupport.REFUSED
     )
-    cases = [(key, each) for key in compared for each in samples(key, rng)]
+    cases = [(key, each) for key in compared for each in sample_values(key, rng)]
     assert len(cases) > CASES
     answers = ask([f"parse {key.name} {encode_hex(given)}" for key, given in cases])
     for (key, given), answer in zip(cases, answers, strict=True):
@@ -283,7 +283,7 @@ def test_jaas_lines_are_read_as_kafka_reads_them() -> None:
     cases = [
         "".join(rng.choices(WORDS, k=rng.randint(1, 12)))
         if rng.random() < 0.3
-        else f"{PLAIN} required {' '.join(options(rng) for _ in range(rng.randint(0, 4)))};"
+        else f"{PLAIN} required {' '.join(random_option(rng) for _ in range(rng.randint(0, 4)))};"
         for _ in range(CASES)
     ]
     accepted = 0
@@ -308,7 +308,7 @@ def parse_line(line: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
         return [], str(error)
 
 
-def options(rng: random.Random) -> str:
+def random_option(rng: random.Random) -> str:
     return f"{rng.choice(WORDS)}{rng.choice(('=', ' = ', '=', ''))}{rng.choice(WORDS)}"
 
 

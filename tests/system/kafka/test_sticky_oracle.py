@@ -98,7 +98,7 @@ def is_endless_case(case: Case) -> bool:
 
 def ask_alone(case: Case, seconds: float) -> str:
     """Kafka's answer, if it comes in this time, counted from its answer to another case."""
-    warm = group(case.strategy, {"t": 1}, "C0 subscribes t")
+    warm = make_case(case.strategy, {"t": 1}, "C0 subscribes t")
     with RunningCommand(*launcher.command("StickyOracle")) as process:
         process.write(f"{warm.line}\n{case.line}\n")
         assert process.read_line() == "ok\t0.0\n"
@@ -129,7 +129,7 @@ def parse_owners(answer: str, case: Case, problem: Problem) -> IntArray:
     return owners
 
 
-def causes(case: Case, problem: Problem) -> list[str]:
+def wrong_claims(case: Case, problem: Problem) -> list[str]:
     """What in the input leads Kafka astray, claims beyond a topic's end apart."""
     found = []
     topics = {member.id: set(member.topics) for member in case.members}
@@ -155,7 +155,7 @@ def check_valid(problem: Problem, solution: Solution) -> None:
         assert (solution.owners == np.where(withheld, UNASSIGNED, target)).all()
 
 
-def judge(cases: list[Case]) -> Iterable[list[Fault]]:
+def find_faults(cases: list[Case]) -> Iterable[list[Fault]]:
     """For each case the faults in Kafka's answer; any other difference fails."""
     answers = iter(
         ask([asked for one in cases for asked in ([one] if one.real is one else [one, one.real])])
@@ -203,7 +203,7 @@ def answer_faults(case: Case, answer: str) -> list[Fault]:
     try:
         java = parse_owners(answer, case, problem)
     except JavaFailed as failure:
-        return [(first_cause(causes(case, problem), str(failure)), str(failure))]
+        return [(first_cause(wrong_claims(case, problem), str(failure)), str(failure))]
     differs = java != solution.owners
     found = []
     if case.strategy == "cooperative-sticky":
@@ -214,7 +214,7 @@ def answer_faults(case: Case, answer: str) -> list[Fault]:
         found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
         differs &= ~(handed | withheld)
     if differs.any():
-        reasons = [reason for reason in causes(case, problem) if reason != EARLIER]
+        reasons = [reason for reason in wrong_claims(case, problem) if reason != EARLIER]
         blamed = first_cause(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
         found.append((blamed, ANOTHER))
     return found
@@ -225,17 +225,19 @@ def first_cause(reasons: list[str], effect: str) -> str:
     return reasons[0]
 
 
-def compare(strategy: str, *, equal: bool, seeds: range) -> Counter[Fault]:
+def count_faults(strategy: str, *, equal: bool, seeds: range) -> Counter[Fault]:
     """All cases of these seeds; the faults met, counted."""
     counted: Counter[Fault] = Counter()
     for start in range(seeds.start, seeds.stop, 5000):
         stop = min(start + 5000, seeds.stop)
-        for found in judge([case(seed, strategy, equal=equal) for seed in range(start, stop)]):
+        for found in find_faults(
+            [case(seed, strategy, equal=equal) for seed in range(start, stop)]
+        ):
             counted.update(found)
     return counted
 
 
-def group(strategy: str, counts: dict[str, int | None], *members: str) -> Case:
+def make_case(strategy: str, counts: dict[str, int | None], *members: str) -> Case:
     """A small group from lines like ``C0 subscribes t u owns t-0 of 2``."""
     found = []
     for line in members:
@@ -324,7 +326,7 @@ def test_kafka_still_has_the_fault(example: tuple[str, str, dict[str, int | None
     fault, effect, counts, *members = example
     for strategy, known in zip(STRATEGIES, FAULTS[fault, effect], strict=True):
         if known is not None:
-            (found,) = judge([group(strategy, counts, *members)])
+            (found,) = find_faults([make_case(strategy, counts, *members)])
             assert (fault, effect) in found
 
 
@@ -332,7 +334,7 @@ def test_kafka_still_has_the_fault(example: tuple[str, str, dict[str, int | None
 def test_kafka_ends_without_the_older_claim(strategy: str) -> None:
     """So it is that claim, and not the size of the group or the way it is asked."""
     without = [line.replace(" t-1 of 5", " of 5") for line in ENDLESS_MEMBERS]
-    assert ask_alone(group(strategy, ENDLESS_COUNTS, *without), 60).startswith("ok")
+    assert ask_alone(make_case(strategy, ENDLESS_COUNTS, *without), 60).startswith("ok")
 
 
 def fault_counts(strategy: str) -> dict[Fault, int]:
@@ -345,8 +347,8 @@ def fault_counts(strategy: str) -> dict[Fault, int]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     """The first of the ten thousand; each fault has a test of its own above."""
-    counted = compare(strategy, equal=True, seeds=range(1000))
-    counted += compare(strategy, equal=False, seeds=range(1000))
+    counted = count_faults(strategy, equal=True, seeds=range(1000))
+    counted += count_faults(strategy, equal=False, seeds=range(1000))
     known = fault_counts(strategy)
     assert all(count <= known.get(fault, 0) for fault, count in counted.items()), counted
 
@@ -354,8 +356,8 @@ def test_two_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_ten_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
-    counted = compare(strategy, equal=True, seeds=range(5000))
-    counted += compare(strategy, equal=False, seeds=range(5000))
+    counted = count_faults(strategy, equal=True, seeds=range(5000))
+    counted += count_faults(strategy, equal=False, seeds=range(5000))
     print(strategy, dict(counted))
     assert {**dict.fromkeys(fault_counts(strategy), 0), **counted} == fault_counts(strategy)
 
@@ -378,14 +380,14 @@ def test_a_fault_may_come_before_the_circle() -> None:
     """
     one = case(34708, "sticky", equal=False)
     assert not is_endless_case(one)
-    assert list(judge([one])) == [[(EARLIER, DOES_NOT_SUBSCRIBE)]]
+    assert list(find_faults([one])) == [[(EARLIER, DOES_NOT_SUBSCRIBE)]]
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_hundred_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
-    counted = compare(strategy, equal=True, seeds=range(10_000, 60_000))
-    counted += compare(strategy, equal=False, seeds=range(10_000, 60_000))
+    counted = count_faults(strategy, equal=True, seeds=range(10_000, 60_000))
+    counted += count_faults(strategy, equal=False, seeds=range(10_000, 60_000))
     print(strategy, dict(counted))
     assert set(counted) <= set(fault_counts(strategy))
     assert {fault for fault, _ in counted} | {NEVER_ENDS} == {

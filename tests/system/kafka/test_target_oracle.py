@@ -66,20 +66,20 @@ def test_a_thousand_targets_as_kafka_computes_them(strategy: str, equal: bool) -
     compare(strategy, equal=equal, first_seed=0, count=1000)
 
 
-def moves(case: TargetCase, owners: IntArray) -> int:
+def count_moves(case: TargetCase, owners: IntArray) -> int:
     claims = case.problem.claims
     return int((owners[claims.partition] != claims.member).sum())
 
 
-def loads(case: TargetCase, owners: IntArray) -> list[int]:
+def member_loads(case: TargetCase, owners: IntArray) -> list[int]:
     return sorted(np.bincount(owners, minlength=len(case.members)).tolist())
 
 
-def steps(history: list[TargetCase]) -> Iterator[str]:
-    return (now.step_after(before) for before, now in pairwise((None, *history)) if now)
+def oracle_steps(history: list[TargetCase]) -> Iterator[str]:
+    return (now.oracle_step_after(before) for before, now in pairwise((None, *history)) if now)
 
 
-def agreement(history: list[TargetCase], answer: str) -> Counter[str]:
+def count_agreements(history: list[TargetCase], answer: str) -> Counter[str]:
     """How often Rota finds what a coordinator does that has its whole history in its tables."""
     counted: Counter[str] = Counter()
     case = None
@@ -87,10 +87,10 @@ def agreement(history: list[TargetCase], answer: str) -> Counter[str]:
         case = again if case is None else again.with_ownership_of(case)
         kafka, rota = parse_owners(shown, case), case.solve(UniformAssignor(case.ids))
         counted["targets"] += 1
-        counted["moves"] += moves(case, kafka) == moves(case, rota)
-        counted["loads"] += loads(case, kafka) == loads(case, rota)
+        counted["moves"] += count_moves(case, kafka) == count_moves(case, rota)
+        counted["loads"] += member_loads(case, kafka) == member_loads(case, rota)
         counted["partitions"] += bool((kafka == rota).all())
-        case = case.after(kafka)
+        case = case.with_target(kafka)
     return counted
 
 
@@ -98,8 +98,8 @@ def agreement(history: list[TargetCase], answer: str) -> Counter[str]:
 def test_a_coordinator_with_a_history_may_choose_other_partitions(equal: bool) -> None:
     """Its tables keep an order of insertion that no journal tells; docs/differences.md."""
     histories = [list(draw_cases(seed, UniformAssignor(), equal=equal)) for seed in range(250)]
-    answers = ask(["\t".join(("uniform", *steps(history))) for history in histories])
-    counted = sum(map(agreement, histories, answers), Counter[str]())
+    answers = ask(["\t".join(("uniform", *oracle_steps(history))) for history in histories])
+    counted = sum(map(count_agreements, histories, answers), Counter[str]())
     print(dict(counted))
     assert counted["targets"] == counted["loads"] == counted["moves"] > 1000
     assert counted["partitions"] > 0.96 * counted["targets"]

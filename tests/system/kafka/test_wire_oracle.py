@@ -52,7 +52,7 @@ CLIENT_IDS = ("client", "", None, "zoë")
 
 
 @functools.cache
-def cases(seed: int = 7) -> list[Case]:
+def make_cases(seed: int = 7) -> list[Case]:
     rng = random.Random(seed)
     found: list[Case] = []
     for api, version in every_version():
@@ -117,7 +117,7 @@ def snake_case(found: Any) -> Any:
     return [snake_case(each) for each in found] if isinstance(found, list) else found
 
 
-def fields(record: Message, version: int) -> dict[str, Any]:
+def field_values(record: Message, version: int) -> dict[str, Any]:
     found = {}
     for field in record.STRUCT.fields:
         value = getattr(record, field.name)
@@ -138,7 +138,7 @@ def value_shown(field: FieldSpec, value: Any, version: int) -> Any:
     if isinstance(value, list):
         return [value_shown(field, each, version) for each in value]
     if isinstance(value, Message):
-        return fields(value, version)
+        return field_values(value, version)
     if field.kind == "uuid":
         return base64.urlsafe_b64encode(value).decode().rstrip("=")
     if isinstance(value, bytes | memoryview):
@@ -153,15 +153,15 @@ def assert_equal_both_ways(asked: list[Case]) -> None:
         frame, left, head, body = answer
         assert frame == case.frame.hex(), case
         assert left == "0", case
-        assert decode_java(body) == fields(case.message, case.version), case
+        assert decode_java(body) == field_values(case.message, case.version), case
         header, found = decode_frame(case, bytes.fromhex(frame))
         assert header == decode_java(head), case
-        assert fields(found, case.version) == fields(case.message, case.version), case
+        assert field_values(found, case.version) == field_values(case.message, case.version), case
         assert encode_frame(case, header, found) == case.frame, case
 
 
 def test_java_reads_what_we_write_and_writes_what_we_read() -> None:
-    assert_equal_both_ways(cases())
+    assert_equal_both_ways(make_cases())
 
 
 def assert_tags_skipped(asked: list[Case]) -> None:
@@ -175,7 +175,7 @@ def assert_tags_skipped(asked: list[Case]) -> None:
 
 
 def test_tagged_fields_of_a_later_kafka_are_skipped() -> None:
-    assert_tags_skipped(cases())
+    assert_tags_skipped(make_cases())
 
 
 def assert_judged_alike(asked: list[Case], seed: int) -> None:
@@ -197,19 +197,19 @@ def assert_judged_alike(asked: list[Case], seed: int) -> None:
             taken += 1
             header, found = decode_frame(case, frame)
             assert header == decode_java(answer[2]), case
-            assert fields(found, case.version) == decode_java(answer[3]), (case, frame.hex())
+            assert field_values(found, case.version) == decode_java(answer[3]), (case, frame.hex())
     assert refused > len(changed) / 20
     assert taken > len(changed) / 20
 
 
 def test_changed_bytes_are_judged_as_java_judges_them() -> None:
-    assert_judged_alike(cases(), 11)
+    assert_judged_alike(make_cases(), 11)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_many_more(seed: int) -> None:
-    asked = cases(seed)
+    asked = make_cases(seed)
     assert_equal_both_ways(asked)
     assert_tags_skipped(asked)
     assert_judged_alike(asked, seed)

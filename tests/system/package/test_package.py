@@ -82,21 +82,21 @@ def test_the_wheel_has_the_package_its_data_and_nothing_else(wheel: Path) -> Non
 
 
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:
-    told = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
-    assert (told["Name"], told["Version"]) == ("rota", rota.__version__)
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told.get_all("License-File") == ["LICENSE", "NOTICE"]
-    assert told["Requires-Python"] == ">=3.11"
-    needed = [line for line in told.get_all("Requires-Dist", []) if "extra ==" not in line]
+    metadata = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
+    assert (metadata["Name"], metadata["Version"]) == ("rota", rota.__version__)
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE", "NOTICE"]
+    assert metadata["Requires-Python"] == ">=3.11"
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert [line.split("<")[0] for line in needed] == ["numpy", "rich"]
 
 
 def test_extras_are_those_that_the_readme_tells_of(wheel: Path) -> None:
-    told = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
+    metadata = email.message_from_bytes(read_wheel(wheel)[f"{INFO}/METADATA"])
     rows = (ROOT / "README.md").read_text(encoding="utf-8").split("| extra | for |")[1]
     cells = [row.split("|")[1] for row in rows.split("\n\n")[0].splitlines()[2:]]
     named = {name.strip(" `") for cell in cells for name in cell.split(",")} - {"(none)"}
-    assert set(told.get_all("Provides-Extra", [])) == named | {"dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == named | {"dev"}
 
 
 def test_the_sdist_has_sources_tests_and_pages_and_nothing_else(sdist: Path) -> None:
@@ -148,19 +148,19 @@ def test_the_wheel_alone_tells_its_version(wheel_environment: EmptyEnvironment) 
 
 def test_the_wheel_alone_plans(wheel_environment: EmptyEnvironment) -> None:
     case = str(ROOT / "examples" / "orders.json")
-    told = (
+    output = (
         wheel_environment.run("rota", "plan", case, "--remove", "billing-2", "--compare")
         .checked()
         .out
     )
-    assert "best for this group: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
+    assert "best for this group: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in output
 
 
 def test_the_wheel_alone_simulates(wheel_environment: EmptyEnvironment) -> None:
-    told = wheel_environment.run(
+    output = wheel_environment.run(
         "rota", "simulate", str(ROOT / "examples" / "crash.toml"), "--json"
     )
-    assert told.checked().out.startswith("{")
+    assert output.checked().out.startswith("{")
 
 
 def test_the_wheel_alone_says_what_a_command_lacks(wheel_environment: EmptyEnvironment) -> None:
@@ -176,7 +176,7 @@ def test_the_wheel_with_spark_runs_the_demo(
 ) -> None:
     empty = EmptyEnvironment(tmp_path_factory.mktemp("spark"))
     empty.install(f"{wheel}[spark]")
-    told = empty.run("rota", "run", "--demo").checked().out
-    assert "DEMO" in told
+    output = empty.run("rota", "run", "--demo").checked().out
+    assert "DEMO" in output
     assert (empty.folder / "rota-demo" / "gold" / "advice").is_dir()
     assert (empty.folder / "rota-demo" / "report.html").is_file()

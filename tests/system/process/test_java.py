@@ -14,11 +14,11 @@ from rota.errors import Unreachable
 from rota.pipeline import session
 
 
-def write_fake_java(folder: Path, said: str) -> Path:
+def write_fake_java(folder: Path, version_text: str) -> Path:
     """A java that only says its version, as Java does: on standard error."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}' >&2\n")
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{version_text}' >&2\n")
     program.chmod(0o755)
     return program
 
@@ -33,7 +33,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(
-    ("said", "release"),
+    ("version_text", "release"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('openjdk version "25" 2025-09-16', 25),
@@ -41,8 +41,8 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("command not understood", None),
     ],
 )
-def test_a_java_says_its_release(tmp_path: Path, said: str, release: int | None) -> None:
-    assert session.java_version(write_fake_java(tmp_path, said)) == release
+def test_a_java_says_its_release(tmp_path: Path, version_text: str, release: int | None) -> None:
+    assert session.java_version(write_fake_java(tmp_path, version_text)) == release
 
 
 def test_java_home_comes_first(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_launcher_leaves_out_what_some_javas_refuse(tmp_path: Path) -> None:
     echo.chmod(0o755)
     home = session.make_java_home(tmp_path / "home", echo, tmp_path / "complaints")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-D'x'=\"y\"", "Main"]
-    said = run_command(home / "bin" / "java", *words).checked()
-    assert said.out == "-cp|a b|-D'x'=\"y\"|Main|"
-    assert not said.err
+    version_text = run_command(home / "bin" / "java", *words).checked()
+    assert version_text.out == "-cp|a b|-D'x'=\"y\"|Main|"
+    assert not version_text.err
     assert (tmp_path / "complaints").read_text() == "complaint\n"

@@ -15,5 +15,5 @@ from tests.support.simulation.run_seed import fingerprint
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_gives_the_same_world_in_every_process(hash_seed: str) -> None:
     program = "from tests.support.simulation.run_seed import fingerprint; print(fingerprint(4))"
-    told = run_python(program, env=environment(PYTHONHASHSEED=hash_seed)).checked()
-    assert told.out.strip() == fingerprint(4)
+    result = run_python(program, env=environment(PYTHONHASHSEED=hash_seed)).checked()
+    assert result.out.strip() == fingerprint(4)

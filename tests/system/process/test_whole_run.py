@@ -88,13 +88,13 @@ def test_it_repeats_a_spark_test_only_for_sparks_limit(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     done = run_tests(tmp_path, SPARK_TOO_SLOW, *options, place="tests/system/spark")
-    said = "Python worker failed to connect back."
+    message = "Python worker failed to connect back."
     assert outcome_lines(done) == [
-        f"REPEATED query[2]: call: E       AssertionError: {said}",
-        f"REPEATED query[2]: call: E       AssertionError: {said}",
-        f"REPEATED query[3]: call: E       AssertionError: {said}",
-        f"REPEATED query[3]: call: E       AssertionError: {said}",
-        f"REPEATED setup: setup: E       AssertionError: {said}",
+        f"REPEATED query[2]: call: E       AssertionError: {message}",
+        f"REPEATED query[2]: call: E       AssertionError: {message}",
+        f"REPEATED query[3]: call: E       AssertionError: {message}",
+        f"REPEATED query[3]: call: E       AssertionError: {message}",
+        f"REPEATED setup: setup: E       AssertionError: {message}",
         "ERROR two",
         "FAILED query[3]",
         "FAILED other",
@@ -116,8 +116,8 @@ def test_it_repeats_no_other_test(tmp_path: Path) -> None:
 
 def outcome_lines(done: CommandResult) -> list[str]:
     """The lines on single tests at the end of a run, with a test's name alone."""
-    told = [re.sub(r"tests/\S*::test_", "", line) for line in done.lines if "::test_" in line]
-    return [line.partition(" - ")[0] for line in told if line.startswith(("REP", "FAI", "ERR"))]
+    lines = [re.sub(r"tests/\S*::test_", "", line) for line in done.lines if "::test_" in line]
+    return [line.partition(" - ")[0] for line in lines if line.startswith(("REP", "FAI", "ERR"))]
 
 
 def test_a_short_run_lists_no_times(tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ def journal_batch(
 ) -> DataFrame:
     """The records from here to there, as a batch of a stream has them."""
     register(spark)
-    told = live.source_options()
+    options = live.source_options()
     for name, places in (("startingOffsets", begin), ("endingOffsets", end)):
         listed = {str(partition): offset for partition, offset in places.items()}
-        told[name] = json.dumps({JOURNAL_TOPIC: listed})
-    records: DataFrame = spark.read.format("rota").options(**told).load()
+        options[name] = json.dumps({JOURNAL_TOPIC: listed})
+    records: DataFrame = spark.read.format("rota").options(**options).load()
     return records
 
 
@@ -121,25 +121,25 @@ def start_following(
     spark: SparkSession, cluster: LiveCluster, out: Path, options: RunOptions | None = None
 ) -> Iterator[RecordedProgress]:
     """Follow a cluster until the block ends."""
-    told, stop = RecordedProgress(), threading.Event()
+    progress, stop = RecordedProgress(), threading.Event()
 
     def work() -> None:
         try:
             asked = options or RunOptions()
             follow_cluster(
-                EvidenceSources(cluster=cluster), str(out), asked, told, spark, stop=stop
+                EvidenceSources(cluster=cluster), str(out), asked, progress, spark, stop=stop
             )
         except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
-            told.problems.append(error)
+            progress.problems.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield told
+        yield progress
     finally:
         stop.set()
         thread.join()
-    told.check()
+    progress.check()
 
 
 def count_rebalances(out: Path, group: str) -> int:

@@ -154,9 +154,9 @@ def test_a_damaged_batch_costs_itself_alone(
         spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out"
     )
     assert found.summary.records == unlogged_run.summary.records - lost
-    said = {unread.what: unread for unread in found.summary.unread}
-    assert "checksum" in said["damaged batches"].examples[0]
-    assert said["byte ranges that are not a valid batch (cut)"].count == 1
+    unread = {unread.what: unread for unread in found.summary.unread}
+    assert "checksum" in unread["damaged batches"].examples[0]
+    assert unread["byte ranges that are not a valid batch (cut)"].count == 1
 
 
 def test_redacted_tables_name_nobody(

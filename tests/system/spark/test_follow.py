@@ -44,15 +44,15 @@ def live_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJourn
 
 def resume_rounds(
     spark: SparkSession,
-    shelf: OutputFolder,
+    output_folder: OutputFolder,
     live: LiveJournal,
     evidence: EvidenceSources,
-    told: RecordedProgress,
+    progress: RecordedProgress,
 ) -> MicroBatchRunner:
     """Rounds from where the folder is."""
     new = FollowState(follow="x", cluster=live.cluster_id, groups=[], since=None)
-    mark = FollowState.read(shelf.published) or new
-    return MicroBatchRunner(spark, shelf, (evidence, RunOptions(), live), mark, told)
+    mark = FollowState.read(output_folder.published) or new
+    return MicroBatchRunner(spark, output_folder, (evidence, RunOptions(), live), mark, progress)
 
 
 #: How much of the journal is there at the end of each round.
@@ -67,16 +67,16 @@ def first_round(
     spark: SparkSession, live_journal: LiveJournal, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, MicroBatchResult]:
     """A folder after its first round, and what that told."""
-    out, told = tmp_path_factory.mktemp("begun"), RecordedProgress()
+    out, progress = tmp_path_factory.mktemp("begun"), RecordedProgress()
     evidence = EvidenceSources(
         cluster=live_journal.cluster, server_logs=(str(LOG),), ends=(str(ENDS),)
     )
     nothing, first = split_offsets(live_journal, SHARES[:1])
-    with store.lock_output(str(out)) as shelf:
-        resume_rounds(spark, shelf, live_journal, evidence, told).process_batch(
+    with store.lock_output(str(out)) as output_folder:
+        resume_rounds(spark, output_folder, live_journal, evidence, progress).process_batch(
             journal_batch(spark, live_journal, nothing, first), 0
         )
-    return out, told.rounds[0]
+    return out, progress.rounds[0]
 
 
 @pytest.fixture
@@ -92,22 +92,22 @@ def test_in_pieces_as_in_one_run(
     first_round: tuple[Path, MicroBatchResult],
     out: Path,
 ) -> None:
-    evidence, told = EvidenceSources(cluster=live_journal.cluster), RecordedProgress()
+    evidence, progress = EvidenceSources(cluster=live_journal.cluster), RecordedProgress()
     places = list(pairwise(split_offsets(live_journal, PIECES)))
-    with store.lock_output(str(out)) as shelf:
+    with store.lock_output(str(out)) as output_folder:
         for batch, (begin, end) in enumerate(places[1:], 1):
             # every time a new process; a batch may come again
             for _ in range(2):
-                taking = resume_rounds(spark, shelf, live_journal, evidence, told)
+                taking = resume_rounds(spark, output_folder, live_journal, evidence, progress)
                 taking.process_batch(journal_batch(spark, live_journal, begin, end), batch)
     found, wanted = read_all_tables(out), read_all_tables(logged_run.out)
     for name, rows in wanted.items():
         assert found[name] == rows, name
-    rounds = [first_round[1], *told.rounds]
+    rounds = [first_round[1], *progress.rounds]
     assert len(rounds) == len(places)
     assert sum(each.records for each in rounds) == len(wanted[JOURNAL.name])
     assert sum(each.rebalances for each in rounds) == len(wanted[REBALANCES.name])
-    assert all(len(each.happened) == each.rebalances for each in told.rounds)
+    assert all(len(each.happened) == each.rebalances for each in progress.rounds)
 
 
 def test_a_large_round_among_small_ones(
@@ -123,8 +123,8 @@ def test_a_large_round_among_small_ones(
     other = Path(shutil.copytree(out, tmp_path / "other", symlinks=True))
     places = list(enumerate(pairwise(split_offsets(live_journal, [*SHARES[:3], 0.6]))))
     for folder, large in ((out, set[int]()), (other, {2})):
-        with store.lock_output(str(folder)) as shelf:
-            taking = resume_rounds(spark, shelf, live_journal, evidence, RecordedProgress())
+        with store.lock_output(str(folder)) as output_folder:
+            taking = resume_rounds(spark, output_folder, live_journal, evidence, RecordedProgress())
             for batch, (begin, end) in places[1:]:
                 monkeypatch.setattr(follow, "MAX_SMALL_RECORDS", 0 if batch in large else 10**9)
                 taking.process_batch(journal_batch(spark, live_journal, begin, end), batch)
@@ -154,8 +154,8 @@ def test_a_round_is_killed_when_it_writes_a_file(
         write(*words, **more)
 
     def take(folder: Path) -> None:
-        with store.lock_output(str(folder)) as shelf:
-            taking = resume_rounds(spark, shelf, live_journal, evidence, RecordedProgress())
+        with store.lock_output(str(folder)) as output_folder:
+            taking = resume_rounds(spark, output_folder, live_journal, evidence, RecordedProgress())
             taking.process_batch(journal_batch(spark, live_journal, begin, end), 1)
 
     whole = Path(shutil.copytree(out, tmp_path / "whole", symlinks=True))
@@ -184,9 +184,9 @@ def test_some_groups_in_pieces(
     )
     mark = FollowState(follow="x", cluster=live_journal.cluster_id, groups=["a-c*"], since=None)
     out = tmp_path / "out"
-    with store.lock_output(str(out)) as shelf:
-        told = (EvidenceSources(cluster=live_journal.cluster), chosen, live_journal)
-        taking = MicroBatchRunner(spark, shelf, told, mark, RecordedProgress())
+    with store.lock_output(str(out)) as output_folder:
+        arguments = (EvidenceSources(cluster=live_journal.cluster), chosen, live_journal)
+        taking = MicroBatchRunner(spark, output_folder, arguments, mark, RecordedProgress())
         for batch, (begin, end) in enumerate(
             pairwise(split_offsets(live_journal, [0.3, 0.6, 1.0]))
         ):

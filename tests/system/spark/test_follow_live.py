@@ -60,21 +60,21 @@ def write_samples(out: Path, file: Path) -> Path:
 def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path: Path) -> None:
     out = tmp_path / "out"
     cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
-    with group_member(broker, "first"), start_following(spark, cluster, out) as told:
-        told.until("the first member is told of", lambda: count_rebalances(out, "first") == 1)
+    with group_member(broker, "first"), start_following(spark, cluster, out) as progress:
+        progress.until("the first member is told of", lambda: count_rebalances(out, "first") == 1)
         with group_member(broker, "first"), group_member(broker, "second"):
-            told.until(
+            progress.until(
                 "the others are told of",
                 lambda: (
                     count_rebalances(out, "first") == 2 and count_rebalances(out, "second") == 1
                 ),
             )
-        told.until("the last to leave is told of", lambda: count_rebalances(out, "first") == 3)
-        rounds = len(told.rounds)
+        progress.until("the last to leave is told of", lambda: count_rebalances(out, "first") == 3)
+        rounds = len(progress.rounds)
         assert rounds > 1
-    with start_following(spark, cluster, out) as told:  # the last member has left meanwhile
-        told.until("all is told of", lambda: has_caught_up(out, cluster))
-        assert told.rounds[0].records < 10, "only what is new"
+    with start_following(spark, cluster, out) as progress:  # the last member has left meanwhile
+        progress.until("all is told of", lambda: has_caught_up(out, cluster))
+        assert progress.rounds[0].records < 10, "only what is new"
     given = (str(write_samples(out, tmp_path / "ends.jsonl")),)
     settings = LiveCluster(settings=cluster.settings)
     once = run_evidence(spark, EvidenceSources(cluster=settings, ends=given), tmp_path / "once")
@@ -112,9 +112,9 @@ def test_the_command_is_killed_and_ended(
                     time.sleep(wait)  # anywhere in a round
                     running.kill()
         with start_follow(broker, out) as running:
-            told = json.loads(running.read_line(PATIENCE))
+            summary = json.loads(running.read_line(PATIENCE))
             counts = {"records", "groups", "rebalances", "happened", "unread"}
-            assert set(told) == {"at", "seconds"} | counts
+            assert set(summary) == {"at", "seconds"} | counts
             until("all is told of", lambda: has_caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
             ended = running.wait(PATIENCE)

@@ -46,7 +46,7 @@ def test_every_commit_has_its_lag_and_its_owner(logged_run: PipelineRun, group: 
         )
         for n, lag, seconds in zip(found.row, found.lag, found.seconds, strict=True)
     }
-    told = read_group_rows(logged_run, "gold/lag", group)
+    rows = read_group_rows(logged_run, "gold/lag", group)
     seen = {
         (
             row["topic"],
@@ -56,11 +56,11 @@ def test_every_commit_has_its_lag_and_its_owner(logged_run: PipelineRun, group: 
             row["lag"],
             round(row["lag_seconds"], 3),
         )
-        for row in told
+        for row in rows
     }
     assert expected <= seen, "commits after the reader stopped are in the segments as well"
     assert len(seen - expected) < 20
-    for row in told:
+    for row in rows:
         owner = next(
             (
                 member
@@ -114,24 +114,26 @@ def test_the_report_tells_how_long_a_partition_stood_still(
     """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
     found = read_group_rows(logged_run, "gold/lag", group)
     assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
-    (told,) = story.build_story(story.read_gold_tables(str(logged_run.out)), [group]).groups
-    assert told.lag is not None
-    assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
-    assert not told.lag.at_least
+    (group_story,) = story.build_story(story.read_gold_tables(str(logged_run.out)), [group]).groups
+    assert group_story.lag is not None
+    assert group_story.lag.most_seconds == pytest.approx(between, abs=0.1)
+    assert not group_story.lag.at_least
     made, where = (
         commits()[group],
-        partitions().index((told.lag.most_topic, told.lag.most_partition)),
+        partitions().index((group_story.lag.most_topic, group_story.lag.most_partition)),
     )
     times = made.at[made.partition == where]
-    place = int(np.searchsorted(times, told.lag.most_at))
-    assert times[place] == told.lag.most_at, "it is worst just before a commit"
+    place = int(np.searchsorted(times, group_story.lag.most_at))
+    assert times[place] == group_story.lag.most_at, "it is worst just before a commit"
     still = (times[place] - times[place - 1]) / 1000
-    assert still - 2 < told.lag.most_seconds < still + 2
+    assert still - 2 < group_story.lag.most_seconds < still + 2
 
 
 def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged_run: PipelineRun) -> None:
     """Deleted at second 64.8, and there again at 155.5."""
-    (told,) = story.build_story(story.read_gold_tables(str(logged_run.out)), ["a-deleted"]).groups
-    assert told.lag is not None
-    assert told.lag.most_seconds is not None
-    assert told.lag.most_seconds < 10
+    (group_story,) = story.build_story(
+        story.read_gold_tables(str(logged_run.out)), ["a-deleted"]
+    ).groups
+    assert group_story.lag is not None
+    assert group_story.lag.most_seconds is not None
+    assert group_story.lag.most_seconds < 10

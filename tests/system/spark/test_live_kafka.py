@@ -78,13 +78,13 @@ class JavaConsumers:
             "auto.commit.interval.ms": "100",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        self._say("start", name, *(f"{key}={value}" for key, value in given.items()))
+        self._send_command("start", name, *(f"{key}={value}" for key, value in given.items()))
 
     def close(self, name: str) -> None:
-        self._say("close", name)
+        self._send_command("close", name)
         until(f"{name} leaves", lambda: (name, "closed", []) in self.told)
 
-    def _say(self, *words: str) -> None:
+    def _send_command(self, *words: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
 
@@ -215,8 +215,8 @@ def test_what_is_to_be_read_is_known_before(
 def test_every_rebalance_with_its_cause(live_run: PipelineRun) -> None:
     found = [row for row in live_run.rows(REBALANCES) if row["group"] == "billing"]
     found.sort(key=lambda row: row["at"])
-    told = [(row["members_after"], row["cause"], row["evidence"]) for row in found]
-    assert told == [
+    rows = [(row["members_after"], row["cause"], row["evidence"]) for row in found]
+    assert rows == [
         (1, "joined", "stated"),
         (2, "joined", "stated"),
         (1, "left", "stated"),
@@ -322,8 +322,8 @@ def test_a_journal_that_may_not_be_read(
             return str(error)
         return ""
 
-    said = until("the rule is known to the broker", refused)
-    assert "Describe and Read on topic __consumer_offsets" in said
+    message = until("the rule is known to the broker", refused)
+    assert "Describe and Read on topic __consumer_offsets" in message
 
 
 def test_its_folders_give_the_same_tables(

@@ -65,15 +65,17 @@ def test_ends_of_the_past_are_those_that_were(log: tuple[list[int], int], asked:
 
 def test_what_is_deleted_proves_nothing() -> None:
     first = ListedOffset(50, HOUR + 500)
-    told = past_samples(PLACE, PartitionBounds(50, 80, NOW, first), {HOUR: first, HOUR + 999: None})
-    assert [(each.at - HOUR, each.end) for each in told] == [(500, 51), (999, 80)]
+    samples = past_samples(
+        PLACE, PartitionBounds(50, 80, NOW, first), {HOUR: first, HOUR + 999: None}
+    )
+    assert [(each.at - HOUR, each.end) for each in samples] == [(500, 51), (999, 80)]
     assert past_samples(PLACE, PartitionBounds(80, 80, NOW, None), {HOUR: None}) == []
 
 
 def test_a_record_from_the_future_is_no_sample() -> None:
     far = ListedOffset(3, NOW + 10**9)
-    told = past_samples(PLACE, PartitionBounds(0, 10, NOW, None), {HOUR: far})
-    assert told == [EndSample("orders", 0, HOUR, None, 3)]
+    samples = past_samples(PLACE, PartitionBounds(0, 10, NOW, None), {HOUR: far})
+    assert samples == [EndSample("orders", 0, HOUR, None, 3)]
 
 
 @pytest.fixture

@@ -40,10 +40,10 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
             running.send_signal(signal.SIGINT)
             ended = running.wait(600)
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    assert told["polled"]["groups"] == ["billing"]
-    assert told["polled"]["rounds"] >= 1
-    assert told["generations"] == 1
+    summary = json.loads(ended.out)
+    assert summary["polled"]["groups"] == ["billing"]
+    assert summary["polled"]["rounds"] >= 1
+    assert summary["generations"] == 1
     assert not (out / ".poll").exists()
     (sample,) = read_rows(out, SAMPLES)
     assert sample["members"][0]["client_id"].startswith("client#")

@@ -47,11 +47,13 @@ def read_recorded() -> dict[str, list[JournalRecord]]:
     found: dict[str, list[JournalRecord]] = {}
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         for line in lines:
-            told = json.loads(line)
-            entry = journal.decode_record(decode_bytes(told["k"]) or b"", decode_bytes(told["v"]))
+            fields = json.loads(line)
+            entry = journal.decode_record(
+                decode_bytes(fields["k"]) or b"", decode_bytes(fields["v"])
+            )
             group = getattr(entry, "group", None)
             if group is not None:
-                found.setdefault(group, []).append(JournalRecord(told["o"], told["ts"], entry))
+                found.setdefault(group, []).append(JournalRecord(fields["o"], fields["ts"], entry))
     return found
 
 

@@ -73,8 +73,8 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
         polled = ("--poll", "200ms", "--for", "1s")
         words += ["--strategy", "examples.sticky_2x:Sticky2x"]
-        told = rota_run("--segments", str(tmp_path / "logs"), *polled, *words)
-    assert told["page"] == str(out / "report.html")
+        summary = rota_run("--segments", str(tmp_path / "logs"), *polled, *words)
+    assert summary["page"] == str(out / "report.html")
     assert (out / "report.html").exists()
     (evidence,) = read_rows(out, EVIDENCE)
     assert evidence["polled"]["groups"] == ["live"]
@@ -115,8 +115,8 @@ def rota_run(*words: str) -> dict[str, object]:
     """What ``rota run --json`` prints, with Spark as it is installed."""
     env = environment(**spark_variables())
     done = run_rota("run", "--master", "local[1]", *words, env=env, seconds=PATIENCE).checked()
-    told: dict[str, object] = json.loads(done.out)
-    return told
+    summary: dict[str, object] = json.loads(done.out)
+    return summary
 
 
 def test_a_run_that_follows_names_no_member(
@@ -128,12 +128,12 @@ def test_a_run_that_follows_names_no_member(
     cluster = LiveCluster(settings=settings, lookups=100)
     with (
         group_member(broker, "bills"),
-        start_following(spark, cluster, out, RunOptions(redact=True)) as told,
+        start_following(spark, cluster, out, RunOptions(redact=True)) as progress,
     ):
-        told.until("the member", lambda: count_rebalances(out, "bills") == 1)
+        progress.until("the member", lambda: count_rebalances(out, "bills") == 1)
         with group_member(broker, "bills"):
-            told.until("the second one", lambda: count_rebalances(out, "bills") == 2)
-            told.until("its round", lambda: len(told.rounds) > 1)
+            progress.until("the second one", lambda: count_rebalances(out, "bills") == 2)
+            progress.until("its round", lambda: len(progress.rounds) > 1)
             (after,) = (row for row in read_rows(out, REBALANCES) if row["to_generation"] == 2)
             assert (after["members_before"], after["members_after"]) == (1, 2)
             listed = broker.group("bills").members

@@ -141,13 +141,13 @@ def to_milliseconds(row: Row, column: str) -> int:
 
 def test_owners_at_the_times_of_samples(sampled_run: SampledRun) -> None:
     for time in sampled_run.times:
-        told = {
+        rows = {
             (row["topic"], row["partition"]): row["member_id"]
             for row in sampled_run.rows(OWNERSHIP)
             if to_milliseconds(row, "since") <= time
             and (row["until"] is None or time < to_milliseconds(row, "until"))
         }
-        assert told == owners(sampled_run.expected.ownership, time)
+        assert rows == owners(sampled_run.expected.ownership, time)
 
 
 def test_rebalances_are_those_of_the_journal(sampled_run: SampledRun) -> None:
@@ -156,20 +156,20 @@ def test_rebalances_are_those_of_the_journal(sampled_run: SampledRun) -> None:
         (0 if step.before is None else len(step.before.members), len(step.after.members))
         for step in find_rebalances(sampled_run.expected.generations)
     ]
-    told = sampled_run.rows(REBALANCES)
-    assert [(row["members_before"], row["members_after"]) for row in told] == expected
+    rows = sampled_run.rows(REBALANCES)
+    assert [(row["members_before"], row["members_after"]) for row in rows] == expected
     assert expected == [(0, 1), (1, 2), (2, 1), (1, 0)]
-    assert {row["evidence"] for row in told} == {"sampled"}
-    assert [(row["cause"], row["likely"]) for row in told] == [
+    assert {row["evidence"] for row in rows} == {"sampled"}
+    assert [(row["cause"], row["likely"]) for row in rows] == [
         ("joined", None),
         ("unknown", "joined"),
         ("unknown", "left"),
         ("unknown", "left"),
     ]
-    for row, step in zip(told, find_rebalances(sampled_run.expected.generations), strict=True):
+    for row, step in zip(rows, find_rebalances(sampled_run.expected.generations), strict=True):
         assert to_milliseconds(row, "earliest_start") <= step.after.at <= to_milliseconds(row, "at")
     members = {each.member_id for one in sampled_run.expected.generations for each in one.members}
-    assert {name for row in told for name in row["joined"]} == members
+    assert {name for row in rows for name in row["joined"]} == members
 
 
 def test_every_table_has_its_columns_and_its_keys_are_unique(sampled_run: SampledRun) -> None:
@@ -181,24 +181,24 @@ def test_every_table_has_its_columns_and_its_keys_are_unique(sampled_run: Sample
 
 
 def test_generations_are_marked(sampled_run: SampledRun) -> None:
-    told = sampled_run.rows(GENERATIONS)
-    assert [row["generation"] for row in told] == [1, 2, 3, 4]
-    assert {row["sampled"] for row in told} == {True}
-    assert {row["leader"] for row in told} == {None}
+    rows = sampled_run.rows(GENERATIONS)
+    assert [row["generation"] for row in rows] == [1, 2, 3, 4]
+    assert {row["sampled"] for row in rows} == {True}
+    assert {row["leader"] for row in rows} == {None}
 
 
 def test_a_commit_lies_between_two_samples(sampled_run: SampledRun) -> None:
-    told = [row for row in sampled_run.rows(COMMITS) if row["offset"] == 7]
-    assert {row["journal_partition"] for row in told} == {-1}
-    assert len(told) == 2
-    for row in told:
+    rows = [row for row in sampled_run.rows(COMMITS) if row["offset"] == 7]
+    assert {row["journal_partition"] for row in rows} == {-1}
+    assert len(rows) == 2
+    for row in rows:
         assert row["committed_at"] is row["transactional"] is None
         assert row["not_before"] < row["at"]
 
 
 def test_lag_is_what_was_measured(sampled_run: SampledRun) -> None:
-    told = {(row["offset"], row["end"], row["lag"]) for row in sampled_run.rows(LAG)}
-    assert (7, 10, 3) in told
+    rows = {(row["offset"], row["end"], row["lag"]) for row in sampled_run.rows(LAG)}
+    assert (7, 10, 3) in rows
     assert {row["evidence"] for row in sampled_run.rows(LAG)} == {"sampled"}
     assert sampled_run.rows(STATUS)
 
@@ -213,9 +213,9 @@ def test_other_policies_and_advice(sampled_run: SampledRun) -> None:
 
 def test_a_group_of_the_journal_is_told_of_by_it_alone(sampled_run: SampledRun) -> None:
     assert sampled_run.rows(SAMPLES, JOURNALED)
-    told = sampled_run.rows(GENERATIONS, JOURNALED)
-    assert told
-    assert {row["sampled"] for row in told} == {False}
+    rows = sampled_run.rows(GENERATIONS, JOURNALED)
+    assert rows
+    assert {row["sampled"] for row in rows} == {False}
     assert {row["journal_partition"] >= 0 for row in sampled_run.rows(COMMITS, JOURNALED)} <= {True}
 
 

@@ -54,7 +54,7 @@ class ReportingConfluentMember(ReportingMember):
 
     def revoked(self, partitions: Iterable[Place], *, lost: bool = False) -> None:
         found, self._found = self._found, []  # they came before the rebalance
-        self.hand_out(found)
+        self.deliver_records(found)
         super().revoked(partitions, lost=lost)
 
     def store(self, offsets: dict[Place, int]) -> None:
@@ -64,10 +64,10 @@ class ReportingConfluentMember(ReportingMember):
                 raise KafkaException(each.error)
 
     def generation(self) -> int:
-        told: bytes = self._consumer.consumer_group_metadata()
-        if not told.startswith(MAGIC):
+        metadata: bytes = self._consumer.consumer_group_metadata()
+        if not metadata.startswith(MAGIC):
             return -1
-        (found,) = struct.unpack_from("=i", told, len(MAGIC))
+        (found,) = struct.unpack_from("=i", metadata, len(MAGIC))
         return int(found)
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ class ReportingMember(Member):
 
     # What it tells
 
-    def tell(self, kind: str, **facts: Any) -> None:
+    def report(self, kind: str, **facts: Any) -> None:
         """News."""
         self._tell({"member": self.name, "kind": kind, "at": time.monotonic(), **facts})
 
@@ -81,30 +81,30 @@ class ReportingMember(Member):
         """For the library's listener."""
         given = sorted(partitions)
         self.owned |= set(given)
-        self.tell("assigned", generation=self.generation(), partitions=given)
+        self.report("assigned", generation=self.generation(), partitions=given)
 
     def revoked(self, partitions: Iterable[Place], *, lost: bool = False) -> None:
         """For the library's listener."""
         taken = sorted(partitions)
         self.owned -= set(taken)
         if taken:
-            self.tell("revoked", partitions=taken, lost=lost)
+            self.report("revoked", partitions=taken, lost=lost)
 
     def _run(self) -> None:
         super()._run()
         if self.seen.error is not None:
-            self.tell("failed", error=self.seen.error)
+            self.report("failed", error=self.seen.error)
 
     def poll(self) -> None:
         """Hands out what there is, and commits."""
-        self.hand_out(self.fetch())
+        self.deliver_records(self.fetch())
 
-    def hand_out(self, records: list[FetchedRecord]) -> None:
+    def deliver_records(self, records: list[FetchedRecord]) -> None:
         """To an application that commits when it is done with them."""
         if not records:
             return
-        told = [[*each[:3], each.value.rstrip()] for each in records]  # some values are padded
-        self.tell("handed", records=told)
+        rows = [[*each[:3], each.value.rstrip()] for each in records]  # some values are padded
+        self.report("handed", records=rows)
         if self._commits == "each":
             self.try_commit({(each.topic, each.partition): each.offset + 1 for each in records})
 
@@ -116,7 +116,7 @@ class ReportingMember(Member):
         except Exception as refused:  # noqa: BLE001 - told; the next owner handles them again
             error = describe(refused)
         listed = [[*place, offset] for place, offset in offsets.items()]
-        self.tell("committed", began=began, offsets=listed, error=error)
+        self.report("committed", began=began, offsets=listed, error=error)
         return error
 
     def commit_now(self) -> None:
@@ -129,4 +129,4 @@ class ReportingMember(Member):
 
     def _close(self) -> None:
         super()._close()
-        self.tell("ended")
+        self.report("ended")

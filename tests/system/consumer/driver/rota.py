@@ -69,8 +69,8 @@ class RotaMember(ReportingMember):
         super().poll()
         held = {(each.topic, each.partition) for each in self.consumer.assignment}
         if held != self.owned:
-            told = sorted(self.owned)
-            raise AssertionError(f"it has {sorted(held)}, and its listener was told {told}")
+            owned = sorted(self.owned)
+            raise AssertionError(f"it has {sorted(held)}, and its listener was told {owned}")
 
 
 class BlockingMember(RotaMember):

@@ -112,7 +112,7 @@ def leave(side: Side, version: int, case: str, group: str, *members: Plain) -> M
     return side.ask("LeaveGroup", version, case, group_id=group, members=listed)
 
 
-def lives(side: Side) -> None:
+def member_lifecycle(side: Side) -> None:
     """One member's life, in every version of joining, and what else may be asked on the way."""
     create_topics(side, topic_request("gt", 3))
     for version in range(10):
@@ -150,7 +150,7 @@ def describe(side: Side, group: str, case: str) -> None:
         side.ask("DescribeGroups", version, f"{group} {case}", groups=[group])
 
 
-def refusals(side: Side) -> None:
+def refused_joins(side: Side) -> None:
     """Joins that no group takes."""
     for version in range(10):
         group = f"refused-{version}"
@@ -184,7 +184,7 @@ def refusals(side: Side) -> None:
     )
 
 
-def statics(side: Side) -> None:
+def static_members(side: Side) -> None:
     """A member with an id of its own: restarts, is doubled, is put out by an admin."""
     for version in range(5, 10):
         group = f"static-{version}"
@@ -209,7 +209,7 @@ def statics(side: Side) -> None:
         describe(side, group, "left")
 
 
-def pairs(side: Side) -> None:
+def two_member_rebalances(side: Side) -> None:
     """Two members: a rebalance, in which the second waits on a connection of its own."""
     for version in (2, 5, 9):
         group = f"pair-{version}"
@@ -229,11 +229,13 @@ def pairs(side: Side) -> None:
             joined = join(side, version, "the first joins again", group, first.member_id)
             frame = other.receive()
             assert frame
-            told = decoded(asked, frame)
-            side.note(f"{group} | the second joined", side.plain(told))
-            everyone = [first.member_id, told.member_id]
+            answer = decoded(asked, frame)
+            side.note(f"{group} | the second joined", side.plain(answer))
+            everyone = [first.member_id, answer.member_id]
             waiting = request(
-                "SyncGroup", syncing, **_sync(syncing, group, joined.generation_id, told.member_id)
+                "SyncGroup",
+                syncing,
+                **_sync(syncing, group, joined.generation_id, answer.member_id),
             )
             other.send(waiting)
             sync(
@@ -249,7 +251,7 @@ def pairs(side: Side) -> None:
             assert frame
             side.note(f"{group} | the second synced", side.plain(decoded(waiting, frame)))
             describe(side, group, "both")
-            leave(side, min(version, 5), "one leaves", group, {"member_id": told.member_id})
+            leave(side, min(version, 5), "one leaves", group, {"member_id": answer.member_id})
             heartbeat(side, min(version, 4), "after one left", group, 2, first.member_id)
         finally:
             other.close()
@@ -389,10 +391,10 @@ def listing(side: Side) -> None:
 
 SECTIONS = {
     "coordinator": coordinator,
-    "lives": lives,
-    "refusals": refusals,
-    "statics": statics,
-    "pairs": pairs,
+    "lives": member_lifecycle,
+    "refusals": refused_joins,
+    "statics": static_members,
+    "pairs": two_member_rebalances,
     "commits": commits,
     "member commits": member_commits,
     "listing": listing,

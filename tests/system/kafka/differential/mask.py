@@ -103,8 +103,8 @@ def split_whole(data: bytes) -> Iterator[bytes]:
 
 def identity(item: dict[str, Any], at: int | None = None) -> str:
     """What an item of a list is called; by its place, if it has no name."""
-    told = [f"{item[key]!s:>6}" for key in IDENTITIES if item.get(key) is not None]
-    return "/".join(told[:3]) if told else repr(item) if at is None else str(at)
+    values = [f"{item[key]!s:>6}" for key in IDENTITIES if item.get(key) is not None]
+    return "/".join(values[:3]) if values else repr(item) if at is None else str(at)
 
 
 def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[str, Plain, Plain]]:

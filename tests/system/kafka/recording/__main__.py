@@ -217,7 +217,7 @@ def main() -> None:
         folder = Path(place)
         broker = KafkaBroker(folder, SETTINGS)
         try:
-            expected, told = run_scenario(broker.port)
+            expected, events = run_scenario(broker.port)
             broker.shut_down()
             kept = [
                 line
@@ -232,7 +232,7 @@ def main() -> None:
     with gzip.open(target / "truth.jsonl.gz", "wt") as lines:
         lines.writelines(json.dumps(one) + "\n" for one in expected)
     with gzip.open(target / "clients.txt.gz", "wt") as lines:
-        lines.writelines(sorted(told))
+        lines.writelines(sorted(events))
 
 
 if __name__ == "__main__":

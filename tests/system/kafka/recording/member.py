@@ -79,14 +79,14 @@ def kafka_python(name: str, settings: dict[str, str]) -> None:
         def on_partitions_revoked(self, revoked: Any) -> None:
             print_event(name, "revoked", revoked)
 
-    told = read_commands()
+    commands = read_commands()
     consumer = KafkaConsumer(**common_settings("kafka-python", name, settings))
     consumer.subscribe(settings["topics"].split(","), listener=Listener())
     while True:
         consumer.poll(timeout_ms=100)
-        if told.empty():
+        if commands.empty():
             continue
-        match told.get():
+        match commands.get():
             case ["slow", time_ms]:
                 time.sleep(int(time_ms) / 1000)
             case ["close"]:
@@ -103,15 +103,15 @@ async def aiokafka(name: str, settings: dict[str, str]) -> None:
         async def on_partitions_revoked(self, revoked: Any) -> None:
             print_event(name, "revoked", revoked)
 
-    told = read_commands()
+    commands = read_commands()
     consumer = AIOKafkaConsumer(**common_settings("aiokafka", name, settings))
     consumer.subscribe(settings["topics"].split(","), listener=Listener())
     await consumer.start()
     while True:
         await consumer.getmany(timeout_ms=100)
-        if told.empty():
+        if commands.empty():
             continue
-        match told.get():
+        match commands.get():
             case ["slow", time_ms]:
                 await asyncio.sleep(int(time_ms) / 1000)
             case ["close"]:

@@ -122,7 +122,7 @@ class SourcePair:
             return Outcome(refused=str(refused))
         return make_outcome(seen)
 
-    def both(self, op: str, options: Options, **more: Any) -> tuple[Outcome, Outcome]:
+    def run_both(self, op: str, options: Options, **more: Any) -> tuple[Outcome, Outcome]:
         """Spark's own, and Rota's."""
         own = self._pool.submit(self.outcome, op, SPARKS, options, **more)
         rota = self._pool.submit(self.outcome, op, ROTAS, options, **more)
@@ -130,7 +130,7 @@ class SourcePair:
 
     def read(self, options: Options) -> Outcome:
         """A batch query, which must give the same with both."""
-        own, rota = self.both("read", options)
+        own, rota = self.run_both("read", options)
         assert own.refused is None, own.refused
         assert rota.refused is None, rota.refused
         assert rota == own
@@ -189,7 +189,7 @@ class StreamPair:
         own, rota = self._places[SPARKS], self._places[ROTAS]
         self._places = {SPARKS: rota, ROTAS: own}
 
-    def both(self, op: str = "stream") -> tuple[Outcome, Outcome]:
+    def run_both(self, op: str = "stream") -> tuple[Outcome, Outcome]:
         """Runs the query with each source until it has read all records that exist now."""
         asked: Iterable[Outcome] = self._beside._pool.map(
             lambda source: self._beside.outcome(
@@ -202,7 +202,7 @@ class StreamPair:
 
     def run(self, op: str = "stream") -> Outcome:
         """A run of each, which must give the same."""
-        own, rota = self.both(op)
+        own, rota = self.run_both(op)
         assert own.refused is None, own.refused
         assert rota.refused is None, rota.refused
         assert rota == own
@@ -213,14 +213,14 @@ class StreamPair:
         """Both go on; what is given tells where the rows were that came until now, of both."""
 
         def drained() -> list[tuple[str, int, int]]:
-            own, rota = self.both("drain")
+            own, rota = self.run_both("drain")
             assert own.refused is None, own.refused
             assert rota.places == own.places
             assert rota.last == own.last
             return own.places
 
-        self.both("start")
+        self.run_both("start")
         try:
             yield drained
         finally:
-            self.both("stop")
+            self.run_both("stop")

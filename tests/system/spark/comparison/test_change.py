@@ -31,7 +31,7 @@ def copy_lenient(streams: StreamPair) -> StreamPair:
 
 def assert_both_fail(streams: StreamPair, own: str, rota: str) -> None:
     """Both sources do, and say so."""
-    first, second = streams.both()
+    first, second = streams.run_both()
     assert own in (first.refused or "no failure")
     assert rota in (second.refused or "no failure")
 

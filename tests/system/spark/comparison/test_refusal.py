@@ -379,7 +379,7 @@ def assert_refused(case: RefusedQuery, streams: tuple[str | None, str | None]) -
 
 @pytest.mark.parametrize("case", [*OPTION, *CLUSTER, *BATCH], ids=lambda case: case.name)
 def test_batch(case: RefusedQuery, source_pair: SourcePair) -> None:
-    own, rota = source_pair.both("read", case.options)
+    own, rota = source_pair.run_both("read", case.options)
     assert_refused(case, (own.refused, rota.refused))
 
 
@@ -399,12 +399,12 @@ ALIKE = {
     ids=lambda case: case.name,
 )
 def test_stream(case: RefusedQuery, source_pair: SourcePair) -> None:
-    own, rota = source_pair.stream_pair({**EARLIEST, **case.options}).both()
+    own, rota = source_pair.stream_pair({**EARLIEST, **case.options}).run_both()
     assert_refused(case, (own.refused, rota.refused))
 
 
 @pytest.mark.parametrize("case", STRICTER, ids=lambda case: case.name)
 def test_only_rota_refuses(case: RefusedQuery, source_pair: SourcePair) -> None:
-    own, rota = source_pair.both("read", case.options)
+    own, rota = source_pair.run_both("read", case.options)
     assert own.refused is None
     assert case.rota in (rota.refused or "")

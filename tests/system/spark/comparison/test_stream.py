@@ -214,7 +214,7 @@ def test_same_batches(case: StreamQuery, source_pair: SourcePair) -> None:
 
 def test_times_that_may_mean_the_end_have_a_batch_of_their_own(source_pair: SourcePair) -> None:
     """Spark's own keeps what they mean in a file that a source in Python cannot reach."""
-    own, rota = source_pair.stream_pair({**time_range(8.5), **LATEST}).both()
+    own, rota = source_pair.stream_pair({**time_range(8.5), **LATEST}).run_both()
     assert own.places == [("timed", 0, 9)]
     assert own.offsets == {0: TIMED}
     assert rota.rows == [[], *own.rows]
@@ -223,12 +223,12 @@ def test_times_that_may_mean_the_end_have_a_batch_of_their_own(source_pair: Sour
 
 def test_no_topic_yet(kafka_topics: KafkaTopics, source_pair: SourcePair) -> None:
     streams = source_pair.stream_pair({"subscribePattern": "^later$"})
-    own, rota = streams.both()
+    own, rota = streams.run_both()
     assert own.refused is None
     assert (own.rows, own.offsets) == ([], {})
     assert (rota.rows, rota.offsets) == ([[]], {0: {}})  # Spark's own can say that there is nothing
     kafka_topics.fill(kafka_topics.create("later"), 3)
-    own, rota = streams.both()
+    own, rota = streams.run_both()
     assert rota.places == own.places == [("later", 0, offset) for offset in range(3)]
     assert rota.last == own.last == per_partition("later", 3)
 
@@ -256,8 +256,8 @@ class LateDriver(Driver):
 def test_a_python_that_starts_too_late_is_asked_again_and_told(tmp_path: Path) -> None:
     asked = SourcePair(LateDriver(2), "127.0.0.1:1", tmp_path)
     assert asked.ask("stream", ROTAS, {}) == "stream"
-    said = f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}."
-    assert asked.repeated == [f"stream by rota: {said}"] * 2
+    message = f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}."
+    assert asked.repeated == [f"stream by rota: {message}"] * 2
     for times, op in ((REPEATS + 1, "stream"), (1, "drain")):
         with pytest.raises(ClientError, match=TOO_SLOW):
             SourcePair(LateDriver(times), "127.0.0.1:1", tmp_path).ask(op, ROTAS, {})

@@ -42,8 +42,10 @@ class KafkaTopics:
         return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **QUIET, **settings})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
-        spelled = {key.replace("_", "."): value for key, value in config.items()}
-        wait_for_all(self._admin.create_topics([NewTopic(topic, partitions, 1, config=spelled)]))
+        config_texts = {key.replace("_", "."): value for key, value in config.items()}
+        wait_for_all(
+            self._admin.create_topics([NewTopic(topic, partitions, 1, config=config_texts)])
+        )
         return topic
 
     def delete(self, topic: str) -> None:

@@ -55,14 +55,14 @@ class CollectedStream:
 
     def result(self) -> dict[str, Any]:
         """The rows of each batch, and where it began and ended by checkpoint and progress."""
-        told = [
+        progress = [
             {"batch": each["batchId"], **each["sources"][0]}
             for each in map(json.loads, (shown.json for shown in self.query.recentProgress))
         ]
         return {
             "rows": list(self._batches.values()),
             "offsets": read_checkpoint(self._checkpoint),
-            "progress": [each for each in told if each["numInputRows"]],
+            "progress": [each for each in progress if each["numInputRows"]],
         }
 
     def wait(self) -> None:

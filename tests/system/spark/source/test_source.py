@@ -177,7 +177,7 @@ def test_who_logs_in_reads_and_nobody_sees_the_password(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"startingOffset": "latest"},
@@ -189,10 +189,10 @@ def test_who_logs_in_reads_and_nobody_sees_the_password(
     ],
 )
 def test_what_is_wrong_is_said_to_who_loads(
-    session: SparkSession, broker: Broker, given: dict[str, str], said: str
+    session: SparkSession, broker: Broker, given: dict[str, str], message: str
 ) -> None:
     fill(broker, 1)
-    with pytest.raises(PySparkException, match=re.escape(said)):
+    with pytest.raises(PySparkException, match=re.escape(message)):
         session.read.format("rota").options(**source_options(broker, given)).load().count()
 
 
