@@ -30,7 +30,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A broker that runs."""
+    """A broker process that is measured."""
 
     name: str
     port: int

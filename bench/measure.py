@@ -35,7 +35,7 @@ class TimeLimitExceeded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a contestant took for a step, and what it made of it."""
+    """The CPU seconds and memory that a program took for a step, and its result."""
 
     #: CPU of the best run; of the one under way where ``over``; None if there is no result.
     seconds: float | None

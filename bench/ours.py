@@ -1,4 +1,4 @@
-"""Rota as a contestant: plays a case step by step."""
+"""Measures Rota on a case, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contestants beside Rota: programs that read a case file and print what each step took."""
+"""The peers of Rota: programs that read a case file and print what each step took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of benchmarks: plays cases with every contestant, and collects rows."""
+"""A run of benchmarks: runs cases with Rota and its peers, and collects rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_PEER = 30.0
 NEVER = 3_000.0
 #: CPU seconds after which Rota is stopped: never minutes.
 OURS = 60.0
-#: CPU seconds of runs for each step and contestant.
+#: CPU seconds of runs for each step and peer.
 BUDGET = 3.0
 
 

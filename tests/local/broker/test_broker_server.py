@@ -47,7 +47,7 @@ def server() -> Iterator[EchoServerThread]:
 
 
 def node_receives_events(server: EchoServerThread, count: int, kind: type) -> bool:
-    """Whether the node is told so many events of a kind, sooner or later."""
+    """Returns whether the node receives this number of events of a kind in time."""
 
     def count_events() -> int:
         return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
@@ -299,7 +299,7 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
 
 
 def reserved_memory(server: EchoServerThread) -> tuple[int, int]:
-    """Bytes that are counted for requests, and connections that are looked after."""
+    """Returns the bytes reserved for requests, and the number of partial requests."""
     return server.run(
         lambda one: (one.request_memory.reserved_bytes, len(one.request_memory._partial_requests))
     )
@@ -521,7 +521,7 @@ def test_one_who_never_reads_its_answer_is_closed_too() -> None:
 
 
 def measure_idle_connections(server: EchoServerThread, count: int) -> tuple[int, float]:
-    """What so many idle connections occupy, and how long a new client waits beside them."""
+    """Returns the bytes that idle connections occupy, and how long a new client then waits."""
     gc.collect()
     tracemalloc.start()
     clients = [server.connect() for _ in range(count)]

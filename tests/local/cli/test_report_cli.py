@@ -127,7 +127,7 @@ UNREAD = ("records of a version that is not known", 3, ["__consumer_offsets-1 of
 
 @pytest.fixture
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
+    """An empty folder, which is the current directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

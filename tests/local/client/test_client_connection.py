@@ -209,7 +209,7 @@ def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
 
 
 class UnwatchedTransport(asyncio.Transport):
-    """A socket that nobody watches: a test says when there is something to be read."""
+    """A socket that no loop watches: a test calls when bytes can be read."""
 
     def __init__(self, one: socket.socket) -> None:
         super().__init__({"socket": one})

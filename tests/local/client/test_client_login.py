@@ -36,7 +36,7 @@ def sasl_config(mechanism: str, user: str = "alice", password: str = "wonder,=la
 
 
 async def count_brokers(server: str, **fields: Any) -> int:
-    """How many brokers a client knows after its first question."""
+    """Returns the number of brokers that a client knows after its first request."""
     async with client(server, **fields) as one:
         return len((await one.refresh([], deadline=soon())).brokers)
 

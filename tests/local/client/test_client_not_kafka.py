@@ -34,7 +34,7 @@ from tests.support.kafka import free_ports
 
 
 def reply_once(data: bytes, *, stay: bool = False) -> Talk:
-    """A server that waits for a request, says this, and closes or stays."""
+    """Returns a server that waits for a request, sends this, and closes or stays."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -388,7 +388,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
 
 
 def reply_like_broker(api_versions: ApiVersionsResponse, *answers: bytes) -> Talk:
-    """A server that greets like a broker, then says this to each request that follows."""
+    """Returns a server that greets like a broker, then answers each request with these bytes."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = list(answers)

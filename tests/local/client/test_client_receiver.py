@@ -46,7 +46,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 class FetchScript(ScriptedBroker):
-    """Answers Fetches with what a test says."""
+    """Answers Fetches with the bodies that a test gives."""
 
     def __init__(self, *bodies: bytes) -> None:
         super().__init__()
@@ -333,7 +333,7 @@ def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
 
 
 class ResultRecorder:
-    """Gets what a thread delivers."""
+    """Records the results that a receiver thread delivers."""
 
     def __init__(self) -> None:
         self.got: list[ReceiveResult] = []

@@ -35,7 +35,7 @@ def broker() -> Iterator[Broker]:
 
 
 def run_with_client(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
-    """What a client of its own is told."""
+    """Runs a request with a client of its own, and returns the result."""
 
     async def asked() -> T:
         host, port = broker.bootstrap_servers.split(":")

@@ -41,7 +41,7 @@ CONFIG = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms":
 
 
 class FaultInjection:
-    """Two applications, and a hand that lets things go wrong."""
+    """Two applications, and random faults that are injected."""
 
     def __init__(self, broker: Broker, seed: int) -> None:
         self.random = random.Random(seed)

@@ -43,7 +43,7 @@ ReportPage = tuple[Story, GoldTables, str]
 
 
 class PageParser(HTMLParser):
-    """What a browser makes of the page."""
+    """Collects the tags and scripts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

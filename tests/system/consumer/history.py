@@ -102,7 +102,7 @@ Event: TypeAlias = (
 
 @dataclass(slots=True)
 class Ownership:
-    """A partition in one member's hands, from its assignment to its end."""
+    """One member's ownership of a partition, from its assignment to its end."""
 
     member: str
     partition: TopicPartition

@@ -1,4 +1,4 @@
-"""The judge finds every broken promise, and none where all were kept."""
+"""``History.problems`` finds every broken promise, and none where all were kept."""
 
 from __future__ import annotations
 

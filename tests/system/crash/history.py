@@ -57,7 +57,7 @@ class CommitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class OffsetLookup:
-    """The group's offset, or the end of a partition, was asked for."""
+    """A request for the group's offset or for the end of a partition, with its answer."""
 
     #: ``committed`` or ``end``.
     what: str

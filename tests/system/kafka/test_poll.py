@@ -114,7 +114,7 @@ def _has_settled(group: GroupDescription | None, names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class PolledGroups:
-    """What polling saw, and what the broker has written."""
+    """The tables that polling wrote, and the broker's journal."""
 
     polled: PollResult
     times: list[int]

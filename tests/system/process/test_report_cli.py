@@ -20,7 +20,7 @@ from tests.support.gold_tables import small
 
 @pytest.fixture
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
+    """An empty folder, which is the current directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

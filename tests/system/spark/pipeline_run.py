@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """A run that is done."""
+    """The output folder and the summary of a finished run."""
 
     out: Path
     summary: RunSummary

@@ -142,7 +142,7 @@ def keep_producing(bootstrap: str) -> Iterator[None]:
 
 
 def run_scenario(port: int) -> tuple[list[dict[str, object]], list[str]]:
-    """Does what the story says, when it says so."""
+    """Runs the scenario's actions at their times."""
     bootstrap = f"127.0.0.1:{port}"
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])

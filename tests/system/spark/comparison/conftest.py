@@ -23,8 +23,8 @@ def driver() -> Iterator[Driver]:
 
 @pytest.fixture(scope="package")
 def kafka_topics(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[KafkaTopics]:
-    """A broker with something of everything; it is filled while Spark starts."""
-    folder = tmp_path_factory.mktemp("beside-broker")
+    """A broker with all topics that tests only read; it is filled while Spark starts."""
+    folder = tmp_path_factory.mktemp("comparison-broker")
     running = KafkaBroker(folder, SETTINGS)
     opened = KafkaTopics(running, folder)
     create_all_topics(opened)
@@ -36,7 +36,7 @@ def kafka_topics(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> It
 def source_pair(
     kafka_topics: KafkaTopics, driver: Driver, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SourcePair]:
-    """Both sources, to be asked the same."""
+    """Both sources, which run the same queries."""
     asked = SourcePair(driver, kafka_topics.servers, tmp_path_factory.mktemp("checkpoints"))
     yield asked
     asked.close()

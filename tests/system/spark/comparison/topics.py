@@ -30,7 +30,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class KafkaTopics:
-    """A broker, and hands that put things into it."""
+    """A broker, and the methods that create and fill its topics."""
 
     def __init__(self, broker: KafkaBroker, folder: Path) -> None:
         self.servers = f"127.0.0.1:{broker.port}"
@@ -132,7 +132,7 @@ class KafkaTopics:
 
 
 def create_all_topics(kafka_topics: KafkaTopics) -> None:
-    """Everything that tests only read."""
+    """Creates the topics that tests only read."""
     kafka_topics.create("orders", 3)
     kafka_topics.fill("orders", 10)
     kafka_topics.fill("orders", 4, partition=1)

@@ -146,7 +146,7 @@ def serve(jars: str) -> None:
         with lock:
             answers.write(json.dumps(answer) + "\n")
 
-    # what collect() waits for a Python; the ten seconds to connect are fixed (see stage.py)
+    # what collect() waits for a Python; the ten seconds to connect are fixed (see source_pair.py)
     patience = f"--conf spark.python.authenticate.socketTimeout={PATIENCE}s"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{patience} --jars {jars} pyspark-shell"
     with open_session("local[2]") as spark:
