@@ -52,8 +52,8 @@ def _cooperative(one: ClientLibrary) -> str:
         return "not supported: the library has its own strategies"
     if COOPERATIVE_STICKY not in one.strategies:
         return "not supported"
-    way = "two rolling restarts" if one.mixes else "all members must stop once"
-    since = f"; {one.cooperative}" if one.cooperative else ""
+    way = "two rolling restarts" if one.allows_mixed_list else "all members must stop once"
+    since = f"; {one.cooperative_since}" if one.cooperative_since else ""
     return f"{way}, `{one.strategy_setting(COOPERATIVE_STICKY)}`{since}"
 
 
@@ -61,9 +61,7 @@ def _broker(one: ClientLibrary) -> str:
     way = one.consumer_protocol
     if way is None:
         return "not supported"
-    return (
-        f"{_code(way.settings_for('uniform'))}; {way.client}, Kafka {MIN_BROKER_VERSION} or newer"
-    )
+    return f"{_code(way.settings_for('uniform'))}; {way.minimum_client}, Kafka {MIN_BROKER_VERSION} or newer"
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class DiskError(Unreachable):
 
 
 class MissingExtra(Unreachable, ImportError):
-    """A package that this part of Rota needs is not installed. The message says how to get it."""
+    """A package that this part of Rota needs is missing. The message says how to install it."""
 
 
 class NotKafka(Unreachable):

@@ -72,7 +72,7 @@ def ends() -> EndOffsets:
         (number[s["topic"], s["partition"]], (s["t"] + s["t2"]) // 2, s["end"], s["beginning"])
         for s in samples
     ]
-    return EndOffsets.of(*np.array(rows, dtype=np.int64).T)
+    return EndOffsets.from_samples(*np.array(rows, dtype=np.int64).T)
 
 
 @cache

@@ -137,7 +137,7 @@ def _lines(trace: Iterable[TraceRecord]) -> list[LogLine]:
     found = []
     for line in list_log_lines(trace):
         read = server_log.parse_coordinator_message(line.at, line.text)
-        assert read is not server_log.SkippedLine.STRANGE, line
+        assert read is not server_log.SkippedLine.UNKNOWN, line
         if isinstance(read, LogLine):
             found.append(read)
     return found

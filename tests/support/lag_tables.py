@@ -47,7 +47,7 @@ class LagHistory:
             if offset is not None and where in places and at >= (self.seen.since or 0)
         ]
         columns = [(places.index(where), at, offset) for _, where, at, offset, _ in made]
-        ends = EndOffsets.of(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
+        ends = EndOffsets.from_samples(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
         partition, at, offset = np.array(columns, dtype=np.int64).reshape(-1, 3).T
         found = compute_lags(partition, at, offset, ends)
         rows = []

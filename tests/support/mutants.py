@@ -459,8 +459,8 @@ REPLAY = (
     Mutant(
         "an ownership that lasted no time is reported",
         "engine/history/generations.py",
-        "self._over += (one for one in self._ended.values() if one.until != one.since)",
-        "self._over += self._ended.values()",
+        "self._finished += (one for one in self._ended.values() if one.until != one.since)",
+        "self._finished += self._ended.values()",
         CLASSIC,
     ),
     Mutant(
@@ -480,8 +480,8 @@ REPLAY = (
     Mutant(
         "the window begins at the last of incomplete records",
         "engine/history/journal_window.py",
-        "Window(offset=last.offset + 1, at=last.at, whole=False)",
-        "Window(offset=last.offset, at=last.at, whole=False)",
+        "Window(offset=last.offset + 1, at=last.at, has_first_record=False)",
+        "Window(offset=last.offset, at=last.at, has_first_record=False)",
         CLEANED,
     ),
     Mutant(
@@ -522,8 +522,8 @@ REPLAY = (
     Mutant(
         "a cause is attributed to the member that left first",
         "engine/history/causes.py",
-        "client, member_id = gone[0].client_reason, gone[0].member_id",
-        "client, member_id = gone[-1].client_reason, gone[-1].member_id",
+        "client, member_id = leave_lines[0].client_reason, leave_lines[0].member_id",
+        "client, member_id = leave_lines[-1].client_reason, leave_lines[-1].member_id",
         CAUSE,
     ),
     Mutant(
@@ -550,8 +550,8 @@ REPLAY = (
     Mutant(
         "a partition has its old owner at the moment of the handover",
         "engine/history/lag.py",
-        "(at < self.until[found])",
-        "(at <= self.until[found])",
+        "(at < self.until[interval])",
+        "(at <= self.until[interval])",
         LAG,
     ),
     Mutant(
@@ -564,8 +564,8 @@ REPLAY = (
     Mutant(
         "a sample does not reach to the edge of its reach",
         "engine/history/lag.py",
-        "(elapsed <= reach)",
-        "(elapsed < reach)",
+        "(elapsed <= max_age)",
+        "(elapsed < max_age)",
         LAG,
     ),
     Mutant(

@@ -48,7 +48,7 @@ ResultT = TypeVar("ResultT", bound=results.GroupResponse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """The groups of a cluster, each where it was found."""
+    """The groups of a cluster, each with the broker that listed it."""
 
     groups: Mapping[str, tuple[results.ListedGroup, BrokerMetadata]]
     #: Errors of brokers without a response; their groups are missing.
@@ -272,7 +272,7 @@ class Admin:
         now = time.time_ns() // 1_000_000
         try:
             return await find_ages(offsets, ends, now, self._list_offsets)
-        except (Unreachable, Refused):  # the lag in records is known, and worth showing
+        except (Unreachable, Refused):  # the lag in records is still useful without ages
             return {}
 
     async def find_older(

@@ -204,7 +204,7 @@ class ClusterClient:
             try:
                 response = await self.send(Api.FIND_COORDINATOR, request, deadline=deadline)
             except TimedOut as error:
-                if code:  # the last error code says more than the timeout
+                if code:  # the last error code explains more than the timeout
                     raise _coordinator_timeout(group, code) from error
                 raise
             found = response.coordinators[0] if response.coordinators else response

@@ -182,7 +182,7 @@ def _build_config(config: type[Config], values: Mapping[str, object], **more: ob
     return config(**(found | more))
 
 
-#: How librdkafka may write ``auto.offset.reset``.
+#: librdkafka's other values of ``auto.offset.reset``.
 _RESET_ALIASES: Mapping[str, str] = {
     "smallest": EARLIEST,
     "beginning": EARLIEST,
@@ -267,7 +267,7 @@ def _unwise_warnings(
     if wait >= client.request_timeout:
         text = f"fetch.max.wait.ms {wait} is not less than {timeout}"
         yield f"{text}: fetches without new records will time out"
-    # fetch.max.bytes may well be less: a broker waits for no more than it may send
+    # fetch.max.bytes may be less: a broker does not wait for more bytes than it may send
     least, most = reading.fetch_min_bytes, reading.max_partition_bytes
     if least > most:
         text = f"fetch.min.bytes {least} is more than max.partition.fetch.bytes {most}"

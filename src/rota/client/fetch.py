@@ -250,7 +250,7 @@ class FetchOutcome(enum.Enum):
     """What to do with a partition after its Fetch response."""
 
     HAS_RECORDS = "has records"
-    #: Nothing new, or the response is outdated: fetch again.
+    #: No new records, or an outdated response: fetch again.
     NO_RECORDS = "no records"
     #: Fetch again after a pause.
     RETRY = "retry"
@@ -262,7 +262,7 @@ class FetchOutcome(enum.Enum):
 
 
 def classify_error_code(code: int, source: FetchSource) -> FetchOutcome:
-    """Classifies the error code of a partition. Whatever a follower reports, it is left."""
+    """Classifies a partition's error code. After any error of a follower the leader is asked."""
     from_replica = source.leave_replica()
     if code in STALE_METADATA_CODES:
         return FetchOutcome.REFRESH_METADATA

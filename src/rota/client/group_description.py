@@ -131,7 +131,7 @@ class PartitionLag:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the committed offset, if anything."""
+        """The problem of the committed offset; None if it is valid."""
         if self.log_end is None:
             return "the partition does not exist or cannot be asked"
         if self.committed is None or self.log_start is None:

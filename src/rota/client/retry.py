@@ -65,7 +65,7 @@ def is_permanent(error: RotaError) -> bool:
 
 REPLICA_NOT_AVAILABLE: Final = 9
 
-#: The metadata is right: the broker is behind, or has a problem.
+#: The client's metadata is current, but the broker's is not, or the broker has a problem.
 TRANSIENT_CODES = frozenset({Code.UNKNOWN, Code.UNKNOWN_LEADER_EPOCH, Code.REQUEST_TIMED_OUT})
 
 #: The partition has another leader or epoch; its topic may be deleted, or created again.

@@ -5,7 +5,7 @@
     FetchBuffer      responses and errors, in the order in which they came
     CompletedFetch   one partition's response: decoded portion by portion
     RecordFactory    makes ConsumerRecord objects from the columns of a portion
-    PolledRecords    what a poll has taken and the application has not seen yet
+    PolledRecords    records that a poll has taken and the application has not received yet
 
 A response is decoded when it is the first in the queue, and handed out to its end before the next
 one. So at most one response is decoded at a time, plus one that was set aside midway. Responses of
@@ -582,7 +582,7 @@ class PolledRecords:
 
     @property
     def is_empty(self) -> bool:
-        """No records are left; batches do not count."""
+        """Whether no records are left, not counting batches."""
         return not length_hint(self.remaining)
 
     @property

@@ -182,7 +182,7 @@ class CoordinatorClient:
         if is_final(error):
             self._report_event(RequestFailed(number, error))
         else:
-            LOGGER.info("group %r: a request got no answer: %s", self._group, error)
+            LOGGER.info("group %r: a request got no response: %s", self._group, error)
             self._report_event(RequestFailed(number, why=str(error)))
 
     async def send_with_retries(self, request: GroupRequest, deadline: float) -> GroupResponse:

@@ -152,7 +152,7 @@ class Fetcher:
         self._restart()
 
     def _restart(self) -> None:
-        """Starts over after a change by the application, and wakes whoever waits."""
+        """Starts over after a change by the application, and wakes waiting calls."""
         self._in_flight.second_waits.clear()  # new partitions may be fetchable
         self._changed = True
         self._wake_waiters()

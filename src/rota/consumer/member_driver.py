@@ -163,7 +163,7 @@ class MemberDriver:
         return self._thread is not None
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Ends the thread and its connections, within the timeout whatever hangs.
+        """Ends the thread and its connections within the timeout, even if a task hangs.
 
         The member has left the group before: see
         :class:`~rota.engine.member.events.CloseRequested`.
@@ -329,7 +329,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """The caller runs in this thread."""
+        """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
     def call(self, function: Callable[[], object]) -> None:
@@ -391,7 +391,7 @@ class LoopThread:
 
 
 class BackgroundWorker:
-    """Runs one task at a time, in a thread that lives as long as there is work.
+    """Runs one task at a time, in a thread that ends when no task is left.
 
     Only the newest waiting task runs: older ones are outdated. The thread is a daemon, so that a
     task that hangs does not keep the process alive.
@@ -470,7 +470,7 @@ class ForkCheck:
 
     @property
     def is_forked(self) -> bool:
-        """The current process is a fork of the one that created the object."""
+        """Whether the current process is a fork of the process that created the object."""
         return os.getpid() != self._pid
 
     def check(self) -> None:

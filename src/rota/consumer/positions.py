@@ -102,7 +102,7 @@ class PartitionState:
     asks_log_end: bool = False
     #: That log end: the position if a second request for the time finds no record either.
     log_end: int | None = None
-    #: Of the request in flight.
+    #: The token of the request in flight.
     token: int = NO_TOKEN
     leader: LeaderAndEpoch | None = None
     source: FetchSource = field(default_factory=FetchSource)
@@ -124,16 +124,16 @@ class PartitionState:
 
     @property
     def hands_out(self) -> bool:
-        """Its records may be handed out."""
+        """Whether records of the partition may be handed out."""
         return self.state is FetchState.FETCHING and not self.paused and not self.withheld
 
     def has_room(self, limit: int) -> bool:
-        """It may be fetched: at most ``limit`` bytes are buffered."""
+        """Whether the partition may be fetched: at most ``limit`` bytes are buffered."""
         return self.buffered_bytes <= (0 if self.drain_before_fetch else limit)
 
     @property
     def can_validate(self) -> bool:
-        """Both epochs that a validation needs are known."""
+        """Whether both epochs that a validation needs are known."""
         leader, position = self.leader, self.fetch_position
         has_epoch = position is not None and position.epoch is not None
         return has_epoch and leader is not None and leader.epoch != NO_LEADER_EPOCH

@@ -1,5 +1,5 @@
-"""What an application gets from a consumer (records), and what it can register (listeners,
-interceptors, callbacks).
+"""The records that an application receives from a consumer, and the listeners, interceptors and
+callbacks that it can register.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Members without any partition in the end."""
+        """Members without a partition after the last round."""
         return tuple(member for member, load in self.target_loads.items() if load == 0)
 
     @cached_property
@@ -208,12 +208,12 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @cached_property
     def _final_owners(self) -> IntArray:
-        """Owners in the end, as far as the strategy states them."""
+        """Owners after the last round, as far as the strategy states them."""
         return self._owners if self._checked.target is None else self._checked.target
 
     @cached_property
     def _kept(self) -> BoolArray:
-        """For each partition: its previous owner has it in this round too."""
+        """A flag for each partition: its previous owner keeps it in this round."""
         kept = np.zeros(self._problem.layout.size, dtype=np.bool_)
         partition, member = self._checked.partition, self._checked.member
         kept[partition[self._previous[partition] == member]] = True
@@ -237,7 +237,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
-        """Every moved partition: from whom, to whom."""
+        """Every moved partition with its previous and its new owner."""
         return self.first_moves(self.moved)
 
     def first_moves(self, limit: int) -> tuple[Move, ...]:
@@ -352,9 +352,9 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
     member_assignors = registry.create_member_assignors(specs[0], first, solver=solver)
     if member_assignors is not None:
         group = _ask_for_user_data(group, member_assignors)
-    asked: Problem | None = before
+    problem: Problem | None = before
     if isinstance(first, ColumnarAssignor) and any(one.user_data for one in group.values()):
-        asked = None  # the strategy reads claims out of user data
+        problem = None  # the strategy reads claims from user data
         if isinstance(first, StickyAssignor) and not len(before.claims.partition):
             before = first.build_problem(cluster, group)
     stands_for_user_data = isinstance(first, StickyAssignor) and member_assignors is None
@@ -363,8 +363,8 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
         # Java), so the leader sees no owned partitions: only user data.
         revoked = {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
         group = GroupSubscription(revoked)
-        asked = asked and before.without_claims()
-    checked = assign_checked(first, cluster, group, asked)
+        problem = problem and before.without_claims()
+    checked = assign_checked(first, cluster, group, problem)
     return Plan(assignors, member_assignors, checked, before, tuple(left), budget)
 
 

@@ -336,7 +336,11 @@ def _history_batches(
     yield from timeline_batches(reader.generations(records), reader.take_remaining, take_many_ended)
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
-        window = {"group": [group], "complete_from": time, "whole": [reader.window.whole]}
+        window = {
+            "group": [group],
+            "complete_from": time,
+            "whole": [reader.window.has_first_record],
+        }
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, 1, window)
 
 

@@ -76,7 +76,7 @@ class EndSamples:
             columns = zip(nothing, *self._taken, strict=True)
             joined = tuple(np.concatenate(each) for each in columns)
             self._taken = [joined]
-            self._ends = EndOffsets.of(*joined)
+            self._ends = EndOffsets.from_samples(*joined)
         return self._ends
 
     def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
@@ -273,7 +273,7 @@ def _select_partitions(ends: EndOffsets, numbers: npt.NDArray[np.int64]) -> EndO
     before = np.cumsum(sizes) - sizes
     rows = np.arange(sizes.sum()) + np.repeat(begin - before, sizes)
     partition = np.repeat(np.arange(len(numbers)), sizes)
-    return EndOffsets.of(partition, ends.at[rows], ends.end[rows], ends.beginning[rows])
+    return EndOffsets.from_samples(partition, ends.at[rows], ends.end[rows], ends.beginning[rows])
 
 
 def _to_int64(values: pa.Array) -> npt.NDArray[np.int64]:

@@ -212,7 +212,7 @@ class _DecoderWriter(_FunctionWriter):
             self._out.add_line(f"{target} = {self._struct(field.struct)}")
 
     def _null_or_struct(self, struct: StructSpec, target: str) -> None:
-        """One byte, negative for null (KIP-893)."""
+        """Reads a nullable struct: its first byte is negative for null (KIP-893)."""
         out = self._out
         self._number("b", "n")
         self._flush()

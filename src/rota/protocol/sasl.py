@@ -152,7 +152,7 @@ class SaslReply:
     """The server's reply to a message of the client."""
 
     data: bytes
-    #: The user who has logged in; None: the exchange goes on.
+    #: The user who has logged in; None: another message must follow.
     user: str | None = None
 
     @property

@@ -100,7 +100,7 @@ def find_lag_intervals(
     committed = _start_earlier_commits(
         committed, samples, NEVER if seen.since is None else seen.since
     )
-    sample = samples.track.find_last(committed.partition, committed.at)
+    sample = samples.index.find_last(committed.partition, committed.at)
     polled = pa.array(sorted(seen.polled_groups), pa.string())
     is_polled = (_positions(committed.group_names, polled) >= 0)[committed.group]
     until = _waits_until(committed, samples, sample, is_polled)
@@ -187,7 +187,7 @@ class _CommitColumns:
         kept = number >= 0
         at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
         beginning = _int64(compute.fill_null(ends["beginning"], 0))
-        return EndOffsets.of(number[kept], at[kept], end[kept], beginning[kept])
+        return EndOffsets.from_samples(number[kept], at[kept], end[kept], beginning[kept])
 
     def owned_until(self, ownership: pa.Table, before: Int64Array) -> Int64Array:
         """Returns until when a member owned each partition. Of the owners that came before
@@ -226,9 +226,9 @@ def _start_earlier_commits(
     is_told[row] = False
     row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
     begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
-    made = samples.track.find_last(number, at[row])
+    made = samples.index.find_last(number, at[row])
     ends = samples.at_times(number, begin)
-    known = ends.known & (samples.stretch[np.maximum(made, first)] == samples.stretch[ends.sample])
+    known = ends.known & (samples.run[np.maximum(made, first)] == samples.run[ends.sample])
     known &= offset <= np.where(made < 0, samples.end[first], ends.ceiling)
     row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
     found = compute_lags(number, begin, offset, samples)
@@ -244,9 +244,9 @@ def _waits_until(
     """
     following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
     until = committed.at[following]
-    asked = samples.track.find_last(committed.partition, until - 1)
+    asked = samples.index.find_last(committed.partition, until - 1)
     until = np.where(is_polled, _pick_or(samples.at, asked, committed.at), until)
-    run = _pick_or(samples.stretch, sample, np.full(len(sample), -1))
+    run = _pick_or(samples.run, sample, np.full(len(sample), -1))
     fallen = (run >= 0) & (run[following] > run)
     return np.where(fallen, _pick_or(samples.last_at(), sample, until), until)
 
@@ -300,7 +300,7 @@ class _IntervalColumns:
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
         final = samples.first_sample_at(sample, until)
-        taken = np.flatnonzero((np.diff(samples.stretch) == 0) & (np.diff(deleted) > 0))
+        taken = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
         first = np.searchsorted(taken, np.maximum(sample, samples.last_sample_with(sample, offset)))
         more = np.maximum(np.searchsorted(taken, final) - first, 0)
         row = np.repeat(np.arange(len(commit)), more + 1)

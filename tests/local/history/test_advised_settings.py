@@ -86,7 +86,7 @@ def test_librdkafka_takes_the_others() -> None:
             strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
         )
         create_confluent_consumer(parse_settings(back, one.group_instance_id()))
-    assert not one.mixes
+    assert not one.allows_mixed_list
     with pytest.raises(KafkaException, match="must have the same protocol type"):
         create_confluent_consumer(
             parse_settings(one.strategy_setting("cooperative-sticky", "range"))
@@ -128,7 +128,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
 
     made("sticky", "roundrobin", "range")
     made("cooperative-sticky")
-    assert not one.mixes
+    assert not one.allows_mixed_list
     with pytest.raises(KafkaConfigurationError, match="Mixing EAGER and COOPERATIVE"):
         made("cooperative-sticky", "range")
 
@@ -175,7 +175,7 @@ def test_aiokafkas_time_to_rejoin_is_its_session_if_nobody_sets_it() -> None:
 
 def test_rotas_own_consumer_takes_them(servers: str) -> None:
     one = CLIENT_LIBRARIES[client_settings.ROTA]
-    assert one.mixes
+    assert one.allows_mixed_list
     assert one.strategies == set(CLASSIC)
     settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member_settings(one)}
     for strategies in (("cooperative-sticky", "range"), ("sticky",), ("roundrobin",)):

@@ -124,7 +124,7 @@ def test_its_log_states_every_cause(folder: Path, name: str) -> None:
     causes = []
     for line in (folder / "server.log").read_text().splitlines():
         parsed = parse_line(line)
-        assert parsed is not SkippedLine.STRANGE, line
+        assert parsed is not SkippedLine.UNKNOWN, line
         if isinstance(parsed, LogLine) and parsed.group == name:
             causes.append(parsed)
     commits = commits_of(kept)

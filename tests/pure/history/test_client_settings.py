@@ -361,7 +361,7 @@ def test_libraries_that_write_alike_share_a_line() -> None:
 
 def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
     def sentence(*names: str) -> str:
-        return format_step("Remove {}.", find_libraries(names), lambda one: one.static)
+        return format_step("Remove {}.", find_libraries(names), lambda one: one.static_id)
 
     assert sentence("kafkajs", "brod") == "Remove this. brod and kafkajs: no such setting."
     assert sentence("kafkajs", "java") == (

@@ -26,7 +26,7 @@ def column(*numbers: int) -> Int64Array:
 def sampled(*samples: tuple[int, int]) -> EndOffsets:
     """Samples of one partition: (time, end)."""
     at, end = np.array(samples, dtype=np.int64).reshape(-1, 2).T
-    return EndOffsets.of(np.zeros(len(at), dtype=np.int64), at, end)
+    return EndOffsets.from_samples(np.zeros(len(at), dtype=np.int64), at, end)
 
 
 def lag_of(at: int, offset: int, ends: EndOffsets) -> tuple[int, int, float | None] | None:
@@ -82,7 +82,7 @@ def test_a_topic_made_anew_is_another_log() -> None:
 
 def test_what_retention_took_is_not_the_next_record() -> None:
     at, end, beginning = column(0, 10_000, 20_000), column(0, 100, 200), column(0, 0, 150)
-    kept = EndOffsets.of(column(0, 0, 0), at, end, beginning)
+    kept = EndOffsets.from_samples(column(0, 0, 0), at, end, beginning)
     assert lag_of(20_000, 50, kept) == (200, 150, 4.9)
 
 
@@ -100,7 +100,9 @@ def test_absurd_numbers_do_not_overflow() -> None:
 
 
 def test_partitions_are_told_apart() -> None:
-    ends = EndOffsets.of(column(3, 1, 3, 1), column(0, 0, 1000, 1000), column(0, 500, 10, 600))
+    ends = EndOffsets.from_samples(
+        column(3, 1, 3, 1), column(0, 0, 1000, 1000), column(0, 500, 10, 600)
+    )
     found = compute_lags(column(1, 2, 3), column(500, 500, 500), column(540, 7, 2), ends)
     assert found.row.tolist() == [0, 2]
     assert found.lag.tolist() == [10, 3]

@@ -69,7 +69,7 @@ def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> 
 @given(rows, rows)
 def test_the_end_is_on_the_line_between_the_samples(samples: list[Row], commits: list[Row]) -> None:
     partition, at, offset = columns(commits)
-    found = compute_lags(partition, at, offset, EndOffsets.of(*columns(samples)), REACH)
+    found = compute_lags(partition, at, offset, EndOffsets.from_samples(*columns(samples)), REACH)
     expected = [plainly(samples, p, t) for p, t, _ in commits]
     assert found.row.tolist() == [n for n, end in enumerate(expected) if end is not None]
     for row, end, lag in zip(found.row, found.end, found.lag, strict=True):
@@ -85,7 +85,7 @@ def test_the_age_is_how_long_ago_a_commit_would_have_had_no_lag(
 ) -> None:
     triples = [(0, when, end) for when, end in samples]
     found = compute_lags(
-        *columns([(0, at, offset)]), ends=EndOffsets.of(*columns(triples)), reach=REACH
+        *columns([(0, at, offset)]), ends=EndOffsets.from_samples(*columns(triples)), max_age=REACH
     )
     if not len(found.row):
         return
@@ -142,7 +142,7 @@ def test_verdicts_are_burrows_at_any_time(
 ) -> None:
     commits = sorted(commits, key=lambda commit: commit[0])
     triples = [(0, at, end) for at, end in samples]
-    ends = EndOffsets.of(*columns(triples))
+    ends = EndOffsets.from_samples(*columns(triples))
     rule = BurrowSettings(intervals=4, recent=15, distance=10)
     rows = [(0, at, offset) for at, offset in commits]
     given_commits = GroupCommits(*columns(rows))

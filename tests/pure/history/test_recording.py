@@ -20,7 +20,7 @@ def test_every_group_is_there() -> None:
 
 
 def test_the_broker_s_lines_are_all_understood() -> None:
-    assert SkippedLine.STRANGE not in recording.log()
+    assert SkippedLine.UNKNOWN not in recording.log()
     assert sum(isinstance(line, LogLine) for line in recording.log()) > 300
 
 

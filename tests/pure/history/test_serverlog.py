@@ -239,7 +239,7 @@ def test_all_of_it_is_found_in_every_kind_of_log(line: str, text: str) -> None:
 def test_the_whole_recorded_log_is_understood() -> None:
     found = [parse_line(line) for line in evidence.raw_lines("coordinator.jsonl.gz")]
 
-    assert SkippedLine.STRANGE not in found
+    assert SkippedLine.UNKNOWN not in found
     # "Static member which joins during Stable stage ..." does not say of which group
     assert found.count(SkippedLine.OTHER) == 7
     groups = {one.group for one in found if isinstance(one, LogLine)}
@@ -352,7 +352,7 @@ def test_other_lines_are_passed_over(line: str) -> None:
     ],
 )
 def test_lines_about_groups_that_are_not_understood_are_told_apart(line: str) -> None:
-    assert parse_line(line) is SkippedLine.STRANGE
+    assert parse_line(line) is SkippedLine.UNKNOWN
 
 
 @given(st.text())

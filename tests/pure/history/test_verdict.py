@@ -162,7 +162,7 @@ def rate(partition: int, a_second: int, until: int = 1000) -> list[tuple[int, in
 def sampled(*samples: list[tuple[int, int, int]]) -> EndOffsets:
     rows = [row for of_partition in samples for row in of_partition]
     partition, at, end = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return EndOffsets.of(partition, at * 1000, end)
+    return EndOffsets.from_samples(partition, at * 1000, end)
 
 
 TOPICS = [("orders", 0), ("orders", 1), ("old", 0)]

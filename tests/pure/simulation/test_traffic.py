@@ -28,7 +28,7 @@ def test_what_was_written_a_week_ago_is_gone() -> None:
 
 
 def test_partitions_that_come_later_begin_at_nothing() -> None:
-    traffic = Traffic({"t": 60}, born={T1: HOUR})
+    traffic = Traffic({"t": 60}, created={T1: HOUR})
     assert [traffic.end_offset(T1, now) for now in (0, HOUR, 2 * HOUR)] == [0, 0, 60]
 
 

@@ -85,14 +85,14 @@ class Broker(broker.SimulatedBroker):
         self._links: dict[SimulatedConnection, ConnectionId] = {}
         self._opened = 0
 
-    # life and death
+    # start and stop
 
     def start(self, load_time: int = 0) -> None:
         assert self.coordinator is None, "the broker runs already"
         if load_time:
             self._state.scheduler.add(self._state.now + load_time, self._restart, 0)
             return
-        self._life += 1
+        self._epoch += 1
         self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._make()
         self._state.add_record(TraceEventType.COORDINATOR, "", "loaded")
@@ -147,10 +147,10 @@ class Broker(broker.SimulatedBroker):
             return
         self._state.add_record(TraceEventType.COORDINATOR, "", "unloaded")
         self._do(functools.partial(self._running.groups.move_coordinator, "any"))
-        self._state.scheduler.add(self._state.now + load_time, self._look, self._life)
+        self._state.scheduler.add(self._state.now + load_time, self._look, self._epoch)
 
-    def _look(self, life: int) -> None:
-        if life == self._life and self._running is not None:
+    def _look(self, epoch: int) -> None:
+        if epoch == self._epoch and self._running is not None:
             self._do(functools.partial(self._running.groups.find_coordinator, "any"))
 
     def set_topics(self, wanted: Mapping[str, int]) -> None:
@@ -277,12 +277,12 @@ class Broker(broker.SimulatedBroker):
         if self._node is None:
             return
         running = self._node
-        life = self._life
+        epoch = self._epoch
         commands = self._guarded(lambda: running.handle(event, self._state.now))
         if self.broken is not None:
             raise self.broken
         for command in commands or ():
-            if life != self._life:
+            if epoch != self._epoch:
                 return
             match command:
                 case WriteResponse(connection, data):

@@ -2,5 +2,5 @@
 custom ones.
 
 A group and its topics become a `Problem` (problem.py); a strategy turns it into one owner per
-partition; rules.py checks the result.
+partition; interface.py checks the result.
 """

@@ -91,7 +91,7 @@ class _Subscriptions(NamedTuple):
 
 
 def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Int64Array | None:
-    """The least levels; None as soon as they cannot fit."""
+    """The least levels; None as soon as a level exceeds its member's load by more than one."""
     members = len(problem.members)
     loads = np.bincount(owners, minlength=members)
     pairs = np.unique(problem.layout.topic_of * np.int64(members) + owners)
@@ -139,27 +139,27 @@ class _Exchanges:
         """Adds edges from each kind to pairs of class and rack: only pairs at its least level."""
         racks = problem.racks
         count = 1 if racks is None else len(racks.names) + 1
-        door = problem.class_of.astype(np.int64) * count + self.rack + 1
-        doors, first, which = np.unique(door, return_index=True, return_inverse=True)
+        class_rack = problem.class_of.astype(np.int64) * count + self.rack + 1
+        class_racks, first, which = np.unique(class_rack, return_index=True, return_inverse=True)
         self.class_rack_of_member = which
-        self.class_rack_count = len(doors)
-        door_class, door_rack = doors // count, doors % count - 1
-        # a kind's edges: its topic's classes, each with its doors
+        self.class_rack_count = len(class_racks)
+        class_of, rack_of = class_racks // count, class_racks % count - 1
+        # the edges of a kind: the pairs of class and rack with a class that subscribes to its topic
         order = np.argsort(edges.topic, kind="stable")
         by_topic = edges.member_class[order]
         start = np.searchsorted(edges.topic[order], np.arange(len(problem.layout.topics) + 1))
         kind, classes = _join_ranges(self.kind_topic, start, by_topic)
-        door_start = np.searchsorted(door_class, np.arange(len(problem.classes) + 1))
-        edge, doors_reached = _join_ranges(classes, door_start, np.arange(len(doors)))
+        start_of = np.searchsorted(class_of, np.arange(len(problem.classes) + 1))
+        edge, reached = _join_ranges(classes, start_of, np.arange(len(class_racks)))
         kind = kind[edge]
-        # members behind one door have the same level: what one has, the others may own
-        door_level = self.level[first]
+        # members of one class and rack have the same level: they may own the same partitions
+        level_of = self.level[first]
         least = np.full(len(self.kind_topic), np.iinfo(np.int64).max)
-        np.minimum.at(least, kind, door_level[doors_reached])
-        usable = door_level[doors_reached] == least[kind]
-        self.edge_kind, self.edge_class_rack = kind[usable], doors_reached[usable]
+        np.minimum.at(least, kind, level_of[reached])
+        usable = level_of[reached] == least[kind]
+        self.edge_kind, self.edge_class_rack = kind[usable], reached[usable]
         self.edge_cost = -self.local_worth * self._local(
-            problem, self.edge_kind, door_rack[self.edge_class_rack]
+            problem, self.edge_kind, rack_of[self.edge_class_rack]
         )
         self.kind_level = least
 
@@ -198,12 +198,14 @@ class _Exchanges:
         member = np.zeros(members, dtype=np.int64)
         far = np.iinfo(np.int64).max // 2
         for _ in range(members + 2):
-            # a round leads from members over kinds or the meeting place to members
+            # each round takes a step from members to members, over kinds or over the trading node
             kind = np.full(kinds, far)
             np.minimum.at(kind, self.release_kind, member[self.release_member] + self.release_cost)
-            door = np.full(self.class_rack_count, far)
-            np.minimum.at(door, self.edge_class_rack, kind[self.edge_kind] + self.edge_cost)
-            nearer = np.minimum(member, door[self.class_rack_of_member])
+            by_class_rack = np.full(self.class_rack_count, far)
+            np.minimum.at(
+                by_class_rack, self.edge_class_rack, kind[self.edge_kind] + self.edge_cost
+            )
+            nearer = np.minimum(member, by_class_rack[self.class_rack_of_member])
             np.minimum.at(nearer, self.lack_member, kind[self.lack_kind] + self.lack_cost)
             if len(may_rise) and len(may_fall):
                 nearer[may_fall] = np.minimum(nearer[may_fall], member[may_rise].min())

@@ -11,7 +11,7 @@ rule            meaning
 ==============  ====================================================================
 a-result        the strategy returns a GroupAssignment
 all-members     the result has an entry for every member of the group
-only-members    the result has no entry for anybody else
+only-members    the result has no entry for other ids
 exists          every assigned partition exists
 subscribed      every member subscribes to the topics of its partitions
 one-owner       no partition has two owners (unless ``allow_shared``)
@@ -82,7 +82,7 @@ class Assignor(ABC):
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:  # noqa: B027 (optional)
         """Called on every member with its assignment, after each rebalance. Each member has its
-        own instance, so an attribute set here is there in the next `subscription_user_data`.
+        own instance, so the next `subscription_user_data` can use an attribute that is set here.
         """
 
 
@@ -124,7 +124,7 @@ class PartitionAssignor(Assignor):
     def assign_partitions(
         self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Iterable[TopicPartition]]:
-        """``{member: [TopicPartition, ...]}`` for every member in ``subscriptions``.
+        """Returns ``{member: [TopicPartition, ...]}`` with every member in ``subscriptions``.
 
         ``partitions`` has the count of each subscribed topic, topics sorted by name; members are
         sorted by id.

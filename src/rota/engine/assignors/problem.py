@@ -191,8 +191,8 @@ class Problem:
 def _group_members_by_topics(
     listings: Iterable[tuple[str, ...]], listing_of: list[int], layout: PartitionNumbering
 ) -> tuple[IntArray, tuple[IntArray, ...]]:
-    """Members with the same set of topics share a class. Classes stand in order of appearance
-    among the sorted members, so they do not depend on the input's order.
+    """Returns the class of each member, and the topics of each class: members with the same set of
+    topics form a class. Classes are numbered by the sorted members, not by the input's order.
     """
     index: dict[tuple[int, ...], int] = {}
     class_at = [
@@ -207,7 +207,7 @@ def _group_members_by_topics(
 
 
 def _read_claims(problem: Problem, owned: list[OwnedPartitions]) -> tuple[Claims, tuple[str, ...]]:
-    """Returns the members' claims, and notes about claims that do not count."""
+    """Returns the members' claims, and notes about claims that were dropped."""
     members, layout = problem.members, problem.layout
     generation = np.array([held.generation for held in owned], dtype=np.int32)
     unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
@@ -276,7 +276,7 @@ def _number_claimed_partitions(
     named = np.concatenate([held.topic for held in owned]) + np.repeat(offsets, sizes)
     topic = np.array(places, dtype=np.int32)[named]
     numbers = np.concatenate([held.numbers for held in owned])
-    # an unknown topic (-1) borrows the last topic's count, and is masked out beside it
+    # an unknown topic (-1) is compared with the last topic's count, but stays excluded
     exists = topic >= 0
     if len(layout.topics):
         exists &= (numbers >= 0) & (numbers < layout.counts[topic])
@@ -332,7 +332,7 @@ def _read_racks(
 
 
 def find_previous_owners(problem: Problem) -> IntArray:
-    """Returns each partition's member whose claim counts and that still subscribes, or -1."""
+    """Returns the previous owner of each partition if it still subscribes, otherwise -1."""
     partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     contested = _find_contested(owners, partition, member)
@@ -386,9 +386,9 @@ def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
 
 
 def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntArray:
-    """Returns the positions of members, sorted by id, in the order in which Range and RoundRobin
-    serve them: static members by group instance id, so that a restart under a new member id changes
-    nothing, then the others. (kafka-python groups the unsorted list and loses members.)
+    """Returns the order in which Range and RoundRobin assign to members, as positions of members
+    sorted by id: static members by group instance id, so that a restart under a new member id
+    changes nothing, then the others. (kafka-python groups the unsorted list and loses members.)
     """
     ids = list(enumerate(group_instance_ids))
     static = sorted((java_sort_key(name), at) for at, name in ids if name is not None)
@@ -398,7 +398,7 @@ def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntAr
 
 class ConsumersPerTopic:
     """The member order, and each topic's subscribers in that order. Topics with the same
-    subscribers are of one kind and looked up once: large groups have few kinds, often one.
+    subscribers form a kind, which is computed once: large groups have few kinds, often one.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -417,7 +417,7 @@ class ConsumersPerTopic:
             self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
 
     def find_subscribers(self, kind: int) -> IntArray:
-        """Returns the places in member order of the subscribers to topics of this kind."""
+        """Returns the positions, in member order, of the subscribers to topics of this kind."""
         if kind not in self._subscribers:
             wants = np.zeros(self._class_count, dtype=np.bool_)
             wants[self._classes[kind]] = True

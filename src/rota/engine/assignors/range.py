@@ -35,55 +35,61 @@ class RangeAssignor(ColumnarAssignor):
         """Assigns consecutive partitions of each topic."""
         if not problem.layout.size:
             return Solution(owners=np.empty(0, dtype=np.int32))
-        line = ConsumersPerTopic(problem)
-        near = assign_with_rack_matching(problem, line)
+        consumers = ConsumersPerTopic(problem)
+        rack_matched = assign_with_rack_matching(problem, consumers)
         runs: dict[tuple[int, int], IntArray] = {}
         columns: list[IntArray] = []
-        for topic, kind in enumerate(line.kind_of_topic):
+        for topic, kind in enumerate(consumers.kind_of_topic):
             count = int(problem.layout.counts[topic])
-            if topic in near:
-                columns.append(_assign_remaining_ranges(near[topic], line.find_subscribers(kind)))
+            if topic in rack_matched:
+                columns.append(
+                    _assign_remaining_ranges(rack_matched[topic], consumers.find_subscribers(kind))
+                )
                 continue
             if (kind, count) not in runs:
-                runs[kind, count] = _assign_ranges(count, line.find_subscribers(kind))
+                runs[kind, count] = _assign_ranges(count, consumers.find_subscribers(kind))
             columns.append(runs[kind, count])
-        return Solution(owners=line.member_order[np.concatenate(columns)])
+        return Solution(owners=consumers.member_order[np.concatenate(columns)])
 
 
 def _assign_ranges(count: int, places: IntArray) -> IntArray:
-    """Returns, for each partition of a topic, the place of the member that gets it."""
+    """Returns, for each partition of a topic, the position of its member."""
     each, extra = divmod(count, len(places))
     sizes = np.full(len(places), each)
     sizes[:extra] += 1
     return places.repeat(sizes)
 
 
-def _assign_remaining_ranges(taken: IntArray, places: IntArray) -> IntArray:
-    """Assigns the partitions that are free in ``taken``: subscribers in order up to their quotas,
-    and the extra ones to the first that have none.
+def _assign_remaining_ranges(assigned: IntArray, places: IntArray) -> IntArray:
+    """Assigns the unassigned partitions to subscribers in order, up to their quotas; the first
+    subscribers below the larger quota get one more.
     """
-    left = taken == UNASSIGNED
-    each, extra = divmod(len(taken), len(places))
-    has = np.bincount(taken[~left], minlength=len(places))
-    sizes = np.maximum(each - has, 0)
-    without = np.flatnonzero(has <= each)
-    sizes[without[: extra - (len(has) - len(without))]] += 1
-    subscriber = taken.copy()
-    subscriber[left] = np.repeat(np.arange(len(places), dtype=np.int32), sizes)
+    free = assigned == UNASSIGNED
+    each, extra = divmod(len(assigned), len(places))
+    counts = np.bincount(assigned[~free], minlength=len(places))
+    sizes = np.maximum(each - counts, 0)
+    without = np.flatnonzero(counts <= each)
+    sizes[without[: extra - (len(counts) - len(without))]] += 1
+    subscriber = assigned.copy()
+    subscriber[free] = np.repeat(np.arange(len(places), dtype=np.int32), sizes)
     return places[subscriber]
 
 
-def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict[int, IntArray]:
+def assign_with_rack_matching(
+    problem: Problem, consumers: ConsumersPerTopic
+) -> dict[int, IntArray]:
     """Returns for topics with rack matching each partition's place in the subscribers, or -1."""
     racks = problem.racks
     if racks is None:
         return {}
     alike: dict[tuple[int, int], list[int]] = {}
-    for topic, kind in enumerate(line.kind_of_topic):
+    for topic, kind in enumerate(consumers.kind_of_topic):
         alike.setdefault((kind, int(problem.layout.counts[topic])), []).append(topic)
     racks_of = {
-        kind: racks.rack_of_member[line.member_order[line.find_subscribers(kind)]].tolist()
-        for kind in set(line.kind_of_topic)
+        kind: racks.rack_of_member[
+            consumers.member_order[consumers.find_subscribers(kind)]
+        ].tolist()
+        for kind in set(consumers.kind_of_topic)
     }
     needing = {
         topic
@@ -93,7 +99,7 @@ def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict
             _rack_sets_of_topic(problem, racks, topic), set(racks_of[kind]) - {NO_RACK}, racks
         )
     }
-    found: dict[int, IntArray] = {}
+    assigned: dict[int, IntArray] = {}
     for (kind, _), topics in alike.items():
         if not needing or all(rack == NO_RACK for rack in racks_of[kind]):
             continue
@@ -103,10 +109,10 @@ def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict
         )
         if len(topics) > 1:
             taken = _assign_co_partitioned_with_rack_matching(near, racks_of[kind])
-            found |= dict.fromkeys(topics, taken)
+            assigned |= dict.fromkeys(topics, taken)
         elif topics[0] in needing:
-            found[topics[0]] = _assign_topic_with_rack_matching(near, racks_of[kind])
-    return found
+            assigned[topics[0]] = _assign_topic_with_rack_matching(near, racks_of[kind])
+    return assigned
 
 
 def _rack_sets_of_topic(problem: Problem, racks: Racks, topic: int) -> IntArray:
@@ -123,7 +129,7 @@ def _needs_rack_matching(set_of: IntArray, subscribers: set[int], racks: Racks) 
 def _assign_topic_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
     """Each subscriber of a topic takes free partitions with a replica in its rack."""
     each, extra = divmod(len(near), len(racks_of))
-    taken = [UNASSIGNED] * len(near)
+    owners = [UNASSIGNED] * len(near)
     queues: dict[int, Iterator[int]] = {
         rack: iter(np.flatnonzero(near[:, rack]).tolist() if rack >= 0 else range(len(near)))
         for rack in set(racks_of)
@@ -135,11 +141,11 @@ def _assign_topic_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -
             partition = next(queues[rack], None)
             if partition is None:
                 break
-            if taken[partition] == UNASSIGNED:
-                taken[partition] = subscriber
+            if owners[partition] == UNASSIGNED:
+                owners[partition] = subscriber
                 got += 1
         extra -= got > each
-    return np.array(taken, dtype=np.int32)
+    return np.array(owners, dtype=np.int32)
 
 
 def _assign_co_partitioned_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
@@ -151,7 +157,7 @@ def _assign_co_partitioned_with_rack_matching(near: BoolArray, racks_of: Sequenc
     queues: dict[int, deque[int]] = {}
     for subscriber, rack in enumerate(racks_of):
         queues.setdefault(rack, deque()).append(subscriber)
-    taken = [UNASSIGNED] * len(near)
+    owners = [UNASSIGNED] * len(near)
     for partition, row in enumerate(near.tolist()):
         heads = []
         for rack, queue in queues.items():
@@ -163,7 +169,7 @@ def _assign_co_partitioned_with_rack_matching(near: BoolArray, racks_of: Sequenc
                 heads.append(queue[0])
         if heads:
             subscriber = min(heads)
-            taken[partition] = subscriber
+            owners[partition] = subscriber
             has[subscriber] += 1
             extra -= has[subscriber] > each
-    return np.array(taken, dtype=np.int32)
+    return np.array(owners, dtype=np.int32)

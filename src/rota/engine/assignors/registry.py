@@ -41,7 +41,7 @@ JAVA_CLASSES: Mapping[str, type[Assignor]] = {
     for strategy in BUILT_IN.values()
 }
 
-#: Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it.
+#: Kafka's default ``partition.assignment.strategy``; it is eager until range is removed from it.
 DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
 StrategySpec: TypeAlias = str | type[Assignor] | Assignor
 #: As in ``partition.assignment.strategy``: one, several, or several in one string.
@@ -67,7 +67,7 @@ def resolve_strategy(
     if not (isinstance(found, type) and issubclass(found, Assignor)):
         raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
     try:
-        # a subclass with a constructor of its own chooses its solver by itself
+        # a subclass with its own constructor chooses its solver itself
         base = AbstractStickyAssignor
         if issubclass(found, base) and found.__init__ is base.__init__:
             return _check_assignor(found(solver=solver, budget=budget))

@@ -18,25 +18,25 @@ class RoundRobinAssignor(ColumnarAssignor):
 
     def solve(self, problem: Problem) -> Solution:
         """Assigns the partitions of all topics in turn."""
-        line = ConsumersPerTopic(problem)
+        consumers = ConsumersPerTopic(problem)
         if len(problem.classes) <= 1:
-            return Solution(owners=np.resize(line.member_order, problem.layout.size))
-        return Solution(owners=line.member_order[_assign_in_turn(problem, line)])
+            return Solution(owners=np.resize(consumers.member_order, problem.layout.size))
+        return Solution(owners=consumers.member_order[_assign_in_turn(problem, consumers)])
 
 
-def _assign_in_turn(problem: Problem, line: ConsumersPerTopic) -> IntArray:
-    """Returns the place of each partition's member. A topic's subscribers take turns; the next
-    topic continues after the last place served.
+def _assign_in_turn(problem: Problem, consumers: ConsumersPerTopic) -> IntArray:
+    """Returns each partition's member, as a position in member order. The subscribers of a topic
+    take turns; the next topic continues after the last position.
     """
-    dealt = np.empty(problem.layout.size, dtype=np.int32)
+    owners = np.empty(problem.layout.size, dtype=np.int32)
     start = 0
     next_place = 0
-    for kind, count in zip(line.kind_of_topic, problem.layout.counts.tolist(), strict=True):
-        places = line.find_subscribers(kind)
+    for kind, count in zip(consumers.kind_of_topic, problem.layout.counts.tolist(), strict=True):
+        places = consumers.find_subscribers(kind)
         first = int(places.searchsorted(next_place))
         end = start + count
         turns = np.arange(first, first + count)
-        places.take(turns, mode="wrap", out=dealt[start:end])
-        next_place = int(dealt[end - 1]) + 1
+        places.take(turns, mode="wrap", out=owners[start:end])
+        next_place = int(owners[end - 1]) + 1
         start = end
-    return dealt
+    return owners

@@ -29,7 +29,7 @@ from rota.engine.model.member import (
 from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import InputError, UnknownSolver
 
-#: Asked now and then during a long solve: is the time budget used up?
+#: Returns whether the time budget is used up; a long solve calls it repeatedly.
 Expired = Callable[[], bool]
 
 #: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
@@ -46,7 +46,7 @@ class TimeBudget:
     """A limit on the time of one assignment; a call starts it and returns an `Expired`."""
 
     milliseconds: int
-    #: Seconds on a clock that never goes back: ``time.monotonic``.
+    #: A monotonic clock in seconds, such as ``time.monotonic``.
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:

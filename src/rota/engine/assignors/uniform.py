@@ -2,8 +2,8 @@
 computes them.
 
 With the consumer protocol no member assigns: the coordinator computes a target assignment and
-members move towards it. So these are not for ``partition.assignment.strategy``; they answer what
-would have been. A member's ``owned`` is its target so far, and a static member that returns under a
+members move towards it. So these are not for ``partition.assignment.strategy``; they serve to plan
+and to replay. A member's ``owned`` is its previous target, and a static member that returns under a
 new member id has the target of its old one.
 
 Uniform has two builders, as in Kafka: homogeneous (all members subscribe to the same topics) and
@@ -63,7 +63,7 @@ def member_iteration_order(members: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _timeline_hash_map_order(hashes: Sequence[int]) -> list[int]:
-    """How Kafka's table with snapshots gives its keys: those of one slot last in, first out."""
+    """Returns the iteration order of Kafka's TimelineHashMap: last in, first out in each slot."""
     slots = 2
     while len(hashes) * TIMELINE_LOAD_FACTOR > slots:
         slots *= 2
@@ -76,7 +76,7 @@ def partition_iteration_order(numbers: list[int]) -> list[int]:
     """A member's partitions of one topic, given ascending, in the order of its set of them."""
     count, last = len(numbers), numbers[-1]
     mask = max(1 << (count * 4 // 3).bit_length(), DEFAULT_INITIAL_CAPACITY) - 1
-    if last <= mask:  # each in a bucket of its own
+    if last <= mask:  # each partition has its own bucket
         return numbers
     # the fewer buckets are shared, the fewer can be in any; up to the upper half a number is its
     # own place in a table
@@ -141,9 +141,9 @@ def _uuid_hash(uuid: bytes) -> int:
     return int(folded >> 32 ^ folded & 0xFFFFFFFF)
 
 
-def find_target_owners(problem: Problem, turn: npt.NDArray[np.intp]) -> IntArray:
-    """Returns the current target owner of each partition; ``turn`` is each member's place in the
-    iteration order.
+def find_target_owners(problem: Problem, rank: npt.NDArray[np.intp]) -> IntArray:
+    """Returns the current target owner of each partition; ``rank`` has the position of each member
+    in the iteration order.
 
     A coordinator's targets never overlap. If claims do (only other sources of evidence can cause
     that), the latest generation counts, then the first in iteration order.
@@ -153,7 +153,7 @@ def find_target_owners(problem: Problem, turn: npt.NDArray[np.intp]) -> IntArray
     owners[partition] = member
     if len(partition) and (owners[partition] != member).any():
         # the last one written stays
-        rows = np.lexsort((-turn[member], problem.claims.generation[member]))
+        rows = np.lexsort((-rank[member], problem.claims.generation[member]))
         owners[partition[rows]] = member[rows]
     return owners
 
@@ -330,9 +330,9 @@ class UniformHeterogeneousAssignmentBuilder:
     """Builds one assignment. A member is its place in the iteration order; it decides ties."""
 
     def __init__(self, problem: Problem, ids: TopicIds, walk: IntArray) -> None:
-        turn = np.argsort(walk)
-        held = find_target_owners(problem, turn)
-        held = np.where(held == UNASSIGNED, held, turn[held])
+        rank = np.argsort(walk)
+        held = find_target_owners(problem, rank)
+        held = np.where(held == UNASSIGNED, held, rank[held])
         self._owners: list[int] = held.tolist()
         self._loads: list[int] = np.bincount(held[held >= 0], minlength=len(walk)).tolist()
         starts = problem.layout.starts.tolist()
@@ -358,14 +358,14 @@ class UniformHeterogeneousAssignmentBuilder:
         return self._owners
 
     def _assign_remaining_partitions(self, topic: int) -> None:
-        spots = self._partitions_of_topic[topic]
-        free = [spot for spot in spots if self._owners[spot] == UNASSIGNED]
+        partitions = self._partitions_of_topic[topic]
+        free = [partition for partition in partitions if self._owners[partition] == UNASSIGNED]
         if not free:
             return
         balancer = MemberAssignmentBalancer(self._topic_subscribers[topic], self._loads)
-        for spot in free:
+        for partition in free:
             member = balancer.next_least_loaded_member()
-            self._owners[spot] = member
+            self._owners[partition] = member
             self._loads[member] += 1
 
     def _balance(self, topics: list[int]) -> None:
@@ -384,8 +384,8 @@ class UniformHeterogeneousAssignmentBuilder:
         if max(among) - min(among) <= BALANCED_DIFFERENCE:
             return False
         held: dict[int, list[int]] = {}
-        for spot in self._partitions_of_topic[topic]:
-            held.setdefault(self._owners[spot], []).append(spot)
+        for partition in self._partitions_of_topic[topic]:
+            held.setdefault(self._owners[partition], []).append(partition)
         balancer = MemberAssignmentBalancer(subscribers, loads)
         moved = False
         while not balancer.is_balanced():
@@ -424,7 +424,7 @@ TOPIC_IDS_UNKNOWN = (
 
 
 class UniformAssignor(ColumnarAssignor):
-    """UniformAssignor. A member's ``owned`` is its target so far, not what it has by now.
+    """UniformAssignor. A member's ``owned`` is its previous target, not the partitions that it has.
 
     ``topic_ids`` are the 16 bytes of each topic's id. Without them loads are the same as Kafka's,
     but with several topics other partitions may move.

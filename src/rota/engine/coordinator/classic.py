@@ -64,7 +64,7 @@ def handle_join(
     elif request.member_id in group.pending_join_members:
         if request.group_instance_id is None:
             _add_member(context, group, token, request, request.member_id)
-        else:  # an id that was given to a dynamic member: no honest client does this
+        else:  # an id that was assigned to a dynamic member: no correct client does this
             context.respond(token, JoinGroupResult(code=Code.UNKNOWN))
     else:
         code = group.check_member(request.member_id, request.group_instance_id)
@@ -128,7 +128,7 @@ def _add_member(
         group.new_member_added = True
     member = ClassicGroupMember.from_request(member_id, request)
     group.add_member(member, request.protocol_type, token)
-    # it cannot send heartbeats before its join is answered, but must not wait here for ever
+    # it sends no heartbeats before its join gets a response, but must not stay here forever
     context.start_timer(GroupTimerKind.SESSION, group, context.config.new_member_timeout, member_id)
     had_id = request.member_id != NO_MEMBER_ID
     added = notes.MemberAdded(member_id, request.group_instance_id, had_id, request.reason)
@@ -218,7 +218,7 @@ def _make_replacement_result(
         return response
     if request.supports_skip_assignment:  # it learns that it leads, but need not assign (KIP-814)
         return dataclasses.replace(response, skip_assignment=True)
-    # for an older client the old id leads, so that the client does not assign in vain
+    # an older client learns that the old id leads, so it computes no assignment that is not used
     return dataclasses.replace(response, leader=old.member_id, members=())
 
 
@@ -463,7 +463,7 @@ def handle_heartbeat(
 
 
 def handle_session_timeout(context: EventContext, group: ClassicGroup, member_id: str) -> None:
-    """Removes a silent member, or a member id that no member joined with."""
+    """Removes a member whose session expired, or a member id that no member joined with."""
     if not group.remove_pending_join_member(member_id):
         member = group.members.get(member_id)
         if member is None or member.is_waiting_for_response:

@@ -183,7 +183,7 @@ class Coordinator:
         self._append_queues: dict[str, AppendQueue] = {}
         self._in_flight: dict[int, _InFlightAppend] = {}
         self._last_append_id = 0
-        #: Timers that have fired and wait in a queue, until they are started again or stopped.
+        #: Timers that have fired and whose work waits in a queue, unless started again or stopped.
         self._expired_timers: set[events.GroupTimerKey] = set()
         #: Topics that were deleted while the journal was loaded.
         self._deleted_topics: list[events.TopicsDeleted] = []
@@ -353,7 +353,7 @@ class Coordinator:
         self, context: EventContext, token: int, request: GroupRequest
     ) -> None:
         loading = self._unavailable_code is Code.COORDINATOR_LOAD_IN_PROGRESS
-        # no session runs while the journal is loaded, so a heartbeat succeeds
+        # sessions do not expire while the journal is loaded, so a heartbeat succeeds
         code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable_code
         context.respond(token, make_error_response(request, code))
 

@@ -142,7 +142,7 @@ AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
 class EventContext:
-    """Collects the commands that one event leads to."""
+    """Collects the commands that the handlers of one event return."""
 
     __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
@@ -212,7 +212,7 @@ class EventContext:
         return True
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it joins anew."""
+        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it joins again."""
         unknown = Code.UNKNOWN_MEMBER_ID
         self.respond_to_join(group, member, JoinGroupResult(code=unknown))
         self.respond_to_sync(member, SyncGroupResult(code=unknown))

@@ -130,7 +130,7 @@ class AssignmentReceived:
     leader: str
     member_count: int
     static_member_count: int
-    #: Members that the leader left out.
+    #: Members without an assignment from the leader.
     unassigned: tuple[str, ...]
 
 
@@ -143,7 +143,7 @@ class GroupStabilized:
 
 @dataclass(frozen=True, slots=True)
 class GroupEmptied:
-    """The last member is gone."""
+    """The last member left or was removed."""
 
 
 @dataclass(frozen=True, slots=True)

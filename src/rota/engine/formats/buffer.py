@@ -219,7 +219,7 @@ LONGEST_COMPARED_NAME = 256
 #: Rows whose names are resolved together: small enough for the processor's cache.
 ROWS_PER_CHUNK = 1 << 17
 SLOT_BITS = 16
-#: An odd number with its bits spread evenly: multiplying by it stirs the upper bits.
+#: An odd number with evenly distributed bits: a product with it mixes the upper bits.
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -273,7 +273,7 @@ def _complete_or_error(found: _PartialSubscription | FormatError) -> Subscriptio
 
 
 def _read_topics(reader: PrimitiveReader, known: dict[bytes, tuple[str, ...]]) -> tuple[str, ...]:
-    """Most members of a group send the same topics: equal bytes are read once, and shared."""
+    """Reads topics; most members of a group send the same bytes, which are read once and shared."""
     start = reader.offset
     for listing, topics in known.items():
         if reader.data.startswith(listing, start):
@@ -418,7 +418,7 @@ def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
     """Encodes version 1, with topics in the order of Java's hash map."""
     found = owned.by_topic()
     names = list(found)
-    # Java groups one partition at a time: does one of a topic already seen come last?
+    # Java groups one partition at a time: is the last partition of a topic that came before?
     last = found[names[-1]] if names else ()
     looked_up_after = len(owned) > 0 and (
         len(last) > 1 or owned.names[owned.topic[-1]] != names[-1]

@@ -8,10 +8,10 @@ Kafka's own coordinator, a reader skips unknown types, and can count them by nam
 follow their type's format exactly raise a FormatError; so does a version newer than those known.
 Tagged fields with unknown tags are skipped, and so not written back.
 
-Nearly every record is an offset. `decode_entries` reads all of them at once, in all versions,
-column by column, and of every other record its type and group. An offset that it does not read,
-because its bytes do not follow the format or have tagged fields that nobody writes today, is left
-to `decode_record`, which reads it or says what is wrong. Both give the same entries.
+Nearly every record is an offset. `decode_entries` reads all offsets at once, in all versions,
+column by column, and the type and group of every other record. An offset that it cannot read,
+because its bytes do not follow the format or have tagged fields that no broker writes today, is
+left to `decode_record`, which reads it or names the error. Both return the same entries.
 """
 
 from __future__ import annotations

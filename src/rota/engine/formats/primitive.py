@@ -212,7 +212,7 @@ class PrimitiveWriter:
     def __init__(self, subject: str, *, flexible: bool = False) -> None:
         self.out = bytearray()
         self.subject = subject
-        #: Write the fields of a flexible version.
+        #: Whether to write the fields of a flexible version.
         self.flexible = flexible
 
     def to_bytes(self) -> bytes:

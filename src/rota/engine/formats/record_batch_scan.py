@@ -4,11 +4,11 @@
 continues at the next batch whose checksum is right: one bad length must not cost the rest of a
 file. Batches of magic 0 and 1 (before Kafka 0.11) are reported and skipped.
 
-`find_records` finds the next record of every batch in one step, because a step for all costs little
-more than a step for one. A record starts where the one before it ends; so a large batch is started
-at several places at once where a record is likely (`guess_record_starts`), each the start of a
-*chain* of records. At the end each record must end where the next one starts. Batches for which
-that is not so are read one record after the other. The length of a record is a varint, nearly
+`find_records` finds the next record of every batch in one step, because a step for all batches
+costs little more than a step for one. A record starts where the one before it ends; so in a large
+batch the search starts at several probable record starts at once (`guess_record_starts`), each the
+start of a *chain* of records. In the end each record must end where the next one starts; other
+batches are read again, one record after the other. The length of a record is a varint, nearly
 always of one or two bytes; a table gives the size for each pair of bytes.
 """
 

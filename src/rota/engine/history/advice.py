@@ -1,6 +1,6 @@
 """Advises a group: what happened, which moves were unnecessary, the best policy, the steps to it.
 
-The *damage* that ranks groups is the number of partitions that remaining members had to revoke,
+Groups are ranked by their *damage*: the number of partitions that remaining members had to revoke,
 plus the number of moves that the best balance did not need. Another policy can avoid both, but not
 the cost of members that left.
 
@@ -8,7 +8,7 @@ The best policy has the least damage and the fewest rebalances among those that 
 of the last members support and that balance the load as evenly as now. Among equally good policies
 the smallest change of settings wins. A change that saves next to nothing is not advised.
 
-``client_settings.py`` knows how each library writes the settings of a step.
+``client_settings.py`` has the settings of each client library.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def is_migration_possible(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> bool:
     """Returns whether every client library of the group supports the wanted policy."""
-    if wanted.membership is not MembershipType.DYNAMIC and not all(one.static for one in libraries):
+    is_dynamic = wanted.membership is MembershipType.DYNAMIC
+    if not is_dynamic and not all(one.static_id for one in libraries):
         return False
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
         return True
@@ -93,7 +94,7 @@ def list_migration_steps(
     elif used.membership is not MembershipType.DYNAMIC:
         steps.append(
             format_step(
-                "Remove {} from every member's settings.", libraries, lambda one: one.static
+                "Remove {} from every member's settings.", libraries, lambda one: one.static_id
             )
         )
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
@@ -151,13 +152,13 @@ def _static_steps(
 def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
     """Returns the session timeout to set; None if it does not change.
 
-    The broker sets that of consumer groups, so a change of the protocol needs a new setting.
+    The broker sets the timeout of consumer groups, so a change of the protocol needs a new setting.
     """
     if wanted.membership is not MembershipType.STATIC:
         return None
     old, new = (
-        (one.protocol is PolicyProtocol.CONSUMER, one.membership, one.session_timeout)
-        for one in (used, wanted)
+        (policy.protocol is PolicyProtocol.CONSUMER, policy.membership, policy.session_timeout)
+        for policy in (used, wanted)
     )
     return None if old == new else wanted.session_timeout
 
@@ -183,10 +184,10 @@ def _strategy_steps(
         yield format_step(f"{_RESTART}{switch}.", libraries, wanted_setting)
         return
     crosses = wanted.protocol is not used.protocol
-    since = [one.cooperative for one in libraries if one.cooperative]
-    if wanted.strategy == COOPERATIVE_STICKY and since:
-        yield f"Check that every member runs {', or '.join(dict.fromkeys(since))}."
-    refusing = [one.name for one in libraries if not one.mixes]
+    versions = [one.cooperative_since for one in libraries if one.cooperative_since]
+    if wanted.strategy == COOPERATIVE_STICKY and versions:
+        yield f"Check that every member runs {', or '.join(dict.fromkeys(versions))}."
+    refusing = [one.name for one in libraries if not one.allows_mixed_list]
     if crosses and refusing:
         yield (
             f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
@@ -194,10 +195,10 @@ def _strategy_steps(
         )
         yield format_step("Start them with {}.", libraries, wanted_setting)
         return
-    both = [one.both for one in libraries]
-    if crosses and used.strategy == "range" and all(both):
+    mixed = [one.mixed_default for one in libraries]
+    if crosses and used.strategy == "range" and all(mixed):
         yield (
-            f"Skip the next step if all members run {join_names(both)} and do not set the list: "
+            f"Skip the next step if all members run {join_names(mixed)} and do not set the list: "
             "the default list has both."
         )
     yield format_step(
@@ -205,14 +206,14 @@ def _strategy_steps(
         libraries,
         lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
-    again = f"Restart them one after the other again with {{}}{switch}."
-    yield format_step(again, libraries, wanted_setting)
+    second_restart = f"Restart them one after the other again with {{}}{switch}."
+    yield format_step(second_restart, libraries, wanted_setting)
 
 
 def _consumer_protocol_steps(
     wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> Iterator[str]:
-    clients = [one.consumer_protocol.client for one in libraries if one.consumer_protocol]
+    clients = [one.consumer_protocol.minimum_client for one in libraries if one.consumer_protocol]
     runs = f", and every member {', or '.join(dict.fromkeys(clients))}" if clients else ""
     yield f"Check that the brokers run Kafka {MIN_BROKER_VERSION} or newer{runs}."
     yield format_step(
@@ -223,7 +224,7 @@ def _consumer_protocol_steps(
 
 
 CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
-#: Policies whose harm exceeds the least by up to this share of the actual harm count as equal.
+#: Policies count as equal if their harm exceeds the least by at most this share of the actual harm.
 NEAR_BEST_SHARE = 0.01
 #: A change has to save this share of the damage ...
 MIN_SAVED_SHARE = 0.1
@@ -263,12 +264,12 @@ class PolicyTotal:
 
     @property
     def damage(self) -> int:
-        """The number that ranks groups."""
+        """The number by which groups are ranked."""
         return self.stopped + self.needless
 
     @property
     def harm(self) -> int:
-        """The number that compares policies: a rebalance itself costs one."""
+        """The number by which policies are compared: the damage, plus one for each rebalance."""
         return self.damage + self.rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
@@ -276,16 +277,16 @@ class PolicyTotal:
 
         A spread of one is even. A strategy may move less by balancing worse.
         """
-        mine, theirs = max(self.rebalances, 1), max(other.rebalances, 1)
-        return self.idle * theirs <= other.idle * mine and (
-            self.spread <= mine or self.spread * theirs <= other.spread * mine
+        own, others = max(self.rebalances, 1), max(other.rebalances, 1)
+        return self.idle * others <= other.idle * own and (
+            self.spread <= own or self.spread * others <= other.spread * own
         )
 
 
 def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
     sums: dict[str, list[int]] = {}
     for row in whatifs:
-        found = sums.setdefault(row.policy, [0] * 7)
+        totals = sums.setdefault(row.policy, [0] * 7)
         if row.happens:
             needless = max(row.moved - row.moves_needed, 0)
             costs = (
@@ -297,8 +298,8 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
                 row.idle_members,
                 row.spread,
             )
-            found[:] = map(add, found, costs)
-    return {name: PolicyTotal(name, *found) for name, found in sums.items()}
+            totals[:] = map(add, totals, costs)
+    return {name: PolicyTotal(name, *totals) for name, totals in sums.items()}
 
 
 def advise_group(
@@ -360,7 +361,7 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
 
 
 def _last_libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
-    """Returns the libraries of the last members; members that were replaced do not matter."""
+    """Returns the libraries of the last members, without those of members that they replaced."""
     last = next((one.members for one in reversed(generations) if one.members), ())
     return tuple(sorted({member.library or UNKNOWN_LIBRARY for member in last}))
 
@@ -379,7 +380,7 @@ class _AdviceCase:
         self._rollouts = rollouts
         ends = ((step.after.incarnation, step.after.generation) for step in steps)
         self._causes = Counter(causes[end] for end in ends if end in causes)
-        self._slow, self._silent = (
+        self._slow_polls, self._expired_sessions = (
             self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SILENT)
         )
         self._totals = sum_by_policy(evaluation.rows)
@@ -391,9 +392,9 @@ class _AdviceCase:
         self._known = all(policy.known for policy in listed)
         self._policy = evaluation.used[-1] if listed else GroupPolicy(strategy="none")
         #: The cost of the last used policy, if it had been used from the beginning.
-        self._now = self._totals.get(self._policy.label, self.used)
+        self._current_total = self._totals.get(self._policy.label, self.used)
         self.libraries = _last_libraries(generations)
-        self._able = find_libraries(self.libraries)
+        self._client_libraries = find_libraries(self.libraries)
 
     def find_best(self) -> PolicyTotal:
         """Returns the best policy that the group's libraries support; it may be the one in use."""
@@ -403,17 +404,17 @@ class _AdviceCase:
             if (
                 total is not None
                 and policy.known
-                and is_migration_possible(self._policy, policy, self._able)
+                and is_migration_possible(self._policy, policy, self._client_libraries)
                 and total.is_as_even_as(self.used)
-                and not self._hides(policy)
+                and not self._only_delays_detection(policy)
             ):
                 possible.append(total)
         least = min(total.harm for total in possible)
-        within = least + max(NEAR_BEST_SHARE * self.used.harm, MIN_SAVED_PARTITIONS)
+        limit = least + max(NEAR_BEST_SHARE * self.used.harm, MIN_SAVED_PARTITIONS)
         return min(
-            (total for total in possible if total.harm <= within),
+            (total for total in possible if total.harm <= limit),
             key=lambda total: (
-                self._size(total.policy),
+                self._migration_size(total.policy),
                 total.stopped,
                 total.moved,
                 total.rebalances,
@@ -421,16 +422,16 @@ class _AdviceCase:
             ),
         )
 
-    def _hides(self, policy: GroupPolicy) -> bool:
+    def _only_delays_detection(self, policy: GroupPolicy) -> bool:
         """Returns whether the policy saves rebalances only because partitions of members that crash
-        or hang stay unread for longer. That is right for restarts but wrong for faults.
+        or hang stay unread for longer. That suits restarts, but not crashes.
         """
         if policy.membership is not MembershipType.STATIC:
             return False
-        sick = self._slow + self._silent
-        return sick > len(self._rollouts) and sick * 2 >= self._causes[RebalanceCause.LEFT]
+        failures = self._slow_polls + self._expired_sessions
+        return failures > len(self._rollouts) and failures * 2 >= self._causes[RebalanceCause.LEFT]
 
-    def _size(self, label: str) -> int:
+    def _migration_size(self, label: str) -> int:
         wanted = self._alternatives.get(label)
         return 0 if wanted is None else migration_size(self._policy, wanted)
 
@@ -439,8 +440,8 @@ class _AdviceCase:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label}:
             return KEEP
-        saved = self._now.damage - best.damage
-        if saved < MIN_SAVED_PARTITIONS or saved < MIN_SAVED_SHARE * self._now.damage:
+        saved = self._current_total.damage - best.damage
+        if saved < MIN_SAVED_PARTITIONS or saved < MIN_SAVED_SHARE * self._current_total.damage:
             return KEEP
         return CHANGE
 
@@ -449,9 +450,9 @@ class _AdviceCase:
         group = self._generations[0].group
         if not self._steps:
             return f"{group}: no rebalances."
-        return f"{group}: {self._happened()}. {self._outcome(verdict, best)}"
+        return f"{group}: {self._describe_history()}. {self._describe_verdict(verdict, best)}"
 
-    def _happened(self) -> str:
+    def _describe_history(self) -> str:
         used = self.used
         span = self._steps[-1].after.at - self._steps[0].after.at
         text = _format_count(used.rebalances, "rebalance")
@@ -475,7 +476,7 @@ class _AdviceCase:
             text += f"; {'all' if needed == used.moved else needed} {moves} necessary"
         return text
 
-    def _outcome(self, verdict: str, best: PolicyTotal) -> str:
+    def _describe_verdict(self, verdict: str, best: PolicyTotal) -> str:
         if verdict == KEEP:
             return f"Keep {self._policy.label}: no other policy is much better."
         if verdict != CHANGE:
@@ -491,20 +492,19 @@ class _AdviceCase:
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
         """Returns the migration steps and other measures."""
         steps: list[str] = []
-        if self._slow:
-            late = [one for one in self._able if one.slow_poll_hint]
-            late = late or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
-            text = (
-                f"Slow polls caused {_format_count(self._slow, 'rebalance')}, which no policy "
-                "prevents: {}."
-            )
-            steps.append(format_step(text, late, lambda one: one.slow_poll_hint, several="do this"))
-        if self._silent:
+        if self._slow_polls:
+            limited = [one for one in self._client_libraries if one.slow_poll_hint]
+            limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+            count = _format_count(self._slow_polls, "rebalance")
+            text = f"Slow polls caused {count}, which no policy prevents: {{}}."
+            hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
+            steps.append(hint)
+        if self._expired_sessions:
+            count = _format_count(self._expired_sessions, "rebalance")
             steps.append(
-                "Members that stopped sending heartbeats caused "
-                f"{_format_count(self._silent, 'rebalance')}, which no policy prevents: look for "
-                "crashes, long pauses of the process or network failures at those times "
-                "(gold/rebalances lists them)."
+                f"Members that stopped sending heartbeats caused {count}, which no policy "
+                "prevents: look for crashes, long pauses of the process or network failures at "
+                "those times (gold/rebalances lists them)."
             )
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
@@ -513,7 +513,9 @@ class _AdviceCase:
                 steps.append(
                     f"The client library{some} is unknown: settings are named as in Java{theirs}."
                 )
-            steps += list_migration_steps(self._policy, self._alternatives[best.policy], self._able)
+            steps += list_migration_steps(
+                self._policy, self._alternatives[best.policy], self._client_libraries
+            )
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(
                     f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
@@ -523,9 +525,9 @@ class _AdviceCase:
 
 
 def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
-    parts = []
+    changes = []
     if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
-        parts.append(
+        changes.append(
             f"the broker's protocol (KIP-848) with {wanted.strategy}"
             if wanted.protocol is PolicyProtocol.CONSUMER
             else wanted.strategy
@@ -534,12 +536,12 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
         session = wanted.session_timeout
         timeout = [] if session is None else [f"a session timeout of {format_duration(session)}"]
         if used.membership is not MembershipType.STATIC:
-            parts.append(" with ".join(("static membership", *timeout)))
+            changes.append(" with ".join(("static membership", *timeout)))
         elif session != used.session_timeout:
-            parts += timeout
+            changes += timeout
     elif used.membership is not MembershipType.DYNAMIC:
-        parts.append("dynamic membership")
-    return " and ".join(parts)
+        changes.append("dynamic membership")
+    return " and ".join(changes)
 
 
 def _format_count(number: int, what: str) -> str:

@@ -16,8 +16,8 @@ cause open; then the generations decide:
 - A member that left without a reason may have polled too late: Java clients before 3.2, other
   clients and members of consumer groups send no reason. A member that joined within its poll
   interval has polled. A member whose last commit broke its rhythm just before it left was closed. A
-  member that comes back to a consumer group under the same id was not closed. If nothing of this
-  applies, the cause is unknown.
+  member that comes back to a consumer group under the same id was not closed. If none of these
+  rules applies, the cause is unknown.
 
 **Inferred.** The journal has no reasons. If two causes would leave the same entries, the cause is
 unknown, and the likelier one is reported as a guess. Known causes are
@@ -28,7 +28,7 @@ unknown, and the likelier one is reported as a guess. Known causes are
 - **leader rejoined**: the same members, and partitions of their topics no longer exist
 - **left**: members left, nothing else changed, and each of them committed so recently that its
   session cannot have expired. It had also polled: it had joined recently, or its last commit came
-  early in a steady rhythm, as when a client is closed.
+  early in a steady rhythm, as when a client is closed
 
 The cause is unknown if
 
@@ -39,8 +39,8 @@ The cause is unknown if
 - nothing changed: a member may have joined and left before the others joined
 - a member of a consumer group left: the journal does not contain its session timeout.
 
-If a coordinator stops during a rebalance, the journal has no trace of that attempt. The cause is
-then that of the next attempt.
+If a coordinator stops during a rebalance, the journal has no trace of that attempt. The reported
+cause is then the cause of the next attempt.
 """
 
 from __future__ import annotations
@@ -91,40 +91,42 @@ EARLY_COMMIT_SHARE = 0.9
 
 def find_last_commit(
     commits: CommitTimes,
-    held: PartitionsByTopic,
+    assigned: PartitionsByTopic,
     until: int = LATEST_TIME,
     since: int | None = None,
 ) -> int | None:
     """Returns the time of the last commit of these partitions, after ``since`` up to ``until``."""
     newest = -LATEST_TIME if since is None else since
-    found = None
-    for times in _times_of(commits, held):
+    newest_commit = None
+    for times in _times_of(commits, assigned):
         position = int(np.searchsorted(times, until, side="right"))
         if position and times[position - 1] > newest:
-            newest = found = int(times[position - 1])
-    return found
+            newest = newest_commit = int(times[position - 1])
+    return newest_commit
 
 
-def _times_of(commits: CommitTimes, held: PartitionsByTopic) -> Iterator[Int64Array]:
-    pairs = ((topic, number) for topic, numbers in held.items() for number in numbers)
+def _times_of(commits: CommitTimes, assigned: PartitionsByTopic) -> Iterator[Int64Array]:
+    pairs = ((topic, number) for topic, numbers in assigned.items() for number in numbers)
     return (commits[pair] for pair in pairs if pair in commits)
 
 
 def is_last_commit_early(
-    commits: CommitTimes, held: PartitionsByTopic, until: int, since: int
+    commits: CommitTimes, assigned: PartitionsByTopic, until: int, since: int
 ) -> bool:
     """Returns whether the last commit of these partitions came early in a steady rhythm.
 
     A client that commits periodically commits once more when it is closed. A client that dies or
     stops polling does not: if its application continues to commit, the rhythm stays steady.
     """
-    found = [
+    commit_times = [
         times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
-        for times in _times_of(commits, held)
+        for times in _times_of(commits, assigned)
     ]
-    if not found:
+    if not commit_times:
         return False
-    times = np.unique(np.concatenate([one[-MAX_RHYTHM_COMMITS:] for one in found]))
+    times = np.unique(
+        np.concatenate([partition_times[-MAX_RHYTHM_COMMITS:] for partition_times in commit_times])
+    )
     gaps = np.diff(times)
     gaps = gaps[gaps > SAME_COMMIT_GAP]
     if len(gaps) <= MIN_RHYTHM_GAPS:
@@ -135,32 +137,37 @@ def is_last_commit_early(
 
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
-    """Returns the times before which the last commits help to explain rebalances."""
-    made = {time for one in generations for time in (one.at, one.state_at) if time is not None}
-    return np.array(sorted(made | {line.at for line in lines}), dtype=np.int64)
+    """Returns the times that explanations look back from, to find the last commits before them."""
+    times = {
+        time
+        for generation in generations
+        for time in (generation.at, generation.state_at)
+        if time is not None
+    }
+    return np.array(sorted(times | {line.at for line in lines}), dtype=np.int64)
 
 
 def select_commits(
-    partition: PartitionCodes, at: Int64Array, asked: Int64Array
+    partition: PartitionCodes, at: Int64Array, query_times: Int64Array
 ) -> npt.NDArray[np.intp]:
-    """Returns the rows of each partition's last commits before each query time and before the end,
-    by partition and time.
+    """Returns the row numbers of each partition's last commits, before each query time and before
+    the end of the journal, sorted by partition and time.
     """
     order = np.lexsort((at, partition))
     partition, at = partition[order], at[order]
-    before = np.searchsorted(asked, at)
-    changes = (np.diff(partition) != 0) | (np.diff(before) != 0)
+    query_position = np.searchsorted(query_times, at)
+    changes = (np.diff(partition) != 0) | (np.diff(query_position) != 0)
     ends = np.append(np.flatnonzero(changes) + 1, len(order))
     sizes = np.diff(ends, prepend=0)
     kept = np.repeat(ends, sizes) - np.arange(len(order)) <= MAX_RHYTHM_COMMITS
     return order[kept]
 
 
-#: Largest difference between the times of a line and its journal entry.
+#: Largest difference between the times of a log line and its journal entry.
 LOG_TIME_SLACK = 1_000
-#: A line that is older than this, of the same generation, is about a deleted group of that name.
+#: A log line with the same generation that is this much older belongs to a former incarnation.
 FORMER_INCARNATION_AGE = 10_000
-#: A closed client leaves at most this long after its last commit.
+#: Longest time from the last commit of a client that is closed to its LeaveGroup request.
 MAX_CLOSE_DELAY = 250
 #: Number of further reasons in an explanation.
 MAX_FURTHER_REASONS = 5
@@ -168,7 +175,7 @@ NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
 SECOND_ROUND_REASON = "need to revoke partitions"
 
-#: Beginnings of a client's reason when it retries; its first reason is lost.
+#: Prefixes of a client's reason when it retries a join; the reason of the first attempt is lost.
 RETRY_REASONS = (
     "encountered ",
     "rebalance failed due to ",
@@ -179,7 +186,7 @@ RETRY_REASONS = (
 _LINE_TIME = attrgetter("at")
 _ENDING_LINES = frozenset(("assigned", "emptied"))
 
-#: Reasons with only one possible cause. Member ids can contain any text, so the whole must match.
+#: Reasons with only one possible cause. Member ids can contain any text: match the whole reason.
 _CLEAR_REASONS = tuple(
     (re.compile(pattern, re.DOTALL), cause)
     for pattern, cause in (
@@ -206,29 +213,29 @@ class _LogEvidence:
     step: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Positions of the lines that call to join or raise the epoch; at least one.
+    #: Positions of the lines that ask members to join or raise the epoch; at least one.
     calls: tuple[int, ...]
-    #: None if the generation before is unknown.
+    #: None if the generation before the rebalance is unknown.
     change: GenerationDiff | None
 
     @property
-    def first(self) -> LogLine:
+    def first_call(self) -> LogLine:
         return self.lines[self.calls[0]]
 
     def lines_before_call(self) -> list[LogLine]:
         """Returns the lines that led to the first call, latest first."""
-        found = []
+        lines = []
         for position in range(self.calls[0] - 1, -1, -1):
             line = self.lines[position]
-            is_old = line.at < self.first.at - LOG_TIME_SLACK
+            is_old = line.at < self.first_call.at - LOG_TIME_SLACK
             if is_old or line.what in ("preparing", "epoch", "target", *_ENDING_LINES):
                 break
-            found.append(line)
-        return found
+            lines.append(line)
+        return lines
 
     def member(self, member_id: str | None) -> GenerationMember | None:
         members = () if self.step.before is None else self.step.before.members
-        return next((one for one in members if one.member_id == member_id), None)
+        return next((member for member in members if member.member_id == member_id), None)
 
 
 def explain_from_log(
@@ -253,13 +260,13 @@ def explain_from_log(
         evidence=EvidenceType.STATED,
         likely=likely,
         reason="; then: ".join([text, *further[:MAX_FURTHER_REASONS]]),
-        started_at=evidence.first.at,
+        started_at=evidence.first_call.at,
         joined_at=_find_stabilized_time(evidence) if is_classic else None,
     )
 
 
 def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the positions of the lines that called to join or raised the epoch, in order.
+    """Returns the positions of the lines that asked members to join or raised the epoch, in order.
 
     Searches backwards: the numbers of a deleted group start again, so a line with a higher number
     than the next one belongs to a former incarnation.
@@ -269,27 +276,27 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     what, low, high = "epoch", base + 1, end.generation
     if end.kind is GroupType.CLASSIC:  # a call to join names the generation before
         what, low, high = "preparing", base, end.generation - 1
-    found: list[int] = []
+    positions: list[int] = []
     for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME) - 1, -1, -1):
         line = lines[position]
         number = line.generation
         is_old = step.before is not None and line.at + LOG_TIME_SLACK < step.before.at
         if line.what == "deleted" or is_old:
             break
-        if line.what == "loaded" and found:
+        if line.what == "loaded" and positions:
             break  # a new coordinator does not continue a rebalance of the one before
         if number is None:
             continue
-        is_former = bool(found) or line.at < end.at - FORMER_INCARNATION_AGE
+        is_former = bool(positions) or line.at < end.at - FORMER_INCARNATION_AGE
         if line.what == what:
             if number < low or (number > high and is_former):
                 break
             if number <= high:
-                found.append(position)
+                positions.append(position)
                 high = number
         elif line.what in _ENDING_LINES and (number <= base or (number > high and is_former)):
             break
-    return tuple(reversed(found))
+    return tuple(reversed(positions))
 
 
 def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
@@ -301,10 +308,10 @@ def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
 
 
 def _classic_cause(evidence: _LogEvidence) -> _Cause:
-    call = evidence.first
+    call = evidence.first_call
     text, reason = _log_text(call), call.reason or ""
-    for shape, cause in _CLEAR_REASONS:
-        if shape.fullmatch(reason):
+    for pattern, cause in _CLEAR_REASONS:
+        if pattern.fullmatch(reason):
             return cause, None, text
     if _LEAVE_REASON.fullmatch(reason):
         return _leave_cause(evidence, call)
@@ -316,12 +323,12 @@ def _classic_cause(evidence: _LogEvidence) -> _Cause:
 
 
 def _leave_cause(evidence: _LogEvidence, call: LogLine) -> _Cause:
-    """Finds the cause of a LeaveGroup request; this line or an earlier one has the reason."""
+    """Finds the cause of a LeaveGroup request; its reason is in this line or in an earlier one."""
     client, member_id, text = call.client_reason, call.member_id, _log_text(call)
     if client is None:
-        gone = [line for line in evidence.lines_before_call() if line.what == "left"]
-        if gone:
-            client, member_id = gone[0].client_reason, gone[0].member_id
+        leave_lines = [line for line in evidence.lines_before_call() if line.what == "left"]
+        if leave_lines:
+            client, member_id = leave_lines[0].client_reason, leave_lines[0].member_id
             text = f"{text} client reason: {client}" if client else text
     if client is None or client == NO_REASON:
         return _leave_cause_without_reason(evidence, member_id, text)
@@ -334,7 +341,7 @@ def _cause_from_client_reason(reason: str) -> RebalanceCause:
 
 def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, text: str) -> _Cause:
     """Decides whether a member was closed or left because it polled too late."""
-    at, member = evidence.first.at, evidence.member(member_id)
+    at, member = evidence.first_call.at, evidence.member(member_id)
     if member is None or not _leaves_on_slow_poll(member):
         return RebalanceCause.LEFT, None, text
     interval = member.rebalance_timeout or 0
@@ -357,7 +364,7 @@ def _leaves_on_slow_poll(member: GenerationMember) -> bool:
 
 def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed: int) -> bool:
     """Returns whether the member's last commit is the one that closing a consumer makes."""
-    before, at = evidence.step.before, evidence.first.at
+    before, at = evidence.step.before, evidence.first_call.at
     assert before is not None
     in_time = at - committed <= MAX_CLOSE_DELAY
     return in_time and is_last_commit_early(evidence.commits, member.assigned, at, before.at)
@@ -366,7 +373,7 @@ def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed
 def _consumer_leave_cause(
     evidence: _LogEvidence, member: GenerationMember, text: str, *, is_quiet: bool
 ) -> _Cause:
-    """Decides likewise for a consumer group: a closed member never comes back under its id."""
+    """Decides the same for a consumer group: a closed member never comes back under its id."""
     is_back = any(
         line.what == "joined" and line.member_id == member.member_id
         for line in islice(evidence.lines, evidence.calls[0], None)
@@ -375,8 +382,10 @@ def _consumer_leave_cause(
     is_quiet = is_quiet and find_last_commit(evidence.commits, member.assigned) is not None
     if not is_back and not is_quiet:
         return RebalanceCause.LEFT, None, text
-    why = "came back under the same member id" if is_back else "had not committed for a long time"
-    text = f"{text} It {why}."
+    observation = (
+        "came back under the same member id" if is_back else "had not committed for a long time"
+    )
+    text = f"{text} It {observation}."
     if is_back and is_quiet:
         return RebalanceCause.SLOW_POLL, None, text
     return RebalanceCause.UNKNOWN, RebalanceCause.SLOW_POLL, text  # it may have unsubscribed
@@ -399,8 +408,8 @@ def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
 def _downgrade_cause(evidence: _LogEvidence, text: str) -> _Cause:
     for line in evidence.lines_before_call():
         if line.what in ("left", "fenced"):
-            cause, likely, more = _removal_cause(evidence, line)
-            return cause, likely, f"{text} {more}"
+            cause, likely, removal_text = _removal_cause(evidence, line)
+            return cause, likely, f"{text} {removal_text}"
     return RebalanceCause.UNKNOWN, _cause_from_diff(evidence.change), text
 
 
@@ -424,7 +433,7 @@ def _rejoin_cause(evidence: _LogEvidence, call: LogLine, text: str) -> _Cause:
 def _rejoin_cause_from_diff(
     diff: GenerationDiff, call: LogLine, client: str, *, is_leader: bool
 ) -> RebalanceCause | None:
-    changed = any(one.member_id == call.member_id for one in diff.resubscribed)
+    changed = any(member.member_id == call.member_id for member in diff.resubscribed)
     if changed or (diff.new_topics and "metadata" in client):
         return RebalanceCause.SUBSCRIPTION
     if is_leader:
@@ -434,7 +443,7 @@ def _rejoin_cause_from_diff(
 
 def _consumer_cause(evidence: _LogEvidence) -> _Cause:
     """Finds the cause in the line that raised the epoch first."""
-    text = _log_text(evidence.first)
+    text = _log_text(evidence.first_call)
     if evidence.step.before is None and evidence.step.known_before:
         return RebalanceCause.JOINED, None, text
     for line in evidence.lines_before_call():
@@ -467,7 +476,7 @@ def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _Cause:
 
 
 def _cause_from_diff(diff: GenerationDiff | None) -> RebalanceCause | None:
-    """Returns the cause that the generations show if a line leaves it open."""
+    """Returns the cause that the generations show if the log line does not name one."""
     if diff is None:
         return None
     if diff.joined and not diff.gone:
@@ -546,8 +555,8 @@ class _JournalCase:
         if self.diff.is_round_due:
             return "another cooperative round was due"
         if self.diff.lost_members:
-            who = _describe_members(self.diff.lost_members, "had lost its partitions")
-            return f"{who}, and may have been the cause"
+            members_text = _describe_members(self.diff.lost_members, "had lost its partitions")
+            return f"{members_text}, and may have been the cause"
         return None
 
 
@@ -578,8 +587,8 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
     if not diff.readable:
         reason = "the same members; their subscriptions cannot be decoded"
     elif diff.resubscribed or diff.new_topics:
-        who = _describe_members(diff.resubscribed, "subscribed to other topics")
-        reason = who or f"new topics: {', '.join(diff.new_topics)}"
+        members_text = _describe_members(diff.resubscribed, "subscribed to other topics")
+        reason = members_text or f"new topics: {', '.join(diff.new_topics)}"
         cause = RebalanceCause.SUBSCRIPTION
         if diff.grown or diff.strategy:
             cause, reason = None, f"{reason}, and more changed"
@@ -595,14 +604,14 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
 
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    diff, who = case.diff, _describe_members(case.diff.gone, "gone")
+    diff, members_text = case.diff, _describe_members(case.diff.gone, "gone")
     if not diff.same_work:
-        return None, f"{who}, and more changed"
+        return None, f"{members_text}, and more changed"
     if GroupType.CONSUMER in (case.before.kind, case.first.kind):
-        return None, f"{who}: it left or was removed"
+        return None, f"{members_text}: it left or was removed"
     if all(_was_active(case, member) for member in diff.gone):
-        return RebalanceCause.LEFT, f"{who}, soon after a commit"
-    return None, f"{who}, some time after its last commit"
+        return RebalanceCause.LEFT, f"{members_text}, soon after a commit"
+    return None, f"{members_text}, some time after its last commit"
 
 
 def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
@@ -645,7 +654,7 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 
 def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
-    """Returns the earliest and the latest possible start.
+    """Returns the earliest and the latest possible start of the rebalance.
 
     Members also commit after the call to join, so a commit does not show that the group was stable.
     But a member that left had not left when it committed.
@@ -672,12 +681,14 @@ def _joined_time(generation: Generation) -> int:
     return generation.state_at
 
 
-def _describe_members(members: tuple[GenerationMember, ...], what: str) -> str:
+def _describe_members(members: tuple[GenerationMember, ...], predicate: str) -> str:
     if not members:
         return ""
-    names = sorted(one.group_instance_id or one.client_id or one.member_id for one in members)
+    names = sorted(
+        member.group_instance_id or member.client_id or member.member_id for member in members
+    )
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more} {what}"
+    return f"{names[0]}{more} {predicate}"
 
 
 def explain_rebalance(
@@ -685,10 +696,10 @@ def explain_rebalance(
 ) -> Explanation:
     """Explains a rebalance.
 
-    ``commits`` and ``lines`` are those of the group; lines are sorted by time, then by their order
-    in the file.
+    :param commits: of the group
+    :param lines: the log lines about the group, by time, then by their order in the file
     """
     # log lines are matched by generation, and samples of a classic group have no real numbers
     numbered = not step.after.sampled or step.after.kind is GroupType.CONSUMER
-    found = explain_from_log(step, commits, lines) if numbered else None
-    return found or explain_from_journal(step, commits)
+    explanation = explain_from_log(step, commits, lines) if numbered else None
+    return explanation or explain_from_journal(step, commits)

@@ -1,8 +1,8 @@
-"""Detects the client library of a member, and knows each library's abilities and settings.
+"""The client library of a member, and the abilities and settings of each library.
 
-Brokers do not save the library. Its default client id shows it, as do a few strategy names, and
-some libraries write bytes that no other library writes. Otherwise the library is None, never a
-guess, because the advice on how to migrate depends on it.
+Brokers do not save the library. A default client id or a strategy name may identify it, and some
+libraries write bytes that no other library writes. Otherwise the library is None, never a guess,
+because the advice on how to migrate depends on it.
 
 The table comes from the libraries' sources and from tests with them (late 2026): Java's client 3.9
 and 4.3, librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and kafka-go
@@ -69,7 +69,7 @@ _CLIENT_IDS = (
     (re.compile(r"connector-consumer-.*-\d+$", re.DOTALL), JAVA),
 )
 
-#: Strategies of only one library; those of kafkajs and brod are their defaults.
+#: Strategies of only one library; kafkajs and brod use these by default.
 _LIBRARY_OF_STRATEGY = {"stream": STREAMS, "RoundRobinAssigner": KAFKAJS, "roundrobin_v2": BROD}
 SHARED_STRATEGIES = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
@@ -87,7 +87,7 @@ class LibrarySigns(NamedTuple):
 
 
 def detect_library(signs: LibrarySigns) -> str | None:
-    """Returns the client library; None if nothing shows it."""
+    """Returns the client library; None if nothing identifies it."""
     for pattern, name in _CLIENT_IDS:
         if pattern.match(signs.client_id):
             return name
@@ -134,9 +134,9 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
-#: Name for the library of members whose library is not known.
+#: The name used for members whose library is unknown.
 UNKNOWN_LIBRARY = "unknown"
-#: Replaced by the value in a setting.
+#: A setting's text contains this where its value belongs.
 VALUE_PLACEHOLDER = "..."
 NO_SUCH_SETTING = "no such setting"
 #: The first broker version with KIP-848 ready for use.
@@ -195,8 +195,8 @@ def _librdkafka_session_needs(session: int) -> str:
 
 
 def _kafka_python_session_needs(session: int) -> str:
-    """In kafka-python 2 a session timeout must be below the request timeout, and that below the
-    idle limit of connections.
+    """In kafka-python 2 the session timeout must be below the request timeout, which must be below
+    the idle limit of connections.
     """
     if session < KAFKA_PYTHON_REQUEST_TIMEOUT:
         return ""
@@ -223,21 +223,22 @@ class ConsumerProtocolSettings:
     """The settings with which a library uses the consumer protocol (KIP-848)."""
 
     #: The first version that supports it.
-    client: str
+    minimum_client: str
     join_setting: str = "group.protocol=consumer"
     #: With a placeholder for the classic protocol's settings.
     leave_setting: str = "group.protocol=classic and ..., and without group.remote.assignor"
     #: The setting for each server-side strategy.
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: Whether even the default, ``uniform``, must be set.
-    asks_always: bool = False
-    without: str = (
+    is_assignor_required: bool = False
+    #: Settings to remove.
+    removed_settings: str = (
         ", and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms,"
         " which are then the broker's"
     )
 
     def settings_for(self, strategy: str) -> str:
-        needed = self.asks_always or strategy != "uniform"
+        needed = self.is_assignor_required or strategy != "uniform"
         return self.join_setting + (f" and {self.assignor[strategy]}" if needed else "")
 
 
@@ -256,40 +257,43 @@ class ClientLibrary:
     #: Separates the strategies of a list.
     separator: str = ","
     #: None if it has no static members.
-    static: str | None = "group.instance.id=ID"
+    static_id: str | None = "group.instance.id=ID"
     static_needs: str = ""
     #: None if no step mentions it.
-    session: str | None = "session.timeout.ms=..."
+    session_timeout: str | None = "session.timeout.ms=..."
     #: Other settings that this session timeout requires.
     session_needs: Callable[[int], str] = lambda _: ""
+    #: Formats milliseconds.
     duration: Callable[[int], str] = str
     #: Advice against slow polls; None if the library has no poll limit.
     slow_poll_hint: str | None = None
     #: None if it does not support KIP-848.
     consumer_protocol: ConsumerProtocolSettings | None = None
     #: The first version with cooperative-sticky; None if every relevant version has it.
-    cooperative: str | None = None
+    cooperative_since: str | None = None
     #: Whether one list may contain eager and cooperative strategies.
-    mixes: bool = False
+    allows_mixed_list: bool = False
     #: Versions whose default list is range and cooperative-sticky.
-    both: str | None = None
+    mixed_default: str | None = None
 
     def strategy_setting(self, *strategies: str) -> str:
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
 
     def group_instance_id(self) -> str | None:
-        return None if self.static is None else self.static + self.static_needs
+        return None if self.static_id is None else self.static_id + self.static_needs
 
     def session_setting(self, milliseconds: int) -> str | None:
-        if self.session is None:
+        if self.session_timeout is None:
             return None
-        setting = self.session.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
+        setting = self.session_timeout.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
         return setting + self.session_needs(milliseconds)
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
         settings = self.consumer_protocol
-        return None if settings is None else settings.settings_for(strategy) + settings.without
+        if settings is None:
+            return None
+        return settings.settings_for(strategy) + settings.removed_settings
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """Returns the settings that take a member back to the classic protocol."""
@@ -310,10 +314,10 @@ _JAVA = ClientLibrary(
     names=_class_names("org.apache.kafka.clients.consumer.*Assignor"),
     static_needs=" (Java client 2.3 or newer)",
     slow_poll_hint=_JAVA_SLOW_POLL_HINT,
-    consumer_protocol=ConsumerProtocolSettings(client="Java client 4.0 or newer"),
-    cooperative="Java client 2.4 or newer",
-    mixes=True,
-    both="Java client 3.0 or newer",
+    consumer_protocol=ConsumerProtocolSettings(minimum_client="Java client 4.0 or newer"),
+    cooperative_since="Java client 2.4 or newer",
+    allows_mixed_list=True,
+    mixed_default="Java client 3.0 or newer",
 )
 
 _KAFKA_PYTHON = ClientLibrary(
@@ -322,12 +326,12 @@ _KAFKA_PYTHON = ClientLibrary(
     names=_python_class_names("kafka.coordinator.assignors"),
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
-    static="group_instance_id=ID",
+    static_id="group_instance_id=ID",
     static_needs=" (kafka-python 2.3 or newer)",
-    session="session_timeout_ms=...",
+    session_timeout="session_timeout_ms=...",
     session_needs=_kafka_python_session_needs,
     slow_poll_hint=_SLOW_POLL_HINTS.format("max_poll_interval_ms", "max_poll_records"),
-    cooperative="kafka-python 3.0 or newer",
+    cooperative_since="kafka-python 3.0 or newer",
 )
 
 CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
@@ -345,8 +349,8 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             static_needs=" (librdkafka 1.4 or newer)",
             session_needs=_librdkafka_session_needs,
             slow_poll_hint=_SLOW_POLL_HINT.format("max.poll.interval.ms"),
-            consumer_protocol=ConsumerProtocolSettings(client="librdkafka 2.12 or newer"),
-            cooperative="librdkafka 1.6 or newer",
+            consumer_protocol=ConsumerProtocolSettings(minimum_client="librdkafka 2.12 or newer"),
+            cooperative_since="librdkafka 1.6 or newer",
         ),
         KAFKA_PYTHON: _KAFKA_PYTHON,
         AIOKAFKA: replace(
@@ -356,7 +360,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             session_needs=_aiokafka_session_needs,
             strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
             names=_python_class_names("aiokafka.coordinator.assignors"),
-            cooperative=None,
+            cooperative_since=None,
         ),
         SARAMA: ClientLibrary(
             name="sarama",
@@ -365,11 +369,11 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             strategy="config.Consumer.Group.Rebalance.GroupStrategies = "
             "[]sarama.BalanceStrategy{...}",
             separator=", ",
-            static="config.Consumer.Group.InstanceId = ID",
+            static_id="config.Consumer.Group.InstanceId = ID",
             static_needs=" (requires config.Version sarama.V2_3_0_0 or newer)",
-            session="config.Consumer.Group.Session.Timeout = ...",
+            session_timeout="config.Consumer.Group.Session.Timeout = ...",
             duration=_go_duration,
-            mixes=True,
+            allows_mixed_list=True,
         ),
         FRANZ_GO: ClientLibrary(
             name="franz-go",
@@ -377,21 +381,21 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             names=_class_names("kgo.*Balancer()"),
             strategy="kgo.Balancers(...)",
             separator=", ",
-            static="kgo.InstanceID(ID)",
-            session="kgo.SessionTimeout(...)",
+            static_id="kgo.InstanceID(ID)",
+            session_timeout="kgo.SessionTimeout(...)",
             duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
             consumer_protocol=ConsumerProtocolSettings(
-                client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
+                minimum_client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
                 join_setting="kgo.ServerSideBalancer()",
                 leave_setting="..., and without kgo.ServerSideBalancer()",
                 assignor={
                     "uniform": "kgo.Balancers(kgo.StickyBalancer())",
                     "range": "kgo.Balancers(kgo.RangeBalancer())",
                 },
-                asks_always=True,
-                without="",
+                is_assignor_required=True,
+                removed_settings="",
             ),
-            mixes=True,
+            allows_mixed_list=True,
         ),
         KAFKA_GO: ClientLibrary(
             name="kafka-go",
@@ -399,26 +403,26 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             names=_class_names("kafka.*GroupBalancer{}"),
             strategy="GroupBalancers: []kafka.GroupBalancer{...}",
             separator=", ",
-            static=None,
-            session="SessionTimeout: ...",
+            static_id=None,
+            session_timeout="SessionTimeout: ...",
             duration=_go_duration,
         ),
-        KAFKAJS: ClientLibrary(name="kafkajs", static=None, session=None),
-        RUBY_KAFKA: ClientLibrary(name="ruby-kafka", static=None, session=None),
-        BROD: ClientLibrary(name="brod", static=None, session=None),
+        KAFKAJS: ClientLibrary(name="kafkajs", static_id=None, session_timeout=None),
+        RUBY_KAFKA: ClientLibrary(name="ruby-kafka", static_id=None, session_timeout=None),
+        BROD: ClientLibrary(name="brod", static_id=None, session_timeout=None),
         ROTA: ClientLibrary(
             name="Rota",
             strategies=CLASSIC_STRATEGIES,
             slow_poll_hint=_JAVA_SLOW_POLL_HINT,
-            mixes=True,
-            both="Rota",
+            allows_mixed_list=True,
+            mixed_default="Rota",
         ),
     }
 )
 
 
 def find_libraries(names: Iterable[str | None]) -> tuple[ClientLibrary, ...]:
-    """Returns the libraries of these names, each once; Java's for an unknown name."""
+    """Returns the libraries with these names, without duplicates; the unknown one for no names."""
     found = {name or UNKNOWN_LIBRARY for name in names} or {UNKNOWN_LIBRARY}
     return tuple(CLIENT_LIBRARIES[name] for name in sorted(found) if name in CLIENT_LIBRARIES)
 
@@ -429,8 +433,8 @@ def format_step(
     setting: Callable[[ClientLibrary], str | None],
     several: str = "this",
 ) -> str:
-    """Replaces ``{}`` by the setting. If the libraries' settings differ, it is replaced by
-    ``several``, and each library's setting follows the sentence.
+    """Replaces ``{}`` by the setting; if the libraries' settings differ, by ``several``, and adds
+    the setting of each library after the sentence.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:

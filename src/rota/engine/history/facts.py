@@ -120,7 +120,7 @@ class RebalanceCause(enum.StrEnum):
 
 
 class EvidenceType(enum.StrEnum):
-    """How a fact is known. The types are never mixed."""
+    """The source of a fact. The types are never mixed."""
 
     #: From the broker's log.
     STATED = "stated"
@@ -139,13 +139,13 @@ class Rebalance:
     #: The generation before, as last saved (with new ids of static members that returned); None if
     #: the group was new or empty.
     before: Generation | None
-    #: Its generations, at least one; the last is the result.
+    #: The generations of the rebalance, at least one; the last is the result.
     rounds: tuple[Generation, ...]
     #: Number of skipped generations: attempts that the journal does not have.
     unseen: int
     #: False if ``before`` is None because the journal does not have the generation before.
     known_before: bool = True
-    #: The generation before, also of an empty group; 0 if the group is new. None: unknown.
+    #: Number of the generation before, also of an empty group; 0: the group is new; None: unknown.
     from_generation: int | None = None
     #: Subscribed topics that neither this rebalance nor the next generation assigns: they were
     #: deleted. Empty without a next generation.
@@ -188,7 +188,7 @@ class Explanation:
     reason: str = ""
     #: When the members were called to join; only from the log.
     started_at: int | None = None
-    #: When all had joined (stated: "Stabilized"; inferred: the entry's state timestamp).
+    #: When all members had joined (stated: "Stabilized"; inferred: the entry's state timestamp).
     joined_at: int | None = None
     #: Bounds of the start if the log does not have it.
     earliest_start: int | None = None
@@ -203,7 +203,7 @@ class RebalanceCost:
     #: Partitions that remaining members gave up: all of them under the eager protocol.
     stopped: int
     idle_members: int
-    #: Largest and smallest load after it.
+    #: Largest and smallest number of partitions of a member after the rebalance.
     most: int
     least: int
 
@@ -248,7 +248,7 @@ class WhatIf:
     to_generation: int
     at: int
     policy: str
-    #: The policy is the one that was used.
+    #: Whether this policy was used.
     actual: bool
     happens: bool
     #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
@@ -267,7 +267,7 @@ class Advice:
 
     group: str
     verdict: str
-    #: The best one; the used one if no other is better.
+    #: The best policy; the used one if no other is better.
     policy: str
     #: The policies that the group used, in the order of their last use.
     policies_used: tuple[str, ...]
@@ -280,7 +280,7 @@ class Advice:
     moves_needed: int | None = None
     stopped: int | None = None
     stopped_after: int | None = None
-    #: Libraries of its last members; ``unknown`` if one could not be detected.
+    #: Libraries of the last members; ``unknown`` if a library could not be detected.
     libraries: tuple[str, ...]
     #: One sentence: what happened, unnecessary moves, the change and its saving.
     headline: str

@@ -7,8 +7,8 @@ assignment is a generation). Both add to a :class:`HistoryBuilder`. The members 
 reach their target one by one; the :class:`OwnershipTracker` records their real partitions.
 
 Records are ordered by offset, not by timestamp: clocks can go back. Records of one batch have
-consecutive offsets, which tells a conversion between the two group types (a tombstone of one type,
-followed at once by a record of the other) from a deletion.
+consecutive offsets, which distinguishes a conversion between the two group types (a tombstone of
+one type, followed at once by a record of the other) from a deletion.
 """
 
 from __future__ import annotations
@@ -85,45 +85,45 @@ class OwnershipTracker:
         self._group = group
         self._now = 0
         self._owners: dict[str, GenerationMember] = {}
-        self._held: dict[str, PartitionsByTopic] = {}
+        self._owned: dict[str, PartitionsByTopic] = {}
         #: The last generation in which each member owned its partitions.
         self._generation: dict[str, int] = {}
         self._open: dict[tuple[str, int, str], PartitionOwnership] = {}
         #: Ownership that ended at the current time; it may continue.
         self._ended: dict[tuple[str, int, str], PartitionOwnership] = {}
-        self._over: list[PartitionOwnership] = []
+        self._finished: list[PartitionOwnership] = []
 
     def set_owned(
-        self, member: GenerationMember, held: PartitionsByTopic, at: int, generation: int
+        self, member: GenerationMember, owned: PartitionsByTopic, at: int, generation: int
     ) -> None:
         """Sets the partitions that a member owns from now on."""
         self._advance_time(at)
         member_id = member.member_id
-        had = self._held.get(member_id, NO_OWNED_PARTITIONS)
+        previous = self._owned.get(member_id, NO_OWNED_PARTITIONS)
         self._owners[member_id] = member
-        if had is not held and had != held:
-            now, before = _to_pairs(held), _to_pairs(had)
+        if previous is not owned and previous != owned:
+            now, before = _to_pairs(owned), _to_pairs(previous)
             for topic, partition in sorted(before - now):
                 self._end((topic, partition, member_id))
             for topic, partition in sorted(now - before):
                 self._begin((topic, partition, member_id), generation)
-        self._held[member_id] = held
+        self._owned[member_id] = owned
         self._generation[member_id] = generation
 
     def keep_only(self, member_ids: Collection[str], at: int) -> None:
         """Ends the ownership of all other members."""
-        for member_id in sorted(self._held.keys() - member_ids):
+        for member_id in sorted(self._owned.keys() - member_ids):
             self.drop(member_id, at)
 
     def drop(self, member_id: str, at: int) -> None:
         self._advance_time(at)
-        for topic, partition in sorted(_to_pairs(self._held.pop(member_id, NO_OWNED_PARTITIONS))):
+        for topic, partition in sorted(_to_pairs(self._owned.pop(member_id, NO_OWNED_PARTITIONS))):
             self._end((topic, partition, member_id))
 
     def _advance_time(self, at: int) -> None:
         if at > self._now:
             self._now = at
-            self._over += (one for one in self._ended.values() if one.until != one.since)
+            self._finished += (one for one in self._ended.values() if one.until != one.since)
             self._ended.clear()
 
     def _begin(self, key: tuple[str, int, str], generation: int) -> None:
@@ -153,28 +153,28 @@ class OwnershipTracker:
         self._ended[key] = replace(self._open.pop(key), until=self._now, to_generation=last)
 
     def count_ended(self) -> int:
-        return len(self._over)
+        return len(self._finished)
 
     def take_ended(self) -> list[PartitionOwnership]:
         """Returns and removes the ownership that has ended, by partition and time."""
-        over, self._over = self._over, []
-        return sorted(over, key=_OWNERSHIP_ORDER)
+        finished, self._finished = self._finished, []
+        return sorted(finished, key=_OWNERSHIP_ORDER)
 
     def close_all(self) -> list[PartitionOwnership]:
-        """Returns the rest; continuing ownership has no end."""
+        """Returns the remaining ownership; if it continues, ``until`` is None."""
         ended = (one for one in self._ended.values() if one.until != one.since)
-        still = (
+        continuing = (
             replace(one, to_generation=self._generation[one.member_id])
             for one in self._open.values()
         )
-        return sorted((*self._over, *ended, *still), key=_OWNERSHIP_ORDER)
+        return sorted((*self._finished, *ended, *continuing), key=_OWNERSHIP_ORDER)
 
 
 _OWNERSHIP_ORDER = attrgetter("topic", "partition", "since", "member_id")
 
 
-def _to_pairs(held: PartitionsByTopic) -> set[tuple[str, int]]:
-    return {(topic, partition) for topic, numbers in held.items() for partition in numbers}
+def _to_pairs(by_topic: PartitionsByTopic) -> set[tuple[str, int]]:
+    return {(topic, partition) for topic, numbers in by_topic.items() for partition in numbers}
 
 
 _GENERATION_NUMBERS = 2**32
@@ -185,20 +185,20 @@ class HistoryBuilder:
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self._made: list[Generation] = []
+        self._generations: list[Generation] = []
         self.ownership = OwnershipTracker(group)
         self.incarnation = 0
         #: The last generation of this incarnation.
         self.last: Generation | None = None
 
     def add_generation(self, generation: Generation) -> None:
-        self._made.append(generation)
+        self._generations.append(generation)
         self.last = generation
 
     def take_generations(self) -> list[Generation]:
         """Returns and removes the generations that were added."""
-        made, self._made = self._made, []
-        return made
+        generations, self._generations = self._generations, []
+        return generations
 
     def start_new_incarnation(self, at: int) -> None:
         """Starts with an empty group of the same name: generations begin again."""
@@ -225,14 +225,14 @@ class HistoryBuilder:
         self.start_new_incarnation(record.at)
 
 
-def generation_distance(number: int, of: int) -> int:
+def generation_distance(number: int, other: int) -> int:
     """Returns how far a generation number is ahead of another; 32-bit numbers wrap around."""
-    distance = (number - of) % _GENERATION_NUMBERS
+    distance = (number - other) % _GENERATION_NUMBERS
     return distance if distance < _GENERATION_NUMBERS // 2 else distance - _GENERATION_NUMBERS
 
 
 def member_key(member: GenerationMember) -> str:
-    """Returns the id that a member keeps when it returns: its static id, if it has one."""
+    """Returns the id that a member keeps over a restart: its static id, if it has one."""
     return member.group_instance_id or member.member_id
 
 
@@ -246,15 +246,15 @@ class ClassicGroupReader:
         self._builder = builder
         self._strategy = ""
         #: Saved and decoded members of the last generation. An unchanged member is reused.
-        self._known: dict[str, tuple[GroupMetadataMember, GenerationMember]] = {}
+        self._decoded: dict[str, tuple[GroupMetadataMember, GenerationMember]] = {}
         #: Decoded assignments of the last generation by their bytes.
-        self._read: dict[bytes, PartitionsByTopic | FormatError] = {}
+        self._assignments: dict[bytes, PartitionsByTopic | FormatError] = {}
         self._libraries: dict[LibrarySigns, str | None] = {}
 
     def read_entry(
         self, record: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
     ) -> None:
-        """``converted``: the entry replaces a consumer group."""
+        """:param converted: whether the entry replaces a consumer group"""
         builder, last = self._builder, self._builder.last
         if last is not None and not _continues_incarnation(last, entry, converted=converted):
             # the tombstone is missing, but this entry cannot follow that generation
@@ -285,29 +285,31 @@ class ClassicGroupReader:
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return tuple(_make_member(one) for one in saved)
         strategy = entry.protocol or ""
-        known = self._known if strategy == self._strategy else {}
-        found = [
+        known = self._decoded if strategy == self._strategy else {}
+        unchanged = [
             pair[1] if (pair := known.get(one.member_id)) and pair[0] == one else None
             for one in saved
         ]
-        new = [one for one, old in zip(saved, found, strict=True) if old is None]
+        new = [one for one, old in zip(saved, unchanged, strict=True) if old is None]
         decoded = consumer_protocol.decode_subscriptions(
             [(one.subscription, one.group_instance_id) for one in new]
         )
-        made = (
-            self._consumer(entry.group, strategy, *piece)
+        decoded_members = (
+            self._decode_member(entry.group, strategy, *piece)
             for piece in zip(new, decoded, _decode_owned(strategy, decoded), strict=True)
         )
-        members = tuple([next(made) if old is None else old for old in found])
-        # data of members that left is dropped: a group may live long
+        members = tuple([next(decoded_members) if old is None else old for old in unchanged])
+        # data of members that left is dropped, because a group can exist for years
         self._strategy = strategy
-        self._known = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
-        self._read = {data: self._read[data] for one in saved if (data := one.assignment)}
+        self._decoded = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
+        self._assignments = {
+            data: self._assignments[data] for one in saved if (data := one.assignment)
+        }
         if len(self._libraries) > LIBRARY_CACHE_SIZE:
             self._libraries.clear()
         return members
 
-    def _consumer(
+    def _decode_member(
         self,
         group: str,
         strategy: str,
@@ -315,48 +317,48 @@ class ClassicGroupReader:
         decoded: Subscription | FormatError,
         owned: OwnedPartitions | None,
     ) -> GenerationMember:
-        assigned = self._assigned(saved.assignment)
-        wrong = [str(one) for one in (decoded, assigned) if isinstance(one, FormatError)]
+        assigned = self._decode_assignment(saved.assignment)
+        problems = [str(one) for one in (decoded, assigned) if isinstance(one, FormatError)]
         if owned is not None and owned.note is not None:
-            wrong.append(owned.note)
-        known = None if isinstance(decoded, FormatError) else decoded
+            problems.append(owned.note)
+        subscription = None if isinstance(decoded, FormatError) else decoded
         signs = LibrarySigns(
             group=group,
             client_id=saved.client_id,
             group_instance_id=saved.group_instance_id,
             strategy=strategy,
-            version=None if known is None else int.from_bytes(saved.subscription[:2], "big"),
-            user_data=None if known is None else known.user_data,
+            version=None if subscription is None else int.from_bytes(saved.subscription[:2], "big"),
+            user_data=None if subscription is None else subscription.user_data,
         )
         generation = None if owned is None or owned.generation < 0 else owned.generation
         return _make_member(
             saved,
-            rack=None if known is None else known.rack,
-            topics=() if known is None else known.topics,
+            rack=None if subscription is None else subscription.rack,
+            topics=() if subscription is None else subscription.topics,
             owned=NO_OWNED_PARTITIONS if owned is None else group_by_topic(owned.partitions),
             owned_generation=generation,
             assigned=NO_OWNED_PARTITIONS if isinstance(assigned, FormatError) else assigned,
-            library=self._library(signs),
-            problem="; ".join(wrong) or None,
+            library=self._find_library(signs),
+            problem="; ".join(problems) or None,
         )
 
-    def _library(self, signs: LibrarySigns) -> str | None:
+    def _find_library(self, signs: LibrarySigns) -> str | None:
         if signs not in self._libraries:
             self._libraries[signs] = detect_library(signs)
         return self._libraries[signs]
 
-    def _assigned(self, data: bytes) -> PartitionsByTopic | FormatError:
-        """A member that the leader left out has no bytes, which is not an error."""
+    def _decode_assignment(self, data: bytes) -> PartitionsByTopic | FormatError:
+        """Decodes an assignment; it has no bytes if the leader assigned nothing."""
         if not data:
             return NO_OWNED_PARTITIONS
-        found = self._read.get(data)
-        if found is None:
+        assignment = self._assignments.get(data)
+        if assignment is None:
             try:
-                found = group_by_topic(consumer_protocol.decode_assignment(data).partitions)
+                assignment = group_by_topic(consumer_protocol.decode_assignment(data).partitions)
             except FormatError as error:
-                found = error
-            self._read[data] = found
-        return found
+                assignment = error
+            self._assignments[data] = assignment
+        return assignment
 
 
 def _continues_incarnation(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
@@ -379,17 +381,17 @@ def group_by_topic(partitions: Partitions | Iterable[tuple[str, int]]) -> Partit
         numbers = partitions.numbers
         if len(partitions.names) == 1 and bool((numbers[1:] > numbers[:-1]).all()):
             return {partitions.names[0]: tuple(numbers.tolist())}
-        found: Mapping[str, Sequence[int]] = partitions.by_topic()
+        by_topic: Mapping[str, Sequence[int]] = partitions.by_topic()
     else:
-        found = _group_pairs(partitions)
-    return {topic: tuple(sorted(set(found[topic]))) for topic in sorted(found)}
+        by_topic = _group_pairs(partitions)
+    return {topic: tuple(sorted(set(by_topic[topic]))) for topic in sorted(by_topic)}
 
 
 def _group_pairs(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for topic, partition in pairs:
-        found.setdefault(topic, []).append(partition)
-    return found
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic
 
 
 def _generation_change(
@@ -408,7 +410,7 @@ def _decode_owned(
     strategy: str, decoded: Sequence[Subscription | FormatError]
 ) -> list[OwnedPartitions | None]:
     """Decodes owned partitions: sticky sends them as user data, others in the subscription."""
-    found: list[OwnedPartitions | None] = [
+    owned: list[OwnedPartitions | None] = [
         None if isinstance(one, FormatError) else _owned_in_subscription(strategy, one)
         for one in decoded
     ]
@@ -418,10 +420,10 @@ def _decode_owned(
             for position, one in enumerate(decoded)
             if isinstance(one, Subscription) and one.user_data
         }
-        read = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
-        for position, claim in zip(with_data, read, strict=True):
-            found[position] = claim
-    return found
+        claims = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
+        for position, claim in zip(with_data, claims, strict=True):
+            owned[position] = claim
+    return owned
 
 
 def _owned_in_subscription(strategy: str, decoded: Subscription) -> OwnedPartitions:
@@ -432,7 +434,7 @@ def _owned_in_subscription(strategy: str, decoded: Subscription) -> OwnedPartiti
     return OwnedPartitions(partitions=decoded.owned, generation=known)
 
 
-def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMember:
+def _make_member(saved: GroupMetadataMember, **fields: object) -> GenerationMember:
     return GenerationMember(
         member_id=saved.member_id,
         group_instance_id=saved.group_instance_id,
@@ -440,7 +442,7 @@ def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMembe
         client_host=saved.client_host,
         session_timeout=saved.session_timeout,
         rebalance_timeout=saved.rebalance_timeout,
-        **known,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -450,12 +452,12 @@ NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 
 
 class ConsumerGroupReader:
-    """Reads the generations of one consumer group (KIP-848): each target is a generation."""
+    """Reads the generations of a consumer group (KIP-848): each target assignment is one."""
 
     def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
         self._builder = builder
         self._names = names
-        #: The entries were compacted: they do not show single generations yet.
+        #: The entries read so far were compacted: they do not show single generations.
         self.is_compacted = False
         #: The group was a classic one, and its next target repeats the members' partitions.
         self.converted = False
@@ -475,10 +477,10 @@ class ConsumerGroupReader:
         self._vacant: set[str] = set()
         #: Members that returned under a vacant static id and have no target yet.
         self._replacing: set[str] = set()
-        #: Somebody had a target since the group was last empty.
-        self._worked = False
+        #: A member had a target since the group was last empty.
+        self._had_targets = False
         #: Decoded members with their input: most do not change in the next generation.
-        self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
+        self._decoded: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
     def read_entry(self, record: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """Reads an entry of the group other than its tombstone."""
@@ -494,8 +496,8 @@ class ConsumerGroupReader:
             case ConsumerGroupMetadataEntry():
                 self._read_epoch(record, entry)
             case TargetAssignmentMemberEntry():
-                self._targets[entry.member_id] = self._held(entry.topics)
-                self._worked = True
+                self._targets[entry.member_id] = self._group_by_topic_name(entry.topics)
+                self._had_targets = True
                 if entry.member_id in self._replacing:  # a static member returned
                     self._replacing.discard(entry.member_id)
                     if self._target is not None and not self.is_compacted:
@@ -527,7 +529,7 @@ class ConsumerGroupReader:
         self.converted = False
 
     def settle_compacted(self) -> None:
-        """Makes a generation of the compacted entries: together they give the group's state."""
+        """Adds one generation for all compacted entries: together they give the group's state."""
         self.is_compacted = False
         if self._target is not None and self._targets:
             self._save(GenerationChange.REBALANCED, *self._target)
@@ -538,8 +540,8 @@ class ConsumerGroupReader:
         self._epoch = record, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
-        if self._worked and not self._members and not self._targets:
-            self._worked = False
+        if self._had_targets and not self._members and not self._targets:
+            self._had_targets = False
             if not self.is_compacted:
                 self._save(GenerationChange.EMPTIED, record, entry.epoch)
 
@@ -560,8 +562,10 @@ class ConsumerGroupReader:
 
     def _save(self, change: GenerationChange, record: JournalRecord, number: int) -> None:
         epoch, last = self._epoch, self._builder.last
-        again = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
-        if last is not None and generation_distance(number, last.generation) < (0 if again else 1):
+        repeats = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
+        if last is not None and generation_distance(number, last.generation) < (
+            0 if repeats else 1
+        ):
             self._builder.start_new_incarnation(
                 record.at
             )  # epochs only grow in a group's incarnation
@@ -585,11 +589,11 @@ class ConsumerGroupReader:
         """Returns the strategy of most members; among equals the first in a Java ``HashMap``, as
         in Kafka.
         """
-        asked = Counter(one.assignor for one in self._members.values() if one.assignor)
-        if not asked:
+        votes = Counter(one.assignor for one in self._members.values() if one.assignor)
+        if not votes:
             return uniform.DEFAULT_SERVER_ASSIGNOR
-        names = sorted(asked)
-        return max((names[place] for place in hash_map_order(names)), key=asked.__getitem__)
+        names = sorted(votes)
+        return max((names[place] for place in hash_map_order(names)), key=votes.__getitem__)
 
     def _member(self, member_id: str) -> GenerationMember:
         saved = self._members.get(member_id) or self.later_memberships.get(member_id)
@@ -600,13 +604,13 @@ class ConsumerGroupReader:
             )
         current = self._current.get(member_id)
         matched = self._regexes.get(saved.regex or "", ())
-        parts = (saved, target, current, matched)
-        known = self._made.get(member_id)
-        if known is not None and all(map(is_, known[0], parts)):
+        source = (saved, target, current, matched)
+        known = self._decoded.get(member_id)
+        if known is not None and all(map(is_, known[0], source)):
             return known[1]
-        made = self._build_member(saved, target, current, matched)
-        self._made[member_id] = parts, made
-        return made
+        decoded = self._build_member(saved, target, current, matched)
+        self._decoded[member_id] = source, decoded
+        return decoded
 
     def _build_member(
         self,
@@ -638,12 +642,12 @@ class ConsumerGroupReader:
         )
 
     def _owned(self, current: CurrentMemberAssignmentEntry | None) -> PartitionsByTopic:
-        """Returns owned partitions: a member owns one until it has confirmed the revocation."""
+        """Returns owned partitions: a member owns a partition until it confirms its revocation."""
         if current is None or current.epoch == STATIC_LEAVE_EPOCH:
             return NO_OWNED_PARTITIONS
-        return self._held((*current.assigned, *current.revoking))
+        return self._group_by_topic_name((*current.assigned, *current.revoking))
 
-    def _held(
+    def _group_by_topic_name(
         self, topics: Iterable[TargetAssignmentTopic | CurrentAssignmentTopic]
     ) -> PartitionsByTopic:
         return group_by_topic(
@@ -707,7 +711,7 @@ class HistoryReader:
         self._consumer_group = ConsumerGroupReader(self._builder, self._names)
         #: The group's records that were not processed yet, without commits.
         self._records: list[JournalRecord] = []
-        #: The next entry replaces a consumer group.
+        #: Whether the next entry replaces a consumer group.
         self._converted = False
 
     def generations(self, records: Iterable[JournalRecord]) -> Iterator[Generation]:
@@ -739,17 +743,19 @@ class HistoryReader:
         return self._builder.ownership.take_ended()
 
     def take_remaining(self) -> list[PartitionOwnership]:
-        """Returns the rest, after all records were read."""
+        """Returns the remaining ownership, after all records were read."""
         return self._builder.ownership.close_all()
 
     def _read_early(self) -> Iterator[Generation]:
-        """Reads all records but the last, which the next one may change. All are classic."""
+        """Reads all records but the last, which may depend on the next one. All are classic."""
         last = self._records[-1]
         if self.window is None:
             if not isinstance(last.entry, GroupMetadataEntry):
                 return  # a tombstone without an entry before it
-            whole = len(self._records) == 1 and is_new_group(last.entry)
-            self.window = JournalWindow(offset=last.offset, at=last.at, whole=whole)
+            has_first_record = len(self._records) == 1 and is_new_group(last.entry)
+            self.window = JournalWindow(
+                offset=last.offset, at=last.at, has_first_record=has_first_record
+            )
         for position in range(len(self._records) - 1):
             self._read_record(position, self._records[position])
         self._records = [last]

@@ -1,7 +1,7 @@
 """The offset from which on the journal is complete for a group.
 
 The journal is compacted: up to some offset only the last record of each key remains. That offset is
-not stored, but the remaining records limit it.
+not stored, but the remaining records give bounds for it.
 
 A classic group has one key, so its last records remain without a gap: the first of them gives the
 group's state, and all later changes are known. The state of a consumer group has many keys, and the
@@ -59,22 +59,22 @@ class JournalWindow:
     #: The record's time.
     at: int
     #: The group's first record is present.
-    whole: bool
+    has_first_record: bool
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
     """Returns the complete part of the journal; None without records.
 
-    ``records`` are the group's own in journal order, without commits.
+    :param records: of the group, in journal order, without commits
     """
     if not records:
         return None
     position, whole = find_compaction_edge(records)
     if position == len(records):
         last = records[-1]
-        return JournalWindow(offset=last.offset + 1, at=last.at, whole=False)
+        return JournalWindow(offset=last.offset + 1, at=last.at, has_first_record=False)
     first = records[position]
-    return JournalWindow(offset=first.offset, at=first.at, whole=whole)
+    return JournalWindow(offset=first.offset, at=first.at, has_first_record=whole)
 
 
 def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
@@ -93,7 +93,7 @@ def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
 
 
 def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
-    """Returns the start of the first change that is certainly complete and found a stable group.
+    """Returns the start of the first change that is certainly complete and began in a stable group.
 
     While the epoch is newer than the target, members of the target may have left: the generation
     before the rebalance is then unknown.
@@ -190,8 +190,8 @@ def _find_batch_start(records: Sequence[JournalRecord], start: int, position: in
 def first_complete_offset(offsets: npt.NDArray[np.int64]) -> int:
     """Returns the offset from which on a partition of the journal has all records.
 
-    ``offsets`` are those of all records, with transaction markers, ascending. Offsets have no gaps
-    before compaction, so compaction removed the missing ones.
+    :param offsets: of all records and transaction markers, ascending. Offsets have no gaps before
+        compaction, so compaction removed the missing ones.
     """
     if not len(offsets):
         return 0

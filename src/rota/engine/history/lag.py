@@ -3,8 +3,8 @@
 The journal has the committed offsets but not the end offsets, which come from samples. Between two
 samples the end offset rises evenly, rounded down. It is at least the committed offset, unless the
 next sample is smaller, so lag is never negative. It is unknown before the first sample, more than
-``reach`` after the last, and where it fell between two samples (the topic was created again, or the
-log was truncated).
+``max_age`` after the last, and where it fell between two samples (the topic was created again, or
+the log was truncated). The samples of a partition between two falls are a *run*.
 
 Lag in seconds is the age of the next record to be read: the time from when the end offset passed it
 to the commit. It is unknown if that was before the first sample.
@@ -57,7 +57,7 @@ class PartitionTimeIndex:
 
 class KnownEndOffsets(NamedTuple):
     end: Int64Array
-    #: Upper bound of the end: the next sample's.
+    #: Upper bound of the end: the end offset of the next sample.
     ceiling: Int64Array
     #: The last sample up to that time.
     sample: Int64Array
@@ -72,23 +72,23 @@ class EndOffsets:
     at: Int64Array
     end: Int64Array
     beginning: Int64Array
-    #: Numbers of stretches in which a partition's end never fell.
-    stretch: Int64Array
-    track: PartitionTimeIndex
+    #: The number of each sample's run.
+    run: Int64Array
+    index: PartitionTimeIndex
     #: All different ends, ascending.
     levels: Int64Array
-    #: Stretch and end of each sample as one ascending search key.
-    climb: Int64Array
+    #: Run and end of each sample as one ascending search key.
+    search_key: Int64Array
 
     @classmethod
-    def of(
+    def from_samples(
         cls,
         partition: Int64Array,
         at: Int64Array,
         end: Int64Array,
         beginning: Int64Array | None = None,
     ) -> EndOffsets:
-        """Takes samples in any order; of several at one time the largest end counts.
+        """Accepts samples in any order; of several at the same time the largest end counts.
 
         :param beginning: the first available offset; 0 if unknown
         """
@@ -98,115 +98,113 @@ class EndOffsets:
         kept = np.ones(len(at), dtype=bool)
         kept[:-1] = (partition[1:] != partition[:-1]) | (at[1:] != at[:-1])
         partition, at, end, beginning = partition[kept], at[kept], end[kept], beginning[kept]
-        fresh = np.zeros(len(at), dtype=np.int64)
-        fresh[1:] = (partition[1:] != partition[:-1]) | (end[1:] < end[:-1])
-        run = np.cumsum(fresh)
+        starts_run = np.zeros(len(at), dtype=np.int64)
+        starts_run[1:] = (partition[1:] != partition[:-1]) | (end[1:] < end[:-1])
+        run = np.cumsum(starts_run)
         levels = np.unique(end)
-        climb, track = _search_key(run, end, levels), PartitionTimeIndex(partition, at)
-        return cls(partition, at, end, beginning, run, track, levels, climb)
+        key, index = _search_key(run, end, levels), PartitionTimeIndex(partition, at)
+        return cls(partition, at, end, beginning, run, index, levels, key)
 
     def at_times(
-        self, partition: Int64Array, at: Int64Array, reach: int = MAX_SAMPLE_AGE
+        self, partition: Int64Array, at: Int64Array, max_age: int = MAX_SAMPLE_AGE
     ) -> KnownEndOffsets:
         if not len(self.at):
             none = np.zeros(len(at), dtype=np.int64)
             return KnownEndOffsets(none, none, none - 1, np.zeros(len(at), dtype=bool))
-        row = self.track.find_last(partition, at)
+        row = self.index.find_last(partition, at)
         after = np.minimum(row + 1, len(self.at) - 1)
-        rising = (row >= 0) & (after > row) & (self.stretch[after] == self.stretch[row])
+        rising = (row >= 0) & (after > row) & (self.run[after] == self.run[row])
         fallen = (after > row) & (self.partition[after] == partition) & ~rising
         elapsed = at - self.at[row]
         span = np.where(rising, self.at[after] - self.at[row], 1)
         rise = np.where(rising, self.end[after] - self.end[row], 0)
-        known = (row >= 0) & (rising | (elapsed == 0) | (~fallen & (elapsed <= reach)))
+        known = (row >= 0) & (rising | (elapsed == 0) | (~fallen & (elapsed <= max_age)))
         end = self.end[row] + _multiply_divide(rise, np.where(rising, elapsed, 0), span)
         ceiling = np.where(rising | fallen, self.end[row] + rise, _NO_CEILING)
         return KnownEndOffsets(end, ceiling, row, known)
 
     def end_before(self, sample: Int64Array, at: Int64Array) -> Int64Array:
-        """Returns the end at a time before a sample, or the first end of the sample's stretch."""
-        first = np.searchsorted(self.stretch, self.stretch[sample])
+        """Returns the end at a time before a sample, or the first end of the sample's run."""
+        first = np.searchsorted(self.run, self.run[sample])
         return self.at_times(self.partition[sample], np.maximum(at, self.at[first])).end
 
     def age(self, sample: Int64Array, offset: Int64Array, at: Int64Array) -> Float64Array:
-        """Returns the milliseconds since the end passed an offset; NaN if that was outside of the
-        sample's stretch.
-        """
+        """Returns the milliseconds since the end passed an offset; NaN outside of the run."""
         before, wait = self._crossing(sample, offset)
         return at - self.at[before] - wait
 
     def passed_at(self, sample: Int64Array, offset: Int64Array) -> Float64Array:
         """Returns when the end passed an offset, in milliseconds since 1970; NaN if that was
-        outside of the sample's stretch or without a sample (-1).
+        outside of the sample's run or without a sample (-1).
         """
-        found = np.full(len(sample), np.nan)
-        some = np.flatnonzero(sample >= 0)
-        before, wait = self._crossing(sample[some], offset[some])
-        found[some] = self.at[before] + wait
-        return found
+        times = np.full(len(sample), np.nan)
+        known = np.flatnonzero(sample >= 0)
+        before, wait = self._crossing(sample[known], offset[known])
+        times[known] = self.at[before] + wait
+        return times
 
     def _crossing(self, sample: Int64Array, offset: Int64Array) -> tuple[Int64Array, Float64Array]:
         """Returns the last sample before the end passed an offset, and the time from that sample;
-        NaN outside of the sample's stretch.
+        NaN outside of the sample's run.
         """
-        wanted = _search_key(self.stretch[sample], offset, self.levels)
-        row = np.searchsorted(self.climb, wanted, side="right")
+        key = _search_key(self.run[sample], offset, self.levels)
+        row = np.searchsorted(self.search_key, key, side="right")
         row = np.minimum(row, len(self.end) - 1)
         before = np.maximum(row - 1, 0)
         inside = (before < row) & (self.end[row] > offset)
-        inside &= self.stretch[row] == self.stretch[sample]
-        inside &= self.stretch[before] == self.stretch[row]
+        inside &= self.run[row] == self.run[sample]
+        inside &= self.run[before] == self.run[row]
         rise = np.where(inside, self.end[row] - self.end[before], 1)
         wait = (offset + 1 - self.end[before]) / rise * (self.at[row] - self.at[before])
         return before, np.where(inside, wait, np.nan)
 
     def first_at(self) -> Int64Array:
-        """Returns the time of the first sample in each sample's stretch."""
-        return self.at[np.searchsorted(self.stretch, self.stretch)]
+        """Returns the time of the first sample in each sample's run."""
+        return self.at[np.searchsorted(self.run, self.run)]
 
     def last_at(self) -> Int64Array:
-        """Returns the time of the last sample in each sample's stretch."""
-        return self.at[np.searchsorted(self.stretch, self.stretch, side="right") - 1]
+        """Returns the time of the last sample in each sample's run."""
+        return self.at[np.searchsorted(self.run, self.run, side="right") - 1]
 
     def deleted(self) -> Int64Array:
         """Returns for each sample the offset below which all records were deleted: the largest
-        beginning of its stretch so far.
+        beginning of its run so far.
         """
-        return running_maximum(self.stretch, self.beginning)
+        return running_maximum(self.run, self.beginning)
 
     def last_sample_with(self, sample: Int64Array, offset: Int64Array) -> Int64Array:
-        """Returns the last sample of a sample's stretch that has an offset; -1 if none has."""
+        """Returns the last sample of a sample's run that has an offset; -1 if none has."""
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
         deleted = self.deleted()
         levels = np.unique(deleted)
-        wanted = _search_key(self.stretch[sample], offset, levels)
-        row = np.searchsorted(_search_key(self.stretch, deleted, levels), wanted, side="right") - 1
-        found = (sample >= 0) & (row >= 0) & (self.stretch[row] == self.stretch[sample])
-        return np.where(found, row, -1)
+        key = _search_key(self.run[sample], offset, levels)
+        row = np.searchsorted(_search_key(self.run, deleted, levels), key, side="right") - 1
+        exists = (sample >= 0) & (row >= 0) & (self.run[row] == self.run[sample])
+        return np.where(exists, row, -1)
 
     def first_sample_at(self, sample: Int64Array, at: Int64Array) -> Int64Array:
-        """Returns the first sample of a sample's stretch at or after a time, otherwise the last; -1
+        """Returns the first sample of a sample's run at or after a time, otherwise the last; -1
         without a sample.
         """
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
-        before = self.track.find_last(self.partition[sample], at - 1)
-        last = np.searchsorted(self.stretch, self.stretch[sample], side="right") - 1
-        found = np.minimum(np.maximum(before + 1, sample), last)
-        return np.where(sample >= 0, found, -1)
+        before = self.index.find_last(self.partition[sample], at - 1)
+        last = np.searchsorted(self.run, self.run[sample], side="right") - 1
+        first = np.minimum(np.maximum(before + 1, sample), last)
+        return np.where(sample >= 0, first, -1)
 
 
-def running_maximum(part: Int64Array, values: Int64Array) -> Int64Array:
+def running_maximum(group: Int64Array, values: Int64Array) -> Int64Array:
     """Returns the running maximum within each group; groups have rising numbers."""
     levels, rank = np.unique(values, return_inverse=True)
-    base = part * (len(levels) + 1)
-    found: Int64Array = levels[np.maximum.accumulate(base + rank) - base]
-    return found
+    base = group * (len(levels) + 1)
+    maximum: Int64Array = levels[np.maximum.accumulate(base + rank) - base]
+    return maximum
 
 
 def _search_key(run: Int64Array, end: Int64Array, levels: Int64Array) -> Int64Array:
-    """Sorts by stretch, then by end; ranks instead of ends avoid an overflow."""
+    """Returns a key that sorts by run, then by end; ranks instead of ends avoid an overflow."""
     return run * (len(levels) + 1) + np.searchsorted(levels, end, side="right")
 
 
@@ -233,14 +231,14 @@ def compute_lags(
     at: Int64Array,
     offset: Int64Array,
     ends: EndOffsets,
-    reach: int = MAX_SAMPLE_AGE,
+    max_age: int = MAX_SAMPLE_AGE,
 ) -> CommitLags:
     """Computes the lag at each commit with a known end offset, in commit order."""
-    found = ends.at_times(partition, at, reach)
-    row = np.flatnonzero(found.known)
-    offset, sample = offset[row], found.sample[row]
-    end = found.end[row]
-    end = np.where(offset <= found.ceiling[row], np.maximum(end, offset), end)
+    end_offsets = ends.at_times(partition, at, max_age)
+    row = np.flatnonzero(end_offsets.known)
+    offset, sample = offset[row], end_offsets.sample[row]
+    end = end_offsets.end[row]
+    end = np.where(offset <= end_offsets.ceiling[row], np.maximum(end, offset), end)
     lag = np.maximum(end - offset, 0)
     if not len(row):
         return CommitLags(row, end, lag, np.zeros(0))
@@ -256,13 +254,13 @@ class OwnerIntervals:
 
     until: Int64Array
     row: Int64Array
-    track: PartitionTimeIndex
+    index: PartitionTimeIndex
 
     @classmethod
     def from_intervals(
         cls, partition: Int64Array, since: Int64Array, until: Int64Array
     ) -> OwnerIntervals:
-        """:param until: the largest number if it has no end"""
+        """:param until: the largest int64 if the ownership has no end"""
         order = np.lexsort((since, partition))
         return cls(until[order], order, PartitionTimeIndex(partition[order], since[order]))
 
@@ -270,5 +268,5 @@ class OwnerIntervals:
         """Returns the row of the interval at each time; -1 if nobody owned the partition."""
         if not len(self.row):
             return np.full(len(at), -1, dtype=np.int64)
-        found = self.track.find_last(partition, at)
-        return np.where((found >= 0) & (at < self.until[found]), self.row[found], -1)
+        interval = self.index.find_last(partition, at)
+        return np.where((interval >= 0) & (at < self.until[interval]), self.row[interval], -1)

@@ -1,6 +1,6 @@
 """Group policies (strategy, protocol and membership) that an operator can choose or has used.
 
-People read a policy's label, and tables use it as a key: ``range``, ``cooperative-sticky, static
+A policy's label is shown to people and is a key in tables: ``range``, ``cooperative-sticky, static
 45s``, ``KIP-848 uniform``. These labels occur only for policies that were used: ``sticky (exact)``
 if Rota's solver computed the assignments, ``range (other)`` if neither Rota's nor Java's strategy
 of that name did, ``cooperative-sticky, eager`` while the members also list an eager strategy,
@@ -31,7 +31,7 @@ from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 #: Usual session timeouts.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
-#: ``group.consumer.min.session.timeout.ms``: the broker limits it for KIP-848's groups.
+#: The broker's default of ``group.consumer.min.session.timeout.ms``.
 MIN_CONSUMER_SESSION_TIMEOUT = 45_000
 #: The share of restarts that a session timeout should cover.
 COVERED_RESTART_SHARE = 0.9
@@ -72,7 +72,7 @@ class GroupPolicy:
 
     @property
     def label(self) -> str:
-        """The label; the name of a custom strategy is quoted if it could read as a policy."""
+        """The label; the name of a custom strategy is quoted if it could be read as a label."""
         name = self.strategy
         ambiguous = "," in name or "(" in name or name.startswith(CONSUMER_LABEL_PREFIX)
         return (replace(self, strategy=f'"{name}"') if ambiguous else self).format_label()
@@ -100,7 +100,7 @@ class GroupPolicy:
 
     @property
     def sticky(self) -> bool:
-        """Whether the strategy has two solvers."""
+        """Whether the strategy is a classic sticky one; only these have two solvers."""
         found = BUILT_IN.get(self.strategy)
         classic = self.protocol is not PolicyProtocol.CONSUMER
         return classic and found is not None and issubclass(found, AbstractStickyAssignor)
@@ -115,28 +115,28 @@ def find_used_policies(
     steps: Sequence[Rebalance], solver: str = KAFKA_SOLVER
 ) -> tuple[GroupPolicy, ...]:
     """Returns each policy that a group used, in the order of their last use."""
-    found: dict[GroupPolicy, None] = {}
+    policies: dict[GroupPolicy, None] = {}
     for step, protocol in zip(steps, _find_protocols(steps), strict=True):
         if step.after.members:
             policy = _generation_policy(step.after, protocol)
             if policy.sticky or (solver == OTHER_SOLVER and policy.known):
                 policy = replace(policy, solver=solver)
-            found.pop(policy, None)
-            found[policy] = None
-    return tuple(found)
+            policies.pop(policy, None)
+            policies[policy] = None
+    return tuple(policies)
 
 
 def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
-    """Returns the protocol of each rebalance; if nothing shows it, that of the next one."""
-    found = []
+    """Returns the protocol of each rebalance; if unknown, the protocol of the next rebalance."""
+    protocols = []
     following: dict[str | None, str] = {}
     for step in reversed(steps):
         strategy = step.after.strategy
         observed = observed_protocol(step) or following.get(strategy)
         if observed is not None:
             following[strategy] = observed
-        found.append(PolicyProtocol(observed or "cooperative"))
-    return found[::-1]
+        protocols.append(PolicyProtocol(observed or "cooperative"))
+    return protocols[::-1]
 
 
 def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> GroupPolicy:
@@ -161,13 +161,13 @@ def suggest_session_timeouts(
     if not restarts:
         return ()
     members = (member for step in steps for member in step.after.members)
-    stated = Counter(one.session_timeout for one in members if one.session_timeout)
-    own = stated.most_common(1)[0][0] if stated else DEFAULT_SESSION_TIMEOUT
+    timeouts = Counter(one.session_timeout for one in members if one.session_timeout)
+    own = timeouts.most_common(1)[0][0] if timeouts else DEFAULT_SESSION_TIMEOUT
     downtimes = sorted(one.downtime for one in restarts)
-    wanted = downtimes[min(int(len(downtimes) * COVERED_RESTART_SHARE), len(downtimes) - 1)]
-    if wanted <= own:
+    covering = downtimes[min(int(len(downtimes) * COVERED_RESTART_SHARE), len(downtimes) - 1)]
+    if covering <= own:
         return (own,)
-    longer = (time for time in SESSION_TIMEOUT_CHOICES if time >= wanted and time > own)
+    longer = (time for time in SESSION_TIMEOUT_CHOICES if time >= covering and time > own)
     return own, next(longer, MAX_SESSION_TIMEOUT)
 
 
@@ -195,14 +195,16 @@ def list_alternatives(
     strategies += [GroupPolicy(strategy=name, protocol=consumer) for name in SERVER_STRATEGIES]
     strategies += [policy for policy in custom if policy.strategy not in BUILT_IN]
     static = [_make_static(policy, session) for session in sessions for policy in strategies]
-    own = sessions[0] if sessions else None
-    taken = {label_used_policies(used)}
+    own_session = sessions[0] if sessions else None
+    used_labels = {label_used_policies(used)}
     if len(used) == 1:
-        taken.add(replace(used[0], solver=KAFKA_SOLVER).label)
+        used_labels.add(replace(used[0], solver=KAFKA_SOLVER).label)
         if used[0].membership is MembershipType.STATIC:
-            taken.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
-    every = dict.fromkeys((*strategies, *static))
-    return tuple(policy for policy in every if policy.label not in taken)
+            used_labels.add(
+                replace(used[0], session_timeout=used[0].session_timeout or own_session).label
+            )
+    candidates = dict.fromkeys((*strategies, *static))
+    return tuple(policy for policy in candidates if policy.label not in used_labels)
 
 
 def _make_static(policy: GroupPolicy, session: int) -> GroupPolicy:

@@ -54,7 +54,7 @@ FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
-    """Returns the rebalances of one group; ``generations`` are all of its own, in journal order.
+    """Returns the rebalances of one group from all its generations, in journal order.
 
     The leave of the last member is a rebalance, and so is each new target of a consumer group. The
     empty entry of a new group, a static member's return, a conversion, a deletion and a first
@@ -75,7 +75,7 @@ class _RebalanceFinder:
         self._begin(None, 0)
 
     def _begin(self, incarnation: int | None, number: int | None, *, known: bool = False) -> None:
-        """Starts with an empty group; ``known``: the evidence has the start of this incarnation."""
+        """Starts with an empty group. ``known``: the journal has the start of this incarnation."""
         self._incarnation = incarnation
         self._before: Generation | None = None
         self._number = number
@@ -98,8 +98,8 @@ class _RebalanceFinder:
             case GenerationChange.REPLACED | GenerationChange.FIRST_SAMPLE:
                 self._set_before(generation)
             case GenerationChange.CONVERTED:
-                # the generation before still has the members that left at that moment; without
-                # it, the members before are unknown
+                # the previous generation still has members that left during the conversion;
+                # without it, the previous members are unknown
                 if not self._known and self._before is None:
                     self._begin(generation.incarnation, None, known=True)
             case GenerationChange.DELETED:
@@ -167,15 +167,15 @@ def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     """Returns whether the following generation is another round of the same rebalance (KIP-429).
 
     A cooperative round revokes a partition of a member that stays, and the next generation assigns
-    it. A partition that is never assigned has a deleted topic. If all members that had to revoke
-    have left, the next generation is a new rebalance.
+    it. If a revoked partition is never assigned, its topic was deleted. If all members that had to
+    revoke partitions have left, the next generation is a new rebalance.
     """
     if not _may_be_cooperative(generation):
         return False
-    wanted = _requested_topics(generation)
+    requested = _requested_topics(generation)
     staying = {member_key(member) for member in following.members}
     owned = _pairs(one.owned for one in generation.members if member_key(one) in staying)
-    revoked = {pair for pair in owned if pair[0] in wanted} - _assigned_pairs(generation)
+    revoked = {pair for pair in owned if pair[0] in requested} - _assigned_pairs(generation)
     return not revoked.isdisjoint(_assigned_pairs(following))
 
 
@@ -209,8 +209,8 @@ class GenerationDiff:
     shrunk: tuple[str, ...]
     #: A member had owned a newly assigned partition, so that partition may not be new.
     was_owned_before: bool
-    #: Members of both generations that did not report the last one or their partitions in it: they
-    #: joined for their own reason. Not all clients report them.
+    #: Members of both generations that joined without the generation before or their partitions in
+    #: it. They had lost them, so they joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
     #: Partitions were revoked and not assigned, so another cooperative round had to follow.
     is_round_due: bool
@@ -240,8 +240,8 @@ def diff_generations(
     settled = settled or joined
     old, new = _members_by_key(before), _members_by_key(joined)
     stayed = [key for key in old if key in new]
-    given, now = _assigned_pairs(before), _assigned_pairs(settled)
-    asked = _known_topics(before) & _known_topics(settled)
+    former, latter = _assigned_pairs(before), _assigned_pairs(settled)
+    topics = _known_topics(before) & _known_topics(settled)
     return GenerationDiff(
         joined=tuple(new[key] for key in new if key not in old),
         gone=tuple(old[key] for key in old if key not in new),
@@ -255,9 +255,11 @@ def diff_generations(
             or _has_unsubscribed_topics(old[key], before)
         ),
         new_topics=tuple(sorted(_known_topics(settled) - _known_topics(before))),
-        grown=tuple(sorted(asked & {topic for topic, _ in now - given})),
-        shrunk=tuple(sorted(asked & {topic for topic, _ in given - now - _owned_pairs(settled)})),
-        was_owned_before=not _owned_pairs(before).isdisjoint(now - given),
+        grown=tuple(sorted(topics & {topic for topic, _ in latter - former})),
+        shrunk=tuple(
+            sorted(topics & {topic for topic, _ in former - latter - _owned_pairs(settled)})
+        ),
+        was_owned_before=not _owned_pairs(before).isdisjoint(latter - former),
         lost_members=tuple(
             new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
         ),
@@ -268,7 +270,7 @@ def diff_generations(
 
 
 def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], GenerationMember]:
-    """Indexes members; static ids are in a tuple, because they may look like any member id."""
+    """Returns members by key; a static id is in a tuple, because it may equal a member id."""
     return {
         member.member_id
         if member.group_instance_id is None
@@ -297,9 +299,9 @@ def _owned_pairs(generation: Generation) -> set[tuple[str, int]]:
 def is_round_due(generation: Generation) -> bool:
     if not _may_be_cooperative(generation):
         return False
-    asked = _requested_topics(generation)
+    requested = _requested_topics(generation)
     revoked = _owned_pairs(generation) - _assigned_pairs(generation)
-    return any(topic in asked for topic, _ in revoked)
+    return any(topic in requested for topic, _ in revoked)
 
 
 def _has_lost_assignment(
@@ -378,32 +380,32 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
 def _index_partitions(
     step: Rebalance, problems: ProblemCache | None
 ) -> tuple[HistoryIndex, Mapping[str, int]]:
-    """Numbers all partitions that were assigned; also returns the final partition counts."""
+    """Returns an index of all assigned partitions, and the partition counts after the rebalance."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
-    seen = [assigned_counts(one) for one in generations]
+    counts_of_rounds = [assigned_counts(generation) for generation in generations]
     known: dict[str, int] = {}
-    for one, counts in zip(generations, seen, strict=True):
-        known = update_counts(one, known, counts)
-    return HistoryIndex(largest_counts(seen), problems), drop_topics(known, step.absent)
+    for generation, counts in zip(generations, counts_of_rounds, strict=True):
+        known = update_counts(generation, known, counts)
+    return HistoryIndex(largest_counts(counts_of_rounds), problems), drop_topics(known, step.absent)
 
 
 def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArray:
     members = () if generation is None else generation.members
-    held = ((index.number(member_identity(member)), member.assigned) for member in members)
-    return make_owner_array(index.layout, held)
+    assignments = ((index.number(member_identity(member)), member.assigned) for member in members)
+    return make_owner_array(index.layout, assignments)
 
 
 def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
     """Pairs each round with the generation before it."""
     before = step.before
-    for one in step.rounds:
+    for generation in step.rounds:
         if before is not None:
-            yield before, one
-        before = one
+            yield before, generation
+        before = generation
 
 
 def _count_given_up(before: Generation, after: Generation) -> int:
-    """Counts the partitions that members of both generations gave up in between."""
+    """Counts the partitions that members of both generations revoked in between."""
     old_members = {member_identity(member): member for member in before.members}
     total = 0
     for member in after.members:
@@ -421,8 +423,8 @@ def _count_given_up(before: Generation, after: Generation) -> int:
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
     """Returns whether a member revoked all its partitions before it joined.
 
-    With cooperative-sticky it does so while its list also has an eager strategy: it then reports
-    that it owns nothing. For a static member that is down, the group keeps an old report.
+    With cooperative-sticky it does so while its strategies include an eager one: it then reports
+    that it owns nothing. While a static member is down, the group keeps its last subscription.
     """
     if after.kind is GroupType.CONSUMER:
         return False
@@ -446,14 +448,14 @@ def observed_protocol(step: Rebalance) -> str | None:
         return CONSUMER_PROTOCOL
     if after.strategy in EAGER_STRATEGIES:
         return EAGER_PROTOCOL
-    behaved = set()
-    for before, now in _pair_rounds(step):
+    revoked_all = set()
+    for before, after_round in _pair_rounds(step):
         assigned = {member_identity(member): member.assigned for member in before.members}
-        behaved |= {
-            gave_up_everything(before, now, member)
-            for member in now.members
+        revoked_all |= {
+            gave_up_everything(before, after_round, member)
+            for member in after_round.members
             if any(topic in member.topics for topic in assigned.get(member_identity(member), ()))
         }
-    if not behaved:
+    if not revoked_all:
         return None if after.strategy == COOPERATIVE_STICKY else EAGER_PROTOCOL
-    return EAGER_PROTOCOL if behaved == {True} else COOPERATIVE_PROTOCOL
+    return EAGER_PROTOCOL if revoked_all == {True} else COOPERATIVE_PROTOCOL

@@ -1,17 +1,18 @@
 """Finds restarts and rolling deploys in the membership changes of a group.
 
-Restarts: a static member is matched by its static id. A dynamic member returns under a new member
-id; it is matched by client id and host, or by client id alone, if no other member has the same.
-Deployments often change both. If unknown members join one after another while others leave one
-after another, as in a rolling deploy, each is matched with the member that left before it.
+Restarts: a static member is matched by its ``group.instance.id``. A dynamic member returns under a
+new member id; it is matched by client id and host, or by client id alone, if no other member has
+the same. A deployment often changes both. If unmatched members join one after another while others
+leave one after another, as in a rolling deploy, each is matched with the member that left before.
 
-Rolling deploys: a replacement is a member that leaves and one that joins for it, before or after,
-within :data:`MAX_ROLLOUT_GAP`. A run of replacements is a rollout if all replaced members were in
-the group when the run began. So a member that leaves and joins repeatedly is no rollout, and the
-next deploy is another one. A run needs :data:`MIN_REPLACEMENTS` replacements that are half of the
-group, or :data:`ENOUGH_REPLACEMENTS`. Fewer suffice if they are the whole group and each has a new
-client id or host; otherwise the same process may have returned. A slow poll is no deploy. Static
-members that return within their session cause no rebalance, so nothing is marked.
+Rolling deploys: a replacement is a pair of members: one leaves, and another joins within
+:data:`MAX_ROLLOUT_GAP`, earlier or later. A run of replacements is a rollout if all replaced
+members were in the group when the run began. So a member that leaves and joins repeatedly does not
+make a rollout, and the next deploy starts a new run. A run needs :data:`MIN_REPLACEMENTS`
+replacements and half of the group, or :data:`ENOUGH_REPLACEMENTS`. Fewer suffice if they are the
+whole group and each new member has another client id or host; otherwise the same process may have
+returned. A rebalance after a slow poll does not count. Static members that return within their
+session timeout cause no rebalance, so such a deploy is not found.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from rota.engine.history.rebalances import diff_generations
 
 #: The default of ``group.max.session.timeout.ms``.
 MAX_SESSION_TIMEOUT = 30 * MINUTE
-#: An unknown member that joins later than this is no restart.
+#: A member that is matched only by order must join within this time after the other one left.
 MAX_DEPLOY_GAP = 5 * MINUTE
-#: Assumed if no session timeout is known: Kafka's default for both protocols.
+#: Used if the session timeout is unknown: Kafka's default for both protocols.
 DEFAULT_SESSION_TIMEOUT = 45_000
 #: By incarnation and last generation of a rebalance.
 CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 
 
 class MembershipEvent(NamedTuple):
-    #: The group after it.
+    #: The group after the event.
     generation: Generation
     #: None: no rebalance; a static member returned, or this is the first sample.
     step: Rebalance | None
@@ -85,9 +86,9 @@ def find_restarts(
 ) -> list[MemberRestart]:
     """Returns every restart, ordered by the time of return."""
     named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
-    taken = {one.old_member_id for one in named} | {one.new_member_id for one in named}
-    rest = _remove_members(history, taken)
-    unnamed = _pair_members(rest, causes, _match_in_order, MAX_DEPLOY_GAP)
+    matched = {one.old_member_id for one in named} | {one.new_member_id for one in named}
+    unmatched = _remove_members(history, matched)
+    unnamed = _pair_members(unmatched, causes, _match_in_order, MAX_DEPLOY_GAP)
     deployed = [replace(one, is_matched_by_name=False) for one in _keep_rolling_restarts(unnamed)]
     return sorted(named + deployed, key=lambda one: (one.back_at, one.new_member_id))
 
@@ -105,43 +106,43 @@ def _pair_members(
     match: MatchFunction,
     longest: int,
 ) -> list[MemberRestart]:
-    found: list[MemberRestart] = []
-    before: dict[str, GenerationMember] = {}
+    restarts: list[MemberRestart] = []
+    previous: dict[str, GenerationMember] = {}
     absent: list[_AbsentMember] = []
     incarnation = -1
     for event in history:
         at = event.generation.at
         if event.generation.incarnation != incarnation:
-            incarnation, before, absent = event.generation.incarnation, {}, []
-        now = {member.member_id: member for member in event.generation.members}
+            incarnation, previous, absent = event.generation.incarnation, {}, []
+        present = {member.member_id: member for member in event.generation.members}
         absent = [one for one in absent if at - one.since <= longest]
         absent += [
             _AbsentMember(member, find_leave_time(member, event, causes))
-            for member_id, member in before.items()
-            if member_id not in now
+            for member_id, member in previous.items()
+            if member_id not in present
         ]
-        coming = [member for member_id, member in now.items() if member_id not in before]
-        staying = [member for member_id, member in now.items() if member_id in before]
-        for gone, back in match(absent, coming, staying):
-            absent.remove(gone)
-            found.append(
+        joining = [member for member_id, member in present.items() if member_id not in previous]
+        staying = [member for member_id, member in present.items() if member_id in previous]
+        for absentee, returned in match(absent, joining, staying):
+            absent.remove(absentee)
+            restarts.append(
                 MemberRestart(
-                    old_member_id=gone.member.member_id,
-                    new_member_id=back.member_id,
-                    gone_at=gone.since,
+                    old_member_id=absentee.member.member_id,
+                    new_member_id=returned.member_id,
+                    gone_at=absentee.since,
                     back_at=at,
                     is_matched_by_name=True,
                 )
             )
-        before = now
-    return found
+        previous = present
+    return restarts
 
 
 def find_leave_time(
     member: GenerationMember, event: MembershipEvent, causes: CausesByGeneration
 ) -> int:
-    """Returns when a member left that the event no longer has. A silent member left a session
-    timeout earlier; a static member sends no LeaveGroup request, so it is silent too.
+    """Returns when a member left that is absent after the event. A member whose session expired
+    had stopped one session timeout earlier; so had a static one, which sends no LeaveGroup request.
     """
     if event.step is None:
         return event.generation.at
@@ -155,7 +156,7 @@ def find_leave_time(
 
 def _match_by_name(
     absent: Sequence[_AbsentMember],
-    coming: Sequence[GenerationMember],
+    joining: Sequence[GenerationMember],
     staying: Sequence[GenerationMember],
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
     pairs: list[tuple[_AbsentMember, GenerationMember]] = []
@@ -165,11 +166,11 @@ def _match_by_name(
         lambda member: (member.client_id, member.group_instance_id),
     )
     for name in names:
-        left = [one for one in absent if all(one is not gone for gone, _ in pairs)]
-        new = [one for one in coming if all(one is not back for _, back in pairs)]
-        gone = Counter(name(one.member) for one in left)
+        unmatched = [one for one in absent if all(one is not gone for gone, _ in pairs)]
+        new = [one for one in joining if all(one is not returned for _, returned in pairs)]
+        gone = Counter(name(one.member) for one in unmatched)
         others = Counter(name(one) for one in (*new, *staying))
-        by_name = {name(one.member): one for one in left}
+        by_name = {name(one.member): one for one in unmatched}
         pairs += [
             (by_name[name(one)], one)
             for one in new
@@ -180,42 +181,42 @@ def _match_by_name(
 
 def _match_in_order(
     absent: Sequence[_AbsentMember],
-    coming: Sequence[GenerationMember],
+    joining: Sequence[GenerationMember],
     staying: Sequence[GenerationMember],  # noqa: ARG001 (not compared)
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
-    """Matches members with the same topics, the longest absent first."""
+    """Matches members with the same topics, longest absence first."""
     pairs = []
-    left = sorted(absent, key=lambda one: one.since)
-    for one in sorted(coming, key=lambda member: member.member_id):
-        same = (gone for gone in left if {*gone.member.topics} == {*one.topics})
-        if one.group_instance_id is None and (found := next(same, None)) is not None:
-            left.remove(found)
-            pairs.append((found, one))
+    unmatched = sorted(absent, key=lambda one: one.since)
+    for one in sorted(joining, key=lambda member: member.member_id):
+        same = (gone for gone in unmatched if {*gone.member.topics} == {*one.topics})
+        if one.group_instance_id is None and (match := next(same, None)) is not None:
+            unmatched.remove(match)
+            pairs.append((match, one))
     return pairs
 
 
-def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list[MembershipEvent]:
-    found = []
+def _remove_members(history: Iterable[MembershipEvent], ids: set[str]) -> list[MembershipEvent]:
+    remaining = []
     for event in history:
         members = tuple(
             one
             for one in event.generation.members
-            if one.member_id not in known and one.group_instance_id is None
+            if one.member_id not in ids and one.group_instance_id is None
         )
-        found.append(event._replace(generation=replace(event.generation, members=members)))
-    return found
+        remaining.append(event._replace(generation=replace(event.generation, members=members)))
+    return remaining
 
 
 def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart]:
-    """Keeps restarts that follow each other; a single one may be two different members."""
-    ordered = sorted(pairs, key=lambda one: (one.gone_at, one.back_at))
+    """Keeps runs of two or more restarts; a single pair may be two unrelated members."""
+    ordered = sorted(pairs, key=lambda restart: (restart.gone_at, restart.back_at))
     runs: list[list[MemberRestart]] = []
-    for one in ordered:
-        if runs and one.gone_at - runs[-1][-1].back_at <= MAX_DEPLOY_GAP:
-            runs[-1].append(one)
+    for restart in ordered:
+        if runs and restart.gone_at - runs[-1][-1].back_at <= MAX_DEPLOY_GAP:
+            runs[-1].append(restart)
         else:
-            runs.append([one])
-    return [one for run in runs if len(run) > 1 for one in run]
+            runs.append([restart])
+    return [restart for run in runs if len(run) > 1 for restart in run]
 
 
 #: The longest time between two rebalances of a rollout.
@@ -229,9 +230,10 @@ MIN_ROLLOUT_GROUP = 2
 def find_rollouts(
     steps: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
-    """Returns the name of each rebalance's rollout, or None; the name is its generations.
+    """Returns the name of the rollout that each rebalance belongs to, or None.
 
-    ``explanations`` are those of the rebalances.
+    The name consists of the first and the last generation. ``explanations`` has one entry for each
+    rebalance.
     """
     runs = [_RolloutRun()]
     for number, step in enumerate(steps):
@@ -259,81 +261,82 @@ class _Replacement:
     steps: tuple[int, int]
 
     @property
-    def is_visible(self) -> bool:
-        """Whether this is certainly another process."""
+    def is_another_process(self) -> bool:
+        """Whether the new member is certainly not the restarted old process."""
         old, new = self.old, self.new
         return old.client_id != new.client_id or old.client_host != new.client_host
 
 
 @dataclass(slots=True)
 class _RolloutRun:
-    #: The last rebalance in which a member joined or left.
+    #: Number of the last rebalance in which a member joined or left.
     last: int | None = None
-    #: The number of members when it began.
-    size: int = 0
-    found: list[_Replacement] = field(default_factory=list)
-    #: The ids of all members that joined in it.
-    came: set[str] = field(default_factory=set)
-    #: Members that left and were not replaced yet.
-    gone: list[tuple[int, GenerationMember]] = field(default_factory=list)
-    #: Members that joined and have not replaced another yet.
-    extra: list[tuple[int, GenerationMember]] = field(default_factory=list)
+    #: Number of members when the run began.
+    group_size: int = 0
+    replacements: list[_Replacement] = field(default_factory=list)
+    #: The ids of all members that joined during the run.
+    joined_ids: set[str] = field(default_factory=set)
+    #: Members that left and have no replacement yet, with the number of the rebalance.
+    left: list[tuple[int, GenerationMember]] = field(default_factory=list)
+    #: Members that joined and have not replaced another one yet, likewise.
+    joined: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
     def add_rebalance(self, number: int, step: Rebalance) -> bool:
         """Adds a rebalance; returns False without a change if it cannot belong to this run."""
         assert step.before is not None
         diff = diff_generations(step.before, step.after)
         returned = {member.group_instance_id for member in diff.returned_static}
-        olds = [one for one in step.before.members if one.group_instance_id in returned]
-        went, came = [*diff.gone, *olds], [*diff.joined, *diff.returned_static]
-        if not went and not came:
+        former = [one for one in step.before.members if one.group_instance_id in returned]
+        leaving, joining = [*diff.gone, *former], [*diff.joined, *diff.returned_static]
+        if not leaving and not joining:
             return True
-        replacing = {one.new.member_id for one in self.found}
-        if any(member.member_id in replacing for member in went):
+        replacing = {one.new.member_id for one in self.replacements}
+        if any(member.member_id in replacing for member in leaving):
             return False  # the replacements are being replaced
         if self.last is None:
-            self.size = len(step.before.members)
+            self.group_size = len(step.before.members)
         self.last = number
-        for member in went:
-            if member.member_id in self.came:  # it stayed only for a short time
-                self.extra = [one for one in self.extra if one[1].member_id != member.member_id]
-            elif self.extra:
-                since, new = _pop_most_similar(self.extra, member)
-                self.found.append(_Replacement(member, new, (since, number)))
+        for member in leaving:
+            if member.member_id in self.joined_ids:  # it stayed only for a short time
+                self.joined = [one for one in self.joined if one[1].member_id != member.member_id]
+            elif self.joined:
+                since, new = _pop_most_similar(self.joined, member)
+                self.replacements.append(_Replacement(member, new, (since, number)))
             else:
-                self.gone.append((number, member))
-        for member in came:
-            self.came.add(member.member_id)
-            if self.gone:
-                since, old = _pop_most_similar(self.gone, member)
-                self.found.append(_Replacement(old, member, (since, number)))
+                self.left.append((number, member))
+        for member in joining:
+            self.joined_ids.add(member.member_id)
+            if self.left:
+                since, old = _pop_most_similar(self.left, member)
+                self.replacements.append(_Replacement(old, member, (since, number)))
             else:
-                self.extra.append((number, member))
+                self.joined.append((number, member))
         return True
 
     def name(self, steps: Sequence[Rebalance], names: list[str | None]) -> None:
         """Names the rebalances of this run if it is a rollout."""
-        if not self._counts():
+        if not self._is_rollout():
             return
-        belong = sorted({number for one in self.found for number in one.steps})
-        first, last = steps[belong[0]], steps[belong[-1]]
+        numbers = sorted({number for one in self.replacements for number in one.steps})
+        first, last = steps[numbers[0]], steps[numbers[-1]]
         assert first.before is not None
         incarnation = f"incarnation {last.after.incarnation}, " if last.after.incarnation else ""
         name = f"{incarnation}generation {first.before.generation}-{last.after.generation}"
-        for number in belong:
+        for number in numbers:
             names[number] = name
 
-    def _counts(self) -> bool:
-        if len(self.found) >= MIN_REPLACEMENTS:
-            return len(self.found) >= ENOUGH_REPLACEMENTS or 2 * len(self.found) >= self.size
-        is_whole = MIN_ROLLOUT_GROUP <= self.size <= len(self.found)
-        return is_whole and all(one.is_visible for one in self.found)
+    def _is_rollout(self) -> bool:
+        count = len(self.replacements)
+        if count >= MIN_REPLACEMENTS:
+            return count >= ENOUGH_REPLACEMENTS or 2 * count >= self.group_size
+        is_whole = MIN_ROLLOUT_GROUP <= self.group_size <= count
+        return is_whole and all(one.is_another_process for one in self.replacements)
 
 
 def _pop_most_similar(
     waiting: list[tuple[int, GenerationMember]], member: GenerationMember
 ) -> tuple[int, GenerationMember]:
-    """Removes and returns the most similar member; the first of equals."""
+    """Removes and returns the most similar member; among equals the first."""
     likeness = [_name_similarity(one, member) for _, one in waiting]
     return waiting.pop(likeness.index(max(likeness)))
 

@@ -5,7 +5,7 @@ time before each change. :class:`SampleReader` makes generations from the kept s
 
 A sample shows a stable or a rebalancing group. Between two different stable samples there was at
 least one rebalance, and one is reported. The same holds for two equal samples if the group was
-rebalancing in between, or if a member joined again with other data. Other rebalances are not seen.
+rebalancing in between, or if a member joined again with other data. Other rebalances are missed.
 
 DescribeGroups does not return generation numbers, so the numbers here count the observed changes.
 For consumer groups it returns the epoch, which also shows the number of missed changes.
@@ -101,84 +101,87 @@ class SampleTracker:
     def __init__(self) -> None:
         self._samples: dict[str, GroupSample] = {}
         #: Last successful poll of each group.
-        self._asked: dict[str, int] = {}
+        self._polled_at: dict[str, int] = {}
         self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         #: Last successful poll of each group's offsets.
-        self._fetched: dict[str, int] = {}
+        self._offsets_polled_at: dict[str, int] = {}
         #: Last poll in which all brokers listed their groups.
         self._listed: int | None = None
         #: Existing groups that could not be polled yet.
-        self._silent: set[str] = set()
+        self._unanswered: set[str] = set()
 
     def compare(self, poll: GroupPoll) -> SampleChanges:
         since = {
-            name: self._asked.get(name, None if name in self._silent else self._listed)
+            name: self._polled_at.get(name, None if name in self._unanswered else self._listed)
             for name in poll.groups
         }
         new = poll.groups.keys() - self._samples.keys()
-        gone = self._gone(poll)
-        samples = [*self._differing(poll, since), *gone]
+        deleted = self._deleted(poll)
+        samples = [*self._differing(poll, since), *deleted]
         first = {name: since[name] for name in new}
-        commits = list(self._committed(poll, first, [each.group for each in gone]))
+        commits = list(self._committed(poll, first, [each.group for each in deleted]))
         if poll.complete:
             self._listed = poll.started_at
-        self._silent = (self._silent | poll.unanswered) - poll.groups.keys() - self._asked.keys()
+        self._unanswered = (
+            (self._unanswered | poll.unanswered) - poll.groups.keys() - self._polled_at.keys()
+        )
         return SampleChanges(samples, commits)
 
     def _differing(self, poll: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
         for name, sample in sorted(poll.groups.items()):
             known = self._samples.get(name)
             new = replace(sample, at=poll.at, not_before=since[name])
-            self._asked[name] = poll.started_at
+            self._polled_at[name] = poll.started_at
             if known is None or replace(known, at=new.at, not_before=new.not_before) != new:
                 self._samples[name] = new
                 yield new
 
-    def _gone(self, poll: GroupPoll) -> list[GroupSample]:
+    def _deleted(self, poll: GroupPoll) -> list[GroupSample]:
         if not poll.complete:
             return []
-        found = []
+        samples = []
         for name in sorted(self._samples.keys() - poll.groups.keys() - poll.unanswered):
             known = self._samples.pop(name)
-            found.append(
+            samples.append(
                 GroupSample(
                     group=name,
                     at=poll.at,
-                    not_before=self._asked.pop(name),
+                    not_before=self._polled_at.pop(name),
                     kind=known.kind,
                     state=DEAD_STATE,
                     protocol_type=known.protocol_type,
                 )
             )
-        return found
+        return samples
 
     def _committed(
-        self, poll: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
+        self, poll: GroupPoll, first: Mapping[str, int | None], deleted: Iterable[str]
     ) -> Iterator[SampledCommit]:
-        """Returns changed offsets; those of a deleted group are deleted too."""
-        fetched = {**poll.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
+        """Returns changed offsets; the offsets of a deleted group count as deleted."""
+        fetched = {**poll.offsets, **dict.fromkeys(deleted, _NO_OFFSETS)}
         for group, now in sorted(fetched.items()):
             before = self._offsets.pop(group, _NO_OFFSETS)
-            asked = self._fetched.pop(group, first.get(group))
+            not_before = self._offsets_polled_at.pop(group, first.get(group))
             for partition in sorted(now.keys() | before.keys()):
                 if now.get(partition) != before.get(partition):
-                    yield SampledCommit(group, partition, now.get(partition), poll.at, asked)
+                    yield SampledCommit(group, partition, now.get(partition), poll.at, not_before)
             if group in poll.offsets:
-                self._offsets[group], self._fetched[group] = now, poll.started_at
+                self._offsets[group], self._offsets_polled_at[group] = now, poll.started_at
 
 
 _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
 
 
-def sample_classic_group(found: DescribedGroup) -> GroupSample:
-    """Makes a sample of a DescribeGroups response, which has no timeouts, leader and generation;
-    the caller sets the times.
+def sample_classic_group(described: DescribedGroup) -> GroupSample:
+    """Makes a sample from a DescribeGroups response, which has no timeouts, leader or generation.
+
+    The caller sets the times.
     """
     saved = GroupMetadataEntry(
-        group=found.group,
-        protocol_type=found.protocol_type,
+        group=described.group,
+        protocol_type=described.protocol_type,
         generation=0,
-        protocol=found.protocol,
+        protocol=described.protocol,
         leader=None,
         members=tuple(
             GroupMetadataMember(
@@ -191,17 +194,17 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
                 subscription=each.metadata,
                 assignment=each.assignment,
             )
-            for each in found.members
+            for each in described.members
         ),
     )
-    members = ClassicGroupReader(HistoryBuilder(found.group)).decode_members(saved)
+    members = ClassicGroupReader(HistoryBuilder(described.group)).decode_members(saved)
     return GroupSample(
-        group=found.group,
+        group=described.group,
         at=0,
         kind=GroupType.CLASSIC,
-        state=found.state,
-        protocol_type=found.protocol_type,
-        strategy=found.protocol or None,
+        state=described.state,
+        protocol_type=described.protocol_type,
+        strategy=described.protocol or None,
         members=tuple(
             replace(each, session_timeout=None, rebalance_timeout=None) for each in members
         ),
@@ -209,7 +212,7 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
 
 
 #: States of a classic group in which all members have their assignment.
-REST_STATES = frozenset({"Stable", "Empty"})
+STABLE_STATES = frozenset({"Stable", "Empty"})
 #: The state of a consumer group whose target belongs to an earlier epoch.
 ASSIGNING_STATE = "Assigning"
 
@@ -222,7 +225,7 @@ class SampleReader:
         #: The first sample since the group was last stable.
         self._rebalancing: GroupSample | None = None
         #: The group existed before its first stable sample.
-        self._old = False
+        self._existed_before = False
         self._number = 0
         self._offset = 0
 
@@ -244,52 +247,52 @@ class SampleReader:
             # the two group types have separate numbers
             self._start_new_incarnation(sample.at, old=True)
         last = self._builder.last
-        if not _is_at_rest(sample):
-            self._old |= last is None and sample.not_before is None
+        if not _is_stable(sample):
+            self._existed_before |= last is None and sample.not_before is None
             self._rebalancing = self._rebalancing or sample
         elif last is None:
-            self._find(sample)
+            self._add_first(sample)
         elif sample.kind is GroupType.CLASSIC:
-            self._classic(sample, last)
+            self._read_classic(sample, last)
         else:
-            self._consumer(sample, last)
+            self._read_consumer(sample, last)
         if sample.kind is GroupType.CONSUMER:
             self._set_owned(sample, sample.epoch or 0)
 
     def _start_new_incarnation(self, at: int, *, old: bool = False) -> None:
         self._builder.start_new_incarnation(at)
-        self._rebalancing, self._old = None, old
+        self._rebalancing, self._existed_before = None, old
         self._number = 0
 
-    def _find(self, sample: GroupSample) -> None:
+    def _add_first(self, sample: GroupSample) -> None:
         """Adds the first stable sample. The group is new if the poll before did not have it."""
         change = GenerationChange.REBALANCED if sample.members else GenerationChange.CREATED
-        if sample.not_before is None or self._old:
+        if sample.not_before is None or self._existed_before:
             change = GenerationChange.FIRST_SAMPLE
         self._number = int(change is GenerationChange.REBALANCED)
         self._add(change, sample, self._number if sample.epoch is None else sample.epoch)
 
-    def _classic(self, sample: GroupSample, last: Generation) -> None:
-        at_rest = self._rebalancing is None
+    def _read_classic(self, sample: GroupSample, last: Generation) -> None:
+        is_stable = self._rebalancing is None
         if not sample.members and not last.members:
             self._rebalancing = None
             return
-        if at_rest and last.members == sample.members and last.strategy == sample.strategy:
+        if is_stable and last.members == sample.members and last.strategy == sample.strategy:
             return
-        if at_rest and _is_static_replacement(last, sample):
+        if is_stable and _is_static_replacement(last, sample):
             self._add(GenerationChange.REPLACED, sample, self._number)
             return
         self._number += 1
-        self._add(_change_mark(sample), sample, self._number)
+        self._add(_change_kind(sample), sample, self._number)
 
-    def _consumer(self, sample: GroupSample, last: Generation) -> None:
+    def _read_consumer(self, sample: GroupSample, last: Generation) -> None:
         epoch = sample.epoch or 0
         gain = generation_distance(epoch, last.generation)
         if gain < 0:  # the group was deleted and created again
             self._start_new_incarnation(sample.at)
-            self._find(sample)
+            self._add_first(sample)
         elif gain > 0:
-            self._add(_change_mark(sample), sample, epoch)
+            self._add(_change_kind(sample), sample, epoch)
         elif _member_ids(last.members) != _member_ids(sample.members) and _has_same_members(
             last, sample
         ):
@@ -323,22 +326,22 @@ class SampleReader:
             self._set_owned(sample, number)
 
     def _set_owned(self, sample: GroupSample, number: int) -> None:
-        """Sets owned partitions; a consumer group's member does not own its whole target yet."""
+        """Sets owned partitions; a consumer group's member may not own its whole target yet."""
         tracker = self._builder.ownership
         tracker.keep_only(_member_ids(sample.members), sample.at)
         for member in sample.members:
-            has = member.owned if sample.kind is GroupType.CONSUMER else member.assigned
-            tracker.set_owned(member, has, sample.at, number)
+            owned = member.owned if sample.kind is GroupType.CONSUMER else member.assigned
+            tracker.set_owned(member, owned, sample.at, number)
 
 
-def _change_mark(sample: GroupSample) -> GenerationChange:
+def _change_kind(sample: GroupSample) -> GenerationChange:
     return GenerationChange.REBALANCED if sample.members else GenerationChange.EMPTIED
 
 
-def _is_at_rest(sample: GroupSample) -> bool:
+def _is_stable(sample: GroupSample) -> bool:
     if sample.kind is GroupType.CONSUMER:
         return sample.state != ASSIGNING_STATE
-    return sample.state in REST_STATES
+    return sample.state in STABLE_STATES
 
 
 def _member_ids(members: Iterable[GenerationMember]) -> frozenset[str]:

@@ -17,13 +17,13 @@ A message becomes a :class:`LogLine`. Its ``what`` is one of
 - ``stabilized``: all members have joined ``generation``
 - ``assigned``: the leader's assignment for ``generation`` arrived
 - ``emptied``: the last member is gone, with ``generation``
-- ``left``: a member left by a request; ``client_reason`` is its own
+- ``left``: a member sent a LeaveGroup request; ``client_reason`` is the reason in it
 - ``absent``: a static member of a consumer group left temporarily
 - ``failed``: a member's session expired
 - ``fenced``: a consumer group's member was removed; ``reason`` says why
 - ``dropped``: members that did not join in time were removed
-- ``joining``: a member received an id, or joins with it
-- ``joined``: a member is new in a consumer group
+- ``joining``: a member received its id, or joins with it
+- ``joined``: a new member joined a consumer group
 - ``replaced``: a static member's new process took its place
 - ``epoch``: a consumer group's epoch was raised to ``generation``
 - ``target``: the target of epoch ``generation`` was computed
@@ -34,8 +34,8 @@ A message becomes a :class:`LogLine`. Its ``what`` is one of
 - ``loaded``, ``unloaded``: a broker loaded or unloaded the group
 - ``noted``: any other message
 
-Names of groups and members may contain any text, even words of the message. So the fixed words are
-searched from the right, and a member id ends with its UUID, if it has one.
+Names of groups and members may contain any text, even the fixed words of a message. So the patterns
+match these words from the right, and a member id ends with its UUID, if it has one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _REMOVED = r", removing it from the group"
 _MEMBER_WITH_INSTANCE = r"Member\[group\.instance\.id .*?, member\.id (?P<member>.*?)\]"
 _USING_PROTOCOL = r"(?: using the (?P<reason>\w+) protocol)?"
 
-# What a message says, and its pattern without the full stop. The first pattern that matches counts.
+# The type of a message, and its pattern without the full stop. The first matching pattern counts.
 _MESSAGE_PATTERNS: tuple[tuple[str, str], ...] = (
     (
         "preparing",
@@ -252,15 +252,15 @@ _PREFIX_LENGTH = 6
 
 def _patterns_by_prefix() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     member = rf"\[GroupId {_GROUP}\]\[MemberId (?P<member>[^\]]*)\] "
-    found: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    patterns: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
     for what, pattern in (
         *_MESSAGE_PATTERNS,
-        *((what, rf"\[GroupId {_GROUP}\] {rest}") for what, rest in _GROUP_PATTERNS),
-        *((what, member + rest) for what, rest in _MEMBER_PATTERNS),
+        *((what, rf"\[GroupId {_GROUP}\] {text}") for what, text in _GROUP_PATTERNS),
+        *((what, member + text) for what, text in _MEMBER_PATTERNS),
     ):
         prefix = pattern.replace("\\", "")[:_PREFIX_LENGTH]
-        found.setdefault(prefix, []).append((what, re.compile(rf"{pattern}\.?", re.DOTALL)))
-    return found
+        patterns.setdefault(prefix, []).append((what, re.compile(rf"{pattern}\.?", re.DOTALL)))
+    return patterns
 
 
 _PATTERNS_BY_PREFIX = _patterns_by_prefix()
@@ -282,7 +282,7 @@ _REASON_PATTERNS = tuple(
     )
 )
 
-#: Beginnings of messages that name no group.
+#: Prefixes of messages without a group.
 _GROUPLESS_MESSAGE = re.compile(
     r"Static member which joins during Stable stage|Group leader \[memberId: |Request memberId="
     r"|(?:Elected|Resigned) as the group coordinator for partition |Scheduling (?:un)?loading of "
@@ -298,9 +298,9 @@ _GROUPLESS_MESSAGE = re.compile(
 def parse_message(at: int, message: str) -> LogLine | None:
     """Parses a coordinator's message about a group; None if no pattern matches."""
     for what, pattern in _PATTERNS_BY_PREFIX.get(message[:_PREFIX_LENGTH], ()):
-        found = pattern.fullmatch(message)
-        if found is not None:
-            fields = found.groupdict()
+        match = pattern.fullmatch(message)
+        if match is not None:
+            fields = match.groupdict()
             if int(fields.get("generation") or 0) in _GENERATION_RANGE:
                 return _make_log_line(at, what, fields, message)
     return None
@@ -333,7 +333,7 @@ MAX_LINE_LENGTH = 1 << 15
 
 class SkippedLine(enum.StrEnum):
     OTHER = "not about a group"
-    STRANGE = "about a group, but not understood"
+    UNKNOWN = "about a group, but no pattern matches"
 
 
 _TIMESTAMP = re.compile(
@@ -364,10 +364,10 @@ def parse_line(line: str, zone: int = 0) -> LogLine | SkippedLine:
 
 def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
     """Parses a coordinator's message with a known time."""
-    found = parse_message(at, message)
-    if found is not None:
-        return found
-    return SkippedLine.OTHER if _GROUPLESS_MESSAGE.match(message) else SkippedLine.STRANGE
+    line = parse_message(at, message)
+    if line is not None:
+        return line
+    return SkippedLine.OTHER if _GROUPLESS_MESSAGE.match(message) else SkippedLine.UNKNOWN
 
 
 def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedLine:
@@ -385,9 +385,9 @@ def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedL
         at = _parse_timestamp(stamp, zone)
     message = line[start : logger.start() if logger is not None else None].strip()
     found = parse_coordinator_message(at or 0, message)
-    if found is SkippedLine.STRANGE and not is_coordinator:
+    if found is SkippedLine.UNKNOWN and not is_coordinator:
         return SkippedLine.OTHER
-    return SkippedLine.STRANGE if isinstance(found, LogLine) and at is None else found
+    return SkippedLine.UNKNOWN if isinstance(found, LogLine) and at is None else found
 
 
 def _parse_json_line(line: str, zone: int) -> LogLine | SkippedLine:

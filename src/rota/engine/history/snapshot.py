@@ -47,20 +47,20 @@ def assigned_counts(generation: Generation) -> dict[str, int]:
 
 
 def update_counts(
-    generation: Generation, known: Mapping[str, int], seen: Mapping[str, int] | None = None
+    generation: Generation, known: Mapping[str, int], assigned: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Returns the partition counts after a generation, from those ``known`` before it.
 
-    The journal does not have them. A complete generation assigns every partition, so the highest
-    number shows the count; ``seen`` are these counts. A cooperative round may withhold partitions,
-    so the largest count so far holds. Topics without subscribers keep their counts.
+    The journal does not contain partition counts. A complete generation assigns every partition, so
+    the highest number shows the count (``assigned``). A cooperative round may withhold partitions,
+    so the largest count so far is used. Topics without subscribers keep their counts.
     """
-    seen = assigned_counts(generation) if seen is None else seen
+    assigned = assigned_counts(generation) if assigned is None else assigned
     topics = frozenset().union(*{member.topics for member in generation.members})
     counts = drop_topics(known, topics)
     withholds = generation.kind is GroupType.CLASSIC and generation.strategy == COOPERATIVE_STICKY
     for topic in topics:
-        count = seen.get(topic, 0)
+        count = assigned.get(topic, 0)
         if withholds:
             count = max(count, known.get(topic, 0))
         if count:
@@ -145,29 +145,29 @@ class HistoryIndex:
         by_number = {member.number: member for member in members}
         by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
         sorted_members = tuple(by_id.values())
-        wanted = subscribed_counts({member.topics for member in sorted_members}, counts)
-        key = (sorted_members, tuple(wanted.items()))
+        topic_counts = subscribed_counts({member.topics for member in sorted_members}, counts)
+        key = (sorted_members, tuple(topic_counts.items()))
         found = self._snapshots.get(key)
         if found is None:
-            found = self._snapshots[key] = GroupSnapshot(self, sorted_members, wanted)
+            found = self._snapshots[key] = GroupSnapshot(self, sorted_members, topic_counts)
             self._member_ids |= {member.number: member.member_id for member in sorted_members}
         return found
 
 
 def subscribed_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -> dict[str, int]:
     """Returns the counts of subscribed topics, sorted by name."""
-    asked = frozenset[str]().union(*topics)
-    return {topic: counts[topic] for topic in sorted(asked) if topic in counts}
+    subscribed = frozenset[str]().union(*topics)
+    return {topic: counts[topic] for topic in sorted(subscribed) if topic in counts}
 
 
 def make_owner_array(
-    layout: PartitionNumbering, held: Iterable[tuple[int, PartitionsByTopic]]
+    layout: PartitionNumbering, assignments: Iterable[tuple[int, PartitionsByTopic]]
 ) -> IntArray:
     """Returns the owner of each partition of a layout, -1 for none."""
     start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
     numbers: list[int] = []
     runs: list[tuple[int, int, int]] = []
-    for owner, topics in held:
+    for owner, topics in assignments:
         for topic, partitions in topics.items():
             if partitions:
                 numbers += partitions
@@ -197,14 +197,14 @@ class GroupSnapshot:
 
     @cached_property
     def member_numbers(self) -> IntArray:
-        """The number of the member at each position; -1 at the end, for no member."""
+        """The member number at each position; -1 at the end, for unassigned partitions."""
         by_id = {member.member_id: member.number for member in self.members}
         sorted_members = [by_id[member] for member in self.problem.members]
         return np.array([*sorted_members, UNASSIGNED], dtype=np.int32)
 
     @cached_property
     def position(self) -> IntArray:
-        """The position of each member, -1 if absent; -1 at the end, for no member."""
+        """The position of each member number, -1 if absent; -1 at the end, for no owner."""
         places = np.full(self._index.member_count + 1, UNASSIGNED, dtype=np.int32)
         places[self.member_numbers[:-1]] = np.arange(len(self.members), dtype=np.int32)
         return places
@@ -275,7 +275,7 @@ class SnapshotPlacement:
 
 
 def make_claims(problem: Problem, previous: IntArray) -> Claims:
-    """Makes the claims of members that keep their previous partitions; other members are new."""
+    """Makes the claims of members on their previous partitions; all have the same generation."""
     rows = np.flatnonzero(previous != UNASSIGNED)
     rows = rows[np.argsort(previous[rows], kind="stable")]
     return Claims(

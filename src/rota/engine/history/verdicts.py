@@ -4,7 +4,7 @@ Burrow watches a live cluster and keeps the last ``intervals`` commits of each p
 in its order:
 
 1. No lag: OK.
-2. No commit for longer than the window, and not at the end within ``recent``: STOP.
+2. No commit for longer than the window, and the last one was below the end ``recent`` ago: STOP.
 3. An offset fell, and no later one reached the old offset: REWIND.
 4. No lag at some commit of the window: OK.
 5. All commits are the same: STALL.
@@ -12,9 +12,10 @@ in its order:
 
 A replay differs from Burrow:
 
-- Of the commits within one ``distance`` of the clock only the last counts. Burrow also drops
-  commits (``min-distance``), but from its first commit on; a fixed grid gives the same verdict from
-  any start. Without it a client that commits each record would count as stopped after milliseconds.
+- Time is divided into spans of ``distance``; only the last commit of a span counts. Burrow also
+  drops commits (``min-distance``), but its spans begin with its first commit; fixed spans give the
+  same verdict from any start. Without them a client that commits each record would count as stopped
+  after milliseconds.
 - Burrow allows a silence if one of its stored end offsets (as many as commits, one each ten
   seconds) is not past the last commit. Here it is the end offset ``recent`` ago.
 - Burrow checks only the first fall in the window; here all falls are checked.
@@ -96,8 +97,8 @@ class GroupCommits(NamedTuple):
 class CommitWindow(NamedTuple):
     """The last commits of partitions before a time: one row each, oldest first."""
 
-    #: False in the first columns of a short window, which have no commit.
-    held: BoolArray
+    #: False in the first columns of a window that has fewer commits.
+    has_commit: BoolArray
     at: Int64Array
     offset: Int64Array
     #: NaN if unknown.
@@ -116,16 +117,16 @@ def judge_windows(
     :param lag: the current lag
     :param recent_end: the partition's end ``recent`` ago
     """
-    held, last = window.held, window.offset[:, -1]
-    first = held.argmax(axis=1)
+    has_commit, last = window.has_commit, window.offset[:, -1]
+    first = has_commit.argmax(axis=1)
     length = window.at[:, -1] - window.at[np.arange(len(first)), first]
     stopped = (now - window.at[:, -1] > length) & (recent_end > last)
-    highest = np.where(held, window.offset, last[:, None]).max(axis=1)
-    lowest = np.where(held, window.offset, last[:, None]).min(axis=1)
-    known = held & ~np.isnan(window.lag)
+    highest = np.where(has_commit, window.offset, last[:, None]).max(axis=1)
+    lowest = np.where(has_commit, window.offset, last[:, None]).min(axis=1)
+    known = has_commit & ~np.isnan(window.lag)
     caught_up = (known & (window.lag <= rule.allowed_lag)).any(axis=1)
     unclear = caught_up | (known.sum(axis=1) < 2)
-    short = held.mean(axis=1) < rule.minimum_complete
+    short = has_commit.mean(axis=1) < rule.minimum_complete
     return np.select(
         [
             (lag <= rule.allowed_lag) | short,
@@ -156,35 +157,39 @@ class _CommitHistory:
         self.partition = commits.partition[order]
         self.at = commits.at[order]
         self.offset = commits.offset[order]
-        self.track = PartitionTimeIndex(self.partition, self.at)
+        self.index = PartitionTimeIndex(self.partition, self.at)
         self.ends = ends
         self.rule = rule
-        self._cut()
+        self._number_commits()
 
-    def _cut(self) -> None:
-        """Numbers lives (a deletion ends one) and time spans of which one commit counts."""
-        other = self.partition[1:] != self.partition[:-1]
-        born = np.zeros(len(self.at), dtype=bool)
-        born[1:] = other | (self.offset[:-1] == DELETED_OFFSET)
-        fresh = born.copy()
-        tick = self.at // self.rule.distance
-        fresh[1:] |= tick[1:] != tick[:-1]
-        self.span = np.cumsum(fresh)
+    def _number_commits(self) -> None:
+        """Numbers the spans of ``distance``, and the incarnations: a deletion ends one."""
+        is_new_partition = self.partition[1:] != self.partition[:-1]
+        starts_incarnation = np.zeros(len(self.at), dtype=bool)
+        starts_incarnation[1:] = is_new_partition | (self.offset[:-1] == DELETED_OFFSET)
+        starts_span = starts_incarnation.copy()
+        span = self.at // self.rule.distance
+        starts_span[1:] |= span[1:] != span[:-1]
+        self.span = np.cumsum(starts_span)
         self.newest = np.flatnonzero(np.append(self.span[1:] != self.span[:-1], True))
-        self.incarnation = np.cumsum(born)[self.newest]
+        self.incarnation = np.cumsum(starts_incarnation)[self.newest]
 
     def window(self, row: Int64Array) -> CommitWindow:
         back = np.arange(self.rule.intervals - 1, -1, -1)
         wanted = self.span[row][:, None] - back
         span = np.maximum(wanted, 0)
-        held = (wanted >= 0) & (self.incarnation[span] == self.incarnation[self.span[row]][:, None])
+        has_commit = (wanted >= 0) & (
+            self.incarnation[span] == self.incarnation[self.span[row]][:, None]
+        )
         entry = self.newest[span]
         entry[:, -1] = row
         flat = entry.ravel()
-        known = compute_lags(self.partition[flat], self.at[flat], self.offset[flat], self.ends)
+        lags = compute_lags(self.partition[flat], self.at[flat], self.offset[flat], self.ends)
         lag = np.full(len(flat), np.nan)
-        lag[known.row] = known.lag
-        return CommitWindow(held, self.at[entry], self.offset[entry], lag.reshape(entry.shape))
+        lag[lags.row] = lags.lag
+        return CommitWindow(
+            has_commit, self.at[entry], self.offset[entry], lag.reshape(entry.shape)
+        )
 
 
 class SubscriptionHistory:
@@ -214,8 +219,8 @@ class SubscriptionHistory:
 
     def at(self, time: int) -> Collection[str] | None:
         """Returns the topics at a time; None if unknown."""
-        place = bisect_right(self._since, time)
-        return self._topics[place - 1] if place else None
+        position = bisect_right(self._since, time)
+        return self._topics[position - 1] if position else None
 
 
 def _generation_topics(generation: Generation) -> Collection[str] | None:
@@ -235,7 +240,7 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     as_of: Iterable[int],
     rule: BurrowSettings | None = None,
 ) -> list[LagStatus]:
-    """Returns the verdicts at some times: for each time those on its partitions, then the group's.
+    """Returns the verdicts at each time: first those on partitions, then the one on the group.
 
     Use the end of the evidence of all groups and samples as the time: otherwise a group without
     commits does not look stopped.
@@ -243,20 +248,20 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     :param partitions: topic and partition by number in ``commits`` and ``ends``
     """
     rule = rule or BurrowSettings()
-    asked = [
+    queries = [
         (time, number)
         for time in sorted(set(as_of))
         for topics in (subscriptions.at(time),)
         for number, (topic, _) in enumerate(partitions)
         if topics is None or topic in topics
     ]
-    if not asked or not len(commits.at):
+    if not queries or not len(commits.at):
         return []
     history = _CommitHistory(commits, ends, rule)
-    columns = _judge_partitions(history, np.array(asked, dtype=np.int64))
-    found: list[LagStatus] = []
+    columns = _judge_partitions(history, np.array(queries, dtype=np.int64))
+    statuses: list[LagStatus] = []
     for time, rows in groupby(zip(*columns, strict=True), key=itemgetter(0)):
-        of_time = [
+        partition_statuses = [
             LagStatus(
                 group=group,
                 topic=partitions[number][0],
@@ -268,22 +273,22 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
             )
             for _, number, verdict, lag, complete in rows
         ]
-        found += [*of_time, _group_status(of_time)]
-    return found
+        statuses += [*partition_statuses, _group_status(partition_statuses)]
+    return statuses
 
 
-def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[Any], ...]:
-    """Returns times, partitions, verdicts, lags and window shares where they are known."""
-    time, number = asked.T
-    row = history.track.find_last(number, time)
-    found = history.ends.at_times(number, time)
-    known = found.known & (row >= 0) & (history.offset[row] != DELETED_OFFSET)
-    time, number, row, sample = time[known], number[known], row[known], found.sample[known]
+def _judge_partitions(history: _CommitHistory, queries: Int64Array) -> tuple[list[Any], ...]:
+    """Returns columns of times, partitions, verdicts, lags and window shares, where known."""
+    time, number = queries.T
+    row = history.index.find_last(number, time)
+    end_offsets = history.ends.at_times(number, time)
+    known = end_offsets.known & (row >= 0) & (history.offset[row] != DELETED_OFFSET)
+    time, number, row, sample = time[known], number[known], row[known], end_offsets.sample[known]
     window = history.window(row)
-    lag = np.maximum(found.end[known] - window.offset[:, -1], 0)
+    lag = np.maximum(end_offsets.end[known] - window.offset[:, -1], 0)
     recent = history.ends.end_before(sample, time - history.rule.recent)
     verdict = judge_windows(window, time, lag, recent, history.rule)
-    columns = (time, number, verdict, lag, window.held.mean(axis=1))
+    columns = (time, number, verdict, lag, window.has_commit.mean(axis=1))
     return tuple(column.tolist() for column in columns)
 
 

@@ -182,22 +182,22 @@ class PolicyReproduction:
 def reproduce_rebalances(
     steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], problems: ProblemCache | None = None
 ) -> PolicyReproduction:
-    """Replays all rebalances with the solver that reproduces the partitions or else the costs."""
+    """Replays all rebalances with the solver that reproduces the partitions, or else the costs."""
     problems = ProblemCache() if problems is None else problems
-    happened = tuple(compute_cost(step, problems) for step in steps)
-    found: PolicyReproduction | None = None
+    actual = tuple(compute_cost(step, problems) for step in steps)
+    reproduction: PolicyReproduction | None = None
     for solver in (policies.KAFKA_SOLVER, policies.EXACT_SOLVER):
         used = policies.find_used_policies(steps, solver)
         strategies = UsedStrategies(solver, topic_ids, problems)
-        costs, same = replay_rebalances(steps, happened, strategies)
-        if costs == happened and (same or found is None):
-            found = PolicyReproduction(used, costs, exact=True)
-        if same or not any(policy.sticky for policy in used):
+        costs, is_same = replay_rebalances(steps, actual, strategies)
+        if costs == actual and (is_same or reproduction is None):
+            reproduction = PolicyReproduction(used, costs, exact=True)
+        if is_same or not any(policy.sticky for policy in used):
             break
-    if found is not None:
-        return found
+    if reproduction is not None:
+        return reproduction
     used = policies.find_used_policies(steps, policies.OTHER_SOLVER)
-    return PolicyReproduction(used, happened, exact=False)
+    return PolicyReproduction(used, actual, exact=False)
 
 
 def replay_rebalances(
@@ -208,18 +208,18 @@ def replay_rebalances(
     """
     counts: Mapping[str, int] = {}
     costs: list[RebalanceCost] = []
-    same = True
+    is_same = True
     incarnation = -1
-    for step, was in zip(steps, happened, strict=True):
+    for step, cost in zip(steps, happened, strict=True):
         if step.after.incarnation != incarnation:
             counts, incarnation = {}, step.after.incarnation
-        again, counts = _replay_rebalance(step, counts, strategies)
-        if again is not step:
-            same = False
-            if again is None or compute_cost(again, strategies.problems) != was:
+        replayed, counts = _replay_rebalance(step, counts, strategies)
+        if replayed is not step:
+            is_same = False
+            if replayed is None or compute_cost(replayed, strategies.problems) != cost:
                 break
-        costs.append(was)
-    return tuple(costs), same
+        costs.append(cost)
+    return tuple(costs), is_same
 
 
 def _replay_rebalance(
@@ -255,18 +255,20 @@ def _replay_generation(
     if assignor is None:
         return None
     if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
-        asking = {(one.member_id, one.group_instance_id, one.topics) for one in generation.members}
-        wanted = subscribed_counts({topics for _, _, topics in asking}, counts)
-        problem = strategies.problems.problem(asking, wanted)
+        member_topics = {
+            (one.member_id, one.group_instance_id, one.topics) for one in generation.members
+        }
+        counts_of_subscribed = subscribed_counts({topics for _, _, topics in member_topics}, counts)
+        problem = strategies.problems.problem(member_topics, counts_of_subscribed)
     else:
         problem = Problem.from_group(Cluster(counts), _make_subscriptions(generation, before))
     owners = assignor.solve(problem).owners
-    happened = _actual_owners(problem, generation)
-    if happened is not None and np.array_equal(owners, happened):
+    actual = _actual_owners(problem, generation)
+    if actual is not None and np.array_equal(owners, actual):
         return generation
-    given = GroupAssignment(Placement(problem.layout, problem.members, owners))
+    assignment = GroupAssignment(Placement(problem.layout, problem.members, owners))
     members = (
-        replace(member, assigned=given[member.member_id].partitions.by_topic())
+        replace(member, assigned=assignment[member.member_id].partitions.by_topic())
         for member in generation.members
     )
     return replace(generation, members=tuple(members))
@@ -276,30 +278,34 @@ def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
     """Returns the real owners by position; None if the problem lacks one of their partitions."""
     layout = problem.layout
     position = {member: at for at, member in enumerate(problem.members)}
-    seen = assigned_counts(generation)
-    if any(t not in layout.index or n > layout.counts[layout.index[t]] for t, n in seen.items()):
+    assigned = assigned_counts(generation)
+    if any(
+        t not in layout.index or n > layout.counts[layout.index[t]] for t, n in assigned.items()
+    ):
         return None
-    held = ((position[member.member_id], member.assigned) for member in generation.members)
-    return make_owner_array(layout, held)
+    assignments = ((position[member.member_id], member.assigned) for member in generation.members)
+    return make_owner_array(layout, assignments)
 
 
 def _make_subscriptions(
     generation: Generation, before: Generation | None
 ) -> dict[str, Subscription]:
-    """Returns the members' data that the leader had; in a consumer group, that the broker had."""
+    """Returns the subscriptions that the leader received; in a consumer group, the broker."""
     classic = generation.kind is GroupType.CLASSIC
-    old = {} if before is None else {member_identity(one): one.assigned for one in before.members}
-    found = {}
+    previous = (
+        {} if before is None else {member_identity(one): one.assigned for one in before.members}
+    )
+    subscriptions = {}
     for member in generation.members:
-        owned = member.owned if classic else old.get(member_identity(member))
-        found[member.member_id] = Subscription(
+        owned = member.owned if classic else previous.get(member_identity(member))
+        subscriptions[member.member_id] = Subscription(
             topics=member.topics,
             owned=Partitions.of(owned) if owned else NO_PARTITIONS,
             generation=member.owned_generation if classic else 0,
             group_instance_id=member.group_instance_id,
             rack=member.rack if classic else None,
         )
-    return found
+    return subscriptions
 
 
 def evaluate_policies(
@@ -314,20 +320,20 @@ def evaluate_policies(
     There are no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param causes: known causes by incarnation and generation: a silent member was gone for its
+    :param causes: known causes by incarnation and generation: a silent member had stopped one
         session timeout before the rebalance
-    :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
+    :param topic_ids: their order decides which partitions the server's uniform assignor moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
     """
     if not steps or not policies.is_readable_consumer_group(generations):
         return PolicyEvaluation()
     problems = ProblemCache()
     reproduction = reproduce_rebalances(steps, topic_ids or {}, problems)
-    again = HistoryReplay(generations, steps, causes, topic_ids, problems)
+    replay = HistoryReplay(generations, steps, causes, topic_ids, problems)
     custom = map(policies.make_custom_policy, strategies)
-    others = policies.list_alternatives(reproduction.used, again.sessions, custom)
+    others = policies.list_alternatives(reproduction.used, replay.sessions, custom)
     return PolicyEvaluation(
-        rows=[*_actual_rows(steps, reproduction), *again.rows_under(others)],
+        rows=[*_actual_rows(steps, reproduction), *replay.rows_under(others)],
         used=reproduction.used,
         alternatives={policy.label: policy for policy in others},
     )
@@ -351,7 +357,7 @@ class HistoryReplay:
         events = list_membership_events(generations, steps)
         self._history = whatif_membership.follow_partition_counts(events)
         self._restarts = find_restarts(events, self._causes)
-        #: Session timeouts worth asking for static members.
+        #: Session timeouts to evaluate for static members.
         self.sessions = policies.suggest_session_timeouts(steps, self._restarts)
 
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
@@ -391,24 +397,24 @@ class HistoryReplay:
     def _replay_policy(
         self, choice: GroupPolicy, rebalances: Iterable[WhatIfRebalance], index: HistoryIndex
     ) -> Iterator[_PolicyOutcome]:
-        """Carries a policy's assignment forward from rebalance to rebalance."""
+        """Replays rebalances under a policy; each starts from the assignment of the one before."""
         place = make_placement_function(choice, self._topic_ids)
-        nothing = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
-        last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
-        owners = nothing
+        unassigned = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
+        last = SnapshotPlacement(unassigned, unassigned, 0, 0, 0)
+        owners = unassigned
         for rebalance in rebalances:
             snapshot = rebalance.snapshot
             if rebalance.starts_new_incarnation:
-                owners = nothing
+                owners = unassigned
             happens = snapshot is not None and (
                 rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
             )
-            counted = (0, 0, 0)
+            move_counts = (0, 0, 0)
             if snapshot is not None and happens:
                 snapshots = (*rebalance.earlier_snapshots, snapshot)
-                last, counted = _rebalance(choice.protocol, snapshots, owners, place)
+                last, move_counts = _rebalance(choice.protocol, snapshots, owners, place)
                 owners = last.owners
-            yield _PolicyOutcome(rebalance, happens, last, counted)
+            yield _PolicyOutcome(rebalance, happens, last, move_counts)
 
     def _list_rebalances(self, index: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
         """``session`` is the session timeout of static members; None means dynamic members."""
@@ -442,14 +448,14 @@ def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -
 class _PolicyOutcome(NamedTuple):
     rebalance: WhatIfRebalance
     happens: bool
-    #: The assignment after it, whether it happened or not.
+    #: The assignment after the rebalance, also if it does not happen.
     placed: SnapshotPlacement
-    counted: MoveCounts
+    move_counts: MoveCounts
 
 
 def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
     rebalance, placed = outcome.rebalance, outcome.placed
-    moves, fewest, stopped = outcome.counted
+    moves, fewest, stopped = outcome.move_counts
     return WhatIf(
         group=group,
         incarnation=rebalance.incarnation,
@@ -496,15 +502,15 @@ def _rebalance_cooperative(
     snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """Partitions that move are revoked in one round and assigned in the next."""
-    held, stopped = owners, 0
+    current, stopped = owners, 0
     for snapshot in snapshots[:-1]:
-        held, _, taken, unwanted = _run_cooperative_round(snapshot, held, place)
-        stopped += taken + unwanted
+        current, _, moving, unsubscribed = _run_cooperative_round(snapshot, current, place)
+        stopped += moving + unsubscribed
     snapshot = snapshots[-1]
     for _ in range(MAX_ROUNDS):
-        held, placed, taken, unwanted = _run_cooperative_round(snapshot, held, place)
-        stopped += taken + unwanted
-        if not taken:
+        current, placed, moving, unsubscribed = _run_cooperative_round(snapshot, current, place)
+        stopped += moving + unsubscribed
+        if not moving:
             break
     previous = snapshot.previous_positions(owners)
     return placed, (
@@ -517,16 +523,16 @@ def _rebalance_cooperative(
 def _run_cooperative_round(
     snapshot: GroupSnapshot, owners: IntArray, place: PlacementFunction
 ) -> tuple[IntArray, SnapshotPlacement, int, int]:
-    """Returns the owners after one round, the target, and how many revoked partitions move and how
-    many are no longer subscribed to.
+    """Returns the owners after one round, the target, the number of revoked partitions that move,
+    and the number of those that are no longer subscribed to.
     """
     previous = snapshot.previous_positions(owners)
     placed = place(snapshot, previous)
     withheld = (previous != UNASSIGNED) & (previous != placed.positions)
-    taken = int(np.count_nonzero(withheld))
-    unwanted = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    held = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
-    return held, placed, taken, unwanted
+    moving = int(np.count_nonzero(withheld))
+    unsubscribed = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    current = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    return current, placed, moving, unsubscribed
 
 
 def list_advised_ownership(
@@ -550,7 +556,7 @@ def list_advised_ownership(
     layout = index.layout
     owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)
     since = np.zeros(layout.size, dtype=np.int64)
-    #: Place, owner, since, until.
+    #: Partition position, owner, since, until.
     spans: list[tuple[int, int, int, int | None]] = []
     now = -(1 << 62)
     for at, new in changes:
@@ -560,10 +566,12 @@ def list_advised_ownership(
         spans += [(place, int(owners[place]), int(since[place]), now) for place in ended.tolist()]
         since[changed] = now
         owners = new
-    held = np.flatnonzero(owners != UNASSIGNED)
-    spans += [(place, int(owners[place]), int(since[place]), None) for place in held.tolist()]
+    owned = np.flatnonzero(owners != UNASSIGNED)
+    spans += [(place, int(owners[place]), int(since[place]), None) for place in owned.tolist()]
     # the last entry of an id wins: its first generation
-    members = {one.member_id: one for made in reversed(generations) for one in made.members}
+    members = {
+        one.member_id: one for generation in reversed(generations) for one in generation.members
+    }
     rows = []
     for place, owner, start, until in sorted(spans, key=itemgetter(0, 2)):
         topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]

@@ -1,8 +1,8 @@
 """The rebalances that a group would have had with dynamic or with static members.
 
-The same applications join, leave and fail at the same times. With dynamic members each of these is
-a rebalance. A static member that returns within its session timeout causes none. Otherwise it
-causes a rebalance when its session expires, and another one when it returns.
+The same applications join, leave and fail at the same times. With dynamic members each of these
+events is a rebalance. A static member that returns within its session timeout causes none;
+otherwise it causes one rebalance when its session expires, and another one when it returns.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class WhatIfRebalance(NamedTuple):
     generation: int
     #: The time in the journal; unique among the rows of a generation.
     at: int
-    #: The group after it; None: nothing happens.
+    #: The group after the rebalance; None: no rebalance happens.
     snapshot: GroupSnapshot | None
     #: Members, subscriptions or partition counts changed; otherwise a consumer group (KIP-848) does
     #: not rebalance.
     is_needed: bool = True
     #: The state before is unknown or no longer matters.
     starts_new_incarnation: bool = False
-    #: Different snapshots of the group in earlier rounds of the same cooperative rebalance.
+    #: The snapshots of earlier rounds of the same cooperative rebalance, without repetitions.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
-    #: No rebalance, but the first known state.
+    #: The first known state instead of a rebalance.
     is_start: bool = False
     #: The time at which it happens if a session has to end first.
     session_end: int | None = None
@@ -67,21 +67,21 @@ class CountedEvent(NamedTuple):
 
 
 def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedEvent]:
-    known: dict[str, int] = {}
+    counts: dict[str, int] = {}
     incarnation = -1
-    found = []
+    events = []
     for event in history:
         if event.generation.incarnation != incarnation:
-            incarnation, known = event.generation.incarnation, {}
+            incarnation, counts = event.generation.incarnation, {}
         earlier = []
-        for one in () if event.step is None else event.step.rounds[:-1]:
-            known = update_counts(one, known)
-            earlier.append((one, known))
-        known = update_counts(event.generation, known)
+        for generation in () if event.step is None else event.step.rounds[:-1]:
+            counts = update_counts(generation, counts)
+            earlier.append((generation, counts))
+        counts = update_counts(event.generation, counts)
         if event.step is not None:
-            known = drop_topics(known, event.step.absent)
-        found.append(CountedEvent(event, known, tuple(earlier)))
-    return found
+            counts = drop_topics(counts, event.step.absent)
+        events.append(CountedEvent(event, counts, tuple(earlier)))
+    return events
 
 
 def list_dynamic_rebalances(
@@ -108,25 +108,25 @@ def list_dynamic_rebalances(
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in present if member.member_id in ids)
             if len(stayed) < len(present):
-                at = times.free(generation, generation.at - 1, later=False)
+                at = times.reserve(generation, generation.at - 1, later=False)
                 rebalances.append(_rebalance_at(generation, at, _take_snapshot(index, stayed, now)))
-            at = times.free(generation, generation.at, later=True)
+            at = times.reserve(generation, generation.at, later=True)
             rebalances.append(_rebalance_at(generation, at, snapshot))
         elif step is not None:
             incarnation = generation.incarnation
-            at = times.free(generation, generation.at, later=True)
-            needed = (
+            at = times.reserve(generation, generation.at, later=True)
+            is_needed = (
                 starts_incarnation
                 or _topics_by_member(present) != _topics_by_member(generation.members)
                 or counts != now
             )
             rounds = [_take_snapshot(index, one.members, known) for one, known in earlier]
-            # an unchanged group needs no round of its own: the replay runs as many as it needs
+            # rounds of an unchanged group are left out: the replay runs as many as it needs
             pairs = pairwise([*rounds, snapshot])
             distinct = tuple(one for one, later in pairs if one is not later)
             rebalances.append(
                 _rebalance_at(generation, at, snapshot)._replace(
-                    is_needed=needed,
+                    is_needed=is_needed,
                     starts_new_incarnation=starts_incarnation,
                     earlier_snapshots=distinct,
                 )
@@ -164,13 +164,13 @@ class _RowTimes:
     """Chooses row times that are unique within a generation."""
 
     def __init__(self) -> None:
-        self._taken: set[tuple[int, int, int]] = set()
+        self._used: set[tuple[int, int, int]] = set()
 
-    def free(self, generation: Generation, at: int, *, later: bool) -> int:
+    def reserve(self, generation: Generation, at: int, *, later: bool) -> int:
         """Returns the nearest time that no other row of this generation has."""
-        while (generation.incarnation, generation.generation, at) in self._taken:
+        while (generation.incarnation, generation.generation, at) in self._used:
             at += 1 if later else -1
-        self._taken.add((generation.incarnation, generation.generation, at))
+        self._used.add((generation.incarnation, generation.generation, at))
         return at
 
 
@@ -185,10 +185,10 @@ class _Application:
 
 @dataclass(slots=True)
 class _PendingRebalance:
-    """A rebalance of the journal that has not happened yet under the policy."""
+    """A rebalance in the journal that may not happen under the policy."""
 
     generation: Generation
-    #: Members that left but whose session has not expired.
+    #: Number of members that left and whose session has not expired.
     waiting: int = 0
     rows: int = 0
 
@@ -204,19 +204,19 @@ class StaticMembership:
     """Replays a history in which every member has a static id and this session timeout."""
 
     index: HistoryIndex
-    known: Sequence[MemberRestart]
+    restarts: Sequence[MemberRestart]
     session: int
     causes: CausesByGeneration
     rebalances: list[WhatIfRebalance] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._before = {one.new_member_id: one.old_member_id for one in self.known}
+        self._before = {one.new_member_id: one.old_member_id for one in self.restarts}
         #: By member id.
         self._applications: dict[str, _Application] = {}
         #: Members of the group by name, until their session expires.
         self._present: dict[str, _Application] = {}
         self._sessions: list[tuple[int, int, _AbsentApplication]] = []
-        self._away: dict[str, _AbsentApplication] = {}
+        self._absent: dict[str, _AbsentApplication] = {}
         self._order = 0
         self._times = _RowTimes()
         self._snapshot: GroupSnapshot | None = None
@@ -230,7 +230,7 @@ class StaticMembership:
             generation = counted.event.generation
             if generation.incarnation != incarnation:
                 self._expire(END_OF_TIME)
-                self._present, self._away, self._sessions = {}, {}, []
+                self._present, self._absent, self._sessions = {}, {}, []
                 self._snapshot, self._counts = None, {}
                 self._starts_incarnation = True
                 members = {}
@@ -254,7 +254,7 @@ class StaticMembership:
             since = find_leave_time(before[member_id], counted.event, self.causes)
             self._leave(self._applications[member_id].name, since + self.session, pending)
         for member_id in sorted(now):
-            self._arrive(now[member_id])
+            self._join(now[member_id])
         self._counts = counted.counts
         if generation.change is GenerationChange.FIRST_SAMPLE:
             self._snapshot, self._starts_incarnation = self._current(), False
@@ -271,25 +271,25 @@ class StaticMembership:
             self._add_row(pending, None)
 
     def _leave(self, name: str, until: int, pending: _PendingRebalance) -> None:
-        if name in self._away:
+        if name in self._absent:
             return
-        leaver = self._away[name] = _AbsentApplication(name, pending)
+        absentee = self._absent[name] = _AbsentApplication(name, pending)
         pending.waiting += 1
         self._order += 1
-        heapq.heappush(self._sessions, (until, self._order, leaver))
+        heapq.heappush(self._sessions, (until, self._order, absentee))
 
-    def _arrive(self, member: GenerationMember) -> None:
-        name, known = member.member_id, self._applications
-        application = known.get(name) or known.get(self._before.get(name, ""))
+    def _join(self, member: GenerationMember) -> None:
+        name, applications = member.member_id, self._applications
+        application = applications.get(name) or applications.get(self._before.get(name, ""))
         if application is None:
             application = _Application(name, member.group_instance_id or name)
-        known[name] = application
+        applications[name] = application
         application.topics = member.topics
         self._present[application.name] = application
-        leaver = self._away.pop(application.name, None)
-        if leaver is not None:
-            leaver.pending.waiting -= 1
-            self._drop_if_unneeded(leaver.pending)
+        absentee = self._absent.pop(application.name, None)
+        if absentee is not None:
+            absentee.pending.waiting -= 1
+            self._drop_if_unneeded(absentee.pending)
 
     def _drop_if_unneeded(self, pending: _PendingRebalance) -> None:
         """Adds a row without a rebalance if all of its members returned in time."""
@@ -298,24 +298,24 @@ class StaticMembership:
 
     def _expire(self, now: int) -> None:
         while self._sessions and self._sessions[0][0] < now:
-            until, _, leaver = heapq.heappop(self._sessions)
-            gone = [leaver]
+            until, _, absentee = heapq.heappop(self._sessions)
+            expired = [absentee]
             while self._sessions and self._sessions[0][0] == until:
-                gone.append(heapq.heappop(self._sessions)[2])
-            gone = [one for one in gone if self._away.get(one.application) is one]
-            for one in gone:
-                del self._away[one.application], self._present[one.application]
+                expired.append(heapq.heappop(self._sessions)[2])
+            expired = [one for one in expired if self._absent.get(one.application) is one]
+            for one in expired:
+                del self._absent[one.application], self._present[one.application]
                 one.pending.waiting -= 1
-            if gone:
-                self._add_row(gone[0].pending, self._current(), at=until)
-            for one in gone[1:]:  # one rebalance here, though several in the journal
+            if expired:
+                self._add_row(expired[0].pending, self._current(), at=until)
+            for one in expired[1:]:  # several rebalances in the journal are one here
                 self._drop_if_unneeded(one.pending)
 
     def _current(self) -> GroupSnapshot:
         return self.index.snapshot(
             (
                 SnapshotMember(
-                    self.index.number(f"person {application.name}"),
+                    self.index.number(f"application {application.name}"),
                     application.name,
                     application.group_instance_id,
                     application.topics,
@@ -340,7 +340,7 @@ class StaticMembership:
         generation, session_end = pending.generation, at
         if at is None or not pending.rows:
             at = generation.at
-        at = self._times.free(generation, at, later=True)
+        at = self._times.reserve(generation, at, later=True)
         pending.rows += 1
         self.rebalances.append(
             WhatIfRebalance(

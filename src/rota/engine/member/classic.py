@@ -3,9 +3,9 @@
 :class:`Joiner` sends the requests and handles their responses. If the member leads,
 :func:`compute_assignment` turns the subscriptions of all members into assignments.
 :class:`AssignmentManager` runs commits, listener calls and changes of the assignment in Kafka's
-order. Each of its procedures is a generator that reads from top to bottom as it happens: where it
-must wait (for a commit, for the application's listener, for a poll) it yields the condition that it
-waits for, and goes on when an event has made it true. Only one procedure runs at a time.
+order. Each of its procedures is a generator whose steps run from top to bottom: where it must wait
+(for a commit, for the application's listener, for a poll) it yields a condition, and continues when
+an event has made it true. Only one procedure runs at a time.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class LeaderAssignment:
     group: GroupSubscription
     notes: tuple[str, ...]
     skips: bool
-    #: When the group began to wait for it.
+    #: When the group began to wait for the assignment.
     since: int
-    #: None while it waits for metadata.
+    #: None while the leader waits for metadata.
     assignment_id: int | None = None
 
 
@@ -222,7 +222,7 @@ class Joiner:
         # metadata that changes while the strategy runs causes the next rebalance
         self.subscription.record_assignment()
         if task.skips:
-            # KIP-814: a static leader is back; the assignment stays, and it watches the metadata
+            # KIP-814: a static leader returned; the assignment stays, but it watches the metadata
             self._leader_assignment = None
             self._send_sync(())
             return
@@ -247,7 +247,7 @@ class Joiner:
         self._send_sync(tuple(sorted(event.assignments.items())))
 
     def handle_strategy_timeout(self) -> None:
-        """Leaves the group, for the coordinator removes a leader that takes longer."""
+        """Leaves the group, because the coordinator removes a leader that takes longer."""
         task = self._leader_assignment
         if task is None:
             return
@@ -528,7 +528,7 @@ class AssignmentManager:
             if self.owned:
                 yield from self._release_partitions(events.ListenerMethod.LOST, self.owned)
         elif eager:
-            # also with nothing to give up: Kafka's listeners hear of every rebalance
+            # also without partitions to revoke: Kafka calls listeners in every rebalance
             yield from self._release_partitions(events.ListenerMethod.REVOKED, self.owned)
         elif gone := self.unsubscribed_partitions:
             yield from self._release_partitions(events.ListenerMethod.REVOKED, gone)
@@ -554,7 +554,7 @@ class AssignmentManager:
         if self.protocol is RebalanceProtocol.COOPERATIVE:
             yield from self._revoke_removed_partitions(new)
             if self.session.identity != me or not self.subscription.allows_assignment(new):
-                return  # lost or unwanted meanwhile, which the next join sets right
+                return  # lost or unsubscribed meanwhile: the next join corrects the assignment
         self.subscription.add_assigned_topics(new)
         self._call_on_assignment(joiner.assignors, given, me)
         self.commits.restart_auto_commit()
@@ -583,7 +583,7 @@ class AssignmentManager:
         yield from self._release_partitions(events.ListenerMethod.LOST, self.owned)
 
     def prepare_leave(self, until: int | None) -> Procedure:
-        """Before the member leaves: commits and gives up all partitions."""
+        """Commits and revokes all partitions, before the member leaves."""
         self.deadline_passed = False
         yield from self._commit_before_revocation(self.owned, until)
         if self.owned:
@@ -646,7 +646,7 @@ class AssignmentManager:
     ) -> Procedure:
         self._listener_call_id = self.commands.next_id()
         self.commands.add(events.CallListener(self._listener_call_id, call, partitions))
-        # a listener may take as long as the application between two polls
+        # a listener may run for max.poll.interval.ms
         due = self.commands.now + self.session.config.max_poll_interval
         self.commands.start_timer(events.MemberTimer.POLL, due)
         self.session.liveness.poll_ended_at = self.commands.now

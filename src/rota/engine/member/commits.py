@@ -58,7 +58,7 @@ class CommitKind(enum.Enum):
 class PendingCommit:
     """A commit, from the call to its result."""
 
-    #: Its place in the order of the calls.
+    #: The position of the commit in the order of the calls.
     sequence_number: int
     kind: CommitKind
     offsets: PartitionOffsets
@@ -85,7 +85,7 @@ class CommitManager:
         self.commands = session.commands
         self.subscription = subscription
         self.get_consumed_offsets = consumed
-        #: The interval is over; the next poll commits.
+        #: ``auto.commit.interval.ms`` is over; the next poll commits.
         self.is_auto_commit_due = False
         #: Commits that are not complete, in the order of the calls.
         self._active: list[PendingCommit] = []
@@ -109,7 +109,7 @@ class CommitManager:
             self.start_commit(CommitKind.AUTOMATIC, offsets)
 
     def restart_auto_commit(self) -> None:
-        """The next automatic commit comes an interval from now."""
+        """Restarts ``auto.commit.interval.ms``."""
         self.is_auto_commit_due = False
         if self.session.config.auto_commit:
             self._start_auto_commit_timer(self.session.config.auto_commit_interval)
@@ -201,7 +201,7 @@ class CommitManager:
             self.end_request(number, self._find_error(codes, sender))
 
     def _ignore_deleted_topics(self, codes: PartitionCodes) -> PartitionCodes:
-        """Java retries instead, until ``max.poll.interval.ms`` is over."""
+        """Skips offsets of deleted topics; Java retries until ``max.poll.interval.ms`` is over."""
         gone = sorted(at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION)
         if gone:
             names = list_first_names(list(map(str, gone)))
@@ -210,7 +210,7 @@ class CommitManager:
         return {at: code for at, code in codes.items() if code != Code.UNKNOWN_TOPIC_OR_PARTITION}
 
     def handle_no_response(self, number: int) -> None:
-        """The commit may be stored nevertheless."""
+        """Handles a commit without a response; its offsets may be stored nevertheless."""
         text = self._add_group_prefix("the coordinator did not answer")
         self.end_request(number, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
 
@@ -270,9 +270,9 @@ class CommitManager:
         The member keeps a later generation: the response was for an earlier one. (Java gives up the
         later one, too.)
         """
-        session, said = self.session, self._add_group_prefix(why)
+        session, error = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
-            return RebalanceInProgress(f"{said}: poll, then commit again", code)
+            return RebalanceInProgress(f"{error}: poll, then commit again", code)
         same = sender == session.identity and sender != NO_IDENTITY
         if same and session.state is MemberState.STABLE:
             keep = code == Code.ILLEGAL_GENERATION
@@ -280,14 +280,14 @@ class CommitManager:
             return CommitFailed(self._add_group_prefix(session.explain_loss()), code)
         if session.identity.generation > sender.generation >= 0:
             return CommitFailed(
-                f"{said}: it was sent as of generation {sender.generation}, and this member is in "
+                f"{error}: it was sent as of generation {sender.generation}, and this member is in "
                 f"generation {session.identity.generation} by now",
                 code,
             )
         if session.loss is None:  # sent without a member id, to a group with members
-            text = f"{said}: the group has members, and this consumer is not one of them"
+            text = f"{error}: the group has members, and this consumer is not one of them"
             return CommitFailed(text, code)
-        return CommitFailed(f"{said}: {session.explain_loss()}", code)
+        return CommitFailed(f"{error}: {session.explain_loss()}", code)
 
     # Ends
 
@@ -349,9 +349,9 @@ class CommitManager:
         self.time_out_commits(*(one for one in self._active if one.request_id is None))
 
     def _make_timeout_error(self, commit: PendingCommit) -> TimedOut:
-        told = "" if commit.error is None else self._remove_group_prefix(commit.error)
-        known = "; ".join(filter(None, (told, self.session.coordinator_problem)))
-        text = f"the commit could not be stored in time{known and f': {known}'}"
+        error = "" if commit.error is None else self._remove_group_prefix(commit.error)
+        reason = "; ".join(filter(None, (error, self.session.coordinator_problem)))
+        text = f"the commit could not be stored in time{reason and f': {reason}'}"
         return TimedOut(self._add_group_prefix(text))
 
     def _note(self, what: str, error: Exception) -> None:
@@ -359,11 +359,11 @@ class CommitManager:
         self.commands.add(events.MemberNote(text, is_warning=True))
 
     def _add_group_prefix(self, text: str) -> str:
-        """An application may have several consumers."""
+        """Adds the group to an error text, because an application may have several consumers."""
         return f"group {self.session.config.group!r}: {text}"
 
     def _remove_group_prefix(self, error: Exception) -> str:
-        """For notes: the log names the group itself."""
+        """Removes the group from a note's text, because the log adds it."""
         return str(error).removeprefix(self._add_group_prefix(""))
 
     def finish_sync_commits(self) -> None:

@@ -22,7 +22,7 @@ class MemberTimer(enum.Enum):
 
     #: The next heartbeat is due.
     HEARTBEAT = "heartbeat"
-    #: No heartbeat has been answered for a session: the coordinator may be gone.
+    #: No heartbeat response for the session timeout: the coordinator may be down.
     SESSION = "session"
     #: The application has not polled for ``max.poll.interval.ms``.
     POLL = "poll"
@@ -65,7 +65,7 @@ class PollBegan:
 
 @dataclass(frozen=True, slots=True)
 class PollEnded:
-    """The application left ``poll``, with records to work on."""
+    """The application left ``poll`` and processes the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class AssignmentComputed:
     assignments: Mapping[str, bytes] = field(default_factory=dict)
     #: Notes for the log.
     notes: tuple[str, ...] = ()
-    #: Why there is none.
+    #: Why there is no assignment.
     error: Exception | None = None
 
 
@@ -317,7 +317,7 @@ class PollTimeoutNote(MemberNote):
 
 @dataclass(frozen=True, slots=True)
 class FinishClose:
-    """The member has finished closing; the application may go."""
+    """The member has finished closing; the application's close may return."""
 
 
 MemberCommand: TypeAlias = (

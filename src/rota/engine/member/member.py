@@ -204,7 +204,7 @@ class MemberStateMachine:
             case events.MemberTimer.ASSIGN:
                 self._joiner.handle_strategy_timeout()
             case events.MemberTimer.RETRY:
-                pass  # what waited for it goes on by itself
+                pass  # the procedure that waits for it checks the condition below
             case _:
                 assert_never(timer)
 
@@ -356,7 +356,7 @@ class MemberStateMachine:
     def _unsubscribe_procedure(self) -> Procedure:
         yield from self._assignment_manager.prepare_leave(None)
         self._session.leave_group("the consumer unsubscribed from all topics")
-        if self._unsubscribing:  # it may have subscribed to something else meanwhile
+        if self._unsubscribing:  # the application may have subscribed again meanwhile
             self._subscription.unsubscribe()
         self._unsubscribing = False
         self._commands.stop_timer(events.MemberTimer.POLL)
@@ -391,7 +391,7 @@ class MemberStateMachine:
             self._commands.stop_timer(timer)
         self._raise_procedure_error()
         for error in self._errors:
-            self._commands.add(events.MemberNote(f"not told before the close: {error}"))
+            self._commands.add(events.MemberNote(f"not raised before the close: {error}"))
         self._commands.add(events.FinishClose())
         self._is_finished = True
 

@@ -239,7 +239,7 @@ def format_code(code: int) -> str:
 
 #: Java's reason for the next join after any LeaveGroup.
 JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
-#: Begin of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
+#: Prefix of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
 #: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
 JAVA_EXCEPTION_CODES = NO_COORDINATOR_CODES | {
@@ -311,7 +311,7 @@ class Liveness:
         self.poll_ended_at = None
 
     def time_since_poll(self, now: int) -> int:
-        """How long the application has not polled, or had not polled when it was late."""
+        """Returns the time since the last poll; after a late poll, the time before that poll."""
         return self.late_poll_gap or (0 if self.poll_ended_at is None else now - self.poll_ended_at)
 
 
@@ -642,7 +642,7 @@ class MemberSession:
             case Code.NONE:
                 self._record_heartbeat_response()
             case Code.REBALANCE_IN_PROGRESS:
-                # the member stays, and goes on with heartbeats until the next poll joins
+                # the member stays, and sends heartbeats until the next poll joins
                 self._record_heartbeat_response()
                 if same and self.state is MemberState.STABLE:
                     self.request_rejoin("group is already rebalancing")
@@ -654,7 +654,7 @@ class MemberSession:
                     keep = code == Code.ILLEGAL_GENERATION
                     self.reset_generation(describe_refusal("HEARTBEAT", code), keep_id=keep)
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
-                pass  # for an earlier identity of the member
+                pass  # the response belongs to an earlier identity of the member
             case _:
                 why = f"heartbeat refused with {format_code(code)}"
                 if code in NO_COORDINATOR_CODES:

@@ -93,7 +93,7 @@ class ConfigKey:
     broker_keys: tuple[str, ...] = ()
     #: DescribeConfigs lists the setting only where it is set.
     hidden: bool = False
-    #: Milliseconds per unit, where Kafka counts minutes or hours.
+    #: Milliseconds per unit of the setting, if Kafka's unit is minutes or hours.
     unit: int = 1
     #: Field of the ``...Config`` class; None: no field.
     field: str | None = None

@@ -95,7 +95,7 @@ class TargetAssignmentMetadataEntry:
 
     group: str
     epoch: int
-    #: When; 0 where it is not known (before Kafka 4.3).
+    #: The time of the computation; 0 if unknown (before Kafka 4.3).
     timestamp: int = 0
 
 
@@ -112,7 +112,7 @@ class TargetAssignmentTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentMemberEntry:
-    """What a member will own once all members have revoked what they must."""
+    """The partitions that a member owns once all members have revoked the others' partitions."""
 
     group: str
     member_id: str
@@ -139,7 +139,7 @@ STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentMemberAssignmentEntry:
-    """What a member owns and must revoke. A static member that left has epoch -2."""
+    """The partitions that a member owns or must revoke. A static member that left has epoch -2."""
 
     group: str
     member_id: str
@@ -161,7 +161,7 @@ class RegularExpressionEntry:
     group: str
     regex: str
     topics: tuple[str, ...]
-    #: Of the cluster's metadata that it was matched against.
+    #: The version of the cluster metadata that the expression was matched against.
     version: int
     timestamp: int
 

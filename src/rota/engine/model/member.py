@@ -20,7 +20,7 @@ NO_GENERATION = -1
 class RebalanceProtocol(enum.IntEnum):
     """A member uses the highest one that all its strategies support."""
 
-    #: Everything is given up before the join.
+    #: A member revokes all its partitions before it joins.
     EAGER = 0
     #: Members keep their partitions; those that move are revoked now and assigned in the next
     #: rebalance.
@@ -45,7 +45,7 @@ class OwnedPartitions:
 
     partitions: Partitions
     generation: int = NO_GENERATION
-    #: What was wrong with the bytes it was read from, if anything.
+    #: The problem of the bytes that it was read from; None if there was none.
     note: str | None = None
 
 

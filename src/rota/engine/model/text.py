@@ -1,6 +1,6 @@
 """Rules and helpers for text: Kafka strings, topic names, patterns, and text for messages.
 
-Light on purpose: this module imports neither numpy nor any format.
+To keep imports fast, this module imports neither numpy nor the formats.
 """
 
 from __future__ import annotations

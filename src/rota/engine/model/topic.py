@@ -136,7 +136,7 @@ class Cluster:
                 raise InputError(f"partitions[{topic!r}]: {count} is negative")
         if sum(self.partitions.values()) > MAX_PARTITIONS:
             raise InputError(f"partitions: more than {MAX_PARTITIONS} in all")
-        # copies: a strategy that writes into them does not reach the caller's own
+        # copies, so that a strategy cannot change the caller's mappings
         object.__setattr__(self, "partitions", dict(self.partitions))
         self._check_racks()
 

@@ -1,5 +1,4 @@
-"""The simulated broker: a coordinator, its journal, the ways it can stop, and the connections to
-it.
+"""The simulated broker: a coordinator, its journal, its crashes, and the connections to it.
 
 As in Kafka, the requests of one connection are handled one at a time and in order: a request that
 is sent while a JoinGroup waits for its response is read after that response.
@@ -33,12 +32,12 @@ class CrashPoint(enum.Enum):
     """The points around an append at which the broker's process can crash."""
 
     BEFORE_APPEND = "before the entries are written"
-    BEFORE_REPLAY = "after the entries are written, before they count"
-    BEFORE_RESPONSE = "after the entries count, before anybody is answered"
+    BEFORE_REPLAY = "after the entries are written, before they are replayed"
+    BEFORE_RESPONSE = "after the entries are replayed, before responses are sent"
 
 
 class ResponseReceiver(Protocol):
-    """Receives the reply to a request."""
+    """Receives the response to a request."""
 
     def receive_response(self, response: GroupResponse) -> None: ...
 
@@ -49,7 +48,7 @@ class SimulatedBroker:
     def __init__(self, state: WorldState, config: GroupConfig, seed: int) -> None:
         self.coordinator: Coordinator | None = None
         self.journal: list[ClassicEntry] = []
-        #: Where each group has got to.
+        #: The committed offset of each partition, by group.
         self.committed: dict[tuple[str, TopicPartition], int] = {}
         self.timers: dict[GroupTimerKey, ScheduledAction] = {}
         #: Called when the broker's process ends: its connections break.
@@ -60,8 +59,8 @@ class SimulatedBroker:
         self._ids = 0
         self._tokens = 0
         self._receivers: dict[int, ResponseReceiver] = {}
-        #: Counts coordinators: what was under way for an earlier one is void.
-        self._life = 0
+        #: Number of the current coordinator: actions scheduled for an earlier one are ignored.
+        self._epoch = 0
         self._written_by = 0
         self._crash: tuple[CrashPoint, int, int] | None = None
 
@@ -69,22 +68,22 @@ class SimulatedBroker:
         self._ids += 1
         return make_uuid(self._seed, self._ids)
 
-    # life and death
+    # start and stop
 
     def start(self, load_time: int = 0) -> None:
         """Starts a coordinator that loads the journal, which takes ``load_time``."""
         assert self.coordinator is None, "the coordinator runs already"
         self.coordinator = Coordinator(self._config, self._new_id)
-        self._life += 1
+        self._epoch += 1
         self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._execute(self.coordinator.handle(events.JournalLoadStarted(), self._state.now))
         if load_time:
-            self._state.scheduler.add(self._state.now + load_time, self._load, self._life)
+            self._state.scheduler.add(self._state.now + load_time, self._load, self._epoch)
         else:
-            self._load(self._life)
+            self._load(self._epoch)
 
-    def _load(self, life: int) -> None:
-        if life != self._life or self.coordinator is None:
+    def _load(self, epoch: int) -> None:
+        if epoch != self._epoch or self.coordinator is None:
             return
         for entry in self.journal:
             self.coordinator.replay(entry)
@@ -127,13 +126,13 @@ class SimulatedBroker:
 
     def _clear(self) -> None:
         self.coordinator = None
-        self._life += 1
+        self._epoch += 1
         for entry in self.timers.values():
             self._state.scheduler.cancel(entry)
         self.timers.clear()
         self._receivers.clear()
 
-    # what comes in
+    # requests and timers
 
     def request(self, receiver: ResponseReceiver, request: GroupRequest) -> None:
         """Passes a request to the running coordinator."""
@@ -154,8 +153,8 @@ class SimulatedBroker:
         self._execute(self.coordinator.handle(events.GroupTimerFired(key), self._state.now))
 
     def _append_ended(self, argument: tuple[int, events.AppendEntries, Code]) -> None:
-        life, append, code = argument
-        if life != self._life or self.coordinator is None:
+        epoch, append, code = argument
+        if epoch != self._epoch or self.coordinator is None:
             return
         now = self._state.now
         if code is not Code.NONE:
@@ -174,12 +173,12 @@ class SimulatedBroker:
         if not self._crashes_at(CrashPoint.BEFORE_RESPONSE):
             self._execute(commands)
 
-    # what goes out
+    # commands
 
     def _execute(self, commands: list[events.CoordinatorCommand]) -> None:
-        life = self._life
+        epoch = self._epoch
         for command in commands:
-            if life != self._life:  # it died over one of them
+            if epoch != self._epoch:  # an append crashed the broker
                 return
             match command:
                 case events.StartGroupTimer():
@@ -214,7 +213,7 @@ class SimulatedBroker:
             return
         delay, code = state.network.deliver_append(state.now)
         self._written_by = max(self._written_by, state.now + delay)  # one after another
-        argument = (self._life, append, code)
+        argument = (self._epoch, append, code)
         state.scheduler.add(self._written_by, self._append_ended, argument, is_periodic=is_periodic)
 
 
@@ -223,7 +222,7 @@ def _is_commit_append(append: events.AppendEntries) -> bool:
     return isinstance(append.entries[0], OffsetCommitEntry)
 
 
-#: ``request.timeout.ms``: then a client gives a connection up.
+#: ``request.timeout.ms``: the client then closes the connection.
 REQUEST_TIMEOUT = 30_000
 #: A join may take the rebalance timeout and this much more, as in Kafka's consumer.
 JOIN_TIMEOUT_MARGIN = 5_000
@@ -259,13 +258,13 @@ class _InFlightRequest:
 
 
 class _DiscardedResponse:
-    """Discards the reply to a duplicate request, which a proxy sent again."""
+    """Discards the response to a duplicate request, which a proxy sent again."""
 
     def receive_response(self, response: GroupResponse) -> None: ...
 
 
 class SimulatedConnection:
-    """An open connection; after it is closed no reply comes back."""
+    """A connection; after it is closed, the client receives no responses."""
 
     def __init__(self, state: WorldState, broker: SimulatedBroker, end: ConnectionClient) -> None:
         self.is_open = True
@@ -276,7 +275,7 @@ class SimulatedConnection:
         self._busy = False
         self._last_request = 0
         self._last_response = 0
-        #: The requests that wait for a reply, each with the end of the client's patience.
+        #: The requests without a response, each with its request timeout.
         self._timeouts: dict[int, ScheduledAction | None] = {}
 
     def send(self, request_id: int, request: GroupRequest) -> None:
@@ -391,7 +390,7 @@ class SimulatedConnection:
         self._end.handle_disconnect(self, waiting)
 
     def close(self) -> None:
-        """Closes the connection: no reply comes back, but requests in flight may still arrive."""
+        """Closes the connection: responses are dropped, but requests in flight may still arrive."""
         self.is_open = False
         for timeout in self._timeouts.values():
             if timeout is not None:

@@ -1,8 +1,8 @@
 """The demo's data: 24 hours of an online shop's consumer groups.
 
-Each group is a world of its own, on the same day, and runs through the real coordinator and
-members. Together their journals and notes are what the brokers of one cluster would have written.
-The same seed gives the same day, to the byte.
+Each group is simulated separately for the same day, with the real coordinator and members. Their
+journals and notes together are the data that the brokers of one cluster would have written. The
+same seed gives the same day, to the byte.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from rota.engine.simulator.trace import (
     list_log_lines,
 )
 
-#: As in a scenario file.
+#: An event as in a scenario file.
 EventTable: TypeAlias = Mapping[str, object]
 
-#: How busy each hour of the day is, in per cent.
+#: Traffic in each hour of the day, in per cent of the average.
 HOURLY_LOAD_PERCENT = (
     *(30, 22, 18, 16, 18, 26, 45, 75, 105, 130, 150, 160),
     *(165, 158, 150, 148, 152, 165, 180, 175, 150, 110, 75, 47),
 )
 
-#: Partitions of each topic, and records an hour in each of them.
+#: Number of partitions of each topic, and records per hour in each partition.
 SHOP_TOPICS = {
     "orders": (24, 18_000),
     "payments": (12, 14_000),
@@ -65,7 +65,7 @@ SHOP_TOPICS = {
     "positions": (12, 22_000),
 }
 
-#: Topics that get more partitions, or are made, and when.
+#: Times at which topics get more partitions or are created.
 TOPIC_GROWTH: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("8h40m", {"cdc.sellers": 2}),
     ("11h30m", {"clicks": 24}),
@@ -74,12 +74,12 @@ TOPIC_GROWTH: tuple[tuple[str, Mapping[str, int]], ...] = (
 )
 
 BROKER_COUNT = 3
-#: One of the brokers is restarted: when, which, and for how long its groups have no coordinator.
+#: One broker is restarted: the time, the broker id, and how long its groups have no coordinator.
 BROKER_OUTAGE = ("4h32m", 2, "14s")
 DEFAULT_CLIENT_ID = "consumer-{group}-1"
-#: A pod of a deployment: another name at each start.
+#: A pod of a Deployment gets another name at each start.
 POD_CLIENT_ID = "{name}-{start}"
-#: One of a stateful set: always the same name.
+#: A pod of a StatefulSet keeps its name.
 STATEFUL_SET_CLIENT_ID = "{name}"
 
 
@@ -100,7 +100,7 @@ class GroupPlan:
     client_id: str = POD_CLIENT_ID
     #: Minutes between commits; 0: never.
     commit_minutes: int = 5
-    #: What all members together can handle, in per cent of what comes in on average.
+    #: Records that all members together can handle, in per cent of the average traffic.
     capacity_percent: int = 260
 
 
@@ -116,7 +116,7 @@ def _plan(
     *events: EventTable,
     **more: object,
 ) -> GroupPlan:
-    """``topics`` are separated by spaces. Events name members by number; a deploy is of all."""
+    """``topics`` are separated by spaces. Events refer to members by number, a deploy to all."""
     return GroupPlan(
         group=group,
         strategy=strategy,
@@ -338,12 +338,12 @@ GROUP_PLANS = (
 
 DAY = 24 * HOUR
 MINUTE = 60_000
-#: How long the cluster has been there when the day begins.
+#: Age of the cluster when the day begins.
 CLUSTER_AGE = 20 * DAY
-#: Within this time the groups start.
+#: The groups start within this time.
 START_MINUTES = 8
 SAMPLE_INTERVAL = 5 * MINUTE
-#: The members stand for Java's consumers, so they assign as those do.
+#: The members simulate Java consumers, so they use Java's sticky assignment.
 DAY_SOLVER = "kafka"
 
 
@@ -405,17 +405,17 @@ def simulate_day(
 
 
 def make_shop_traffic(seed: int, start: int) -> Traffic:
-    born: dict[TopicPartition, int] = {}
+    created: dict[TopicPartition, int] = {}
     for at, counts in TOPIC_GROWTH:
         for topic, count in counts.items():
             before = 0 if _is_created_later(topic) else SHOP_TOPICS[topic][0]
             for number in range(before, count):
-                born[TopicPartition(topic, number)] = start + duration.parse_duration(at)
+                created[TopicPartition(topic, number)] = start + duration.parse_duration(at)
     return Traffic(
         {topic: rate for topic, (_, rate) in SHOP_TOPICS.items()},
         hours=HOURLY_LOAD_PERCENT,
         since=start - CLUSTER_AGE,
-        born=born,
+        created=created,
         seed=seed,
     )
 

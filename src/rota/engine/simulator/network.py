@@ -17,15 +17,15 @@ from rota.errors import Code
 class Delivery:
     """How one request is delivered. Only messages of different connections may overtake."""
 
-    #: How long it travels, in milliseconds.
+    #: Travel time of the request, in milliseconds.
     delay: int
     response_delay: int
-    #: It does not arrive; the member learns of it when its patience ends.
+    #: The request does not arrive; the member closes the connection after its request timeout.
     lost: bool = False
-    #: So long after it was sent the connection breaks, whether or not a reply has left by then.
+    #: The connection breaks this long after the request was sent, even if a response is under way.
     disconnect_after: int | None = None
-    #: It arrives again, after these delays, on other connections whose replies nobody reads: a
-    #: proxy, or a client library, that tries again by itself.
+    #: The request arrives again after these delays, on other connections whose responses are
+    #: discarded: a proxy or a client library retried it.
     duplicate_delays: tuple[int, ...] = ()
 
 

@@ -1,9 +1,9 @@
 """A member's process: its state machine, the application around it, and the records it reads.
 
-The application polls, processes what it got, and polls again. With ``processing`` 0 it stays inside
-``poll``, as most consumers do most of the time. Records are not played one by one: a partition's
-end offset follows from the clock, and a member's position follows from when it was last computed,
-how fast it reads, and that end offset.
+The application polls, processes the returned records, and polls again. With ``processing`` 0 it
+stays inside ``poll``, as most consumers do most of the time. Records are not simulated one by one:
+a partition's end offset is computed from the clock, and a member's position from its last position,
+the time since then, its read rate, and the end offset.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rota.engine.simulator.trace import TraceEventType
 SECOND = 1_000
 HOUR = 3_600 * SECOND
 HOURS_PER_DAY = 24
-#: Per cent: as many as on average.
+#: The average traffic, in per cent.
 AVERAGE_PERCENT = 100
-#: Records an hour, where nothing else is said: one a second.
+#: Records per hour in a partition by default: one per second.
 DEFAULT_HOURLY_RATE = 3_600
-#: Partitions of a topic differ by so many per cent at most, up or down: keys are not even.
+#: Largest difference of a partition's rate from its topic's average, because keys are uneven.
 MAX_SKEW_PERCENT = 35
 RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 
@@ -47,24 +47,24 @@ class Traffic:
         *,
         hours: tuple[int, ...] = (AVERAGE_PERCENT,) * HOURS_PER_DAY,
         since: int = 0,
-        born: Mapping[TopicPartition, int] | None = None,
+        created: Mapping[TopicPartition, int] | None = None,
         seed: int | None = None,
     ) -> None:
-        """Tells what is written.
+        """Sets the rates.
 
-        :param rates: records an hour and partition by topic, in an average hour
-        :param hours: for each hour of the day how much of that it is, in per cent
-        :param since: when the first records were written; the world begins at 0, a midnight
-        :param born: partitions that came later, and when
-        :param seed: decides how uneven a topic's partitions are; None: not at all
+        :param rates: records per hour in each partition of a topic, in an average hour
+        :param hours: the traffic in each hour of the day, in per cent of the average hour
+        :param since: the time of the first records; 0 is a midnight
+        :param created: the creation times of partitions that were created later
+        :param seed: decides how uneven a topic's partitions are; None: all have the same rate
         """
         self._rates = dict(rates or {})
         self._hours = hours
         self._before = [sum(hours[:hour]) for hour in range(HOURS_PER_DAY + 1)]
         self._since = since
-        self._born = dict(born or {})
+        self._created = dict(created or {})
         self._seed = seed
-        #: For each partition its rate, and the work of the day up to its first record.
+        #: For each partition its rate, and :meth:`_work` at its first record.
         self._known: dict[TopicPartition, tuple[int, int]] = {}
 
     def end_offset(self, partition: TopicPartition, now: int) -> int:
@@ -82,7 +82,7 @@ class Traffic:
             bits = mix_numbers(self._seed, hash_text(partition.topic), partition.partition)
             share += bits % (2 * MAX_SKEW_PERCENT + 1) - MAX_SKEW_PERCENT
         rate = self._rates.get(partition.topic, DEFAULT_HOURLY_RATE) * share
-        return rate, self._work(self._born.get(partition, self._since))
+        return rate, self._work(self._created.get(partition, self._since))
 
     def _work(self, now: int) -> int:
         """Returns the sum of the hourly percentages over all milliseconds."""
@@ -92,7 +92,7 @@ class Traffic:
         return before * HOUR + self._hours[hour] * rest
 
 
-#: A record a second in every partition.
+#: One record per second in every partition.
 EVEN_TRAFFIC = Traffic()
 
 
@@ -124,7 +124,7 @@ class TrafficReader:
         return self._traffic.end_offset(partition, now) if committed is None else committed
 
     def advance(self, now: int) -> None:
-        """Advances the positions by what was read since the last call."""
+        """Advances the positions by the records that were read since the last call."""
         positions, end = self._positions, self._traffic.end_offset
         if self._capacity is None:
             for partition in positions:
@@ -161,22 +161,22 @@ class ProcessConfig:
     assignors: Callable[[], Sequence[Assignor]]
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    #: How long it works on what a poll gave it.
+    #: Time to process the records of one poll.
     processing: int = 0
-    #: How long a call of its rebalance listener takes.
+    #: Duration of a call of the rebalance listener.
     listener_time: int = 0
-    #: Decides whether a call raises.
+    #: Returns the exception that a listener call raises, or None.
     listener: ListenerBehavior = lambda _method, _partitions: None
-    #: Its address, as the broker sees it.
+    #: The client host, as the broker saves it.
     host: str = ""
-    #: What is written to the topics it reads.
+    #: The records in the topics.
     traffic: Traffic = EVEN_TRAFFIC
-    #: How many records a second it can handle; None: all there are.
+    #: Number of records per second that the process can handle; None: no limit.
     capacity: int | None = None
 
 
 class SimulatedProcess:
-    """A running process. Calls from the machine, the network and the scenario act at once."""
+    """A running process. Calls from the scenario, member and network take effect at once."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class SimulatedProcess:
         self.member_id = ""
         self.owned: tuple[TopicPartition, ...] = ()
         self.timers: dict[MemberTimer, ScheduledAction] = {}
-        #: The end of the work outside of poll; None while inside.
+        #: The end of the processing outside of poll; None inside of poll.
         self.processing_timer: ScheduledAction | None = None
         self._state = state
         self._broker = broker
@@ -219,7 +219,7 @@ class SimulatedProcess:
         state.add_period(program.config.heartbeat_interval)
         self._expect_loop()
 
-    # what the script does to it
+    # events of the scenario
 
     def start(self) -> None:
         subscription = self.program.topics, self.program.pattern
@@ -228,7 +228,7 @@ class SimulatedProcess:
         self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
-        """Ends the process without a LeaveGroup."""
+        """Ends the process without a LeaveGroup request."""
         self._state.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
@@ -261,7 +261,7 @@ class SimulatedProcess:
         if self._ready(lambda _: self.stall(time)):
             self._set_stalled()
             self.stalled_until = max(self.stalled_until, self._state.now + time)
-            self._leave_poll_if_due()
+            self._end_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
         """Sets the processing time, from the next poll on."""
@@ -269,7 +269,7 @@ class SimulatedProcess:
             self._state.add_record(TraceEventType.SLOWED, self.name, processing)
             self.processing = processing
             self._expect_loop()
-            self._leave_poll_if_due()
+            self._end_poll_if_due()
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         if self._ready(lambda _: self.subscribe(topics, pattern)):
@@ -288,18 +288,18 @@ class SimulatedProcess:
         due = self._state.now
         if after:
             due += after - (due - self._started_at) % after
-        self._state.scheduler.add(due, self._see_cluster)
+        self._state.scheduler.add(due, self._update_metadata)
 
-    # what machine and network tell it
+    # commands of the member and responses from the network
 
     def handle_event(self, event: events.MemberEvent) -> None:
-        """Passes an event to the state machine and executes its commands, in no time."""
+        """Passes an event to the state machine and executes its commands at the same time."""
         following: events.MemberEvent | None = event
         while following is not None:
             for command in self.machine.handle(following, self._state.now):
                 self._execute(command)
             following, self._computed_assignment = self._computed_assignment, None
-        self._leave_poll_if_due()
+        self._end_poll_if_due()
 
     def receive_response(self, request_id: int, response: GroupResponse) -> None:
         self.handle_event(events.ResponseReceived(request_id, response))
@@ -347,9 +347,9 @@ class SimulatedProcess:
             case events.MarkPendingRevocation():
                 state.add_record(TraceEventType.WITHHELD, self.name, command.partitions)
             case events.FindCoordinator():
-                self._look_for_coordinator()
+                self._find_coordinator()
             case events.RequestMetadata():
-                self._add_round_trip(self._see_cluster)
+                self._add_round_trip(self._update_metadata)
             case events.FinishSyncCommit() | events.RunCommitCallback():
                 error = None if command.error is None else type(command.error).__name__
                 state.add_record(TraceEventType.COMMIT, self.name, error)
@@ -358,7 +358,7 @@ class SimulatedProcess:
             case events.RaiseError():
                 raised = f"{type(command.error).__name__}: {command.error}"
                 state.add_record(TraceEventType.RAISED, self.name, raised)
-                state.scheduler.add(state.now, self._give_up)
+                state.scheduler.add(state.now, self._close_after_error)
             case events.MemberNote():
                 state.add_record(TraceEventType.SAID, self.name, command)
             case events.FinishClose():
@@ -368,12 +368,12 @@ class SimulatedProcess:
                 assert_never(command)
 
     def _recurs(self, request: GroupRequest) -> bool:
-        # who works between polls may do more at the next one, once its commit is through
+        # an application that processes between polls may act on the commit at its next poll
         idle = not self.processing
         return type(request) is Heartbeat or (type(request) is OffsetCommit and idle)
 
     def _start_timer(self, command: events.StartMemberTimer) -> None:
-        # an entry is kept when its timer fires, for it will be started again
+        # the entry is kept when its timer fires, because the timer is started again
         entry = self.timers.get(command.timer)
         if entry is None:
             is_periodic = command.timer not in RETRY_TIMERS
@@ -385,19 +385,19 @@ class SimulatedProcess:
         if self.frozen_until > self._state.now:
             self._state.scheduler.reschedule(self.timers[timer], self.frozen_until)
             return
-        # outside of poll it commits at the next poll
+        # outside of poll the commit waits for the next poll
         commits = timer is MemberTimer.COMMIT and self.processing_timer is None
         if timer is not MemberTimer.HEARTBEAT and not commits:
             self._state.mark_activity()  # other timers are rescheduled before they fire
         self.handle_event(events.MemberTimerFired(timer))
 
-    def _look_for_coordinator(self) -> None:
+    def _find_coordinator(self) -> None:
         state = self._state
         state.mark_activity()
-        if self.connection is not None:  # what was sent through it has been given up
+        if self.connection is not None:  # the member has given up the requests on it
             self.connection.close()
             self.connection = None
-        self._add_round_trip(self._found)
+        self._add_round_trip(self._coordinator_response)
 
     def _add_round_trip(self, action: Callable[[bool], None]) -> None:
         """Calls the action when a request to any broker has its response, or is lost."""
@@ -406,13 +406,13 @@ class SimulatedProcess:
         due = state.now + delivery.delay + delivery.response_delay
         state.scheduler.add(due, action, not delivery.lost)
 
-    def _found(self, asked: bool) -> None:
-        if self._ready(self._found, asked):
-            there = asked and self._broker.coordinator is not None
-            self.handle_event(events.CoordinatorFound() if there else events.CoordinatorNotFound())
+    def _coordinator_response(self, is_delivered: bool) -> None:
+        if self._ready(self._coordinator_response, is_delivered):
+            found = is_delivered and self._broker.coordinator is not None
+            self.handle_event(events.CoordinatorFound() if found else events.CoordinatorNotFound())
 
-    def _see_cluster(self, _: object) -> None:
-        if self._ready(self._see_cluster):
+    def _update_metadata(self, _: object) -> None:
+        if self._ready(self._update_metadata):
             self.handle_event(events.MetadataUpdated(self._cluster()))
 
     def _call_listener(self, command: events.CallListener) -> None:
@@ -431,9 +431,9 @@ class SimulatedProcess:
             self._calls -= 1
             self.handle_event(events.ListenerReturned(*argument))
 
-    def _give_up(self, _: object) -> None:
-        """An application that gets an error from poll closes its consumer."""
-        if self._ready(self._give_up):
+    def _close_after_error(self, _: object) -> None:
+        """Closes the consumer, as an application does after an error from poll."""
+        if self._ready(self._close_after_error):
             self.leave()
 
     def _ready(self, action: Callable[..., None], argument: object = None) -> bool:
@@ -445,10 +445,10 @@ class SimulatedProcess:
             return False
         return True
 
-    # its own loop
+    # the poll loop
 
-    def _leave_poll_if_due(self) -> None:
-        """A poll returns as soon as the process has partitions, because those have records."""
+    def _end_poll_if_due(self) -> None:
+        """Ends a poll as soon as the process has partitions, because they have records."""
         if self.processing_timer is not None or self._calls or self._closing or not self.alive:
             return
         now = self._state.now
@@ -459,7 +459,7 @@ class SimulatedProcess:
             self.processing_timer = self._state.scheduler.add(
                 due, self._poll_again, owner=self, is_periodic=is_periodic
             )
-            if self._too_slow:  # what it works on will not be its own
+            if self._too_slow:  # the member loses its partitions before it has processed them
                 self._set_stalled()
             self.handle_event(events.PollEnded())
 
@@ -495,7 +495,7 @@ class SimulatedProcess:
         else:
             self.handle_event(events.PollBegan())
 
-    # what it reads
+    # positions
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         self._read()

@@ -1,8 +1,9 @@
-"""Adds to the rebalances in a simulated journal what only the trace knows: when each one began and
-ended, why, and which members it waited for.
+"""The rebalances of a simulation: those in its journal, with their start, end, cause and waits.
 
-The rebalances themselves, and what they moved, come from :mod:`rota.engine.history`, as they do for
-a real journal. A rebalance begins when the coordinator asks the members to join. It ends when the
+:mod:`rota.engine.history` finds the rebalances and their costs, as in a real journal; the start,
+the end, the cause and the waits are only in the trace.
+
+A rebalance begins when the coordinator asks the members to join. It ends when the
 group is stable and every running member has its assignment, or when the next one begins. Attempts
 that were interrupted belong to the rebalance that followed.
 
@@ -54,12 +55,12 @@ class SimulatedRebalance:
     finished: bool
     #: Why it began; members by the names of their processes.
     cause: RebalanceReason
-    #: The member left, or fell silent, because its application did not poll in time.
+    #: Whether the member left, or its session expired, because its application polled too late.
     polled_late: bool
-    #: How often the coordinator asked the members to join.
+    #: Number of times that the coordinator asked the members to join.
     attempts: int
     waits: tuple[RebalanceWait, ...]
-    #: The rebalance in the journal; None if no generation came of it.
+    #: The rebalance in the journal; None if no generation resulted from it.
     step: Rebalance | None = field(repr=False)
     cost: RebalanceCost
     #: The number of partitions of each process afterwards.
@@ -67,7 +68,7 @@ class SimulatedRebalance:
 
     @property
     def reason(self) -> str:
-        """Why it began, in a few words."""
+        """The cause in a few words."""
         if not self.polled_late:
             return notes.describe_reason(self.cause)
         if isinstance(self.cause, notes.MembersLeft):
@@ -76,7 +77,7 @@ class SimulatedRebalance:
 
     @property
     def generations(self) -> tuple[int, ...]:
-        """The generations that it took; none if the group became empty."""
+        """The generations of its rounds; none if the group became empty."""
         rounds = () if self.step is None else self.step.rounds
         return tuple(one.generation for one in rounds if one.members)
 
@@ -98,20 +99,20 @@ class SimulatedRebalance:
 
 @dataclass(slots=True)
 class _JoinAttempt:
-    """From one request to join until the next."""
+    """The time from one request to join until the next."""
 
     start: int
     cause: RebalanceReason
     polled_late: bool
     #: Members that have not joined yet.
     missing: dict[str, None]
-    #: When its current phase began: join, sync, or assignment.
+    #: When the current phase (join, sync, or assignment) began.
     since: int
     #: The position of its rebalance; None if it was interrupted before a generation was written.
     position: int | None = None
     end: int | None = None
     waits: list[RebalanceWait] = field(default_factory=list)
-    #: The last member that joined or was removed: when, who, and how.
+    #: Time, processes and description of the last join or removal.
     last_change: tuple[int, tuple[str, ...], str] | None = None
 
     def remove_missing(self, now: int, names: tuple[str, ...], why: str) -> None:
@@ -219,9 +220,8 @@ class _AttemptReader:
                 pass
 
     def _is_late(self, reason: RebalanceReason) -> bool:
-        """Returns whether the member polled too late. Such a member leaves like one that closes
-        or, if it is static, falls silent like one that crashed: the coordinator cannot tell the
-        difference.
+        """Returns whether the member polled too late. For the coordinator such a member leaves like
+        one that closes or, if it is static, its session expires like that of one that crashed.
         """
         match reason:
             case notes.MembersLeft((member_id,)) | notes.SessionExpired(member_id):
@@ -254,30 +254,30 @@ def find_simulated_rebalances(
     group: str, trace: Sequence[TraceRecord], end: int
 ) -> tuple[SimulatedRebalance, ...]:
     """Returns every rebalance of a group, in order; ``end`` is the end of the simulation."""
-    written = (record for record in trace if record.type is TraceEventType.JOURNAL)
-    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(written)]  # type: ignore[arg-type]
+    entries = (record for record in trace if record.type is TraceEventType.JOURNAL)
+    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(entries)]  # type: ignore[arg-type]
     steps = find_rebalances(read_generations(group, records, {}))
     reader = _AttemptReader(
         {one.offset: position for position, step in enumerate(steps) for one in step.rounds}
     )
     for record in trace:
         reader.read_record(record)
-    found: list[tuple[list[_JoinAttempt], Rebalance | None]] = [([], step) for step in steps]
+    grouped: list[tuple[list[_JoinAttempt], Rebalance | None]] = [([], step) for step in steps]
     pending: list[_JoinAttempt] = []
     for attempt in reader.attempts:
         pending.append(attempt)
         if attempt.position is not None:
-            found[attempt.position][0].extend(pending)
+            grouped[attempt.position][0].extend(pending)
             pending = []
     last = steps[-1].after if steps else None
     if pending and last is not None and is_round_due(last):
-        found[-1][0].extend(pending)
+        grouped[-1][0].extend(pending)
     elif pending:
-        found.append((pending, None))
+        grouped.append((pending, None))
     cache = ProblemCache()
     rebalances: list[SimulatedRebalance] = []
     until = end
-    for attempts, step in reversed(found):
+    for attempts, step in reversed(grouped):
         ended = attempts[-1].end
         if until == end and step is not None and is_round_due(step.after):
             ended = None

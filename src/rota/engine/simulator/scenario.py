@@ -1,4 +1,4 @@
-"""Scenarios: a group, its topics and the events that happen to them, read from TOML.
+"""Scenarios: a group, its topics, and events that change them, read from TOML.
 
 `docs/how-to/simulate.md` describes the file. Every value is checked while it is read, and an error
 names the line and the key. tomllib gives line numbers only for syntax errors, so :func:`find_lines`
@@ -33,7 +33,7 @@ from rota.engine.model.topic import MAX_PARTITIONS
 from rota.engine.simulator.process import EVEN_TRAFFIC, Traffic
 from rota.errors import InputError
 
-#: How to get to a value: ``("members", 2, "joins")``.
+#: The keys and list positions that lead to a value: ``("members", 2, "joins")``.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 _TOML_TOKEN = re.compile(
@@ -51,8 +51,8 @@ _BRACKET_DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def find_lines(text: str) -> dict[KeyPath, int]:
-    """Returns the line of each key and table of valid TOML; keys inside a value have its line."""
-    found: dict[KeyPath, int] = {}
+    """Returns the line of each key and table of valid TOML; keys inside a value get its line."""
+    lines: dict[KeyPath, int] = {}
     last: dict[KeyPath, int] = {}
     table: KeyPath = ()
     for line, tokens in _split_statements(text):
@@ -61,8 +61,8 @@ def find_lines(text: str) -> dict[KeyPath, int]:
         else:
             path = table + _read_key(tokens)
         for end in range(1, len(path) + 1):
-            found.setdefault(path[:end], line)
-    return found
+            lines.setdefault(path[:end], line)
+    return lines
 
 
 def _split_statements(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -93,12 +93,14 @@ def _read_key(tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
-    """``last`` has the number of the last table of each list: a header inside it means that one."""
+    """Returns the path of a table header. ``last`` has the position of the last table of each list:
+    the header of a subtable refers to that table.
+    """
     is_list = header[1] == "["
     path: KeyPath = ()
     parts = _read_key(header[1 + is_list :])
-    for number, part in enumerate(parts, 1):
-        path = (*path, part)
+    for number, name in enumerate(parts, 1):
+        path = (*path, name)
         if is_list and number == len(parts):
             last[path] = last.get(path, -1) + 1
         if path in last:
@@ -106,12 +108,12 @@ def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
     return path
 
 
-#: How tomllib words its errors.
+#: The form of tomllib's error messages.
 _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 _BARE_KEY = re.compile(r"[\w-]+")
 #: Larger numbers are not shown in messages.
 MAX_NUMBER_BITS = 64
-#: A name gets a suffix, and must still fit into Kafka's strings.
+#: Limit for a name, so that it fits into a Kafka string with a suffix (32,767 bytes).
 MAX_NAME_BYTES = 30_000
 
 
@@ -124,9 +126,9 @@ class ScenarioSource:
 
     def error(self, path: KeyPath, problem: str) -> InputError:
         line = self._line(path)
-        where = self.name if line is None else f"{self.name}, line {line}"
+        place = self.name if line is None else f"{self.name}, line {line}"
         key = format_key_path(path)
-        return InputError(f"{where}: {f'{key}: ' if key else ''}{problem}")
+        return InputError(f"{place}: {f'{key}: ' if key else ''}{problem}")
 
     def _line(self, path: KeyPath) -> int | None:
         lines = {} if self._text is None else find_lines(self._text)
@@ -138,12 +140,12 @@ class ScenarioSource:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            found = _TOML_ERROR.match(str(error))
-            if found is None:
+            match = _TOML_ERROR.match(str(error))
+            if match is None:
                 raise InputError(f"{self.name}: not TOML: {error}") from None
-            line = found[2] or str(text.count("\n") + 1)
-            raise InputError(f"{self.name}, line {line}: not TOML: {found[1]}") from None
-        except ValueError:  # of int: it reads only so many digits
+            line = match[2] or str(text.count("\n") + 1)
+            raise InputError(f"{self.name}, line {line}: not TOML: {match[1]}") from None
+        except ValueError:  # raised by int for a number with more than 4,300 digits
             raise InputError(f"{self.name}: not a scenario: a number is too long") from None
         except RecursionError:
             raise InputError(f"{self.name}: not a scenario: nested too deeply") from None
@@ -151,14 +153,14 @@ class ScenarioSource:
 
 def format_key_path(path: KeyPath) -> str:
     """Formats a path as ``members[2].joins``."""
-    shown = ""
+    text = ""
     for step in path:
         if isinstance(step, int):
-            shown += f"[{step}]"
+            text += f"[{step}]"
         else:
             is_plain = _BARE_KEY.fullmatch(step) and len(step) <= MAX_SHOWN_CHARACTERS
-            shown += f"{'.' if shown else ''}{step if is_plain else quote_shortened(step)}"
-    return shown
+            text += f"{'.' if text else ''}{step if is_plain else quote_shortened(step)}"
+    return text
 
 
 class ScenarioTable:
@@ -203,7 +205,7 @@ class ScenarioTable:
         value = self.require(key, default)
         if not isinstance(value, str) or not value:
             raise self._type_error(key, "a text", value)
-        return self._carried(key, value)
+        return self._check_text(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Returns one text or a list of texts as a tuple."""
@@ -216,9 +218,9 @@ class ScenarioTable:
         for one in listed:
             if not isinstance(one, str) or not one:
                 raise self.error(key, f"must hold names only, not {_describe_value(one)}")
-        return tuple(self._carried(key, one) for one in listed)
+        return tuple(self._check_text(key, one) for one in listed)
 
-    def _carried(self, key: str, text: str) -> str:
+    def _check_text(self, key: str, text: str) -> str:
         if problem := find_string_problem(text, MAX_NAME_BYTES):
             raise self.error(key, f"{quote_shortened(text)} {problem}")
         return text
@@ -308,8 +310,8 @@ class MemberSpec:
     commit_interval: int = 5_000
     #: Records per second that a member can handle; None means no limit.
     capacity: int | None = None
-    #: Kafka's default, the same in every process; may also name the member, as ``{name}``, and
-    #: what differs from start to start, as ``{start}``.
+    #: Kafka's default, the same in every process. It may contain ``{name}``, the member's name, and
+    #: ``{start}``, which differs at each start.
     client_id: str = "consumer-{group}-1"
 
 
@@ -332,7 +334,7 @@ class LeaveEvent(_MemberEvent):
 
 
 class CrashEvent(_MemberEvent):
-    """Members end without a LeaveGroup."""
+    """Members end without a LeaveGroup request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,7 @@ class PauseEvent(_MemberEvent):
 
 @dataclass(frozen=True, slots=True)
 class SlowDownEvent(_MemberEvent):
-    """Applications take longer between polls, for a time or to the end."""
+    """Applications take longer between polls, for a time or until the end."""
 
     processing: int
     time: int | None
@@ -442,10 +444,9 @@ class Scenario:
 
 
 def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -> Scenario:
-    """Reads a scenario from TOML text, or from the same as a mapping.
+    """Reads a scenario from TOML text, or from a mapping with the same keys.
 
-    ``source`` is the name in errors.
-
+    :param source: the name of the scenario in error messages
     :raises InputError: the scenario is wrong; the message names line and key
     """
     if isinstance(given, str):
@@ -467,7 +468,7 @@ def _not_a_text_error(source: str, given: str) -> InputError:
     )
 
 
-#: The events, and their keys beside ``at``.
+#: The keys of each event, without ``at``.
 EVENT_KEYS = {
     "join": ("like",),
     "leave": (),
@@ -491,21 +492,23 @@ MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "a
 
 @dataclass(slots=True)
 class _ScenarioReader:
-    """Reads one scenario; knows the names that it has read so far."""
+    """Reads one scenario, and keeps the names of members and topics that it has read so far."""
 
     top: ScenarioTable
     duration: int = 0
-    #: All topics of the scenario; while events are read, their counts so far.
+    #: All topics of the scenario; while events are read, their partition counts so far.
     topics: dict[str, int] = field(default_factory=dict)
     #: The topics at the start.
-    first: dict[str, int] = field(default_factory=dict)
-    known: dict[str, MemberSpec] = field(default_factory=dict)
+    initial_topics: dict[str, int] = field(default_factory=dict)
+    #: The settings of each member.
+    specs: dict[str, MemberSpec] = field(default_factory=dict)
+    #: The members of each ``[[members]]`` table with a count, by its name.
     families: dict[str, list[str]] = field(default_factory=dict)
 
     def read_scenario(self) -> Scenario:
         top = self.top
         top.reject_unknown_keys((*TOP_KEYS, *TOP_TIMES, *TOP_TABLES))
-        first = self.first = self._counts(top.table("topics"))
+        first = self.initial_topics = self._counts(top.table("topics"))
         if not first:
             raise top.error("topics" if "topics" in top else None, "no topics: add [topics]")
         for event in top.tables("events"):
@@ -515,7 +518,7 @@ class _ScenarioReader:
         strategy = _read_strategy(top) or DEFAULT_STRATEGIES
         network = top.table("network")
         network.reject_unknown_keys(("latency", "jitter", "append"))
-        members = tuple(self._members(table) for table in top.tables("members"))
+        members = tuple(self._read_members(table) for table in top.tables("members"))
         if not members:
             raise top.error(None, "no members: add [[members]]")
         self.topics = dict(first)
@@ -526,7 +529,7 @@ class _ScenarioReader:
             topics=first,
             members=members,
             events=tuple(
-                self._event(table)
+                self._read_event(table)
                 for table in sorted(top.tables("events"), key=lambda table: table.time("at"))
             ),
             strategy=strategy,
@@ -555,7 +558,7 @@ class _ScenarioReader:
 
     # members
 
-    def _members(self, table: ScenarioTable) -> MemberSpec:
+    def _read_members(self, table: ScenarioTable) -> MemberSpec:
         table.reject_unknown_keys((*MEMBER_KEYS, *MEMBER_TIMES))
         name = table.text("name")
         count = table.count("count", least=1) if "count" in table else None
@@ -588,9 +591,9 @@ class _ScenarioReader:
             last = quote_shortened(names[-1])
             raise table.error("apart", f"{last} would join after the scenario's end")
         for one in dict.fromkeys((*names, name)):
-            if one in self.known or one in self.families:
+            if one in self.specs or one in self.families:
                 raise table.error("name", f"{quote_shortened(one)} is the name of members above")
-        self.known |= dict.fromkeys(names, members)
+        self.specs |= dict.fromkeys(names, members)
         if count is not None:
             self.families[name] = list(names)
         return members
@@ -603,7 +606,7 @@ class _ScenarioReader:
 
     def _topics(self, table: ScenarioTable) -> tuple[str, ...]:
         if "topics" not in table:
-            return tuple(sorted(self.first))
+            return tuple(sorted(self.initial_topics))
         topics = table.texts("topics")
         for topic in topics:
             if topic not in self.topics:
@@ -612,7 +615,7 @@ class _ScenarioReader:
 
     # events
 
-    def _event(self, table: ScenarioTable) -> ScenarioEvent:
+    def _read_event(self, table: ScenarioTable) -> ScenarioEvent:
         kinds = [key for key in EVENT_KEYS if key in table]
         table.reject_unknown_keys(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
         if len(kinds) != 1:
@@ -622,11 +625,11 @@ class _ScenarioReader:
         table.reject_unknown_keys(("at", kind, *EVENT_KEYS[kind]))
         at = self._moment(table, "at")
         if kind == "partitions":
-            return self._grows(table, at)
+            return self._partitions_event(table, at)
         if kind == "coordinator_down":
             return CoordinatorDownEvent(at=at, downtime=table.time(kind))
         if kind == "join":
-            return self._joins(table, at)
+            return self._join_event(table, at)
         return _EVENT_BUILDERS[kind](self, table, at, self._names(table, kind))
 
     def _names(self, table: ScenarioTable, key: str) -> tuple[str, ...]:
@@ -638,12 +641,12 @@ class _ScenarioReader:
 
     def _family(self, table: ScenarioTable, key: str, name: str) -> list[str]:
         """Returns the members that a name stands for."""
-        if name not in self.known and name not in self.families:
-            known = (*self.families, *self.known)
+        if name not in self.specs and name not in self.families:
+            known = (*self.families, *self.specs)
             raise table.error(key, _unknown_name_text("member", name, known))
         return self.families.get(name, [name])
 
-    def _grows(self, table: ScenarioTable, at: int) -> AddPartitionsEvent:
+    def _partitions_event(self, table: ScenarioTable, at: int) -> AddPartitionsEvent:
         counts = table.table("partitions")
         for topic in counts.values:
             now = self.topics.get(topic, 0)
@@ -651,23 +654,23 @@ class _ScenarioReader:
                 raise counts.error(topic, f"has {now} partitions already, and never gets fewer")
         return AddPartitionsEvent(at=at, partitions=self._counts(counts))
 
-    def _joins(self, table: ScenarioTable, at: int) -> JoinEvent:
+    def _join_event(self, table: ScenarioTable, at: int) -> JoinEvent:
         like = None
         if "like" in table:
-            like = self.known[self._family(table, "like", table.text("like"))[0]]
+            like = self.specs[self._family(table, "like", table.text("like"))[0]]
         found: dict[str, MemberSpec] = {}
         for name in table.texts("join"):
-            if name in self.known:
-                found[name] = self.known[name]
+            if name in self.specs:
+                found[name] = self.specs[name]
                 continue
             family = name.rpartition("-")[0]
             members = like
             if members is None and family in self.families:
-                members = self.known[self.families[family][0]]
+                members = self.specs[self.families[family][0]]
             if members is None:
                 problem = 'is new: like = "..." must name the member whose settings it has'
                 raise table.error("join", f"{quote_shortened(name)} {problem}")
-            found[name] = self.known[name] = members
+            found[name] = self.specs[name] = members
             self.families.setdefault(members.name, list(members.names)).append(name)
         return JoinEvent(at=at, names=tuple(found), specs=found)
 

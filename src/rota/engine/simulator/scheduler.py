@@ -33,7 +33,7 @@ class ScheduledAction:
     at: int = NEVER
     set_at: int = NEVER
     number: int = NEVER
-    #: The number of the place in the heap that stands for this entry.
+    #: The number of this entry's item in the heap.
     heap_number: int = NEVER
 
     @property
@@ -48,9 +48,9 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now = 0
-        #: How many entries have been done.
+        #: Number of actions that have run.
         self.steps = 0
-        #: When something last happened that does not recur while nothing happens.
+        #: Time of the last action that was not part of a recurring cycle.
         self.last_activity_at = 0
         self._count = 0
         self._heap: list[tuple[int, int, int, ScheduledAction]] = []
@@ -145,7 +145,7 @@ class WorldState:
         self.scheduler = Scheduler()
         self.network = network
         self.trace: list[TraceRecord] = []
-        #: The longest heartbeat interval, or work between two polls, of any process so far.
+        #: The longest heartbeat interval or processing time of any process so far.
         self.longest_period = 0
 
     @property
@@ -160,13 +160,13 @@ class WorldState:
     def add_record(
         self, what: TraceEventType, who: str, detail: object = None, *, is_activity: bool = True
     ) -> None:
-        """Adds a trace record; ``is_activity`` is false for events that recur all the time."""
+        """Adds a trace record; ``is_activity`` is False for recurring events."""
         if is_activity:
             self.scheduler.last_activity_at = self.scheduler.now
         self.trace.append(TraceRecord(self.scheduler.now, what, who, detail))
 
     def mark_activity(self) -> None:
-        """Marks activity that needs no trace record but does not recur by itself."""
+        """Records the time of an action that does not recur and needs no trace record."""
         self.scheduler.last_activity_at = self.scheduler.now
 
     def add_period(self, period: int) -> None:

@@ -1,7 +1,7 @@
 """``rota.simulate``: runs a scenario and returns what happened.
 
-:class:`ScenarioRunner` builds a world and schedules the scenario's events in it. The rebalances and
-the times at which partitions were not read are then found in the world's trace, and returned as a
+:class:`ScenarioRunner` builds a world and schedules the scenario's events in it. :func:`simulate`
+then finds the rebalances and the stopped partitions in the world's trace, and returns them as a
 :class:`Simulation`.
 """
 
@@ -53,12 +53,12 @@ from rota.errors import Fenced, InputError
 DEFAULT_SOLVER = "exact"
 #: The number of times that ``progress`` is called.
 PROGRESS_STEPS = 50
-#: How long a coordinator that comes back reads its journal.
+#: Time in which a restarted coordinator loads its journal, in milliseconds.
 COORDINATOR_LOAD_TIME = 1_000
 
 
 class ScenarioRunner:
-    """A scenario, ready to run; parameters as of :func:`simulate`. It begins at time ``start``."""
+    """Runs a scenario from time ``start`` on; the other parameters are as in :func:`simulate`."""
 
     def __init__(  # noqa: PLR0913 (all but one are options)
         self,
@@ -89,11 +89,11 @@ class ScenarioRunner:
         self._solver = solver
         self._static = static
         self._seed = seed
-        #: What each member is configured as.
+        #: The settings of each member.
         self._members: dict[str, MemberSpec] = {}
-        #: The process that is a member now: a deploy with surge gives it another name.
+        #: The process of each member: a deploy with surge starts one with another name.
         self._process: dict[str, str] = {}
-        #: Members that were told to leave, for good.
+        #: Members that a leave event has closed.
         self._left: set[str] = set()
         for members in scenario.members:
             for number, name in enumerate(members.names):
@@ -101,10 +101,10 @@ class ScenarioRunner:
                 at = start + members.joins + number * members.join_interval
                 self.world.schedule(at, partial(self._start, name))
         for event in scenario.events:
-            self.world.schedule(start + event.at, partial(self._do, event))
+            self.world.schedule(start + event.at, partial(self._handle_event, event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
-        """Runs to the end; calls ``progress`` with the share that is done."""
+        """Runs to the end; calls ``progress`` with the completed share."""
         start, time = self._start_at, self._scenario.duration
         slices = PROGRESS_STEPS if progress is not None else 1
         for number in range(1, slices + 1):
@@ -117,14 +117,14 @@ class ScenarioRunner:
         self._process[name] = process or name
         self._left.discard(name)
         if self._process[name] in self.world.processes:
-            self._say(f"{name} runs already, so it is not started")
+            self._add_note(f"{name} runs already, so it is not started")
         else:
             self.world.start(self._program(name))
 
     def _program(self, name: str) -> ProcessConfig:
         members, scenario = self._members[name], self._scenario
-        # no process is on time to the millisecond: without this all heartbeats of a group, which
-        # a rebalance starts at the same moment, would stay together for ever
+        # real timers drift: without a drift all heartbeats of a group, which a rebalance starts at
+        # the same moment, would be sent at the same moments forever
         bits = mix_numbers(self._seed, hash_text(name), self.world.now)
         drift = bits % (scenario.heartbeat_drift + 1)
         is_static = members.static if self._static is None else self._static
@@ -154,7 +154,7 @@ class ScenarioRunner:
             capacity=members.capacity,
         )
 
-    def _do(self, event: ScenarioEvent) -> None:  # noqa: C901, PLR0912 (one case for each kind)
+    def _handle_event(self, event: ScenarioEvent) -> None:  # noqa: C901, PLR0912 (one case for each kind)
         match event:
             case JoinEvent():
                 self._members.update(event.specs)
@@ -162,22 +162,22 @@ class ScenarioRunner:
                     self._start(name)
             case LeaveEvent():
                 self._left.update(event.names)
-                self._each(event.names, "leave", SimulatedProcess.leave)
+                self._for_each(event.names, "leave", SimulatedProcess.leave)
             case CrashEvent():
-                self._each(event.names, "crash", SimulatedProcess.crash)
+                self._for_each(event.names, "crash", SimulatedProcess.crash)
             case StallEvent():
-                self._each(event.names, "stall", lambda process: process.stall(event.time))
+                self._for_each(event.names, "stall", lambda process: process.stall(event.time))
             case PauseEvent():
-                self._each(event.names, "pause", lambda process: process.pause(event.time))
+                self._for_each(event.names, "pause", lambda process: process.pause(event.time))
             case SlowDownEvent():
-                self._each(event.names, "slow down", lambda process: self._slow(process, event))
+                self._for_each(event.names, "slow down", lambda process: self._slow(process, event))
             case RestartEvent():
                 for name in event.names:
                     self._restart(name, event.downtime, lambda: None)
             case DeployEvent():
                 self._deploy(event)
             case SubscribeEvent():
-                self._each(event.names, "subscribe", lambda p: p.subscribe(event.topics))
+                self._for_each(event.names, "subscribe", lambda p: p.subscribe(event.topics))
             case AddPartitionsEvent():
                 self.world.set_partitions(event.partitions)
             case CoordinatorDownEvent():
@@ -187,25 +187,25 @@ class ScenarioRunner:
 
     def _stop_coordinator(self, down: int) -> None:
         if self.world.coordinator is None:
-            self._say("the coordinator is down already")
+            self._add_note("the coordinator is down already")
         else:
             self.world.stop_coordinator()
             self._later(down, partial(self.world.start_coordinator, COORDINATOR_LOAD_TIME))
 
-    def _each(
+    def _for_each(
         self, names: tuple[str, ...], what: str, act: Callable[[SimulatedProcess], None]
     ) -> None:
         for name in names:
             process = self._running(name)
             if process is None:
-                self._say(f"{name} does not run, so it cannot {what}")
+                self._add_note(f"{name} does not run, so it cannot {what}")
             else:
                 act(process)
 
     def _running(self, name: str) -> SimulatedProcess | None:
         return self.world.processes.get(self._process.get(name, name))
 
-    def _say(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self.notes.append(f"at {format_clock(self.world.now - self._start_at)}: {text}")
 
     def _later(self, time: int, action: Callable[[], None]) -> None:
@@ -223,10 +223,10 @@ class ScenarioRunner:
             self._later(event.time, recover)
 
     def _restart(self, name: str, down: int, then: Callable[[], None]) -> None:
-        """Closes a member, waits for its end and the downtime, and starts it again."""
+        """Closes a member, waits until it has ended, and starts it again after the downtime."""
         process = self._running(name)
         if process is None:
-            self._say(f"{name} does not run, so it cannot restart")
+            self._add_note(f"{name} does not run, so it cannot restart")
             then()
             return
         again = partial(self._start_later, name, down, then, process.name)
@@ -251,16 +251,16 @@ class ScenarioRunner:
         name, rest = event.names[0], replace(event, names=event.names[1:])
         self._reconfigure(name, event)
 
-        def go_on() -> None:
+        def deploy_rest() -> None:
             self._later(event.interval, lambda: self._deploy(rest))
 
         if name in self._process.keys() - self._left and self._running(name) is None:
-            # the member ended without a leave event: a rollout starts its new pod all the same
-            self._start_later(name, 0 if event.surge else event.downtime, go_on)
+            # the member ended without a leave event: a rollout also starts its new pod
+            self._start_later(name, 0 if event.surge else event.downtime, deploy_rest)
         elif event.surge and self._running(name) is not None:
             self._replace(name, event, lambda: self._deploy(rest))
         else:
-            self._restart(name, event.downtime, go_on if rest.names else lambda: None)
+            self._restart(name, event.downtime, deploy_rest if rest.names else lambda: None)
 
     def _reconfigure(self, name: str, event: DeployEvent) -> None:
         """Gives the member's next process the deploy's settings."""
@@ -290,7 +290,7 @@ class ScenarioRunner:
 
 
 def _pod_suffix(bits: int, count: int) -> str:
-    """Returns the random end of a pod's name: without vowels, so that it forms no words."""
+    """Returns the random suffix of a pod's name; Kubernetes omits vowels, so it forms no words."""
     alphabet = "bcdfghjklmnpqrstvwxz2456789"
     base = len(alphabet)
     return "".join(alphabet[bits // base**place % base] for place in range(count))
@@ -339,12 +339,12 @@ class Simulation:
 
     @property
     def orphaned(self) -> int:
-        """Partitions whose owner was gone, over all rebalances."""
+        """Partitions whose owner had left, over all rebalances."""
         return sum(rebalance.cost.orphaned for rebalance in self.rebalances)
 
     @cached_property
     def stopped(self) -> int:
-        """The sum over all stops: two partitions for one second are two seconds."""
+        """Total length of all stops: two partitions for one second are two seconds."""
         return sum(stop.time for stop in self.stops)
 
     @cached_property
@@ -381,7 +381,7 @@ class Simulation:
 
     @property
     def stopped_outside(self) -> tuple[PartitionStop, ...]:
-        """Stops that no rebalance ended: the owner came back, or nobody did."""
+        """Stops that no rebalance ended: the owner read again, or no member did."""
         return self._stops_of.get(None, ())
 
     @cached_property
@@ -391,14 +391,14 @@ class Simulation:
     @cached_property
     def _stops_of(self) -> Mapping[int | None, tuple[PartitionStop, ...]]:
         """The stops that each rebalance ended, by its position; None for all others."""
-        found: dict[int | None, list[PartitionStop]] = {}
+        stops_of: dict[int | None, list[PartitionStop]] = {}
         for stop in self.stops:
             # a stop that ends as one rebalance ends and the next begins belongs to the former
             before = max(bisect_left(self._starts, stop.until) - 1, 0)
             near = enumerate(self.rebalances[before : before + 2], start=before)
             ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
-            found.setdefault(next(ended_by, None), []).append(stop)
-        return {position: tuple(stops) for position, stops in found.items()}
+            stops_of.setdefault(next(ended_by, None), []).append(stop)
+        return {position: tuple(stops) for position, stops in stops_of.items()}
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values for JSON."""
@@ -468,7 +468,7 @@ class Simulation:
 
 
 def sum_stops_by_owner(stops: Iterable[PartitionStop]) -> dict[str, int]:
-    """Returns how long partitions were stopped by the process that read them, longest first."""
+    """Returns how long partitions were stopped, by their last reader, longest first."""
     found: Counter[str] = Counter()
     for stop in stops:
         found[stop.owner] += stop.time
@@ -490,7 +490,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
 ) -> Simulation:
     """Runs a scenario through the real coordinator and members, under a virtual clock.
 
-    :param scenario: the text of a scenario file, the same as a mapping, or the result of
+    :param scenario: the text of a scenario file, a mapping with the same keys, or the result of
         :func:`rota.engine.simulator.scenario.read_scenario`
     :param strategy: for all members, as in :func:`rota.assign`; None keeps the scenario's
     :param solver: ``exact`` or ``kafka``, for the sticky strategies
@@ -498,7 +498,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     :param seed: decides member ids and the jitter of the network; the same seed gives the same
         result, to the byte
     :param skip: skips heartbeats that cannot change anything; the result is the same
-    :param progress: is called with the share that is done, from 0 to 1
+    :param progress: called with the completed share, from 0 to 1
     :raises InputError: the scenario is wrong; the message names line and key
     """
     if not isinstance(scenario, Scenario):
@@ -511,9 +511,9 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     used = [resolve_strategies(names, solver=solver) for names in lists]
     runner = ScenarioRunner(scenario, strategy, solver=solver, static=static, seed=seed, skip=skip)
     world = runner.run(progress)
-    found = find_simulated_rebalances(scenario.group, world.trace, scenario.duration)
-    opened = next((one.end for one in found if one.generations and one.finished), None)
-    report = find_stops(world.trace, scenario.topics, opened, scenario.duration)
+    rebalances = find_simulated_rebalances(scenario.group, world.trace, scenario.duration)
+    first_end = next((one.end for one in rebalances if one.generations and one.finished), None)
+    report = find_stops(world.trace, scenario.topics, first_end, scenario.duration)
     return Simulation(
         scenario=scenario,
         policy=policy_label(strategy, solver, static),
@@ -522,7 +522,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         strategy=" or ".join(dict.fromkeys(_join_names(assignors) for assignors in used)),
         protocol=" or ".join(dict.fromkeys(common_protocol(one).name.lower() for one in used)),
         solver=solver if solver != DEFAULT_SOLVER and any(map(_is_sticky, used)) else None,
-        rebalances=found,
+        rebalances=rebalances,
         stops=report.stops,
         unread=report.unread,
         failed=_failed_processes(world.trace),
@@ -562,8 +562,10 @@ def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
 
 
 def _unread_notes(report: StopReport) -> list[str]:
-    notes = [f"nobody reads {topic}: no member subscribes to it" for topic in report.unwanted]
-    unread = [one for one in report.unread if one.topic not in report.unwanted]
+    notes = [
+        f"nobody reads {topic}: no member subscribes to it" for topic in report.unsubscribed_topics
+    ]
+    unread = [one for one in report.unread if one.topic not in report.unsubscribed_topics]
     if unread:
         first = ", ".join(map(str, unread[:MAX_SHOWN_PARTITIONS]))
         more = len(unread) - MAX_SHOWN_PARTITIONS

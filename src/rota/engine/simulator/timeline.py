@@ -1,8 +1,8 @@
 """Timelines from a trace: when partitions were not read, and what each process was doing.
 
-A partition is stopped from when nobody reads it until somebody reads it again. A member reads what
-it owns unless its listener is being told to give it up, or it is crashed, frozen, stuck outside of
-poll, or busy for longer than its poll interval allows.
+A partition is stopped while no member reads it. A member reads its partitions unless its rebalance
+listener is being called to revoke them, or the process is crashed, frozen, outside of poll for a
+stall, or busy for longer than its poll interval allows.
 
 A partition that was never read is stopped too, from the moment at which it exists and a member
 subscribes to it; but the time of the group's first rebalance does not count. If that rebalance
@@ -21,7 +21,7 @@ from rota.engine.member.events import ListenerMethod
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
-#: Events that wake a process, and the event that put it to sleep.
+#: Events after which a process reads again, each with the event that stopped it.
 SLEEP_EVENT_OF = {
     TraceEventType.RESUMED: TraceEventType.PAUSED,
     TraceEventType.WOKEN: TraceEventType.STALLED,
@@ -59,11 +59,11 @@ class StopReport(NamedTuple):
     #: Partitions that a member subscribed to and nobody ever read.
     unread: tuple[TopicPartition, ...]
     #: Topics that no member subscribed to.
-    unwanted: tuple[str, ...]
+    unsubscribed_topics: tuple[str, ...]
 
 
-class _WantedPartitions:
-    """The partitions that some process subscribes to, also one that has ended."""
+class _SubscribedPartitions:
+    """The partitions that a process subscribes to, running or ended."""
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.partitions: frozenset[TopicPartition] = frozenset()
@@ -72,7 +72,7 @@ class _WantedPartitions:
         #: The number of processes with each subscription.
         self._subscribers: Counter[SubscribedTopics] = Counter()
         self._topics: dict[str, int] = {}
-        self._ever: set[str] = set()
+        self._ever_subscribed: set[str] = set()
 
     def read_record(self, record: TraceRecord) -> bool:
         """Returns whether the partitions changed."""
@@ -86,7 +86,7 @@ class _WantedPartitions:
             for topic, count in self._counts.items()
             if any(_matches_topic(topic, one) for one in self._subscribers)
         }
-        self._ever.update(wanted)
+        self._ever_subscribed.update(wanted)
         if wanted == self._topics:
             return False
         self._topics = wanted
@@ -94,7 +94,7 @@ class _WantedPartitions:
         return True
 
     def _subscribe(self, name: str, subscription: SubscribedTopics) -> bool:
-        """Returns whether a subscription is new in the group or no longer in it."""
+        """Records a subscription; returns whether the group's set of subscriptions changed."""
         before = self._subscriptions.get(name)
         self._subscriptions[name] = subscription
         if before == subscription:
@@ -107,11 +107,11 @@ class _WantedPartitions:
                 return True
         return self._subscribers[subscription] == 1
 
-    def unwanted(self) -> tuple[str, ...]:
-        """Returns the topics that nobody ever subscribed to."""
-        return tuple(sorted(self._counts.keys() - self._ever))
+    def never_subscribed(self) -> tuple[str, ...]:
+        """Returns the topics that no process ever subscribed to."""
+        return tuple(sorted(self._counts.keys() - self._ever_subscribed))
 
-    def everything(self) -> frozenset[TopicPartition]:
+    def all_partitions(self) -> frozenset[TopicPartition]:
         return _list_partitions(self._counts)
 
 
@@ -129,7 +129,7 @@ def _list_partitions(counts: Mapping[str, int]) -> frozenset[TopicPartition]:
 class _StopFinder:
     def __init__(self, topics: Mapping[str, int], opened: int | None) -> None:
         self.stops: list[PartitionStop] = []
-        self._wanted = _WantedPartitions(topics)
+        self._subscribed = _SubscribedPartitions(topics)
         #: The end of the group's first rebalance; None once it has passed.
         self._opened = opened
         self._first_start: int | None = None
@@ -143,12 +143,12 @@ class _StopFinder:
 
     def read_record(self, record: TraceRecord) -> None:
         if self._opened is not None and record.at > self._opened:
-            self._open()
+            self._start_counting()
         if record.type in SUBSCRIPTION_EVENTS:
             if self._first_start is None and record.type is TraceEventType.STARTED:
                 self._first_start = record.at
-            if self._wanted.read_record(record):
-                self._want(record.at)
+            if self._subscribed.read_record(record):
+                self._update_subscribed(record.at)
         elif self._changed_by(record):
             name = record.subject
             reads = frozenset() if self._asleep[name] else self._owned[name]
@@ -180,14 +180,14 @@ class _StopFinder:
                 return False
         return True
 
-    def _open(self) -> None:
-        """The group has formed: partitions that are not read are stopped from now on."""
+    def _start_counting(self) -> None:
+        """Counts stops from the end of the first rebalance on."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            self._want(opened)
+            self._update_subscribed(opened)
 
-    def _want(self, now: int) -> None:
-        wanted = self._wanted.partitions
+    def _update_subscribed(self, now: int) -> None:
+        wanted = self._subscribed.partitions
         for partition in sorted(self._since.keys() - wanted):
             self._stop(partition, now)
         if self._opened is None:
@@ -206,7 +206,7 @@ class _StopFinder:
         self._reading[name] = reads
         for partition in sorted(before - reads):
             self._readers[partition] -= 1
-            if not self._readers[partition] and partition in self._wanted.partitions:
+            if not self._readers[partition] and partition in self._subscribed.partitions:
                 self._since[partition] = now
         for partition in sorted(reads - before):
             self._readers[partition] += 1
@@ -214,14 +214,14 @@ class _StopFinder:
             self._last[partition] = name
 
     def end(self, now: int) -> StopReport:
-        self._open()
-        if not self._last and not self._wanted.partitions and self._first_start is not None:
+        self._start_counting()
+        if not self._last and not self._subscribed.partitions and self._first_start is not None:
             # a group that reads nothing, because of a wrong pattern, is not a success
-            self._since = dict.fromkeys(self._wanted.everything(), self._first_start)
+            self._since = dict.fromkeys(self._subscribed.all_partitions(), self._first_start)
         unread = tuple(sorted(self._since.keys() - self._last.keys()))
         for partition in sorted(self._since):
             self._stop(partition, now, ended=False)
-        return StopReport(tuple(self.stops), unread, self._wanted.unwanted())
+        return StopReport(tuple(self.stops), unread, self._subscribed.never_subscribed())
 
 
 def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
@@ -236,7 +236,7 @@ def find_stops(
     """Finds every time in which a partition was not read.
 
     :param topics: the partition counts at the start
-    :param opened: when the group's first rebalance was over; None if none ever was
+    :param opened: the end of the group's first rebalance; None if it did not end
     """
     finder = _StopFinder(topics, opened)
     for record in trace:
@@ -248,11 +248,11 @@ class ProcessState(enum.Enum):
     """The state of a process; later values are more important to show."""
 
     READING = "reading"
-    #: It is a member without partitions.
+    #: The process is a member without partitions.
     IDLE = "idle"
-    #: It waits for its assignment.
+    #: The process waits for its assignment.
     JOINING = "joining"
-    #: It is frozen, or stays outside of poll.
+    #: The process is frozen, or stays outside of poll.
     ASLEEP = "asleep"
     GONE = "gone"
 
@@ -319,11 +319,11 @@ def build_process_timelines(
     trace: Iterable[TraceRecord],
 ) -> dict[str, tuple[ProcessStateChange, ...]]:
     """Returns the state changes of each process, in the order of their first start."""
-    found: dict[str, _ProcessTimeline] = {}
+    timelines: dict[str, _ProcessTimeline] = {}
     for record in trace:
         if record.type is TraceEventType.STARTED:
-            found.setdefault(record.subject, _ProcessTimeline())
-        timeline = found.get(record.subject)
+            timelines.setdefault(record.subject, _ProcessTimeline())
+        timeline = timelines.get(record.subject)
         if timeline is not None:
             timeline.read_record(record)
-    return {name: tuple(timeline.changes) for name, timeline in found.items()}
+    return {name: tuple(timeline.changes) for name, timeline in timelines.items()}

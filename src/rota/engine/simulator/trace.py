@@ -1,4 +1,4 @@
-"""The trace: what happened in a world, as plain values in the order in which it happened."""
+"""The trace: all events of a world as plain values, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SimulatedLogLine(NamedTuple):
 
 
 def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
-    """Returns what a broker of Kafka 4.3 would have logged about all groups, in order."""
+    """Returns the lines that a broker of Kafka 4.3 would have logged about all groups, in order."""
     return [
         SimulatedLogLine(record.at, record.subject, text)
         for record in trace
@@ -29,7 +29,7 @@ def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
 class TraceEventType(enum.StrEnum):
     """The type of a trace record; its subject is a process unless the comment says otherwise."""
 
-    #: The detail has the topics and the pattern, as of SUBSCRIBED.
+    #: The detail has the topics and the pattern, as for SUBSCRIBED.
     STARTED = "started"
     #: The application closes its consumer.
     LEAVING = "leaving"
@@ -40,7 +40,7 @@ class TraceEventType(enum.StrEnum):
     RESUMED = "resumed"
     #: The application stays outside of poll.
     STALLED = "stalled"
-    #: It polls again.
+    #: The application polls again.
     WOKEN = "woken"
     SLOWED = "slowed"
     SUBSCRIBED = "subscribed"

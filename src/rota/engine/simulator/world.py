@@ -1,14 +1,15 @@
 """A world: one coordinator, the processes of its groups, and a virtual clock.
 
-The same seed and the same script give the same trace, to the byte. Tests can look at the world
+The same seed and the same scenario give the same trace, to the byte. Tests can inspect the world
 between any two steps.
 
-Fast forward skips heartbeats and polls that cannot change anything. Both state machines keep no
-clock: all they know of time are timers, and timers are scheduled actions. While nothing happens, a
-process repeats a cycle: it sends a heartbeat, gets the answer 0, and three timers are rescheduled
-(its own two and its session timer at the coordinator); an application that works between polls ends
-one poll and begins the next. Such a cycle leaves the world as it was, one period later. So a whole
-number of cycles is skipped by moving all actions of the cycle by that many periods.
+Fast forward skips heartbeats and polls that cannot change anything. The state machines of members
+and coordinator have no clock: they only use timers, and timers are scheduled actions. While nothing
+happens, a process repeats a cycle: it sends a heartbeat, receives error code 0, and three timers
+are rescheduled (its own two and its session timer at the coordinator); an application that
+processes records between polls ends one poll and begins the next. Such a cycle leaves the world
+unchanged, one period later. So a whole number of cycles is skipped by moving all actions of the
+cycle by that number of periods.
 
 This is done only if
 
@@ -19,13 +20,11 @@ This is done only if
 - delivery of messages does not depend on how many messages were sent before (``is_memoryless`` of
   the network).
 
-Automatic commits recur too, but they write journal entries, so each of them is played. Nothing
-waits for a commit, so it needs no quiet time around it except the time of one request and its
-response.
+Automatic commits recur too, but they write journal entries, so each of them is executed. Nothing
+waits for a commit, so only the time of one request and its response around it is not skipped.
 
-The clock stops short of the next action that is not part of a cycle, and the last period before it
-is played in full, so that the last heartbeats before it are in flight or in timers as they would
-be.
+Fast forward ends one period before the next action that is not part of a cycle. That period is
+executed in full, so that the last heartbeats are in flight or in timers as without fast forward.
 """
 
 from __future__ import annotations
@@ -60,43 +59,46 @@ def fast_forward(
     state: WorldState, processes: Iterable[SimulatedProcess], limit: int
 ) -> tuple[bool, int]:
     """Moves all cycles towards the next action that does not recur, or the limit. Returns whether
-    any was moved, and from when on this may be tried again.
+    it moved any, and the time from which it may be called again.
     """
     scheduler = state.scheduler
     pending = scheduler.pending()
     due = min(entry.at for entry in pending)
-    way = 2 * state.network.max_latency + 1
+    round_trip = 2 * state.network.max_latency + 1
     if any(entry.is_periodic and entry.owner is None for entry in pending):  # a commit is under way
-        return False, due + way
+        return False, due + round_trip
     awake = [process for process in processes if process.frozen_until <= due]
-    cycles, hard, soft = _sort_pending(pending, awake, due - state.quiet_window)
-    land = min((entry.at for entry in hard), default=limit + 1)
-    land = min(land, limit + 1) - state.quiet_window
-    look, again = min((_played_interval(entry, way) for entry in soft), default=(land, 0))
-    short = look < land  # nothing looks back from there, so nothing is played before it
-    if short:
-        land = look
+    cycles, blocking, interrupting = _sort_pending(pending, awake, due - state.quiet_window)
+    target = min((entry.at for entry in blocking), default=limit + 1)
+    target = min(target, limit + 1) - state.quiet_window
+    intervals = (_executed_interval(entry, round_trip) for entry in interrupting)
+    executed_from, next_attempt = min(intervals, default=(target, 0))
+    interrupted = executed_from < target  # these timers need no full period before them
+    if interrupted:
+        target = executed_from
     else:
-        again = max(land, due) + state.quiet_window
+        next_attempt = max(target, due) + state.quiet_window
     shifts = []
     for cycle in cycles:
-        rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
-        if rounds > 0:
-            shifts += [(entry, rounds * cycle.period) for entry in cycle.entries]
+        periods = (target - cycle.first.at + interrupted * (cycle.period - 1)) // cycle.period
+        if periods > 0:
+            shifts += [(entry, periods * cycle.period) for entry in cycle.entries]
     scheduler.shift(shifts)
-    return bool(shifts), again
+    return bool(shifts), next_attempt
 
 
-def _played_interval(entry: ScheduledAction, way: int) -> tuple[int, int]:
-    """Returns from when until when the world is played in full because of an action."""
+def _executed_interval(entry: ScheduledAction, round_trip: int) -> tuple[int, int]:
+    """Returns the interval that is executed in full because of an action."""
     commits = entry.argument is MemberTimer.COMMIT
-    return (entry.at - way, entry.at + way) if commits else (entry.at, entry.at + 1)
+    return (entry.at - round_trip, entry.at + round_trip) if commits else (entry.at, entry.at + 1)
 
 
 def _sort_pending(
     pending: list[ScheduledAction], processes: Iterable[SimulatedProcess], recent: int
 ) -> tuple[list[_RecurringCycle], list[ScheduledAction], list[ScheduledAction]]:
-    """Sorts the actions: cycles, actions to be played, and actions checked now and then."""
+    """Returns the cycles, the actions that end fast forward, and the timers of commits and offset
+    retention, which only interrupt it.
+    """
     heartbeats: dict[object, _RecurringCycle] = {}
     loops: dict[object, _RecurringCycle] = {}
     for process in processes:
@@ -109,18 +111,18 @@ def _sort_pending(
         loop = process.processing_timer
         if loop is not None and loop.is_periodic and loop.at - loop.set_at == process.processing:
             loops[process] = _RecurringCycle(loop, process.processing, [loop])
-    hard: list[ScheduledAction] = []
-    soft: list[ScheduledAction] = []
+    blocking: list[ScheduledAction] = []
+    interrupting: list[ScheduledAction] = []
     for entry in pending:
         cycle = _find_cycle(entry, heartbeats, loops) if entry.set_at >= recent else None
         if _is_retention_timer(entry) or entry.argument is MemberTimer.COMMIT:
-            soft.append(entry)
+            interrupting.append(entry)
         elif cycle is None or not entry.is_periodic:
-            hard.append(entry)
+            blocking.append(entry)
         elif entry is not cycle.first:
             cycle.entries.append(entry)
     distinct = {id(cycle): cycle for cycle in (*heartbeats.values(), *loops.values())}
-    return list(distinct.values()), hard, soft
+    return list(distinct.values()), blocking, interrupting
 
 
 def _is_retention_timer(entry: ScheduledAction) -> bool:
@@ -159,10 +161,10 @@ class World:
         """Starts the coordinator, and nothing else.
 
         :param topics: partition counts
-        :param metadata_age: how often a process looks at the cluster's topics, in milliseconds; 0
-            for at once when they change
-        :param skip: leave out heartbeats that cannot change anything
-        :param now: what the clock shows when the world begins
+        :param metadata_age: the interval at which a process refreshes its metadata, in
+            milliseconds; 0: at once when topics change
+        :param skip: skip heartbeats that cannot change anything
+        :param now: the time at which the world begins
         """
         self._state = WorldState(network or ReliableNetwork(seed=seed))
         self._state.scheduler.now = now
@@ -173,7 +175,7 @@ class World:
         self._metadata_age = metadata_age
         self._skip = skip and self._state.network.is_memoryless
         self._skip_from = 0
-        #: Those that run.
+        #: The running processes, by name.
         self.processes: dict[str, SimulatedProcess] = {}
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._broker.start()
@@ -218,8 +220,8 @@ class World:
         return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
-        """Runs everything up to and including this time. A caller that will continue to a later
-        ``horizon`` passes it, so that the time around ``time`` need not be played in full.
+        """Runs all actions up to and including this time. A caller that will continue to a later
+        ``horizon`` passes it, so that fast forward need not stop before ``time``.
         """
         horizon = max(time, horizon)
         scheduler = self._state.scheduler
@@ -270,7 +272,7 @@ class World:
         return process
 
     def on_process_end(self, name: str, action: Callable[[], object]) -> None:
-        """Runs an action once a running process has ended, for whatever reason."""
+        """Runs an action when a running process has ended, for any reason."""
         self._waiting.setdefault(name, []).append(action)
 
     def _ended(self, process: SimulatedProcess) -> None:

@@ -1,3 +1,3 @@
-"""The exact solver of the sticky assignors: solver.py decides, min_cost_flow.py is what it
-computes with.
+"""The exact solver of the sticky assignors: solver.py has the steps, min_cost_flow.py the algorithm
+for the flows.
 """

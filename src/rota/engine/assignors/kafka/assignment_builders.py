@@ -15,9 +15,8 @@ partitions move, one at a time, from a member to one with at least two fewer, un
 that is undone unless it made the loads more even.
 
 Kafka calls isBalanced before each step. By its definition an assignment is balanced when no
-partition can move to a subscriber with at least two fewer than its owner: a step that would then
-find nothing to do. So isBalanced is not called here, except for the steps described in
-`UnsubscribedOwner`.
+partition can move to a subscriber with at least two fewer than its owner; then the step would move
+nothing. So isBalanced is not called here, except for the steps described in `UnsubscribedOwner`.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def topic_partition_hash(topic_hash: int, number: int) -> int:
 
 
 class PartitionHashSet:
-    """A ``HashSet`` of partitions of one topic; only its first element is ever asked for."""
+    """A ``HashSet`` of partitions of one topic, of which only the first element is needed."""
 
     __slots__ = ("_buckets", "_hash", "_spread")
 
@@ -95,7 +94,7 @@ class PartitionHashSet:
 
 
 def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, BoolArray]:
-    """Returns the owner of each partition, and a flag: two claims of one generation met on it.
+    """Returns each partition's owner, and a flag for two claims on it with the same generation.
 
     As in AbstractStickyAssignor.allSubscriptionsEqual, which iterates over the members in hash
     order and compares each claim with the last one that counted: a newer one takes the partition,
@@ -111,9 +110,9 @@ def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, B
     contested = np.flatnonzero(times[claims.partition] > 1)
     if len(contested) == 0:
         return holder, doubled
-    turn = np.argsort(walk)
+    rank = np.argsort(walk)
     partition, member = claims.partition[contested], claims.member[contested]
-    order = np.lexsort((turn[member], partition))
+    order = np.lexsort((rank[member], partition))
     partition, member = partition[order], member[order]
     first = np.searchsorted(partition, partition, side="left")
     place = np.arange(len(partition)) - first
@@ -230,9 +229,9 @@ class RackAwareRoundRobin:
         for member in quotas.under_min_quota:
             if self._rack_of[member] != NO_RACK:
                 self._under_min_quota[self._rack_of[member]].append(member)
-        for turn, member in enumerate(quotas.exactly_min_quota):
+        for position, member in enumerate(quotas.exactly_min_quota):
             if self._rack_of[member] != NO_RACK:
-                self._exactly_min_quota[self._rack_of[member]].append((turn, member))
+                self._exactly_min_quota[self._rack_of[member]].append((position, member))
 
     def assign_rack_aware_round_robin(self, free: IntArray, owners: IntArray) -> IntArray:
         """Assigns partitions to members in their racks that have room; returns the others."""
@@ -390,7 +389,7 @@ class PartitionMovements:
         self._partitions_by_pair[pair].add(number)
 
 
-#: So many heaps are looked at one by one; with more, a walk over all members is tried first.
+#: With more heaps than this, the sorted list of all members is searched first.
 FEW_HEAPS = 8
 
 
@@ -499,7 +498,7 @@ def general_assign(problem: Problem, expired: Callable[[], bool]) -> Solution:
         notes = {}
         stray[:] = False
         owners = GeneralAssignmentBuilder(problem, order, previous, stray, expired, notes).build()
-        notes.pop(KAFKA_NEVER_ENDS, None)  # Kafka did end, where it should not have
+        notes.pop(KAFKA_NEVER_ENDS, None)  # Kafka raises before its endless loop
     return Solution(owners=owners, notes=tuple(notes))
 
 
@@ -516,9 +515,9 @@ def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
     generation = claims.generation[claims.member]
     behind = generation < claims.generation.max(initial=-1)
     partition, member = claims.partition[behind], claims.member[behind]
-    turn = np.argsort(order)
-    # the last one written stays: the highest generation, and there the first in table order
-    rows = np.lexsort((-turn[member], generation[behind]))
+    rank = np.argsort(order)
+    # later writes win: the highest generation, and among equals the first in table order
+    rows = np.lexsort((-rank[member], generation[behind]))
     earlier = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     earlier[partition[rows]] = member[rows]
     return earlier
@@ -663,7 +662,7 @@ class GeneralAssignmentBuilder:
         if self._is_balanced():
             return True
         if idle:
-            raise UnsubscribedOwner  # Kafka has set this member aside, and fails looking it up
+            raise UnsubscribedOwner  # Kafka has removed this member, and its lookup fails
         return False
 
     def _is_balanced(self) -> bool:
