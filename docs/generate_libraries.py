@@ -61,7 +61,8 @@ def _broker(one: ClientLibrary) -> str:
     way = one.consumer_protocol
     if way is None:
         return "not supported"
-    return f"{_code(way.settings_for('uniform'))}; {way.minimum_client}, Kafka {MIN_BROKER_VERSION} or newer"
+    broker = f"Kafka {MIN_BROKER_VERSION} or newer"
+    return f"{_code(way.settings_for('uniform'))}; {way.minimum_client}, {broker}"
 
 
 if __name__ == "__main__":

@@ -480,8 +480,8 @@ REPLAY = (
     Mutant(
         "the window begins at the last of incomplete records",
         "engine/history/journal_window.py",
-        "Window(offset=last.offset + 1, at=last.at, has_first_record=False)",
-        "Window(offset=last.offset, at=last.at, has_first_record=False)",
+        "Window(offset=last.offset + 1, at=last.at, is_whole=False)",
+        "Window(offset=last.offset, at=last.at, is_whole=False)",
         CLEANED,
     ),
     Mutant(

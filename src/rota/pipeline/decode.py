@@ -336,11 +336,7 @@ def _history_batches(
     yield from timeline_batches(reader.generations(records), reader.take_remaining, take_many_ended)
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
-        window = {
-            "group": [group],
-            "complete_from": time,
-            "whole": [reader.window.has_first_record],
-        }
+        window = {"group": [group], "complete_from": time, "whole": [reader.window.is_whole]}
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, 1, window)
 
 

@@ -79,7 +79,7 @@ def test_every_generation_of_every_group_is_there() -> None:
 def test_all_of_the_run_is_in_the_evidence() -> None:
     windows = {group: one.window for group, one in capture.timelines().items()}
 
-    assert all(one is not None and one.has_first_record for one in windows.values())
+    assert all(one is not None and one.is_whole for one in windows.values())
 
 
 def test_every_byte_was_understood() -> None:

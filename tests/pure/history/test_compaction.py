@@ -161,7 +161,7 @@ def test_a_cleaned_partition_is_complete_after_its_last_gap() -> None:
 
 def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
     found = find_window([JournalRecord(5, 1_000, GroupMetadataTombstone(group="g"))])
-    assert found == JournalWindow(offset=6, at=1_000, has_first_record=False)
+    assert found == JournalWindow(offset=6, at=1_000, is_whole=False)
 
 
 @given(data=st.data())

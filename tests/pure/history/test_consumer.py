@@ -125,7 +125,7 @@ def test_topics_without_a_name_go_by_their_id() -> None:
     (one,) = found.generations[0].members
     assert one.assigned == {"AAAAAAAAAAAAAAAAAAAA_w": (0,)}
     assert found.window is not None
-    assert found.window.has_first_record
+    assert found.window.is_whole
 
 
 def test_most_members_decide_on_the_servers_strategy() -> None:
@@ -157,7 +157,7 @@ def test_a_consumer_group_whose_beginning_was_compacted_away() -> None:
     assert (second.known_before, second.from_generation) == (True, 8)
     assert second.before is first.after
     assert found.window is not None
-    assert (found.window.has_first_record, found.window.at) == (False, 40_000)
+    assert (found.window.is_whole, found.window.at) == (False, 40_000)
 
 
 def test_a_member_whose_subscription_is_missing_is_still_there() -> None:

@@ -201,11 +201,9 @@ class _Exchanges:
             # each round takes a step from members to members, over kinds or over the trading node
             kind = np.full(kinds, far)
             np.minimum.at(kind, self.release_kind, member[self.release_member] + self.release_cost)
-            by_class_rack = np.full(self.class_rack_count, far)
-            np.minimum.at(
-                by_class_rack, self.edge_class_rack, kind[self.edge_kind] + self.edge_cost
-            )
-            nearer = np.minimum(member, by_class_rack[self.class_rack_of_member])
+            pair = np.full(self.class_rack_count, far)
+            np.minimum.at(pair, self.edge_class_rack, kind[self.edge_kind] + self.edge_cost)
+            nearer = np.minimum(member, pair[self.class_rack_of_member])
             np.minimum.at(nearer, self.lack_member, kind[self.lack_kind] + self.lack_cost)
             if len(may_rise) and len(may_fall):
                 nearer[may_fall] = np.minimum(nearer[may_fall], member[may_rise].min())

@@ -35,21 +35,19 @@ class RangeAssignor(ColumnarAssignor):
         """Assigns consecutive partitions of each topic."""
         if not problem.layout.size:
             return Solution(owners=np.empty(0, dtype=np.int32))
-        consumers = ConsumersPerTopic(problem)
-        rack_matched = assign_with_rack_matching(problem, consumers)
+        order = ConsumersPerTopic(problem)
+        local = assign_with_rack_matching(problem, order)
         runs: dict[tuple[int, int], IntArray] = {}
         columns: list[IntArray] = []
-        for topic, kind in enumerate(consumers.kind_of_topic):
+        for topic, kind in enumerate(order.kind_of_topic):
             count = int(problem.layout.counts[topic])
-            if topic in rack_matched:
-                columns.append(
-                    _assign_remaining_ranges(rack_matched[topic], consumers.find_subscribers(kind))
-                )
+            if topic in local:
+                columns.append(_assign_remaining_ranges(local[topic], order.find_subscribers(kind)))
                 continue
             if (kind, count) not in runs:
-                runs[kind, count] = _assign_ranges(count, consumers.find_subscribers(kind))
+                runs[kind, count] = _assign_ranges(count, order.find_subscribers(kind))
             columns.append(runs[kind, count])
-        return Solution(owners=consumers.member_order[np.concatenate(columns)])
+        return Solution(owners=order.member_order[np.concatenate(columns)])
 
 
 def _assign_ranges(count: int, places: IntArray) -> IntArray:
@@ -75,21 +73,17 @@ def _assign_remaining_ranges(assigned: IntArray, places: IntArray) -> IntArray:
     return places[subscriber]
 
 
-def assign_with_rack_matching(
-    problem: Problem, consumers: ConsumersPerTopic
-) -> dict[int, IntArray]:
+def assign_with_rack_matching(problem: Problem, order: ConsumersPerTopic) -> dict[int, IntArray]:
     """Returns for topics with rack matching each partition's place in the subscribers, or -1."""
     racks = problem.racks
     if racks is None:
         return {}
     alike: dict[tuple[int, int], list[int]] = {}
-    for topic, kind in enumerate(consumers.kind_of_topic):
+    for topic, kind in enumerate(order.kind_of_topic):
         alike.setdefault((kind, int(problem.layout.counts[topic])), []).append(topic)
     racks_of = {
-        kind: racks.rack_of_member[
-            consumers.member_order[consumers.find_subscribers(kind)]
-        ].tolist()
-        for kind in set(consumers.kind_of_topic)
+        kind: racks.rack_of_member[order.member_order[order.find_subscribers(kind)]].tolist()
+        for kind in set(order.kind_of_topic)
     }
     needing = {
         topic

@@ -61,8 +61,7 @@ def is_migration_possible(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> bool:
     """Returns whether every client library of the group supports the wanted policy."""
-    is_dynamic = wanted.membership is MembershipType.DYNAMIC
-    if not is_dynamic and not all(one.static_id for one in libraries):
+    if wanted.membership is not MembershipType.DYNAMIC and not all(x.static_id for x in libraries):
         return False
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
         return True
@@ -394,7 +393,7 @@ class _AdviceCase:
         #: The cost of the last used policy, if it had been used from the beginning.
         self._current_total = self._totals.get(self._policy.label, self.used)
         self.libraries = _last_libraries(generations)
-        self._client_libraries = find_libraries(self.libraries)
+        self._clients = find_libraries(self.libraries)
 
     def find_best(self) -> PolicyTotal:
         """Returns the best policy that the group's libraries support; it may be the one in use."""
@@ -404,7 +403,7 @@ class _AdviceCase:
             if (
                 total is not None
                 and policy.known
-                and is_migration_possible(self._policy, policy, self._client_libraries)
+                and is_migration_possible(self._policy, policy, self._clients)
                 and total.is_as_even_as(self.used)
                 and not self._only_delays_detection(policy)
             ):
@@ -493,7 +492,7 @@ class _AdviceCase:
         """Returns the migration steps and other measures."""
         steps: list[str] = []
         if self._slow_polls:
-            limited = [one for one in self._client_libraries if one.slow_poll_hint]
+            limited = [one for one in self._clients if one.slow_poll_hint]
             limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
             count = _format_count(self._slow_polls, "rebalance")
             text = f"Slow polls caused {count}, which no policy prevents: {{}}."
@@ -514,7 +513,7 @@ class _AdviceCase:
                     f"The client library{some} is unknown: settings are named as in Java{theirs}."
                 )
             steps += list_migration_steps(
-                self._policy, self._alternatives[best.policy], self._client_libraries
+                self._policy, self._alternatives[best.policy], self._clients
             )
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(

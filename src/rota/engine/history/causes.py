@@ -124,9 +124,7 @@ def is_last_commit_early(
     ]
     if not commit_times:
         return False
-    times = np.unique(
-        np.concatenate([partition_times[-MAX_RHYTHM_COMMITS:] for partition_times in commit_times])
-    )
+    times = np.unique(np.concatenate([one[-MAX_RHYTHM_COMMITS:] for one in commit_times]))
     gaps = np.diff(times)
     gaps = gaps[gaps > SAME_COMMIT_GAP]
     if len(gaps) <= MIN_RHYTHM_GAPS:
@@ -138,12 +136,7 @@ def is_last_commit_early(
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
     """Returns the times that explanations look back from, to find the last commits before them."""
-    times = {
-        time
-        for generation in generations
-        for time in (generation.at, generation.state_at)
-        if time is not None
-    }
+    times = {time for one in generations for time in (one.at, one.state_at) if time is not None}
     return np.array(sorted(times | {line.at for line in lines}), dtype=np.int64)
 
 
@@ -382,10 +375,8 @@ def _consumer_leave_cause(
     is_quiet = is_quiet and find_last_commit(evidence.commits, member.assigned) is not None
     if not is_back and not is_quiet:
         return RebalanceCause.LEFT, None, text
-    observation = (
-        "came back under the same member id" if is_back else "had not committed for a long time"
-    )
-    text = f"{text} It {observation}."
+    why = "came back under the same member id" if is_back else "had not committed for a long time"
+    text = f"{text} It {why}."
     if is_back and is_quiet:
         return RebalanceCause.SLOW_POLL, None, text
     return RebalanceCause.UNKNOWN, RebalanceCause.SLOW_POLL, text  # it may have unsubscribed
@@ -684,9 +675,7 @@ def _joined_time(generation: Generation) -> int:
 def _describe_members(members: tuple[GenerationMember, ...], predicate: str) -> str:
     if not members:
         return ""
-    names = sorted(
-        member.group_instance_id or member.client_id or member.member_id for member in members
-    )
+    names = sorted(one.group_instance_id or one.client_id or one.member_id for one in members)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more} {predicate}"
 

@@ -231,8 +231,7 @@ class ConsumerProtocolSettings:
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: Whether even the default, ``uniform``, must be set.
     is_assignor_required: bool = False
-    #: Settings to remove.
-    removed_settings: str = (
+    to_remove: str = (
         ", and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms,"
         " which are then the broker's"
     )
@@ -263,7 +262,6 @@ class ClientLibrary:
     session_timeout: str | None = "session.timeout.ms=..."
     #: Other settings that this session timeout requires.
     session_needs: Callable[[int], str] = lambda _: ""
-    #: Formats milliseconds.
     duration: Callable[[int], str] = str
     #: Advice against slow polls; None if the library has no poll limit.
     slow_poll_hint: str | None = None
@@ -291,9 +289,7 @@ class ClientLibrary:
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
         settings = self.consumer_protocol
-        if settings is None:
-            return None
-        return settings.settings_for(strategy) + settings.removed_settings
+        return None if settings is None else settings.settings_for(strategy) + settings.to_remove
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """Returns the settings that take a member back to the classic protocol."""
@@ -393,7 +389,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
                     "range": "kgo.Balancers(kgo.RangeBalancer())",
                 },
                 is_assignor_required=True,
-                removed_settings="",
+                to_remove="",
             ),
             allows_mixed_list=True,
         ),

@@ -248,7 +248,7 @@ class ClassicGroupReader:
         #: Saved and decoded members of the last generation. An unchanged member is reused.
         self._decoded: dict[str, tuple[GroupMetadataMember, GenerationMember]] = {}
         #: Decoded assignments of the last generation by their bytes.
-        self._assignments: dict[bytes, PartitionsByTopic | FormatError] = {}
+        self._assigned: dict[bytes, PartitionsByTopic | FormatError] = {}
         self._libraries: dict[LibrarySigns, str | None] = {}
 
     def read_entry(
@@ -302,9 +302,7 @@ class ClassicGroupReader:
         # data of members that left is dropped, because a group can exist for years
         self._strategy = strategy
         self._decoded = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
-        self._assignments = {
-            data: self._assignments[data] for one in saved if (data := one.assignment)
-        }
+        self._assigned = {data: self._assigned[data] for one in saved if (data := one.assignment)}
         if len(self._libraries) > LIBRARY_CACHE_SIZE:
             self._libraries.clear()
         return members
@@ -351,13 +349,13 @@ class ClassicGroupReader:
         """Decodes an assignment; it has no bytes if the leader assigned nothing."""
         if not data:
             return NO_OWNED_PARTITIONS
-        assignment = self._assignments.get(data)
+        assignment = self._assigned.get(data)
         if assignment is None:
             try:
                 assignment = group_by_topic(consumer_protocol.decode_assignment(data).partitions)
             except FormatError as error:
                 assignment = error
-            self._assignments[data] = assignment
+            self._assigned[data] = assignment
         return assignment
 
 
@@ -562,10 +560,8 @@ class ConsumerGroupReader:
 
     def _save(self, change: GenerationChange, record: JournalRecord, number: int) -> None:
         epoch, last = self._epoch, self._builder.last
-        repeats = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
-        if last is not None and generation_distance(number, last.generation) < (
-            0 if repeats else 1
-        ):
+        same = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
+        if last is not None and generation_distance(number, last.generation) < (0 if same else 1):
             self._builder.start_new_incarnation(
                 record.at
             )  # epochs only grow in a group's incarnation
@@ -752,10 +748,8 @@ class HistoryReader:
         if self.window is None:
             if not isinstance(last.entry, GroupMetadataEntry):
                 return  # a tombstone without an entry before it
-            has_first_record = len(self._records) == 1 and is_new_group(last.entry)
-            self.window = JournalWindow(
-                offset=last.offset, at=last.at, has_first_record=has_first_record
-            )
+            is_new = len(self._records) == 1 and is_new_group(last.entry)
+            self.window = JournalWindow(offset=last.offset, at=last.at, is_whole=is_new)
         for position in range(len(self._records) - 1):
             self._read_record(position, self._records[position])
         self._records = [last]

@@ -59,7 +59,7 @@ class JournalWindow:
     #: The record's time.
     at: int
     #: The group's first record is present.
-    has_first_record: bool
+    is_whole: bool
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
@@ -72,9 +72,9 @@ def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
     position, whole = find_compaction_edge(records)
     if position == len(records):
         last = records[-1]
-        return JournalWindow(offset=last.offset + 1, at=last.at, has_first_record=False)
+        return JournalWindow(offset=last.offset + 1, at=last.at, is_whole=False)
     first = records[position]
-    return JournalWindow(offset=first.offset, at=first.at, has_first_record=whole)
+    return JournalWindow(offset=first.offset, at=first.at, is_whole=whole)
 
 
 def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:

@@ -195,16 +195,14 @@ def list_alternatives(
     strategies += [GroupPolicy(strategy=name, protocol=consumer) for name in SERVER_STRATEGIES]
     strategies += [policy for policy in custom if policy.strategy not in BUILT_IN]
     static = [_make_static(policy, session) for session in sessions for policy in strategies]
-    own_session = sessions[0] if sessions else None
-    used_labels = {label_used_policies(used)}
+    own = sessions[0] if sessions else None
+    labels = {label_used_policies(used)}
     if len(used) == 1:
-        used_labels.add(replace(used[0], solver=KAFKA_SOLVER).label)
+        labels.add(replace(used[0], solver=KAFKA_SOLVER).label)
         if used[0].membership is MembershipType.STATIC:
-            used_labels.add(
-                replace(used[0], session_timeout=used[0].session_timeout or own_session).label
-            )
+            labels.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
     candidates = dict.fromkeys((*strategies, *static))
-    return tuple(policy for policy in candidates if policy.label not in used_labels)
+    return tuple(policy for policy in candidates if policy.label not in labels)
 
 
 def _make_static(policy: GroupPolicy, session: int) -> GroupPolicy:

@@ -240,7 +240,7 @@ def diff_generations(
     settled = settled or joined
     old, new = _members_by_key(before), _members_by_key(joined)
     stayed = [key for key in old if key in new]
-    former, latter = _assigned_pairs(before), _assigned_pairs(settled)
+    past, now = _assigned_pairs(before), _assigned_pairs(settled)
     topics = _known_topics(before) & _known_topics(settled)
     return GenerationDiff(
         joined=tuple(new[key] for key in new if key not in old),
@@ -255,11 +255,9 @@ def diff_generations(
             or _has_unsubscribed_topics(old[key], before)
         ),
         new_topics=tuple(sorted(_known_topics(settled) - _known_topics(before))),
-        grown=tuple(sorted(topics & {topic for topic, _ in latter - former})),
-        shrunk=tuple(
-            sorted(topics & {topic for topic, _ in former - latter - _owned_pairs(settled)})
-        ),
-        was_owned_before=not _owned_pairs(before).isdisjoint(latter - former),
+        grown=tuple(sorted(topics & {topic for topic, _ in now - past})),
+        shrunk=tuple(sorted(topics & {topic for topic, _ in past - now - _owned_pairs(settled)})),
+        was_owned_before=not _owned_pairs(before).isdisjoint(now - past),
         lost_members=tuple(
             new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
         ),

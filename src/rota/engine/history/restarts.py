@@ -10,9 +10,8 @@ Rolling deploys: a replacement is a pair of members: one leaves, and another joi
 members were in the group when the run began. So a member that leaves and joins repeatedly does not
 make a rollout, and the next deploy starts a new run. A run needs :data:`MIN_REPLACEMENTS`
 replacements and half of the group, or :data:`ENOUGH_REPLACEMENTS`. Fewer suffice if they are the
-whole group and each new member has another client id or host; otherwise the same process may have
-returned. A rebalance after a slow poll does not count. Static members that return within their
-session timeout cause no rebalance, so such a deploy is not found.
+whole group and each new member has another client id or host; otherwise it may be the same process.
+A slow poll does not count. Static members that return within their session cause no rebalance.
 """
 
 from __future__ import annotations
@@ -232,8 +231,7 @@ def find_rollouts(
 ) -> list[str | None]:
     """Returns the name of the rollout that each rebalance belongs to, or None.
 
-    The name consists of the first and the last generation. ``explanations`` has one entry for each
-    rebalance.
+    The name has the first and the last generation. ``explanations`` has one for each rebalance.
     """
     runs = [_RolloutRun()]
     for number, step in enumerate(steps):

@@ -101,18 +101,18 @@ class SampleTracker:
     def __init__(self) -> None:
         self._samples: dict[str, GroupSample] = {}
         #: Last successful poll of each group.
-        self._polled_at: dict[str, int] = {}
+        self._polled: dict[str, int] = {}
         self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         #: Last successful poll of each group's offsets.
-        self._offsets_polled_at: dict[str, int] = {}
+        self._offsets_polled: dict[str, int] = {}
         #: Last poll in which all brokers listed their groups.
         self._listed: int | None = None
         #: Existing groups that could not be polled yet.
-        self._unanswered: set[str] = set()
+        self._failed: set[str] = set()
 
     def compare(self, poll: GroupPoll) -> SampleChanges:
         since = {
-            name: self._polled_at.get(name, None if name in self._unanswered else self._listed)
+            name: self._polled.get(name, None if name in self._failed else self._listed)
             for name in poll.groups
         }
         new = poll.groups.keys() - self._samples.keys()
@@ -122,16 +122,14 @@ class SampleTracker:
         commits = list(self._committed(poll, first, [each.group for each in deleted]))
         if poll.complete:
             self._listed = poll.started_at
-        self._unanswered = (
-            (self._unanswered | poll.unanswered) - poll.groups.keys() - self._polled_at.keys()
-        )
+        self._failed = (self._failed | poll.unanswered) - poll.groups.keys() - self._polled.keys()
         return SampleChanges(samples, commits)
 
     def _differing(self, poll: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
         for name, sample in sorted(poll.groups.items()):
             known = self._samples.get(name)
             new = replace(sample, at=poll.at, not_before=since[name])
-            self._polled_at[name] = poll.started_at
+            self._polled[name] = poll.started_at
             if known is None or replace(known, at=new.at, not_before=new.not_before) != new:
                 self._samples[name] = new
                 yield new
@@ -146,7 +144,7 @@ class SampleTracker:
                 GroupSample(
                     group=name,
                     at=poll.at,
-                    not_before=self._polled_at.pop(name),
+                    not_before=self._polled.pop(name),
                     kind=known.kind,
                     state=DEAD_STATE,
                     protocol_type=known.protocol_type,
@@ -161,21 +159,20 @@ class SampleTracker:
         fetched = {**poll.offsets, **dict.fromkeys(deleted, _NO_OFFSETS)}
         for group, now in sorted(fetched.items()):
             before = self._offsets.pop(group, _NO_OFFSETS)
-            not_before = self._offsets_polled_at.pop(group, first.get(group))
+            not_before = self._offsets_polled.pop(group, first.get(group))
             for partition in sorted(now.keys() | before.keys()):
                 if now.get(partition) != before.get(partition):
                     yield SampledCommit(group, partition, now.get(partition), poll.at, not_before)
             if group in poll.offsets:
-                self._offsets[group], self._offsets_polled_at[group] = now, poll.started_at
+                self._offsets[group], self._offsets_polled[group] = now, poll.started_at
 
 
 _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
 
 
 def sample_classic_group(described: DescribedGroup) -> GroupSample:
-    """Makes a sample from a DescribeGroups response, which has no timeouts, leader or generation.
-
-    The caller sets the times.
+    """Makes a sample from a DescribeGroups response, which has no timeouts, leader and generation;
+    the caller sets the times.
     """
     saved = GroupMetadataEntry(
         group=described.group,

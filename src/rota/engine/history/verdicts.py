@@ -12,10 +12,9 @@ in its order:
 
 A replay differs from Burrow:
 
-- Time is divided into spans of ``distance``; only the last commit of a span counts. Burrow also
-  drops commits (``min-distance``), but its spans begin with its first commit; fixed spans give the
-  same verdict from any start. Without them a client that commits each record would count as stopped
-  after milliseconds.
+- Only the last commit of each time span of ``distance`` counts. Burrow drops commits too
+  (``min-distance``), but its spans begin with its first commit; fixed spans give the same verdict
+  from any start. Without spans a client that commits each record would soon count as stopped.
 - Burrow allows a silence if one of its stored end offsets (as many as commits, one each ten
   seconds) is not past the last commit. Here it is the end offset ``recent`` ago.
 - Burrow checks only the first fall in the window; here all falls are checked.
@@ -178,18 +177,14 @@ class _CommitHistory:
         back = np.arange(self.rule.intervals - 1, -1, -1)
         wanted = self.span[row][:, None] - back
         span = np.maximum(wanted, 0)
-        has_commit = (wanted >= 0) & (
-            self.incarnation[span] == self.incarnation[self.span[row]][:, None]
-        )
+        used = (wanted >= 0) & (self.incarnation[span] == self.incarnation[self.span[row]][:, None])
         entry = self.newest[span]
         entry[:, -1] = row
         flat = entry.ravel()
         lags = compute_lags(self.partition[flat], self.at[flat], self.offset[flat], self.ends)
         lag = np.full(len(flat), np.nan)
         lag[lags.row] = lags.lag
-        return CommitWindow(
-            has_commit, self.at[entry], self.offset[entry], lag.reshape(entry.shape)
-        )
+        return CommitWindow(used, self.at[entry], self.offset[entry], lag.reshape(entry.shape))
 
 
 class SubscriptionHistory:

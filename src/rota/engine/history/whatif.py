@@ -255,11 +255,9 @@ def _replay_generation(
     if assignor is None:
         return None
     if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
-        member_topics = {
-            (one.member_id, one.group_instance_id, one.topics) for one in generation.members
-        }
-        counts_of_subscribed = subscribed_counts({topics for _, _, topics in member_topics}, counts)
-        problem = strategies.problems.problem(member_topics, counts_of_subscribed)
+        joined = {(one.member_id, one.group_instance_id, one.topics) for one in generation.members}
+        subscribed = subscribed_counts({topics for _, _, topics in joined}, counts)
+        problem = strategies.problems.problem(joined, subscribed)
     else:
         problem = Problem.from_group(Cluster(counts), _make_subscriptions(generation, before))
     owners = assignor.solve(problem).owners
@@ -278,10 +276,8 @@ def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
     """Returns the real owners by position; None if the problem lacks one of their partitions."""
     layout = problem.layout
     position = {member: at for at, member in enumerate(problem.members)}
-    assigned = assigned_counts(generation)
-    if any(
-        t not in layout.index or n > layout.counts[layout.index[t]] for t, n in assigned.items()
-    ):
+    known = assigned_counts(generation)
+    if any(t not in layout.index or n > layout.counts[layout.index[t]] for t, n in known.items()):
         return None
     assignments = ((position[member.member_id], member.assigned) for member in generation.members)
     return make_owner_array(layout, assignments)
@@ -292,12 +288,10 @@ def _make_subscriptions(
 ) -> dict[str, Subscription]:
     """Returns the subscriptions that the leader received; in a consumer group, the broker."""
     classic = generation.kind is GroupType.CLASSIC
-    previous = (
-        {} if before is None else {member_identity(one): one.assigned for one in before.members}
-    )
+    old = {} if before is None else {member_identity(one): one.assigned for one in before.members}
     subscriptions = {}
     for member in generation.members:
-        owned = member.owned if classic else previous.get(member_identity(member))
+        owned = member.owned if classic else old.get(member_identity(member))
         subscriptions[member.member_id] = Subscription(
             topics=member.topics,
             owned=Partitions.of(owned) if owned else NO_PARTITIONS,
@@ -569,9 +563,7 @@ def list_advised_ownership(
     owned = np.flatnonzero(owners != UNASSIGNED)
     spans += [(place, int(owners[place]), int(since[place]), None) for place in owned.tolist()]
     # the last entry of an id wins: its first generation
-    members = {
-        one.member_id: one for generation in reversed(generations) for one in generation.members
-    }
+    members = {one.member_id: one for each in reversed(generations) for one in each.members}
     rows = []
     for place, owner, start, until in sorted(spans, key=itemgetter(0, 2)):
         topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]

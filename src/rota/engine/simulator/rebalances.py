@@ -1,9 +1,7 @@
 """The rebalances of a simulation: those in its journal, with their start, end, cause and waits.
 
-:mod:`rota.engine.history` finds the rebalances and their costs, as in a real journal; the start,
-the end, the cause and the waits are only in the trace.
-
-A rebalance begins when the coordinator asks the members to join. It ends when the
+:mod:`rota.engine.history` finds the rebalances and their costs, as in a real journal; the rest is
+in the trace. A rebalance begins when the coordinator asks the members to join. It ends when the
 group is stable and every running member has its assignment, or when the next one begins. Attempts
 that were interrupted belong to the rebalance that followed.
 

@@ -93,9 +93,7 @@ def _read_key(tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
-    """Returns the path of a table header. ``last`` has the position of the last table of each list:
-    the header of a subtable refers to that table.
-    """
+    """Returns a header's path. ``last`` has each list's last position, for headers inside it."""
     is_list = header[1] == "["
     path: KeyPath = ()
     parts = _read_key(header[1 + is_list :])

@@ -562,10 +562,8 @@ def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
 
 
 def _unread_notes(report: StopReport) -> list[str]:
-    notes = [
-        f"nobody reads {topic}: no member subscribes to it" for topic in report.unsubscribed_topics
-    ]
-    unread = [one for one in report.unread if one.topic not in report.unsubscribed_topics]
+    notes = [f"nobody reads {topic}: no member subscribes to it" for topic in report.unsubscribed]
+    unread = [one for one in report.unread if one.topic not in report.unsubscribed]
     if unread:
         first = ", ".join(map(str, unread[:MAX_SHOWN_PARTITIONS]))
         more = len(unread) - MAX_SHOWN_PARTITIONS

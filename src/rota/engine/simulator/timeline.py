@@ -59,7 +59,7 @@ class StopReport(NamedTuple):
     #: Partitions that a member subscribed to and nobody ever read.
     unread: tuple[TopicPartition, ...]
     #: Topics that no member subscribed to.
-    unsubscribed_topics: tuple[str, ...]
+    unsubscribed: tuple[str, ...]
 
 
 class _SubscribedPartitions:

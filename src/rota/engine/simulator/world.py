@@ -96,9 +96,7 @@ def _executed_interval(entry: ScheduledAction, round_trip: int) -> tuple[int, in
 def _sort_pending(
     pending: list[ScheduledAction], processes: Iterable[SimulatedProcess], recent: int
 ) -> tuple[list[_RecurringCycle], list[ScheduledAction], list[ScheduledAction]]:
-    """Returns the cycles, the actions that end fast forward, and the timers of commits and offset
-    retention, which only interrupt it.
-    """
+    """Returns cycles, actions that end fast forward, and commit and retention timers."""
     heartbeats: dict[object, _RecurringCycle] = {}
     loops: dict[object, _RecurringCycle] = {}
     for process in processes:
