@@ -501,8 +501,8 @@ REPLAY = (
     Mutant(
         "one member that left explains another that fell silent",
         "engine/history/causes.py",
-        "if all(_was_active(case, member) for member in diff.gone):",
-        "if any(_was_active(case, member) for member in diff.gone):",
+        "if all(_was_active(case, member) for member in diff.left):",
+        "if any(_was_active(case, member) for member in diff.left):",
         CAUSE,
     ),
     Mutant(

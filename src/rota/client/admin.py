@@ -149,9 +149,9 @@ class Admin:
         :raises InputError: the group does not exist; the message names similar ones
         :raises AuthorizationFailed: no permission for the group
         """
-        found = await self.find_group(group)
-        if found is not None:
-            return found
+        description = await self.find_group(group)
+        if description is not None:
+            return description
         groups = (await self.list_groups()).groups
         near = _suggest(group, groups)
         hint = near if groups else "; there are no groups at all, or none that may be seen"
@@ -164,11 +164,11 @@ class Admin:
         coordinator = await self._client.find_coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
         request = requests.DescribeGroups(groups=(group,))
-        found = (await self._send(group, request, results.DescribeGroupsResult)).groups[0]
-        if not found.code and found.state != DEAD:
-            return group_description.describe_classic_group(found, where)
-        if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
-            raise group_request_error(found.code, f"group {group!r} cannot be described")
+        described = (await self._send(group, request, results.DescribeGroupsResult)).groups[0]
+        if not described.code and described.state != DEAD:
+            return group_description.describe_classic_group(described, where)
+        if described.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
+            raise group_request_error(described.code, f"group {group!r} cannot be described")
         if (modern := await self._describe_consumer_group(group, where)) is not None:
             return modern
         listed = (await self.list_groups()).groups.get(group)

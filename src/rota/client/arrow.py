@@ -54,7 +54,7 @@ def make_arrays(
     :param absent_time_is_null: a record without a timestamp has null; else -1, as it is written
     """
     columns, rows, count = batch.columns, batch.rows, len(batch)
-    found = [
+    arrays = [
         _bytes_array(columns.buffer, columns.key_start[rows], columns.key_size[rows]),
         _bytes_array(columns.buffer, columns.value_start[rows], columns.value_size[rows]),
         _repeat_text(batch.topic, count),
@@ -63,7 +63,7 @@ def make_arrays(
         _timestamp_array(batch, absent_is_null=absent_time_is_null),
         number_array(batch.timestamp_types, pa.int32()),
     ]
-    return [*found, _header_array(batch)] if headers else found
+    return [*arrays, _header_array(batch)] if headers else arrays
 
 
 def _bytes_array(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> Any:  # noqa: ANN401 Arrow's
@@ -116,9 +116,9 @@ def _header_array(batch: Batch) -> Any:  # noqa: ANN401 as above
     if not counts.any():
         return pa.nulls(len(counts), pa.list_(HEADER_TYPE))
     buffer, start = batch.columns.buffer, batch.columns.headers_start[batch.rows]
-    found = record_batch_columns.read_header_columns(buffer, start, counts)
-    names = _bytes_array(buffer, found.name_start, found.name_size)
-    values = _bytes_array(buffer, found.value_start, found.value_size)
+    columns = record_batch_columns.read_header_columns(buffer, start, counts)
+    names = _bytes_array(buffer, columns.name_start, columns.name_size)
+    values = _bytes_array(buffer, columns.value_start, columns.value_size)
     pairs = pa.StructArray.from_arrays([_decode_names(names), values], fields=list(HEADER_TYPE))
     bounds = np.append(0, np.cumsum(counts)).astype(np.int32)
     none = np.append(counts == 0, False)  # null, as in Spark

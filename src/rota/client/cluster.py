@@ -165,7 +165,7 @@ class ClusterClient:
         :raises TimedOut: the partition has no leader in time
         """
         failures = 0
-        while (found := self.metadata.leader(tp)) is None:
+        while (leader := self.metadata.leader(tp)) is None:
             problem = f"{tp} has no leader{self._topic_problem(tp)}"
             if failures and not await self.pause(failures, deadline):
                 raise TimedOut(f"{problem}, before the timeout")
@@ -174,7 +174,7 @@ class ClusterClient:
                 await self.refresh((tp.topic,), deadline=deadline)
             except TimedOut as error:
                 raise TimedOut(f"{problem}: {error}") from error
-        return found
+        return leader
 
     def _topic_problem(self, tp: TopicPartition) -> str:
         """Returns why a partition may have no leader; raises what another request cannot change."""
@@ -207,13 +207,13 @@ class ClusterClient:
                 if code:  # the last error code explains more than the timeout
                     raise _coordinator_timeout(group, code) from error
                 raise
-            found = response.coordinators[0] if response.coordinators else response
-            if found.error_code == Code.NONE:
-                node = BrokerMetadata(found.node_id, found.host, found.port)
+            coordinator = response.coordinators[0] if response.coordinators else response
+            if coordinator.error_code == Code.NONE:
+                node = BrokerMetadata(coordinator.node_id, coordinator.host, coordinator.port)
                 endpoint = self.endpoint(node, "coordinator")
                 self._coordinators[group] = CoordinatorNode(node, endpoint)
                 break
-            failures, code = failures + 1, found.error_code
+            failures, code = failures + 1, coordinator.error_code
             if code == Code.GROUP_AUTHORIZATION_FAILED:
                 text = f"no permission for group {group!r}"
                 raise errors.AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, text)
@@ -241,9 +241,9 @@ class ClusterClient:
         failures = 0
         while True:
             failures += 1
-            found = await self.find_coordinator(group, deadline)
+            coordinator = await self.find_coordinator(group, deadline)
             try:
-                connection = await found.endpoint.connect(deadline)
+                connection = await coordinator.endpoint.connect(deadline)
                 response = await self.send_over(connection, api, request, deadline, most=most)
             except Unreachable as error:
                 self.forget_coordinator(group)
@@ -313,16 +313,16 @@ class ClusterClient:
         """Returns the known brokers, then ``bootstrap.servers`` in case that all brokers have moved
         (KIP-899, KIP-1102). The endpoints that failed last come last.
         """
-        found = [self.endpoint(node) for node in self.metadata.brokers.values()]
-        random.shuffle(found)  # clients that start together use different brokers
+        endpoints = [self.endpoint(node) for node in self.metadata.brokers.values()]
+        random.shuffle(endpoints)  # clients that start together use different brokers
         bootstrap: list[BrokerEndpoint] = []
-        if not found or self.config.metadata_recovery_strategy == "rebootstrap":
+        if not endpoints or self.config.metadata_recovery_strategy == "rebootstrap":
             bootstrap = [
                 self._endpoint(each, "", f"{each} of bootstrap.servers")
                 for each in self.config.bootstrap_servers
             ]
             random.shuffle(bootstrap)
-        return sorted(dict.fromkeys(found + bootstrap), key=lambda each: each.next_attempt_at)
+        return sorted(dict.fromkeys(endpoints + bootstrap), key=lambda each: each.next_attempt_at)
 
     def _shared_connections(self) -> list[BrokerConnection]:
         """Returns the open connections without a special purpose."""

@@ -141,14 +141,14 @@ class PreparedFetch:
                 FetchedPartition(each.partition, code, each.offset, NO_RECORDS, -1, -1, -1)
                 for each in dict.fromkeys(self._requested.values())
             ]
-        found = []
+        partitions = []
         for topic in response.responses:
             name = topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic
             for data in topic.partitions:
                 requested = self._requested.get((name, data.partition_index))
                 if requested is not None:
-                    found.append(_read_partition(requested, data))
-        return found
+                    partitions.append(_read_partition(requested, data))
+        return partitions
 
 
 def build_fetch(
@@ -568,10 +568,10 @@ class Batch:
         if not counts.any():
             return [NO_HEADERS] * len(self)
         buffer, start = self.columns.buffer, self.columns.headers_start[self.rows]
-        found = record_batch_columns.read_header_columns(buffer, start, counts)
-        names = slice_buffer(buffer, found.name_start, found.name_size)
+        columns = record_batch_columns.read_header_columns(buffer, start, counts)
+        names = slice_buffer(buffer, columns.name_start, columns.name_size)
         text = {name: str(name or b"", "utf-8", "replace") for name in set(names)}
-        values = slice_buffer(buffer, found.value_start, found.value_size)
+        values = slice_buffer(buffer, columns.value_start, columns.value_size)
         pairs = list(zip(map(text.__getitem__, names), values, strict=True))
         ends = np.cumsum(counts)
         bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
@@ -599,8 +599,8 @@ class Batch:
         firsts = np.append(0, np.flatnonzero(changed) + 1)
         counts = np.diff(np.searchsorted(rows, firsts + rows[0]), append=len(self))
         types, epochs = by_broker[firsts].tolist(), epoch[firsts].tolist()
-        found = zip(counts.tolist(), types, epochs, strict=True)
-        return [each for each in found if each[0]]
+        spans = zip(counts.tolist(), types, epochs, strict=True)
+        return [each for each in spans if each[0]]
 
     def to_arrow(self) -> pa.RecordBatch:
         """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source.
@@ -642,18 +642,18 @@ class BytesColumn:
 
     def slice_rows(self, first: int, stop: int) -> list[bytes | None]:
         """Returns the values of rows ``first`` to ``stop - 1``."""
-        found: list[bytes | None] = []
+        values: list[bytes | None] = []
         if self._bounds is not None:
             data = self._buffer.data
             pairs = zip(*(each[first:stop] for each in self._bounds), strict=True)
-            found += [data[a:b] if a <= b else None for a, b in pairs]
+            values += [data[a:b] if a <= b else None for a, b in pairs]
         elif self._runs:
             for run in self._runs:
                 if run.first < stop and first < run.stop:
-                    run.slice_rows(self._buffer.view, first, stop, found)
+                    run.slice_rows(self._buffer.view, first, stop, values)
         else:
-            found += [None] * (stop - first)
-        return found
+            values += [None] * (stop - first)
+        return values
 
 
 class _UniformRun(NamedTuple):
@@ -666,14 +666,14 @@ class _UniformRun(NamedTuple):
     gap: int
 
     def slice_rows(
-        self, view: memoryview, first_row: int, stop_row: int, found: list[bytes | None]
+        self, view: memoryview, first_row: int, stop_row: int, values: list[bytes | None]
     ) -> None:
         """Appends the values of these rows."""
         first, stop, start, size, gap = self
         stop = min(stop, stop_row)
         for row in range(max(first, first_row), stop, MAX_UNPACK_COUNT):
             layout = _run_struct(size, gap, min(stop - row, MAX_UNPACK_COUNT))
-            found += layout.unpack_from(view, start + (row - first) * (size + gap))
+            values += layout.unpack_from(view, start + (row - first) * (size + gap))
 
 
 def _find_runs(start: Int64Array, size: Int64Array) -> list[_UniformRun]:

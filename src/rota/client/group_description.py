@@ -158,26 +158,26 @@ def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
     return {name: name if taken[label] > 1 else label for name, label in labels.items()}
 
 
-def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDescription:
+def describe_listed_group(listed: ListedGroup, node: BrokerMetadata) -> GroupDescription:
     """Describes a group with the fields of ListGroups only."""
     return GroupDescription(
-        group=found.group,
-        group_type=found.group_type or CLASSIC,
-        state=found.state,
-        protocol_type=found.protocol_type,
+        group=listed.group,
+        group_type=listed.group_type or CLASSIC,
+        state=listed.state,
+        protocol_type=listed.protocol_type,
         coordinator=f"{node.id} ({node.address})",
         members=None,
     )
 
 
-def describe_classic_group(found: DescribedGroup, coordinator: str) -> GroupDescription:
+def describe_classic_group(described: DescribedGroup, coordinator: str) -> GroupDescription:
     return GroupDescription(
-        group=found.group,
-        state=found.state,
-        protocol_type=found.protocol_type,
-        strategy=found.protocol,
+        group=described.group,
+        state=described.state,
+        protocol_type=described.protocol_type,
+        strategy=described.protocol,
         coordinator=coordinator,
-        members=tuple(_describe_classic_member(each, found) for each in found.members),
+        members=tuple(_describe_classic_member(each, described) for each in described.members),
     )
 
 
@@ -209,18 +209,18 @@ def _describe_classic_member(found: DescribedMember, group: DescribedGroup) -> M
 
 
 def describe_consumer_group(
-    found: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str
+    described: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str
 ) -> GroupDescription:
     """Converts a group of ConsumerGroupDescribe (KIP-848)."""
     return GroupDescription(
-        group=found.group_id,
+        group=described.group_id,
         group_type="consumer",
-        state=found.group_state,
+        state=described.group_state,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        strategy=found.assignor_name,
-        epoch=found.group_epoch,
+        strategy=described.assignor_name,
+        epoch=described.group_epoch,
         coordinator=coordinator,
-        members=tuple(_describe_consumer_member(each) for each in found.members),
+        members=tuple(_describe_consumer_member(each) for each in described.members),
     )
 
 

@@ -113,8 +113,8 @@ def _pem_text(key: str, values: Mapping[str, Any]) -> str | None:
     if key not in values:
         return None
     blocks = [
-        f"-----BEGIN {found[1]}-----\n{_pem_lines(found[2])}\n-----END {found[1]}-----\n"
-        for found in _PEM_BLOCK.finditer(values[key])
+        f"-----BEGIN {block[1]}-----\n{_pem_lines(block[2])}\n-----END {block[1]}-----\n"
+        for block in _PEM_BLOCK.finditer(values[key])
     ]
     if not blocks:
         raise InputError(f"{key}: is not PEM: it has no -----BEGIN ...----- and -----END ...-----")
@@ -139,18 +139,18 @@ def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
     if location is None:
         return None
     shown = quote_shortened(location)
-    found = _store_type(key, location)
-    if found == declared == "PEM":
+    actual = _store_type(key, location)
+    if actual == declared == "PEM":
         return location
-    if found == "PEM":
+    if actual == "PEM":
         raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM beside it")
-    if found is None and declared == "PEM":
+    if actual is None and declared == "PEM":
         raise InputError(f"{key}: {shown} is not in PEM: it has no -----BEGIN ...-----")
-    found = found or declared
+    actual = actual or declared
     spare = f", and leave out ssl.{store}.password" if f"ssl.{store}.password" in values else ""
     raise InputError(
-        f"{key}: {shown} is a store of the type {found}, which Rota cannot read. Convert it to "
-        f"PEM: {_conversion_commands(store, location, found)}; name the new file, with "
+        f"{key}: {shown} is a store of the type {actual}, which Rota cannot read. Convert it to "
+        f"PEM: {_conversion_commands(store, location, actual)}; name the new file, with "
         f"ssl.{store}.type=PEM{spare}"
     )
 
@@ -168,10 +168,10 @@ def _store_type(key: str, location: str) -> str | None:
     return next((name for magic, name in _STORE_MAGIC.items() if start.startswith(magic)), None)
 
 
-def _conversion_commands(store: str, location: str, found: str) -> str:
+def _conversion_commands(store: str, location: str, store_type: str) -> str:
     name = os.fspath(Path(location).with_suffix(""))
     no_keys = "-nokeys " if store == "truststore" else ""
-    if found == "PKCS12":
+    if store_type == "PKCS12":
         return f"openssl pkcs12 -in {location} {no_keys}-out {name}.pem"
     return (
         f"keytool -importkeystore -srckeystore {location} -destkeystore {name}.p12 "

@@ -163,21 +163,21 @@ class FetchBuffer:
             between, records come twice rather than never
         :raises Exception: the next item is an error; no records are before it
         """
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = max_records
         try:
-            while left > 0 and (fetch := self._next_fetch(bool(found))) and fetch.ready_count:
+            while left > 0 and (fetch := self._next_fetch(bool(taken))) and fetch.ready_count:
                 records, position = fetch.peek_records(left)
-                known = found.setdefault(fetch.partition, records)
+                known = taken.setdefault(fetch.partition, records)
                 if known is not records:
                     known += records
-                keep(Records(found))
+                keep(Records(taken))
                 self._advance_position(fetch, position)
                 fetch.mark_taken(len(records))
                 left -= len(records)
         finally:
             self._notify_drained()
-        return Records(found)
+        return Records(taken)
 
     def take_batches(
         self, keep: Callable[[list[Batch]], None] = keep_nothing, max_bytes: int = PORTION_BYTES
@@ -187,19 +187,19 @@ class FetchBuffer:
         :param keep: as in :meth:`take_records`
         :raises Exception: the next item is an error; no records are before it
         """
-        found: list[Batch] = []
+        batches: list[Batch] = []
         left = max_bytes
         try:
-            while left > 0 and (fetch := self._next_fetch(bool(found))):
+            while left > 0 and (fetch := self._next_fetch(bool(batches))):
                 rows = fetch.remaining_rows()
-                found.append(rows)
-                keep(found)
+                batches.append(rows)
+                keep(batches)
                 self._advance_position(fetch, position_after(rows))
                 fetch.mark_taken(len(rows))
                 left -= fetch.size
         finally:
             self._notify_drained()
-        return found
+        return batches
 
     def _next_fetch(self, has_found: bool) -> CompletedFetch | None:
         """Returns the first response, decoded; None if there is none.
@@ -639,8 +639,8 @@ class PolledRecords:
     def remaining_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the positions of the first remaining record of each partition."""
         left = _group_by_partition(self._state.records[self._state.handed_count :])
-        found = {name: _first_position(each) for name, each in left.by_partition.items()}
-        return found | self._batch_positions()
+        positions = {name: _first_position(each) for name, each in left.by_partition.items()}
+        return positions | self._batch_positions()
 
     def _batch_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the positions of the first remaining batch of each partition."""

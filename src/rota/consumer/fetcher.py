@@ -417,9 +417,9 @@ class InFlightFetches:
                     busy.add(node)
         ready = positions.requests_for_fetch(now, busy, self.config.max_partition_bytes)
         for node, partitions in ready.items():
-            found = self._free_connection(node, now)
-            assert found is not None, "busy brokers are left out"
-            key, wait = found
+            connection_and_wait = self._free_connection(node, now)
+            assert connection_and_wait is not None, "busy brokers are left out"
+            key, wait = connection_and_wait
             connection = client.open_connection(*key)
             if connection is not None:
                 self._send(loop, key, connection, partitions, wait)
@@ -624,8 +624,8 @@ class OffsetFetcher:
 
     async def _fetch_committed(self, tokens: tuple[RequestToken, ...]) -> None:
         assert self.committed is not None
-        found = await self.committed(tuple([each.partition for each in tokens]))
-        self._handle_committed(tokens, found, asyncio.get_running_loop().time())
+        committed = await self.committed(tuple([each.partition for each in tokens]))
+        self._handle_committed(tokens, committed, asyncio.get_running_loop().time())
 
     def _handle_committed(
         self, tokens: tuple[RequestToken, ...], committed: CommittedOffsets, now: float

@@ -93,13 +93,13 @@ class SourceBuilder:
 
 def field_of_traceback(trace: TracebackType | None) -> str:
     """Returns the field at which a generated function raised."""
-    found = ""
+    field = ""
     while trace is not None:
         fields = trace.tb_frame.f_globals.get(_FIELD_OF_LINE)
         if fields is not None:
-            found = fields[trace.tb_lineno - 1] or found
+            field = fields[trace.tb_lineno - 1] or field
         trace = trace.tb_next
-    return found
+    return field
 
 
 #: Limit of elements in all arrays of a request, because anyone may send one. A response has no such
@@ -329,17 +329,17 @@ def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
     """The smallest size of an array's element in bytes."""
     if field.struct is None:
         return _min_field_size(field.kind, flexible=flexible)
-    found = int(flexible)  # the count of its tagged fields
+    size = int(flexible)  # the count of its tagged fields
     for each in field.struct.fields:
         if not each.is_untagged(version):
             continue
         if each.struct is not None and not each.is_array:
             nullable = version in each.nullable
-            found += 1 if nullable else min_element_size(each, version, flexible=flexible)
+            size += 1 if nullable else min_element_size(each, version, flexible=flexible)
         else:
-            found += _min_field_size("array" if each.is_array else each.kind, flexible=flexible)
-    assert found > 0, f"{field.name} has elements of no bytes"
-    return found
+            size += _min_field_size("array" if each.is_array else each.kind, flexible=flexible)
+    assert size > 0, f"{field.name} has elements of no bytes"
+    return size
 
 
 def _min_field_size(kind: str, *, flexible: bool) -> int:

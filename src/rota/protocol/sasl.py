@@ -73,19 +73,19 @@ class ScramCredential:
 
         :raises InputError: the text has another format
         """
-        found = dict(part.partition("=")[::2] for part in text.split(","))
+        fields = dict(part.partition("=")[::2] for part in text.split(","))
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
         try:
             salt, stored, server = (
-                base64.b64decode(found.pop(name), validate=True)
+                base64.b64decode(fields.pop(name), validate=True)
                 for name in ("salt", "stored_key", "server_key")
             )
-            iterations = int(found.pop("iterations"))
+            iterations = int(fields.pop("iterations"))
         except KeyError as missing:
             raise InputError(f"a SCRAM credential without {missing.args[0]}") from None
         except ValueError as error:
             raise InputError(f"a SCRAM credential that cannot be read: {error}") from None
-        if found or len(stored) != size or len(server) != size:
+        if fields or len(stored) != size or len(server) != size:
             raise InputError(f"a credential that is not one of {mechanism}")
         return cls(salt=salt, stored_key=stored, server_key=server, iterations=iterations)
 
@@ -143,8 +143,8 @@ class Users:
         nobody = ScramCredential(
             salt=salt, stored_key=key, server_key=key, iterations=self._iterations
         )
-        found = self._scram[mechanism].get(user, nobody)
-        return found, found is not nobody
+        credential = self._scram[mechanism].get(user, nobody)
+        return credential, credential is not nobody
 
 
 @dataclass(frozen=True, slots=True)

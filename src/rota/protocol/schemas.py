@@ -153,13 +153,13 @@ class MessageSpec:
 
     def structs(self) -> Iterator[StructSpec]:
         """The structs inside the message, at any depth, each once."""
-        found: dict[str, StructSpec] = {}
+        structs: dict[str, StructSpec] = {}
         open_structs = [self.struct]
         while open_structs:
             inner = [each.struct for each in open_structs.pop(0).fields if each.struct is not None]
-            open_structs += [each for each in inner if each.name not in found]
-            found.update((each.name, each) for each in inner)
-        return iter(found.values())
+            open_structs += [each for each in inner if each.name not in structs]
+            structs.update((each.name, each) for each in inner)
+        return iter(structs.values())
 
 
 @functools.cache
@@ -195,13 +195,13 @@ def load_schema(name: str) -> MessageSpec:
     if not file.is_file():
         file = kafka_python_schema_folder() / f"{name}.json"
     text = file.read_text(encoding="utf-8")
-    found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
-    shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
+    schema = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    shared = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
     return MessageSpec(
-        api_key=found["apiKey"],
-        versions=Versions.parse(found["validVersions"]),
-        flexible=Versions.parse(found["flexibleVersions"]),
-        struct=_parse_struct(name, found["fields"], shared),
+        api_key=schema["apiKey"],
+        versions=Versions.parse(schema["validVersions"]),
+        flexible=Versions.parse(schema["flexibleVersions"]),
+        struct=_parse_struct(name, schema["fields"], shared),
     )
 
 
@@ -234,21 +234,21 @@ def _parse_struct(name: str, fields: list[dict[str, Any]], shared: dict[str, Any
     return StructSpec(name=name, fields=tuple(_parse_field(field, shared) for field in fields))
 
 
-def _parse_field(found: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
-    array = found["type"].startswith("[]")
-    kind = found["type"].removeprefix("[]")
+def _parse_field(field: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
+    array = field["type"].startswith("[]")
+    kind = field["type"].removeprefix("[]")
     simple = kind in {*FIXED_SIZE_FORMATS, "string", "bytes", "records"}
-    fields = None if simple else found.get("fields") or shared[kind]
+    fields = None if simple else field.get("fields") or shared[kind]
     return FieldSpec(
-        name=re.sub(r"(?<!^)(?=[A-Z])", "_", found["name"]).lower(),
+        name=re.sub(r"(?<!^)(?=[A-Z])", "_", field["name"]).lower(),
         kind=kind if fields is None else "struct",
         struct=None if fields is None else _parse_struct(kind, fields, shared),
         is_array=array,
-        versions=Versions.parse(found["versions"]),
-        nullable=Versions.parse(found.get("nullableVersions")),
-        tagged=Versions.parse(found.get("taggedVersions")),
-        tag=found.get("tag", -1),
-        default=_parse_default("array" if array else kind, found.get("default", "")),
+        versions=Versions.parse(field["versions"]),
+        nullable=Versions.parse(field.get("nullableVersions")),
+        tagged=Versions.parse(field.get("taggedVersions")),
+        tag=field.get("tag", -1),
+        default=_parse_default("array" if array else kind, field.get("default", "")),
     )
 
 

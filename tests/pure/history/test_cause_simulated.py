@@ -64,7 +64,7 @@ def busy(found: History) -> CommitTimes:
         if cause is not RebalanceCause.SLOW_POLL or step.before is None or began is None:
             continue
         beats = np.arange(began - found.seed % 1_000, step.before.at, -1_000, dtype=np.int64)
-        for member in diff_generations(step.before, step.after).gone:
+        for member in diff_generations(step.before, step.after).left:
             for topic, numbers in member.assigned.items():
                 for key in ((topic, number) for number in numbers):
                     times = more.get(key, beats)

@@ -146,7 +146,7 @@ def is_one_sided(step: Rebalance) -> bool:
     if step.before is None:
         return True
     differs = diff_generations(step.before, step.rounds[0])
-    return not (differs.gone and (differs.joined or differs.returned_static))
+    return not (differs.left and (differs.joined or differs.returned_static))
 
 
 @pytest.mark.parametrize("seed", first(6, [46, 700_027, 700_028, 700_107, *range(20), 36]))

@@ -429,7 +429,7 @@ def _rejoin_cause_from_diff(
         return RebalanceCause.SUBSCRIPTION
     if is_leader:
         return RebalanceCause.PARTITIONS if diff.grown else None
-    return RebalanceCause.STRATEGY if diff.strategy and diff.same_members else None
+    return RebalanceCause.STRATEGY if diff.strategy_changed and diff.same_members else None
 
 
 def _consumer_cause(evidence: _LogEvidence) -> _Cause:
@@ -470,7 +470,7 @@ def _cause_from_diff(diff: GenerationDiff | None) -> RebalanceCause | None:
     """Returns the cause that the generations show if the log line does not name one."""
     if diff is None:
         return None
-    if diff.joined and not diff.gone:
+    if diff.joined and not diff.left:
         return RebalanceCause.JOINED
     if diff.resubscribed or diff.new_topics:
         return RebalanceCause.SUBSCRIPTION
@@ -560,7 +560,7 @@ def _journal_cause(case: _JournalCase) -> _Cause:
         cause, reason = _same_members_cause(case)
     elif not diff.joined and not diff.returned_static:
         cause, reason = _departure_cause(case)
-    elif diff.gone or diff.returned_static:
+    elif diff.left or diff.returned_static:
         reason = "members joined and left in one rebalance"
     else:
         reason = _describe_members(diff.joined, "joined")
@@ -581,12 +581,12 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
         members_text = _describe_members(diff.resubscribed, "subscribed to other topics")
         reason = members_text or f"new topics: {', '.join(diff.new_topics)}"
         cause = RebalanceCause.SUBSCRIPTION
-        if diff.grown or diff.strategy:
+        if diff.grown or diff.strategy_changed:
             cause, reason = None, f"{reason}, and more changed"
     elif diff.grown:
         reason = f"more partitions: {', '.join(diff.grown)}"
         cause = None if diff.was_owned_before else RebalanceCause.PARTITIONS
-    elif diff.strategy:
+    elif diff.strategy_changed:
         cause, reason = RebalanceCause.STRATEGY, "another strategy with the same members"
     elif diff.shrunk:
         reason = f"fewer partitions: {', '.join(diff.shrunk)}"
@@ -595,12 +595,12 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
 
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    diff, members_text = case.diff, _describe_members(case.diff.gone, "gone")
+    diff, members_text = case.diff, _describe_members(case.diff.left, "gone")
     if not diff.same_work:
         return None, f"{members_text}, and more changed"
     if GroupType.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{members_text}: it left or was removed"
-    if all(_was_active(case, member) for member in diff.gone):
+    if all(_was_active(case, member) for member in diff.left):
         return RebalanceCause.LEFT, f"{members_text}, soon after a commit"
     return None, f"{members_text}, some time after its last commit"
 
@@ -622,10 +622,10 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
     diff = case.diff
-    if diff.gone:
-        return _guess_departure(case, diff.gone[0])
+    if diff.left:
+        return _guess_departure(case, diff.left[0])
     if diff.returned_static:
-        return RebalanceCause.STRATEGY if diff.strategy else RebalanceCause.SILENT
+        return RebalanceCause.STRATEGY if diff.strategy_changed else RebalanceCause.SILENT
     return _cause_from_diff(diff) or RebalanceCause.LEADER
 
 
@@ -658,9 +658,9 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
     if case is None:
         return None, until
     earliest, diff = case.before.at, case.diff
-    if case.gap is None and diff.gone and not diff.joined and not diff.returned_static:
+    if case.gap is None and diff.left and not diff.joined and not diff.returned_static:
         # a member that never committed may have left at once
-        ends = [case.last_commit(member) or 0 for member in diff.gone]
+        ends = [case.last_commit(member) or 0 for member in diff.left]
         earliest = max(earliest, min(ends))
     return min(earliest, until), until
 

@@ -196,7 +196,7 @@ class GenerationDiff:
     """The difference between two generations. Static members are matched by static id."""
 
     joined: tuple[GenerationMember, ...]
-    gone: tuple[GenerationMember, ...]
+    left: tuple[GenerationMember, ...]
     #: Static members that are back under another member id.
     returned_static: tuple[GenerationMember, ...]
     #: Members of both generations with another subscription.
@@ -214,14 +214,14 @@ class GenerationDiff:
     lost_members: tuple[GenerationMember, ...]
     #: Partitions were revoked and not assigned, so another cooperative round had to follow.
     is_round_due: bool
-    #: The strategy changed.
-    strategy: bool
+    #: The strategy of a group of the same type changed.
+    strategy_changed: bool
     #: Every subscription and assignment was decoded.
     readable: bool
 
     @property
     def same_members(self) -> bool:
-        return not (self.joined or self.gone or self.returned_static)
+        return not (self.joined or self.left or self.returned_static)
 
     @property
     def same_work(self) -> bool:
@@ -244,7 +244,7 @@ def diff_generations(
     topics = _known_topics(before) & _known_topics(settled)
     return GenerationDiff(
         joined=tuple(new[key] for key in new if key not in old),
-        gone=tuple(old[key] for key in old if key not in new),
+        left=tuple(old[key] for key in old if key not in new),
         returned_static=tuple(
             new[key] for key in stayed if new[key].member_id != old[key].member_id
         ),
@@ -262,7 +262,7 @@ def diff_generations(
             new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
         ),
         is_round_due=is_round_due(before),
-        strategy=before.strategy != joined.strategy and before.kind is joined.kind,
+        strategy_changed=before.strategy != joined.strategy and before.kind is joined.kind,
         readable=all(map(_is_readable_generation, (before, joined, settled))),
     )
 

@@ -285,7 +285,7 @@ class _RolloutRun:
         diff = diff_generations(step.before, step.after)
         returned = {member.group_instance_id for member in diff.returned_static}
         former = [one for one in step.before.members if one.group_instance_id in returned]
-        leaving, joining = [*diff.gone, *former], [*diff.joined, *diff.returned_static]
+        leaving, joining = [*diff.left, *former], [*diff.joined, *diff.returned_static]
         if not leaving and not joining:
             return True
         replacing = {one.new.member_id for one in self.replacements}
