@@ -48,7 +48,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "`consumer-GROUP-N`.",
     "client.rack": "The rack of this consumer: it fetches from replicas in the rack, and "
     "rack-aware strategies assign it partitions of the rack.",
-    "connections.max.idle.ms": "How long a connection without traffic stays open; -1: for ever.",
+    "connections.max.idle.ms": "How long a connection without traffic stays open; -1: no limit.",
     "default.api.timeout.ms": "How long a call without `timeout` may take.",
     "deserializer.encoding": _ENCODING,
     "enable.auto.commit": "Whether the consumer commits positions itself. Without a group: false.",

@@ -312,7 +312,7 @@ async def _choose_mechanism(
     no_login = AuthenticationFailed(Code.ILLEGAL_SASL_STATE, text)
     request = SaslHandshakeRequest(mechanism=mechanism)
     try:
-        # after a response of version 0 the exchange would go on without frames
+        # after a response of version 0 the exchange would continue without frames
         response = await connection.send(Api.SASL_HANDSHAKE, request, deadline=deadline)
     except errors.Refused as error:
         raise no_login from error

@@ -294,7 +294,7 @@ class MetadataRefresher:
                     self._failures += 1
                     LOGGER.warning("the metadata cannot be refreshed: %s", error)
                     if retry.is_permanent(error):
-                        self._set_timer()  # a request that needs it meets the error itself
+                        self._set_timer()  # a request that needs metadata raises the error itself
                         return
                 else:
                     return

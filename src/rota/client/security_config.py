@@ -133,7 +133,7 @@ def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
     for name in ("certificates", "key", "certificate.chain"):
         text_key = f"ssl.{store}.{name}"
         if text_key in values and declared != "PEM":
-            raise InputError(f"{text_key}: is PEM: set ssl.{store}.type=PEM beside it")
+            raise InputError(f"{text_key}: is PEM: set ssl.{store}.type=PEM too")
     key = f"ssl.{store}.location"
     location: str | None = values.get(key)
     if location is None:
@@ -143,7 +143,7 @@ def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
     if actual == declared == "PEM":
         return location
     if actual == "PEM":
-        raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM beside it")
+        raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM too")
     if actual is None and declared == "PEM":
         raise InputError(f"{key}: {shown} is not in PEM: it has no -----BEGIN ...-----")
     actual = actual or declared

@@ -121,7 +121,7 @@ class FetchBuffer:
         return None
 
     def drop_outdated(self) -> None:
-        """Drops outdated responses, and brings back those that may be handed out again."""
+        """Drops outdated responses, and moves responses back that may be handed out again."""
         if self._changes == self._positions.changes:
             return
         self._changes = self._positions.changes

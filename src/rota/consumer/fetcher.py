@@ -1,6 +1,6 @@
 """Fetches the assigned partitions ahead of the application.
 
-This loop is its own, beside the loop of the Spark tasks (:mod:`rota.spark.task`): it never ends,
+This loop differs from the loop of the Spark tasks (:mod:`rota.spark.task`): it never ends,
 its partitions come and go and move with every seek, and memory must stay bounded while the
 application takes records. A Spark task reads fixed ranges of offsets to their end, once, and must
 prove that missing records are lost. Both read Fetch responses with :mod:`rota.client.fetch`.
@@ -16,10 +16,10 @@ Memory is bounded. A partition is requested again while at most ``max.partition.
 are buffered. No partition is requested while half of ``fetch.max.bytes`` are buffered in all, or
 two responses if those are more. So at most 1.5 times ``fetch.max.bytes`` (2 times if a response may
 be more than a quarter of it), or 2 times ``max.partition.fetch.bytes`` for each partition, are in
-memory as the brokers sent them, beside the response that is handed out, of which 16 MiB are decoded
-at a time. Exceptions: a record batch that is larger than a limit is sent all the same; a response
+memory as the brokers sent them, plus the response that is handed out, of which 16 MiB are decoded
+at a time. Exceptions: a broker also sends a record batch that is larger than a limit; a response
 may always have 4 MiB, which exceeds ``fetch.max.bytes`` with more than six brokers by default; the
-bytes of partitions that hand out nothing now may be as many again, and one of them stays decoded.
+bytes of paused and withheld partitions may double this, and one of them stays decoded.
 ``compute_byte_limits`` has the arithmetic.
 """
 

@@ -89,8 +89,8 @@ def test_a_store_of_javas_is_recognised_and_how_to_convert_it_said(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"ssl.truststore.location": "PEM-FILE"}, "set ssl.truststore.type=PEM beside it"),
-        ({"ssl.truststore.certificates": "x"}, "set ssl.truststore.type=PEM beside it"),
+        ({"ssl.truststore.location": "PEM-FILE"}, "set ssl.truststore.type=PEM too"),
+        ({"ssl.truststore.certificates": "x"}, "set ssl.truststore.type=PEM too"),
         (
             {"ssl.truststore.certificates": SECRET, "ssl.truststore.type": "PEM"},
             "ssl.truststore.certificates: is not PEM",

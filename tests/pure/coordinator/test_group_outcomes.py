@@ -301,7 +301,7 @@ SCENARIOS: dict[GroupTrigger, Scenario] = {
 #: The members that remain after each effect that removes members.
 REMAINING: dict[str, Callable[[Case], list[str]]] = {
     "removes all members": lambda case: [],
-    "removes no member, and the join phase goes on": lambda case: [case.static],
+    "removes no member, and the join phase continues": lambda case: [case.static],
     "removes dynamic members that did not join": lambda case: [case.leader, case.static],
 }
 

@@ -204,8 +204,8 @@ def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
     (note,) = [one for one in of(MemberNote, commands) if "strategy" in one.text]
     assert note.is_warning
     assert note.text == (
-        "strategy 'range' was at work for 3.0 s, in vain: encountered UNKNOWN_MEMBER_ID from "
-        "HEARTBEAT response"
+        "strategy 'range' ran for 3.0 s, and its result was not used: encountered "
+        "UNKNOWN_MEMBER_ID from HEARTBEAT response"
     )
     assert MemberTimer.ASSIGN not in member.timers
     assert not member.give(compute_assignment(task))

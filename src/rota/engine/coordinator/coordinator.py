@@ -537,5 +537,5 @@ class Coordinator:
             assert append_queue.commits_in_flight == commits[name]
             assert append_queue.change_in_flight or name not in changing
             waiting = append_queue.queue
-            assert not waiting or not append_queue.may_run(waiting[0][0]), "work waits in vain"
+            assert not waiting or not append_queue.may_run(waiting[0][0]), "queued work could run"
         assert self._append_queues.keys() >= {group for group, _ in appends}

@@ -152,7 +152,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
     ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
     ends_empty = cell(None, _EMPTY, "removes all members")
-    extends_static = cell(None, effect="removes no member, and the join phase goes on")
+    extends_static = cell(None, effect="removes no member, and the join phase continues")
     ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
     expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
     expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
@@ -446,9 +446,9 @@ class ClassicGroup:
         """Whether all members support one of these strategies, and the protocol type fits."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
-        everybody = len(self.members)
+        count = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self._supporters_by_protocol[name] == everybody for name, _ in protocols
+            self._supporters_by_protocol[name] == count for name, _ in protocols
         )
 
     def select_strategy(self, members: Iterable[ClassicGroupMember]) -> str:

@@ -198,7 +198,7 @@ def read_varlongs(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64
             found |= word >> place & 0x7F << 7 * place
         value[more] = found
         after[more] += (np.bitwise_count(kept) >> 3) - 1
-        for row in more[longer].tolist():  # 57 bits or more: as good as never
+        for row in more[longer].tolist():  # 57 bits or more: practically never
             value[row], after[row], bad[row] = _read_long_varlong(buffer, int(at[row]))
     return (value >> 1).astype(np.int64) ^ -(value & 1).astype(np.int64), after, bad
 

@@ -11,7 +11,7 @@ The header has 61 bytes and is never compressed::
                                4 transactional, 5 control, 6 base timestamp is the delete horizon
     last offset delta  int32   kept by compaction, so that no offset looks missing
     base timestamp     int64
-    max timestamp      int64   with log append time: that of every record
+    max timestamp      int64   with log append time: the timestamp of every record
     producer id        int64   -1: none
     producer epoch     int16
     base sequence      int32

@@ -305,7 +305,7 @@ def find_records_in_sequence(buffer: ByteBuffer, at: int, limit: int) -> Int64Ar
     while at < limit and short < MAX_SHORT_RUNS:
         size = int(stride[pair[at]])
         end = at + size * _count_equal_at_start(pair[at:limit:size])
-        if end > limit:  # the last one goes further, or all of it is no run
+        if end > limit:  # the last record is cut off, or these are not records
             break
         found.append(np.arange(at, end, size))
         short += end - at < SHORTEST_USEFUL_RUN * size

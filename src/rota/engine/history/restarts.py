@@ -276,7 +276,7 @@ class _RolloutRun:
     joined_ids: set[str] = field(default_factory=set)
     #: Members that left and have no replacement yet, with the number of the rebalance.
     left: list[tuple[int, GenerationMember]] = field(default_factory=list)
-    #: Members that joined and have not replaced another one yet, likewise.
+    #: Members that joined and have not replaced another one yet.
     joined: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
     def add_rebalance(self, number: int, step: Rebalance) -> bool:

@@ -289,7 +289,7 @@ class Joiner:
         if task is None or task.assignment_id is None:
             return
         time = format_seconds(session.commands.now - task.since)
-        text = f"strategy {task.assignor.name!r} was at work for {time}, in vain"
+        text = f"strategy {task.assignor.name!r} ran for {time}, and its result was not used"
         loss = session.loss
         why = session.rejoin_reason if loss is None else loss.reason
         against_will = loss is not None and not loss.left

@@ -238,7 +238,7 @@ class ComputeAssignment:
     assignor: Assignor
     cluster: Cluster
     group: GroupSubscription
-    #: Notes for the log, beside the strategy's own.
+    #: Notes for the log, in addition to the notes of the strategy.
     notes: tuple[str, ...] = ()
 
 

@@ -66,7 +66,7 @@ class MemberStateMachine:
         for assignor in assignors:
             if not isinstance(assignor, Assignor):
                 where = "rota.engine.assignors.registry"
-                raise InputError(f"{assignor!r} is no rota.Assignor: see {where}")
+                raise InputError(f"{assignor!r} is not a rota.Assignor: see {where}")
         check_unique_names(assignors)
         self._commands = events.CommandBuffer()
         self._session = MemberSession(config, self._commands, self._report_error, spread)

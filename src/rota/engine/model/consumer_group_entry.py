@@ -133,7 +133,7 @@ class CurrentAssignmentTopic:
     epochs: tuple[int, ...] | None = ()
 
 
-#: A member has its target; must give up partitions first; waits for others to do so.
+#: The member has its target; must revoke partitions first; waits for others to revoke theirs.
 STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
 
 

@@ -257,7 +257,7 @@ class SimulatedProcess:
             self._paused = False
 
     def stall(self, time: int) -> None:
-        """Keeps the application outside of poll; heartbeats go on."""
+        """Keeps the application outside of poll; heartbeats continue."""
         if self._ready(lambda _: self.stall(time)):
             self._set_stalled()
             self.stalled_until = max(self.stalled_until, self._state.now + time)

@@ -33,7 +33,7 @@ class TraceEventType(enum.StrEnum):
     STARTED = "started"
     #: The application closes its consumer.
     LEAVING = "leaving"
-    #: The process has ended in good order.
+    #: The process closed its consumer and ended.
     GONE = "gone"
     CRASHED = "crashed"
     PAUSED = "paused"
