@@ -59,7 +59,7 @@ class ByteBuffer:
             self.data = b"".join([*pieces, bytes(PADDING)])
             self._base, self._begin = np.frombuffer(self.data, np.uint8), 0
             self.size = len(self.data) - PADDING
-        #: The same where it is.
+        #: The same bytes as a view, without a copy.
         self.view = self._base.data[self._begin : self._begin + self.size + PADDING]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 bytes, or numbers of a kind
