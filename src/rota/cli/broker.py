@@ -36,7 +36,7 @@ examples:
   rota broker --config auto.create.topics.enable=false --config num.partitions=4
       settings under Kafka's names
   rota broker --config-file server.properties -v
-      settings of a Kafka broker; Rota names those that have no effect
+      settings of a Kafka broker; Rota prints the names of settings that have no effect
   rota broker --host 0.0.0.0 --advertise kafka.example:9092 --users-file users --data-dir ./kafka
       for other machines; clients must log in (SASL)
   rota broker --tls-cert cert.pem --tls-key key.pem
@@ -80,7 +80,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--sasl-mechanism NAME", text, action="append")
     add("--tls-cert FILE", "a certificate, in PEM")
     add("--tls-key FILE", "the certificate's key, if it is in another file")
-    add("--allow-anonymous", "accept clients of other machines although they need not log in")
+    add("--allow-anonymous", "accept clients of other machines without a login")
     flag_adder(parser)("-v --verbose", "log what happens to groups")
 
 
@@ -101,8 +101,8 @@ def run(args: argparse.Namespace) -> bool:
 
     if not users and not args.allow_anonymous and not is_loopback(args.host):
         raise InputError(
-            f"--host {args.host or repr('')} can be reached from other machines, and clients need "
-            "not log in: give --users-file (or --user), or --allow-anonymous"
+            f"--host {args.host or repr('')} can be reached from other machines without a "
+            "login: give --users-file (or --user), or --allow-anonymous"
         )
     _set_up_logging(verbose=args.verbose)
     _raise_open_file_limit()
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> bool:
         print(f"ready: {_describe_location(args, broker)}", flush=True)  # noqa: T201
         while not wait_for_sigterm(CHECK_INTERVAL):  # Ctrl-C raises
             if not broker.running:
-                raise Unreachable("the broker has stopped by itself; see its log")
+                raise Unreachable("the broker has stopped because of an error; see its log")
     return False
 
 
@@ -182,7 +182,7 @@ def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
     in_flags = [key for key in ignored if key not in in_file]
     for source, keys in ((args.config_file, in_file), ("--config", in_flags)):
         if keys:
-            text = f"rota: {source}: without effect: {', '.join(keys)}"
+            text = f"rota: {source}: these settings have no effect: {', '.join(keys)}"
             print(text, file=sys.stderr)  # noqa: T201
     return {key: value for key, value in config.items() if key not in ignored}
 
@@ -193,7 +193,7 @@ def _read_users(args: argparse.Namespace) -> dict[str, str]:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8") from error
+            raise InputError(f"{path}: the file is not UTF-8 text") from error
         in_file = [
             (f"{path}, line {number}", line.strip())
             for number, line in enumerate(text.splitlines(), 1)
@@ -207,7 +207,7 @@ def _read_users(args: argparse.Namespace) -> dict[str, str]:
     for source, line in lines:
         name, _, password = line.partition(":")
         if not name or not password:
-            raise InputError(f"{source}: not NAME:PASSWORD")
+            raise InputError(f"{source}: expected NAME:PASSWORD")
         if name in users:
             raise InputError(f"{source}: {name} already has a password, from {sources[name]}")
         users[name], sources[name] = password, source

@@ -31,7 +31,7 @@ examples:
   rota consume --topic orders --partition 0,3-5 --offset -2 --to-end --bootstrap-servers kafka:9092
       the last two records of each of these partitions
   rota consume --topic orders --offset @2026-11-15T06:00Z --timeout 5 --bootstrap-servers kafka:9092
-      records from a time on; ends after five seconds without a record
+      records since a time; ends after five seconds without a record
   rota consume --topic orders --group g --strategy cooperative-sticky --print-key --print-place \\
       --command-config client.properties
   rota consume --topic a --from-beginning --to-end --json --command-config client.properties |
@@ -58,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--from-beginning", "as --offset earliest; with a group, only without a committed offset")
     add = flag_adder(parser, "when to end")
-    count = flags.whole_number("a number from 1 on", 1, 2**63 - 1)
+    count = flags.whole_number("a number of 1 or more", 1, 2**63 - 1)
     add("--max-messages N", "end after this number of records", type=count)
     add("--timeout SECONDS", "end after this time without a record", type=flags.parse_seconds)
     add("--to-end", "without a group: end where the logs end when the command starts")
@@ -75,17 +75,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    given = flags.read_connection_settings(args)
+    settings = flags.read_connection_settings(args)
     if args.group is not None:
-        given["group.id"] = args.group
-    _check_flags(args, has_group=bool(given.get("group.id")))
+        settings["group.id"] = args.group
+    _check_flags(args, has_group=bool(settings.get("group.id")))
     from rota.client import missing  # noqa: PLC0415 (not for --help)
 
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     from rota.cli.consume_records import read_records  # noqa: PLC0415
 
-    return read_records(args, given)
+    return read_records(args, settings)
 
 
 def _check_flags(args: argparse.Namespace, *, has_group: bool) -> None:

@@ -61,7 +61,7 @@ LAST_COMMIT_TIMEOUT = CLOSE_TIMEOUT = 5.0
 #: Milliseconds between commits: the default, and the lower bound of ``auto.commit.interval.ms``.
 COMMIT_INTERVAL, MIN_COMMIT_INTERVAL = 5_000, 100
 
-#: Settings that may name a class of the user.
+#: Settings that may name a class of the user, as ``package.module:Class``.
 CLASS_SETTINGS = (
     *("partition.assignment.strategy", "interceptor.classes"),
     *("key.deserializer", "value.deserializer"),
@@ -70,26 +70,26 @@ CLASS_SETTINGS = (
 ESCAPES = {"\\t": "\t", "\\n": "\n"}
 
 
-def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
-    """Prints records until the end, then closes the consumer.
+def read_records(args: argparse.Namespace, settings: dict[str, object]) -> bool:
+    """Prints records until the command ends, then closes the consumer.
 
     The command commits positions itself, after the lines are written: an automatic commit could be
     ahead of them.
     """
-    has_group = bool(given.get("group.id"))
-    commits = has_group and str(given.get("enable.auto.commit")).strip().lower() != "false"
-    given["enable.auto.commit"] = "false"
-    interval = int(str(given.get("auto.commit.interval.ms", COMMIT_INTERVAL)))
-    given.setdefault("allow.auto.create.topics", "false")
+    has_group = bool(settings.get("group.id"))
+    commits = has_group and str(settings.get("enable.auto.commit")).strip().lower() != "false"
+    settings["enable.auto.commit"] = "false"
+    interval = int(str(settings.get("auto.commit.interval.ms", COMMIT_INTERVAL)))
+    settings.setdefault("allow.auto.create.topics", "false")
     if args.from_beginning:
-        given["auto.offset.reset"] = "earliest"
+        settings["auto.offset.reset"] = "earliest"
     if args.strategy is not None:
-        given["partition.assignment.strategy"] = args.strategy
-    import_from_working_directory(str(given.get(key, "")) for key in CLASS_SETTINGS)
+        settings["partition.assignment.strategy"] = args.strategy
+    import_from_working_directory(str(settings.get(key, "")) for key in CLASS_SETTINGS)
     _log_to_stderr("rota.consumer")
     # until the first response, connection problems are the command's error; later, warnings
     logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
-    consumer = Consumer(given)
+    consumer = Consumer(settings)
     signals: list[int] = []
     try:
         with _progress_bar(args) as show:
@@ -240,7 +240,7 @@ class RecordPrinter(RebalanceListener):
         try:
             self.commit()
         except GroupError as error:  # the member stays in the group
-            print_notice(f"not committed: {error}")
+            print_notice(f"offsets not committed: {error}")
         for each in partitions:
             self._printed_offsets.pop(each, None)
         if partitions and not self.args.quiet:
@@ -251,7 +251,7 @@ class RecordPrinter(RebalanceListener):
         for each in partitions:
             self._printed_offsets.pop(each, None)
         names = format_partitions(Partitions.of(partitions))
-        print_notice(f"lost: {names}: their last records will be read again")
+        print_notice(f"lost: {names}: records since the last commit will be read again")
 
     # Reading
 
@@ -301,7 +301,7 @@ class RecordPrinter(RebalanceListener):
         self._all_lines_written = True
 
     def _records_before_ends(self, records: Records) -> Iterable[ConsumerRecord]:
-        """Leaves out records that came after the start, with ``--to-end``."""
+        """Returns the records; with ``--to-end``, without those after the end offsets."""
         if self.remaining_ends is None:
             return records
         ends = self.remaining_ends
@@ -339,7 +339,7 @@ class RecordPrinter(RebalanceListener):
         self._schedule_commit()
         problem = None if isinstance(error, RebalanceInProgress | None) else str(error)
         if problem is not None and problem != self._last_commit_error:
-            print_notice(f"not committed: {problem}")
+            print_notice(f"offsets not committed: {problem}")
         self._last_commit_error = problem
 
     def finish(self) -> None:
@@ -361,15 +361,15 @@ class RecordPrinter(RebalanceListener):
 
 
 def _partitions_to_read(
-    wanted: list[list[int]] | None, names: Iterable[str], known: dict[str, int]
+    numbers: list[list[int]] | None, names: Iterable[str], counts: dict[str, int]
 ) -> Iterator[TopicPartition]:
     for name in names:
-        count = known[name]
-        for number in range(count) if wanted is None else sorted(set(chain(*wanted))):
-            if number >= count:
-                text = f"--partition {number}: {name} has partitions 0 to {count - 1}"
+        count = counts[name]
+        for partition in range(count) if numbers is None else sorted(set(chain(*numbers))):
+            if partition >= count:
+                text = f"--partition {partition}: {name} has partitions 0 to {count - 1}"
                 raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
-            yield TopicPartition(name, number)
+            yield TopicPartition(name, partition)
 
 
 def _resolve_offsets(
@@ -378,8 +378,8 @@ def _resolve_offsets(
     """Returns start and end offsets; raises InputError if a partition lacks the start offset."""
     first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.time is not None:
-        found = consumer.offsets_for_times(dict.fromkeys(partitions, start.time))
-        return {at: last[at] if each is None else each.offset for at, each in found.items()}, last
+        by_time = consumer.offsets_for_times(dict.fromkeys(partitions, start.time))
+        return {at: last[at] if each is None else each.offset for at, each in by_time.items()}, last
     if start.offset is None:
         return dict(first if start.from_beginning else last), last
     if start.offset < 0:
@@ -467,48 +467,48 @@ class ProducerRecord:
 def parse_json_line(line: bytes) -> ProducerRecord:
     """Parses a line of :func:`record_json_line`, or one with fewer fields; raises InputError."""
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except ValueError as error:
         raise InputError(f"not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise InputError("not a JSON object")
     known = {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"}
-    for name in found:
+    for name in fields:
         if name not in known and name.removesuffix(BASE64_SUFFIX) not in {"key", "value"}:
             raise InputError(f"{name!r} is not a field of a record")
-    topic = found.get("topic")
+    topic = fields.get("topic")
     if topic is not None and not isinstance(topic, str):
         raise InputError(f"topic: {topic!r} is not text")
-    timestamp = _read_integer(found, "timestamp", least=-1)
+    timestamp = _read_integer(fields, "timestamp", least=-1)
     return ProducerRecord(
         topic=topic,
-        partition=_read_integer(found, "partition", least=0),
+        partition=_read_integer(fields, "partition", least=0),
         timestamp=None if timestamp == -1 else timestamp,
-        key=_read_bytes(found, "key"),
-        value=_read_bytes(found, "value"),
-        headers=tuple(_read_headers(found.get("headers"))),
+        key=_read_bytes(fields, "key"),
+        value=_read_bytes(fields, "value"),
+        headers=tuple(_read_headers(fields.get("headers"))),
     )
 
 
-def _read_integer(found: Mapping[str, object], name: str, *, least: int) -> int | None:
-    value = found.get(name)
+def _read_integer(fields: Mapping[str, object], name: str, *, least: int) -> int | None:
+    value = fields.get(name)
     if value is None or (type(value) is int and least <= value < 2**63):
         return value
-    raise InputError(f"{name}: {value!r} is not a number from {least} on")
+    raise InputError(f"{name}: {value!r} is not a number of {least} or more")
 
 
-def _read_bytes(found: Mapping[str, object], name: str) -> bytes | None:
+def _read_bytes(fields: Mapping[str, object], name: str) -> bytes | None:
     """Reads the bytes of field ``name``, or of ``name_base64``."""
-    encoded = found.get(name + BASE64_SUFFIX)
+    encoded = fields.get(name + BASE64_SUFFIX)
     if encoded is None:
-        value = found.get(name)
+        value = fields.get(name)
         if value is None:
             return None
         try:
             return (value if isinstance(value, str) else _compact_json(value)).encode()
         except UnicodeEncodeError as error:
             raise InputError(f"{name}: cannot be encoded in UTF-8 ({error.reason})") from error
-    if name in found:
+    if name in fields:
         raise InputError(f"{name} and {name + BASE64_SUFFIX} are both given")
     try:
         return base64.b64decode(str(encoded), validate=True)
@@ -516,12 +516,12 @@ def _read_bytes(found: Mapping[str, object], name: str) -> bytes | None:
         raise InputError(f"{name + BASE64_SUFFIX}: not base64: {error}") from error
 
 
-def _read_headers(given: object) -> Iterable[tuple[str, bytes | None]]:
-    if given is None:
+def _read_headers(headers: object) -> Iterable[tuple[str, bytes | None]]:
+    if headers is None:
         return
-    if not isinstance(given, list):
+    if not isinstance(headers, list):
         raise InputError("headers: not a list")
-    for each in given:
+    for each in headers:
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-            raise InputError('headers: an item is not {"name": ..., "value": ...}')
+            raise InputError('headers: each item must be {"name": ..., "value": ...}')
         yield each["name"], _read_bytes(each, "value")

@@ -67,19 +67,19 @@ def add_admin_flags(add: AddFlag) -> None:
     add("--timeout SECONDS", text, type=_parse_timeout, default=DEFAULT_TIMEOUT)
 
 
-def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
-    """Returns a type for a flag; its error says that the text is not ``what``."""
+def whole_number(description: str, least: int, most: int) -> Callable[[str], int]:
+    """Returns a type for a flag. Its error says that the text is not ``description``."""
 
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {description}")
         return int(text)
 
     return parse
 
 
 def parse_seconds(text: str) -> float:
-    """The type of a flag whose value is 0 or more seconds."""
+    """Parses the value of a flag in seconds, 0 or more."""
     with suppress(ValueError):
         if 0 <= float(text) < math.inf:
             return float(text)
@@ -94,7 +94,7 @@ def _parse_timeout(text: str) -> float:
 
 
 def parse_partition_numbers(text: str) -> list[int]:
-    """Returns the numbers of a list such as ``0,3-5``; raises ValueError with a wrong item."""
+    """Returns the numbers of a list such as ``0,3-5``; raises ValueError with an invalid item."""
     numbers: list[int] = []
     for item in text.split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", item.strip(), re.ASCII)
@@ -139,24 +139,24 @@ def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
     """Returns the settings from the file and the flags; raises InputError or Unreachable."""
     from rota.client.config import load_properties  # noqa: PLC0415 (not for --help)
 
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     if args.command_config is not None:
-        found.update(load_properties(args.command_config))
+        settings.update(load_properties(args.command_config))
     for key, value in split_pairs(args, "config", "KEY=VALUE"):
-        found[key] = value.strip()
+        settings[key] = value.strip()
     if args.bootstrap_servers is not None:
-        found["bootstrap.servers"] = args.bootstrap_servers
-    if not found.get("bootstrap.servers"):
+        settings["bootstrap.servers"] = args.bootstrap_servers
+    if not settings.get("bootstrap.servers"):
         args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
-    return found
+    return settings
 
 
 def split_pairs(args: argparse.Namespace, flag: str, form: str) -> Iterator[tuple[str, str]]:
     """Yields name and value of a repeated flag such as ``--config KEY=VALUE``."""
-    for given in getattr(args, flag):
-        name, sign, value = given.partition("=")
+    for pair in getattr(args, flag):
+        name, sign, value = pair.partition("=")
         if not sign or not name.strip():  # the message leaves out the value: it may be a password
-            args.error(f"--{flag} {name!r}: not {form}")
+            args.error(f"--{flag} {name!r}: expected {form}")
         yield name.strip(), value
 
 
@@ -170,8 +170,8 @@ def notice_when_slow(seconds: float) -> Iterator[None]:
         yield
 
 
-def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connects to the cluster of the flags, and returns the result of ``ask``."""
+def run_with_admin(args: argparse.Namespace, function: Callable[[Admin], Awaitable[T]]) -> T:
+    """Connects to the cluster of the flags, and returns the result of the function."""
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     import asyncio  # noqa: PLC0415 (not for --help)
@@ -188,11 +188,11 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
             patience = min(args.timeout, CONNECT_TIMEOUT)
             with notice_when_slow(patience):
                 await client.refresh((), deadline=client.deadline_after(patience))
-            return await ask(Admin(client, args.timeout))
+            return await function(Admin(client, args.timeout))
         finally:
             await client.close()
 
-    # the command's error reports a lasting problem; a passing one needs no report
+    # a permanent problem is the command's error; a temporary one should not be logged
     logging.getLogger("rota.client").addHandler(logging.NullHandler())
     settings = read_settings({**DEFAULT_SETTINGS, **read_connection_settings(args)})
     for warning in settings.warnings:
@@ -200,9 +200,9 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
     return asyncio.run(connect_and_run())
 
 
-def split_names(given: Iterable[str] | None) -> list[str]:
+def split_names(values: Iterable[str] | None) -> list[str]:
     """Splits the values of a repeated flag at commas."""
-    return [name.strip() for names in given or () for name in names.split(",")]
+    return [name.strip() for names in values or () for name in names.split(",")]
 
 
 def read_text_file(path: str) -> tuple[str, str]:

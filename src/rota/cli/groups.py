@@ -92,8 +92,8 @@ examples:
 
 lag: number of records after the committed offset. behind: age of the first of these records, or a
 little more. Members are shown by their static id or a short form of their member id; --full shows
-member ids. strategy: the one that the members agreed on. generation: known from the members'
-subscriptions, or with --leader from the journal.
+member ids. strategy: the strategy that the members agreed on. generation: read from the
+members' subscriptions, or with --leader from the journal.
 """
 
 LAG_EXAMPLES = """\
@@ -195,19 +195,19 @@ class GroupLags:
 
 def list_groups(args: argparse.Namespace) -> bool:
     states = flags.split_names(args.state)
-    known = set(map(_normalize_state, GROUP_STATES))
+    known_states = set(map(_normalize_state, GROUP_STATES))
     for each in states:
-        if _normalize_state(each) not in known:
+        if _normalize_state(each) not in known_states:
             known_names = ", ".join(GROUP_STATES)
             args.error(f"--state {each!r}: not a state of a group; states are {known_names}")
 
-    async def ask(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
+    async def fetch(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
         listing = await admin.list_groups()
         return listing, await admin.describe_groups(listing)
 
-    listing, groups = run_with_admin(args, ask)
-    wanted = set(map(_normalize_state, states))
-    shown = [each for each in groups if not wanted or _normalize_state(each.state) in wanted]
+    listing, groups = run_with_admin(args, fetch)
+    selected = set(map(_normalize_state, states))
+    shown = [each for each in groups if not selected or _normalize_state(each.state) in selected]
     if args.json:
         print_json([_group_json(each) for each in shown])
     else:
@@ -234,7 +234,7 @@ def _check_complete(listing: GroupList | None) -> None:
 def describe_groups(args: argparse.Namespace) -> bool:
     if bool(args.groups) == args.all:
         args.error("give the names of groups, or --all")
-    listing, rows = _read_groups(args)
+    listing, rows = _fetch_lags(args)
     if args.leader:
         rows = _add_leaders(args, rows)
     if args.json:
@@ -297,7 +297,7 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupL
 
 def show_lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
-    listing, rows = _read_groups(args)
+    listing, rows = _fetch_lags(args)
     rows = [row for row in rows if row.partitions or args.groups]
     rows.sort(key=lambda row: (-(row.lag or 0) - row.uncommitted_records, row.group.group))
     if args.json:
@@ -311,10 +311,10 @@ def show_lag(args: argparse.Namespace) -> bool:
     return bool(exceeded)
 
 
-def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupLags]]:
+def _fetch_lags(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupLags]]:
     limit: LagLimit | None = getattr(args, "fail_on", None)
 
-    async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupLags]]:
+    async def fetch(admin: Admin) -> tuple[GroupList | None, list[GroupLags]]:
         listing = None
         if args.groups:
             groups = [await admin.describe_group(each) for each in dict.fromkeys(args.groups)]
@@ -331,7 +331,7 @@ def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[Group
             GroupLags(each, lags.get(each.group, []), late.get(each.group, [])) for each in groups
         ]
 
-    return run_with_admin(args, ask)
+    return run_with_admin(args, fetch)
 
 
 def _lag_json(row: GroupLags) -> dict[str, object]:

@@ -82,7 +82,7 @@ def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentPar
     add_target("--to-offset N", "an offset", type=_parse_offset)
     add_target("--shift-by N", "N offsets forward, or back (-N)", type=_parse_integer)
     add_target("--to-datetime TIME", "the first record at this time or later")
-    add_target("--by-duration TIME", "the first record since this long ago")
+    add_target("--by-duration TIME", "the first record after this time before now")
     add_target("--from-file FILE", "CSV: topic,partition,offset; - for stdin")
     add_topic_flags()
     add("--new", "allow a group that does not exist yet")
@@ -114,9 +114,9 @@ def _parse_offset(text: str) -> int:
 def reset_offsets(args: argparse.Namespace) -> bool:
     """Prints the new offsets of a group; with ``--execute`` it commits them."""
     target = _target_from_flags(args)
-    done = args.execute and not args.export
+    executed = args.execute and not args.export
 
-    async def ask(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
+    async def find_and_commit(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
         hint = "--new commits offsets for a group that does not exist yet"
         if args.new:
             group = await admin.find_group(args.group)
@@ -124,22 +124,22 @@ def reset_offsets(args: argparse.Namespace) -> bool:
             group = await admin.describe_group(args.group, otherwise=hint)
         _check_has_offsets(group)
         changes = await _find_changes(admin, args, target)
-        if done:
+        if executed:
             _check_empty(group, "reset")
             await admin.commit_offsets(args.group, {each.partition: each.new for each in changes})
         return group, changes
 
-    group, changes = run_with_admin(args, ask)
-    refused = None if done else _why_not_empty(group)
+    group, changes = run_with_admin(args, find_and_commit)
+    refused = None if executed else _why_not_empty(group)
     if args.export:
         print(export_offsets(changes), end="")  # noqa: T201
     elif args.json:
         cells = [(*each.cells, each.note or None) for each in changes]
         rows = [dict(zip(CHANGE_TITLES, row, strict=True)) for row in cells]
-        print_json({"group": args.group, "executed": done, "refused": refused, "changes": rows})
+        print_json({"group": args.group, "executed": executed, "refused": refused, "changes": rows})
     else:
         _print_changes(args.group, changes)
-        _print_outcome("the new offsets are committed" if done else None, refused)
+        _print_outcome("the new offsets are committed" if executed else None, refused)
     return False
 
 
@@ -151,10 +151,10 @@ def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
     if bool(args.topic) == args.all_topics:
         args.error("give --topic TOPIC or --all-topics")
     if args.to_datetime is not None:
-        return ToDatetime(parse_datetime(args.to_datetime))
+        return ToDatetime(parse_to_datetime(args.to_datetime))
     if args.by_duration is not None:
         now = time.time_ns() // 1_000_000
-        return ToDatetime(max(now - parse_duration(args.by_duration), 0))
+        return ToDatetime(max(now - parse_by_duration(args.by_duration), 0))
     if args.shift_by is not None:
         return ShiftBy(args.shift_by)
     if args.to_offset is not None:
@@ -169,40 +169,42 @@ async def _find_changes(
 ) -> list[OffsetChange]:
     committed = await admin.fetch_committed(args.group)
     if isinstance(target, FromFile):
-        wanted = sorted(target.offsets)
-        numbers = Partitions.of(wanted).by_topic()
+        partitions = sorted(target.offsets)
+        numbers = Partitions.of(partitions).by_topic()
         select_partitions(numbers, (await admin.describe_topics(numbers)).cluster().partitions)
     else:
-        wanted = await _partitions_from_flags(admin, args, committed)
-    starts, ends = await admin.fetch_bounds(wanted)
-    silent = [str(each) for each in wanted if each not in starts or each not in ends]
-    if silent:
-        names = list_first_names(silent)
-        raise Unreachable(f"{names}: the partition has no leader to ask for its offsets")
+        partitions = await _partitions_from_flags(admin, args, committed)
+    starts, ends = await admin.fetch_bounds(partitions)
+    without_leader = [str(each) for each in partitions if each not in starts or each not in ends]
+    if without_leader:
+        names = list_first_names(without_leader)
+        raise Unreachable(
+            f"{names}: the partition has no leader, so its offsets are unknown; try again later"
+        )
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
-        times = await admin.offsets_for_time(wanted, target.at)
-    logs = {each: LogBounds(starts[each], ends[each], times.get(each)) for each in wanted}
+        times = await admin.offsets_for_time(partitions, target.at)
+    logs = {each: LogBounds(starts[each], ends[each], times.get(each)) for each in partitions}
     return compute_changes(target, committed, logs)
 
 
 async def _partitions_from_flags(
     admin: Admin, args: argparse.Namespace, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[TopicPartition]:
-    """Returns the partitions that the flags select; they exist."""
+    """Returns the existing partitions that the flags select."""
     if args.all_topics:
         if not committed:
             name = repr(args.group)
             raise InputError(f"--all-topics: group {name} has no committed offsets; use --topic")
         counts = (await admin.fetch_metadata(each.topic for each in committed)).cluster().partitions
-        gone = {each for each in committed if each.partition >= counts.get(each.topic, 0)}
-        if gone:
-            names = list_first_names(list(map(str, sorted(gone))))
-            print_notice(f"not changed: {names}: no such partition")
-        return sorted(committed.keys() - gone)
-    wanted = parse_topics(args.topic)
-    counts = (await admin.describe_topics(wanted)).cluster().partitions
-    return select_partitions(wanted, counts)
+        deleted = {each for each in committed if each.partition >= counts.get(each.topic, 0)}
+        if deleted:
+            names = list_first_names(list(map(str, sorted(deleted))))
+            print_notice(f"not changed: {names}: the partition does not exist")
+        return sorted(committed.keys() - deleted)
+    selected = parse_topic_flags(args.topic)
+    counts = (await admin.describe_topics(selected)).cluster().partitions
+    return select_partitions(selected, counts)
 
 
 def _check_has_offsets(group: GroupDescription | None) -> None:
@@ -213,7 +215,7 @@ def _check_has_offsets(group: GroupDescription | None) -> None:
 
 def _check_empty(group: GroupDescription | None, action: str) -> None:
     if (problem := _why_not_empty(group)) is not None:
-        raise GroupError(f"no {action}: {problem}")
+        raise GroupError(f"{action} refused: {problem}")
 
 
 def _why_not_empty(group: GroupDescription | None) -> str | None:
@@ -222,9 +224,10 @@ def _why_not_empty(group: GroupDescription | None) -> str | None:
         return None
     members = group.members or ()
     names = short_member_names(members)
-    named = [f"{names[each.id]} at {each.host}" for each in members]
-    who = f" with members {list_first_names(sorted(named))}" if named else ""
-    return f"group {group.group!r} is {group.state or 'in use'}{who}; stop them first"
+    members_at = [f"{names[each.id]} at {each.host}" for each in members]
+    named_members = f" with members {list_first_names(sorted(members_at))}" if members_at else ""
+    state = group.state or "in use"
+    return f"group {group.group!r} is {state}{named_members}; stop its members first"
 
 
 def _print_outcome(done: str | None, refused: str | None) -> None:
@@ -257,20 +260,20 @@ def delete_groups(args: argparse.Namespace) -> bool:
     """Prints the groups that would be deleted; with ``--execute`` it deletes them."""
     names = list(dict.fromkeys(args.groups))
 
-    async def ask(admin: Admin) -> list[tuple[GroupDescription, int]]:
-        found = [
+    async def describe_and_delete(admin: Admin) -> list[tuple[GroupDescription, int]]:
+        described = [
             (await admin.describe_group(each), len(await admin.fetch_committed(each)))
             for each in names
         ]
         if args.execute:
-            for group, _ in found:
+            for group, _ in described:
                 _check_empty(group, "deletion")
             await admin.delete_groups(names)
-        return found
+        return described
 
     rows = [
         (group.group, group.state, offsets, None if args.execute else _why_not_empty(group))
-        for group, offsets in run_with_admin(args, ask)
+        for group, offsets in run_with_admin(args, describe_and_delete)
     ]
     if args.json:
         keys = ("group", "state", "offsets", "refused")
@@ -287,26 +290,26 @@ def delete_offsets(args: argparse.Namespace) -> bool:
     """Prints the offsets that would be deleted; with ``--execute`` it deletes them."""
     if bool(args.topic) == args.all_topics:
         args.error("give --topic TOPIC or --all-topics")
-    wanted = parse_topics(args.topic)
+    selected = parse_topic_flags(args.topic)
 
-    async def ask(admin: Admin) -> tuple[GroupDescription, dict[TopicPartition, int]]:
+    async def find_and_delete(admin: Admin) -> tuple[GroupDescription, dict[TopicPartition, int]]:
         group = await admin.describe_group(args.group)
         _check_has_offsets(group)
         committed = await admin.fetch_committed(args.group)
         chosen = {
-            partition: found.offset
-            for partition, found in sorted(committed.items())
-            if args.all_topics or _is_selected(partition, wanted)
+            partition: committed_offset.offset
+            for partition, committed_offset in sorted(committed.items())
+            if args.all_topics or _is_selected(partition, selected)
         }
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
-            text = f"group {args.group!r} has no committed offsets there"
-            raise InputError(f"{text}; it has offsets of {topics}")
+            text = f"group {args.group!r} has no committed offsets in these partitions"
+            raise InputError(f"{text}; it has offsets in {topics}")
         if args.execute:
             await admin.delete_offsets(args.group, chosen)
         return group, chosen
 
-    group, chosen = run_with_admin(args, ask)
+    group, chosen = run_with_admin(args, find_and_delete)
     subscribed = {topic for each in group.members or () for topic in each.topics}
     used = sorted(subscribed & {partition.topic for partition in chosen})
     refused = None
@@ -324,8 +327,8 @@ def delete_offsets(args: argparse.Namespace) -> bool:
     return False
 
 
-def _is_selected(each: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None]) -> bool:
-    numbers = wanted.get(each.topic, ())
+def _is_selected(each: TopicPartition, selected: Mapping[str, tuple[int, ...] | None]) -> bool:
+    numbers = selected.get(each.topic, ())
     return numbers is None or each.partition in numbers
 
 
@@ -433,56 +436,59 @@ def _clamp_offset(offset: int, log: LogBounds) -> tuple[int, str]:
     return offset, ""
 
 
-def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
-    """``orders`` or ``orders:0,1,5-8``; None means every partition."""
-    found: dict[str, tuple[int, ...] | None] = {}
-    for text in given:
+def parse_topic_flags(flag_values: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
+    """Parses ``orders`` or ``orders:0,1,5-8`` to partitions by topic; None: every partition."""
+    selected: dict[str, tuple[int, ...] | None] = {}
+    for text in flag_values:
         topic, colon, listed = text.partition(":")
         if not topic:
-            raise InputError(f"--topic {text!r}: not TOPIC or TOPIC:0,1,2")
+            raise InputError(f"--topic {text!r}: expected TOPIC or TOPIC:0,1,2")
         if not colon:
-            found[topic] = None
+            selected[topic] = None
             continue
         try:
             numbers = flags.parse_partition_numbers(listed)
         except ValueError as error:
             hint = f"{str(error)!r} is not a partition; write TOPIC:0,1,5-8"
             raise InputError(f"--topic {text!r}: {hint}") from None
-        before = found.get(topic, ())
+        before = selected.get(topic, ())
         if before is not None:
-            found[topic] = (*before, *numbers)
-    return {name: None if each is None else tuple(sorted({*each})) for name, each in found.items()}
+            selected[topic] = (*before, *numbers)
+    return {
+        topic: None if numbers is None else tuple(sorted({*numbers}))
+        for topic, numbers in selected.items()
+    }
 
 
 def select_partitions(
-    wanted: Mapping[str, tuple[int, ...] | None], counts: Mapping[str, int]
+    selected: Mapping[str, tuple[int, ...] | None], counts: Mapping[str, int]
 ) -> list[TopicPartition]:
     """Returns the selected partitions; raises InputError if one of them does not exist."""
-    found: list[TopicPartition] = []
-    for topic, numbers in wanted.items():
+    partitions: list[TopicPartition] = []
+    for topic, numbers in selected.items():
         count = counts[topic]
         for number in range(count) if numbers is None else numbers:
             if number >= count:
                 known = f"partitions are 0 to {count - 1}"
                 raise InputError(f"--topic {topic}: no partition {number}; {known}")
-            found.append(TopicPartition(topic, number))
-    return found
+            partitions.append(TopicPartition(topic, number))
+    return partitions
 
 
-def parse_datetime(text: str) -> int:
-    """Milliseconds since 1970; without a zone it is UTC, as in Kafka's tool."""
+def parse_to_datetime(text: str) -> int:
+    """Returns milliseconds since 1970; a time without a zone is UTC, as in Kafka's tool."""
     try:
-        found = flags.parse_iso_time(text)
+        milliseconds = flags.parse_iso_time(text)
     except ValueError:
         forms = "2025-06-30T13:00:00.000 (UTC) or 2025-06-30T15:00:00+02:00"
         raise InputError(f"--to-datetime {text!r}: not a time such as {forms}") from None
-    if found < 0:
-        raise InputError(f"--to-datetime {text!r}: is before 1970")
-    return found
+    if milliseconds < 0:
+        raise InputError(f"--to-datetime {text!r}: the time is before 1970")
+    return milliseconds
 
 
-def parse_duration(text: str) -> int:
-    """Milliseconds, from ``PT1H30M`` as in Kafka's tool, or from ``1h30m``."""
+def parse_by_duration(text: str) -> int:
+    """Returns milliseconds, from ``PT1H30M`` as in Kafka's tool, or from ``1h30m``."""
     if text.upper().startswith("P"):
         return duration.parse_iso_duration(text, "--by-duration")
     try:
@@ -496,30 +502,30 @@ def parse_offsets_file(content: str, source: str, group: str) -> FromFile:
     """Parses lines ``topic,partition,offset``, or ``group,topic,partition,offset`` for several
     groups: the formats of Kafka's tool.
     """
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(content)), 1):
         if not row or row == [""]:
             continue
         if len(row) not in {3, 4}:
             forms = "topic,partition,offset or group,topic,partition,offset"
-            raise InputError(f"{source}, line {number}: not {forms}: {','.join(row)}")
+            raise InputError(f"{source}, line {number}: expected {forms}, not {','.join(row)}")
         *named, partition, offset = (each.strip() for each in row)
         if len(named) == 2 and named[0] != group:
             continue
-        for what, text in (("partition", partition), ("offset", offset)):
+        for column, text in (("partition", partition), ("offset", offset)):
             if not (text.isascii() and text.isdecimal()) or int(text) >= 2**63:
-                raise InputError(f"{source}, line {number}: {what} {text!r} is not a number from 0")
+                raise InputError(f"{source}, line {number}: {column} {text!r} must be 0 or more")
         each = TopicPartition(named[-1], int(partition))
-        if each in found:
-            raise InputError(f"{source}, line {number}: {each} is there twice")
-        found[each] = int(offset)
-    if not found:
+        if each in offsets:
+            raise InputError(f"{source}, line {number}: {each} occurs twice")
+        offsets[each] = int(offset)
+    if not offsets:
         raise InputError(f"{source}: no offset of group {group!r}")
-    return FromFile(found)
+    return FromFile(offsets)
 
 
-def export_offsets(wanted: Iterable[OffsetChange]) -> str:
+def export_offsets(changes: Iterable[OffsetChange]) -> str:
     """Returns the new offsets as lines for ``--from-file``, also of Kafka's tool."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows((*each.partition, each.new) for each in wanted)
+    csv.writer(out, lineterminator="\n").writerows((*each.partition, each.new) for each in changes)
     return out.getvalue()

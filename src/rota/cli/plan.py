@@ -121,7 +121,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "consumers do; kafka gives the assignment of Java consumers",
         default="exact",
     )
-    text = "the strategy so far, if owned partitions are not given (default: the same)"
+    text = "strategy of the current assignment, if no member owns partitions (default: the same)"
     add("--from NAME", text, dest="origin", action="append")
     add("--compare", "compare all strategies")
     text = f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})"
@@ -134,7 +134,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints the plan; true if the limit on moves is exceeded."""
+    """Prints the plan; true if ``--max-moves`` is exceeded."""
     if args.compare and (args.max_moves is not None or args.prove):
         args.error("--compare cannot be combined with --max-moves or --prove")
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
@@ -357,12 +357,12 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     _print_notes(list(dict.fromkeys(note for plan in plans for note in plan.notes)))
 
 
-def print_java_difference(plan: Plan, javas: Plan) -> None:
+def print_java_difference(plan: Plan, java_plan: Plan) -> None:
     """Prints how the plan of Java's consumers differs, if it does."""
-    loads = format_loads(javas.target_loads)
-    if (javas.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
+    loads = format_loads(java_plan.target_loads)
+    if (java_plan.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
         text = "Java consumers give another result (--solver kafka)"
-        print_lines(f"{text}: loads {loads}, {javas.moved} moved")
+        print_lines(f"{text}: loads {loads}, {java_plan.moved} moved")
 
 
 def _plan_rank(plan: Plan) -> tuple[int, int, int]:
@@ -383,12 +383,12 @@ def _plan_title(plan: Plan) -> str:
 
 
 def _strategy_list_note(plan: Plan, strategies: Sequence[str]) -> str:
-    why = "not every strategy of the list is cooperative"
+    reason = "not every strategy of the list is cooperative"
     if plan.protocol is RebalanceProtocol.COOPERATIVE:
-        why = "every strategy of the list supports it"
+        reason = "every strategy of the list supports it"
     return (
         f"from the list {', '.join(strategies)}: the first is used, and the protocol is "
-        f"{plan.protocol.name.lower()} because {why}"
+        f"{plan.protocol.name.lower()} because {reason}"
     )
 
 
@@ -396,14 +396,15 @@ def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
     limit = len(plan) if everything else SHOWN_MEMBERS
     rows = []
     for member in plan.members[:limit]:
-        given = [f"{topic} {format_ranges(numbers)}" for topic, numbers in plan[member].items()]
-        if len(given) > SHOWN_TOPICS and not everything:
-            given[SHOWN_TOPICS:] = [f"{len(given) - SHOWN_TOPICS} more topics: --all lists them"]
+        assigned = [f"{topic} {format_ranges(numbers)}" for topic, numbers in plan[member].items()]
+        if len(assigned) > SHOWN_TOPICS and not everything:
+            more = len(assigned) - SHOWN_TOPICS
+            assigned[SHOWN_TOPICS:] = [f"{more} more topics: --all lists them"]
         load = str(plan.loads[member])
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
         nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
-        rows.append((names.get(member, member), load, "; ".join(given) or nothing))
+        rows.append((names.get(member, member), load, "; ".join(assigned) or nothing))
     if len(plan) > limit:
         rows.append(("...", "", f"{len(plan) - limit} more members: --all lists them"))
     print_table(("member", "load", "partitions"), rows, {"load"})
@@ -449,8 +450,8 @@ def _proof_text(plan: Plan) -> str:
     flaw = plan.certificate.flaw
     if flaw is not None:
         return f"proof: a better assignment exists: {flaw}"
-    local = "is more local, and none of these " if plan.local is not None else ""
+    local = "has more partitions in the rack of their member, or " if plan.local is not None else ""
     return (
-        f"proof: no assignment is more even, and none as even {local}moves fewer partitions "
+        f"proof: no assignment is more even, and no equally even one {local}moves fewer partitions "
         "(the check shares no code with the solver; --json has its numbers)"
     )

@@ -68,25 +68,28 @@ class Case:
         if count == 0:
             return self
         if not self.members and topics is None:
-            raise InputError("--add: the group has no member whose subscription could be copied")
-        taken = {member.id for member in self.members + self.left}
-        last, name = max(taken, default=""), "new"
+            raise InputError(
+                "--add: the group has no member whose subscription new members could copy; use "
+                "--member ID=TOPIC,... instead"
+            )
+        used_ids = {member.id for member in self.members + self.left}
+        last, name = max(used_ids, default=""), "new"
         while name <= last and len(name) < len(last) + len("new"):  # a ~ per character at most
             name = f"~{name}"
-        free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in taken)
+        free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in used_ids)
         times = Counter(tuple(sorted(member.topics)) for member in self.members)
-        wanted = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
-        added = tuple(Member(id=next(free), topics=wanted) for _ in range(count))
+        common = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
+        added = tuple(Member(id=next(free), topics=common) for _ in range(count))
         return replace(self, members=self.members + added)
 
     def without_members(self, ids: Iterable[str]) -> Case:
-        gone = set(ids)
-        unknown = gone.difference(member.id for member in self.members)
+        leaving = set(ids)
+        unknown = leaving.difference(member.id for member in self.members)
         if unknown:
             known = ", ".join(member.id for member in self.members)
             raise InputError(f"--remove {min(unknown)!r}: no such member; members are {known}")
-        left = tuple(member for member in self.members if member.id in gone)
-        members = tuple(member for member in self.members if member.id not in gone)
+        left = tuple(member for member in self.members if member.id in leaving)
+        members = tuple(member for member in self.members if member.id not in leaving)
         return replace(self, members=members, left=self.left + left)
 
 
@@ -121,18 +124,18 @@ class _CaseReader:
     def error(self, path: str, problem: str) -> InputError:
         return InputError(f"{self._source}: {path.lstrip('.') or 'the file'} {problem}")
 
-    def expect(self, wanted: type[T], value: object, path: str) -> T:
-        if type(value) is not wanted:
-            given = repr(value) if type(value) is int else JSON_TYPES.get(type(value), repr(value))
-            raise self.error(path, f"must be {JSON_TYPES[wanted]}, not {given}")
+    def expect(self, expected: type[T], value: object, path: str) -> T:
+        if type(value) is not expected:
+            actual = repr(value) if type(value) is int else JSON_TYPES.get(type(value), repr(value))
+            raise self.error(path, f"must be {JSON_TYPES[expected]}, not {actual}")
         return value
 
     def optional(
-        self, wanted: type[T], fields: Mapping[str, object], key: str, path: str
+        self, expected: type[T], fields: Mapping[str, object], key: str, path: str
     ) -> T | None:
         """Returns the value of a key; None if the object does not have the key, or has null."""
         value = fields.get(key)
-        return None if value is None else self.expect(wanted, value, f"{path}.{key}")
+        return None if value is None else self.expect(expected, value, f"{path}.{key}")
 
     def items(self, value: object, path: str) -> Iterator[tuple[object, str]]:
         """Yields the items of a list, each with its path."""
@@ -153,16 +156,16 @@ class _CaseReader:
     def fields(
         self, value: object, path: str, known: Sequence[str], required: Sequence[str]
     ) -> dict[str, object]:
-        found: dict[str, object] = self.expect(dict, value, path)
-        for key in found:
+        fields: dict[str, object] = self.expect(dict, value, path)
+        for key in fields:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
                 raise self.error(f"{path}.{key}", f"is an unknown key: {hint}")
         for key in required:
-            if key not in found:
+            if key not in fields:
                 raise self.error(f"{path}.{key}", "is missing")
-        return found
+        return fields
 
     def member(self, value: object, path: str) -> Member:
         fields = self.fields(value, path, MEMBER_KEYS, required=("id", "topics"))
@@ -228,32 +231,32 @@ class LiveGroup:
             "that the ids of new members sort after all others",
         )
 
-    def resolve_member(self, given: str) -> str:
+    def resolve_member(self, label: str) -> str:
         """Returns the id of the member with this id, static id, short name or client id, or of the
-        only member with such a name that begins so; raises InputError.
+        only member with such a name that begins with ``label``; raises InputError.
         """
         exact, prefix = [], []
         for each in self.overview.members or ():
             names = (each.id, each.group_instance_id, self.short_names[each.id], each.client_id)
-            if given in names:
+            if label in names:
                 exact.append(each.id)
-            if any(name is not None and name.startswith(given) for name in names):
+            if any(name is not None and name.startswith(label) for name in names):
                 prefix.append(each.id)
         matching = exact or prefix
         if len(matching) == 1:
             return matching[0]
         if matching:
             several = list_first_names(sorted(self.short_names[each] for each in matching))
-            raise InputError(f"--remove {given!r}: several members match: {several}")
+            raise InputError(f"--remove {label!r}: several members match: {several}")
         known = ", ".join(sorted(self.short_names.values()))
         hint = f"members are {known}" if known else "the group is empty"
-        raise InputError(f"--remove {given!r}: no such member; {hint}")
+        raise InputError(f"--remove {label!r}: no such member; {hint}")
 
 
 def read_live_group(args: argparse.Namespace) -> LiveGroup:
     """Returns the group of --group, once it is stable; raises InputError or TimedOut."""
 
-    async def ask(admin: Admin) -> LiveGroup:
+    async def fetch(admin: Admin) -> LiveGroup:
         group = await _wait_until_stable(admin, args.group, args.timeout)
         _check_plannable(group, strategy_given=args.strategy is not None or args.compare)
         members = group.members or ()
@@ -273,7 +276,7 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
             )
         return _to_live_group(group, cluster)
 
-    return run_with_admin(args, ask)
+    return run_with_admin(args, fetch)
 
 
 async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupDescription:

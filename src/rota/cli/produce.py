@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> bool:
     if args.keep_partitions and args.partition is not None:
         args.error("give either --keep-partitions or --partition")
     args.header = list(flags.split_pairs(args, "header", "NAME=VALUE"))
-    given = flags.read_connection_settings(args)
+    settings = flags.read_connection_settings(args)
     if importlib.util.find_spec("confluent_kafka") is None:
         hint = "pip install 'rota[produce]' ('.[produce]' in a clone)"
         raise Unreachable(f"rota produce needs confluent-kafka: {hint}")
     from rota.cli.produce_records import write_records  # noqa: PLC0415 (not for --help)
 
-    return write_records(args, given)
+    return write_records(args, settings)

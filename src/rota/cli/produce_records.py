@@ -44,7 +44,7 @@ CONNECTION_PREFIX = re.compile(r"^\S+/(bootstrap|\d+): ")
 SHOWN_FAILURES = 3
 
 
-def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
+def write_records(args: argparse.Namespace, settings: dict[str, object]) -> bool:
     """Writes a record for every line, then waits until all are stored.
 
     :raises Unreachable: some records could not be written; names the first of them
@@ -52,28 +52,28 @@ def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     """
     if args.topic is not None and (problem := find_topic_name_problem(args.topic)):
         raise InputError(f"--topic: {problem}")
-    config, warnings = librdkafka_settings(given)
+    config, warnings = librdkafka_settings(settings)
     for warning in warnings:
         print_notice(warning)
     writer = RecordWriter(config)
     writer.connect()
     try:
-        for place, line in _read_lines(args.files):
+        for source, line in _read_lines(args.files):
             try:
-                writer.produce(place, _parse_line(args, line))
+                writer.produce(source, _parse_line(args, line))
             except InputError as error:
-                raise InputError(f"{place}: {error}") from error
+                raise InputError(f"{source}: {error}") from error
     finally:  # accepted records are written, whatever ends the reading
         writer.flush()
         if not args.quiet:
-            where = f" to {', '.join(sorted(writer.topics))}" if writer.topics else ""
-            print_notice(f"{count_noun(writer.written, 'record')} written{where}")
+            topics = f" to {', '.join(sorted(writer.topics))}" if writer.topics else ""
+            print_notice(f"{count_noun(writer.written, 'record')} written{topics}")
     writer.raise_failures()
     return False
 
 
 def _read_lines(files: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Yields the place and the text of every line, without its line end."""
+    """Yields file and number of every line, and the line without its line end."""
     for name in files or ["stdin"]:
         with Path(name).open("rb") if files else nullcontext(sys.stdin.buffer) as lines:
             for number, line in enumerate(lines, 1):
@@ -82,21 +82,21 @@ def _read_lines(files: list[str]) -> Iterator[tuple[str, bytes]]:
 
 def _parse_line(args: argparse.Namespace, line: bytes) -> ProducerRecord:
     if args.json:
-        found = parse_json_line(line)
+        record = parse_json_line(line)
     elif args.key_separator is None:
-        found = ProducerRecord(topic=None, value=line)
+        record = ProducerRecord(topic=None, value=line)
     else:
         separator = ESCAPES.get(args.key_separator, args.key_separator)
         key, sign, value = line.partition(separator.encode())
         if not sign:
             raise InputError(f"has no {separator!r} between key and value")
-        found = ProducerRecord(topic=None, key=key, value=value)
-    topic = args.topic or found.topic
+        record = ProducerRecord(topic=None, key=key, value=value)
+    topic = args.topic or record.topic
     if not topic:
         raise InputError("has no topic: give --topic")
     headers = tuple((name, value.encode()) for name, value in args.header)
-    partition = found.partition if args.keep_partitions else args.partition
-    return replace(found, topic=topic, partition=partition, headers=found.headers + headers)
+    partition = record.partition if args.keep_partitions else args.partition
+    return replace(record, topic=topic, partition=partition, headers=record.headers + headers)
 
 
 class RecordWriter:
@@ -130,13 +130,15 @@ class RecordWriter:
                 raise AuthenticationFailed(Code.SASL_AUTHENTICATION_FAILED, message) from error
             raise Unreachable(message) from error
 
-    def produce(self, place: str, record: ProducerRecord) -> None:
-        """Gives a record to librdkafka; waits while its queue is full. ``place`` is for errors."""
+    def produce(self, source: str, record: ProducerRecord) -> None:
+        """Gives a record to librdkafka; waits while its queue is full. ``source`` is for errors."""
         assert record.topic is not None
         if record.topic not in self.topics and (problem := find_topic_name_problem(record.topic)):
             raise InputError(problem)
         if record.timestamp == 0:
-            raise InputError("timestamp: librdkafka takes 0 for the current time")
+            raise InputError(
+                "timestamp: 0 cannot be written: librdkafka replaces it by the current time"
+            )
         while True:
             try:
                 self._producer.produce(
@@ -146,7 +148,7 @@ class RecordWriter:
                     partition=-1 if record.partition is None else record.partition,
                     timestamp=record.timestamp or 0,
                     headers=list(record.headers),
-                    on_delivery=partial(self._on_delivery, place),
+                    on_delivery=partial(self._on_delivery, source),
                 )
             except BufferError:
                 self._producer.poll(0.1)
@@ -175,11 +177,11 @@ class RecordWriter:
                 f"{named}{f'; and {more} more' if more > 0 else ''}"
             )
 
-    def _on_delivery(self, place: str, error: KafkaError | None, _message: Delivered) -> None:
+    def _on_delivery(self, source: str, error: KafkaError | None, _message: Delivered) -> None:
         if error is None:
             self.written += 1
         else:
-            self.failures.append(f"{place}: {_strip_details(error)}")
+            self.failures.append(f"{source}: {_strip_details(error)}")
 
     def _on_error(self, error: KafkaError) -> None:
         # the error of one broker says more than the error of all brokers together
@@ -263,7 +265,7 @@ REFUSED_KEYS: Mapping[str, str] = {
 def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """Returns the settings for librdkafka, and warnings; raises InputError or Unreachable."""
     values: dict[str, Any] = {}
-    found: dict[str, object] = dict(DEFAULT_PRODUCER_SETTINGS)
+    config: dict[str, object] = dict(DEFAULT_PRODUCER_SETTINGS)
     warnings = []
     for name, value in given.items():
         if name in REFUSED_KEYS:
@@ -271,7 +273,7 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
         if name in CONSUMER_KEYS:
             values[name] = CONSUMER_KEYS[name].parse(value)
         elif name in PRODUCER_KEYS:
-            found[LIBRDKAFKA_NAMES.get(name, name)] = PRODUCER_KEYS[name].parse(value)
+            config[LIBRDKAFKA_NAMES.get(name, name)] = PRODUCER_KEYS[name].parse(value)
         elif name in {"key.serializer", "value.serializer"}:
             if str(value).strip().removeprefix(JAVA_PACKAGE) not in PLAIN_SERIALIZERS:
                 text = quote_shortened(str(value))
@@ -280,35 +282,35 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
             warnings.append(f"{name}: without effect in rota produce")
         else:
             raise InputError(_unknown_setting_message(name))
-    found["enable.idempotence"] = _is_idempotent(found, requested="enable.idempotence" in given)
+    config["enable.idempotence"] = _is_idempotent(config, requested="enable.idempotence" in given)
     servers = parse_addresses(values.pop("bootstrap.servers", ()))
-    found["bootstrap.servers"] = ",".join(map(str, servers))
+    config["bootstrap.servers"] = ",".join(map(str, servers))
     tls, login, more = security_config.read_security(values)
-    found.update(_security_settings(tls, login, more))
+    config.update(_security_settings(tls, login, more))
     consumer_only = [name for name in values if not _is_producer_setting(name)]
     warnings += more + check_supported({k: v for k, v in values.items() if k not in consumer_only})
-    found |= {LIBRDKAFKA_NAMES.get(k, k): v for k, v in values.items() if k in SHARED_KEYS}
+    config |= {LIBRDKAFKA_NAMES.get(k, k): v for k, v in values.items() if k in SHARED_KEYS}
     warnings += [f"{name}: without effect: it is for consumers" for name in consumer_only]
-    return found, warnings
+    return config, warnings
 
 
-def _is_idempotent(found: Mapping[str, object], *, requested: bool) -> bool:
-    """Returns whether the producer is idempotent. Kafka's default gives way to settings that
-    rule it out; raises InputError if the user requested it explicitly.
+def _is_idempotent(config: Mapping[str, object], *, requested: bool) -> bool:
+    """Returns whether the producer is idempotent: true unless another setting excludes it. Raises
+    InputError if the user requested it and another setting excludes it.
     """
-    if not found["enable.idempotence"]:
+    if not config["enable.idempotence"]:
         return False
-    in_flight = found.get("max.in.flight.requests.per.connection", 1)
+    in_flight = config.get("max.in.flight.requests.per.connection", 1)
     assert isinstance(in_flight, int), "ConfigKey.parse returned it"
     if in_flight > MAX_IN_FLIGHT:
         raise InputError(
             f"max.in.flight.requests.per.connection: {in_flight} is more than {MAX_IN_FLIGHT}, "
-            "the most with enable.idempotence, which is Kafka's default: set it to false"
+            "the maximum for an idempotent producer: lower it, or set enable.idempotence=false"
         )
-    name = "acks" if found["acks"] not in {"all", "-1"} else "retries"
-    is_excluded = name == "acks" or found.get("retries") == 0
+    name = "acks" if config["acks"] not in {"all", "-1"} else "retries"
+    is_excluded = name == "acks" or config.get("retries") == 0
     if is_excluded and requested:
-        raise InputError(f"{name}: {found[name]} does not go with enable.idempotence=true")
+        raise InputError(f"{name}: {config[name]} cannot be combined with enable.idempotence=true")
     return not is_excluded
 
 
@@ -323,13 +325,13 @@ def _security_settings(
 ) -> dict[str, object]:
     """Returns TLS and login settings in librdkafka's names."""
     protocol = ("SASL_" if login else "") + ("SSL" if tls else "PLAINTEXT")
-    found: dict[str, object] = {"security.protocol": protocol}
+    config: dict[str, object] = {"security.protocol": protocol}
     if login is not None:
-        found["sasl.mechanism"] = login.mechanism
-        found["sasl.username"] = login.username
-        found["sasl.password"] = login.password
+        config["sasl.mechanism"] = login.mechanism
+        config["sasl.username"] = login.username
+        config["sasl.password"] = login.password
     if tls is not None:
-        given = {
+        tls_settings = {
             "ssl.ca.location": tls.truststore_location,
             "ssl.ca.pem": tls.truststore_certificates,
             "ssl.certificate.location": tls.keystore_location,
@@ -338,12 +340,12 @@ def _security_settings(
             "ssl.key.pem": tls.keystore_key,
             "ssl.key.password": tls.key_password,
         }
-        found |= {name: value for name, value in given.items() if value is not None}
+        config |= {name: value for name, value in tls_settings.items() if value is not None}
         algorithm = "https" if tls.verifies_host_name else "none"
-        found["ssl.endpoint.identification.algorithm"] = algorithm
+        config["ssl.endpoint.identification.algorithm"] = algorithm
         if tls.enabled_protocols != TLS_VERSIONS:
             warnings.append("ssl.enabled.protocols: without effect in rota produce")
-    return found
+    return config
 
 
 def _unknown_setting_message(name: str) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rota.engine.model.topic import Partitions
 
-#: Seconds without output after which a notice tells the user what is going on.
+#: Seconds without output after which a notice shows the current step.
 NOTICE_AFTER = 2.0
 
 
@@ -45,7 +45,7 @@ MAX_FITTED_ROWS = 200
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leaves it to the command's own handler; rich would exit with 1, the code of a limit."""
+        """Raises BrokenPipeError for main(); rich would exit with 1, the exit code of a limit."""
         raise BrokenPipeError
 
 
@@ -117,7 +117,7 @@ def format_loads(loads: Mapping[str, int]) -> str:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """``0-2, 5`` for 0, 1, 2, 5."""
+    """Formats 0, 1, 2, 5 as ``0-2, 5``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -128,7 +128,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def format_partitions(partitions: Partitions) -> str:
-    """``orders 0-2; payments 5``."""
+    """Formats partitions as ``orders 0-2; payments 5``."""
     listed = sorted(partitions.by_topic().items())
     shown = [f"{topic} {format_ranges(sorted(numbers))}" for topic, numbers in listed]
     return "; ".join(shown) or "nothing"
@@ -166,14 +166,16 @@ def wrap_text(
 
 def _split_words(text: str, room: int, *, has_settings: bool) -> Iterator[str]:
     """Yields words; breaks a word that is wider than a line, unless it is a setting or a path."""
-    one, whole = (_SETTING, _UNBREAKABLE_SETTING) if has_settings else (_WORD, _UNBREAKABLE)
-    for word in one.findall(text):
-        piece = word
-        while cell_len(piece) > room and not whole.search(word):
-            head = set_cell_size(piece, room).rstrip()
+    pattern, unbreakable = _WORD, _UNBREAKABLE
+    if has_settings:
+        pattern, unbreakable = _SETTING, _UNBREAKABLE_SETTING
+    for word in pattern.findall(text):
+        rest = word
+        while cell_len(rest) > room and not unbreakable.search(word):
+            head = set_cell_size(rest, room).rstrip()
             yield head
-            piece = piece[len(head) :]
-        yield piece
+            rest = rest[len(head) :]
+        yield rest
 
 
 def shorten_name(name: str, width: int) -> str:

@@ -11,7 +11,7 @@ from rota.cli.render import print_notice, printable_text, report_progress
 from rota.engine.model.text import list_first_names, suggest_names
 from rota.errors import InputError, Unreachable
 
-OUT, DEMO_OUT = "rota-out", "rota-demo"
+DEFAULT_OUT, DEFAULT_DEMO_OUT = "rota-out", "rota-demo"
 
 HELP = "write the tables of rota run as one page, and print a summary"
 
@@ -53,15 +53,15 @@ def run(args: argparse.Namespace) -> bool:
     from rota.cli import report_summary  # noqa: PLC0415 (other commands do without Arrow)
 
     folder = _tables_folder(args.folder)
-    name = report_summary.SELECTED if args.group else report_summary.PAGE
+    name = report_summary.SELECTED_PAGE_NAME if args.group else report_summary.PAGE_NAME
     page = Path(folder, name) if args.out is None else _page_path(args.out)
     if args.open and page.exists() and not page.is_file():
         raise InputError(f"--open: {page} is not a regular file, a browser cannot show it")
-    with report_progress() as begin:
-        read, story = report_summary.read_story(folder, args.group, begin)
+    with report_progress() as show_step:
+        tables, story = report_summary.read_story(folder, args.group, show_step)
         if args.group and not story.groups:
-            args.error(_no_such_group_message(args.group, read.advice["group"].to_pylist()))
-        report_summary.save_page(story, read, page, begin)
+            args.error(_no_such_group_message(args.group, tables.advice["group"].to_pylist()))
+        report_summary.save_page(story, tables, page, show_step)
     report_summary.print_story(story, page, as_json=args.json)
     if args.open:
         import webbrowser  # noqa: PLC0415
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> bool:
 
 def _tables_folder(given: str | None) -> str:
     if given is None:
-        only_demo = Path(DEMO_OUT).is_dir() and not Path(OUT).is_dir()
-        return DEMO_OUT if only_demo else OUT
+        only_demo = Path(DEFAULT_DEMO_OUT).is_dir() and not Path(DEFAULT_OUT).is_dir()
+        return DEFAULT_DEMO_OUT if only_demo else DEFAULT_OUT
     if Path(given).is_file():
         raise InputError(f"{given} is a file; give the folder that rota run wrote, its --out")
     return given
@@ -89,10 +89,10 @@ def _page_path(given: str) -> Path:
     return path
 
 
-def _no_such_group_message(wanted: list[str], names: list[str]) -> str:
+def _no_such_group_message(selected: list[str], names: list[str]) -> str:
     if not names:
         return "--group: the tables have no group with a rebalance"
-    message = f"--group {' '.join(wanted)}: the tables have no such group"
-    near = next(filter(None, (suggest_names(name, names) for name in wanted)), "")
+    message = f"--group {' '.join(selected)}: the tables have no such group"
+    near = next(filter(None, (suggest_names(name, names) for name in selected)), "")
     near = near or f"; they have {list_first_names(sorted(names))}"
     return printable_text(message + near).plain

@@ -1,6 +1,6 @@
-"""Writes the page of a folder of tables, and prints its story as a summary or as JSON.
+"""Writes the report page of a folder of tables, and prints its story as a summary or as JSON.
 
-``rota report`` is this; ``rota run`` ends with it.
+``rota report`` does this, and ``rota run`` does it at its end.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ from rota.report.story import (
 )
 
 #: File names of the page with all groups, and of a page with some groups.
-PAGE, SELECTED = "report.html", "report-selected.html"
+PAGE_NAME, SELECTED_PAGE_NAME = "report.html", "report-selected.html"
 
 
 def write_and_print_report(out: str, *, as_json: bool, indent: int | None = 2) -> None:
-    path = Path(out, PAGE)
-    with report_progress() as begin:
-        read, story = read_story(out, (), begin)
-        save_page(story, read, path, begin)
+    path = Path(out, PAGE_NAME)
+    with report_progress() as show_step:
+        tables, story = read_story(out, (), show_step)
+        save_page(story, tables, path, show_step)
     print_story(story, path, as_json=as_json, indent=indent)
 
 
 def read_story(
-    out: str, wanted: Sequence[str], begin: ProgressCallback
+    out: str, selected: Sequence[str], show_step: ProgressCallback
 ) -> tuple[GoldTables, Story]:
     """Reads a folder's tables, and builds the story of the wanted groups."""
-    begin(f"reading the tables of {out}")
-    read = read_gold_tables(out)
-    begin("summarizing the tables")
-    return read, build_story(read, wanted)
+    show_step(f"reading the tables of {out}")
+    tables = read_gold_tables(out)
+    show_step("summarizing the tables")
+    return tables, build_story(tables, selected)
 
 
-def save_page(story: Story, read: GoldTables, path: Path, begin: ProgressCallback) -> None:
-    begin(f"writing {path}: {count_noun(len(story.groups), 'group')}")
-    document.write_page(story, read, path)
+def save_page(story: Story, tables: GoldTables, path: Path, show_step: ProgressCallback) -> None:
+    show_step(f"writing {path}: {count_noun(len(story.groups), 'group')}")
+    document.write_page(story, tables, path)
 
 
 def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
@@ -176,8 +176,8 @@ class _ColumnLayout:
 
     def format_row(self, row: Sequence[str]) -> str:
         cells = [
-            pad_cell(shorten_name(cell, width), width, right=place != 1)
-            for place, (cell, width) in enumerate(zip(row, self._widths, strict=True))
+            pad_cell(shorten_name(cell, width), width, right=column != 1)
+            for column, (cell, width) in enumerate(zip(row, self._widths, strict=True))
         ]
         return COLUMN_GAP.join(cells).rstrip()
 
@@ -231,8 +231,8 @@ def _format_saving(group: GroupStory) -> str:
 
 
 def _unread_lines(story: Story) -> Iterator[str]:
-    for what, number, examples in story.evidence.unread:
-        line = f"not read: {number:,} {what} {evidence_text.format_marks([EvidenceMark.STATED])}"
+    for kind, number, examples in story.evidence.unread:
+        line = f"not read: {number:,} {kind} {evidence_text.format_marks([EvidenceMark.STATED])}"
         yield from wrap_text(line, rest="  ")
         for example in examples[:SHOWN_EXAMPLES]:
             yield from wrap_text(example, "          ", "            ")
@@ -240,24 +240,26 @@ def _unread_lines(story: Story) -> Iterator[str]:
 
 def story_json(story: Story, page: Path) -> dict[str, Any]:
     """Returns the content of the summary for all groups as JSON values."""
-    read = story.evidence
-    cluster = None if read.cluster is None else read.cluster | {"lookups": read.lookups}
+    evidence = story.evidence
+    cluster = None if evidence.cluster is None else evidence.cluster | {"lookups": evidence.lookups}
     return {
         "out": str(Path(story.out).absolute()),
         "page": str(page.absolute()),
-        "demo": read.demo,
+        "demo": evidence.demo,
         "cluster": cluster,
-        "window": {"first": read.first, "last": read.last},
-        "shown": {"since": read.since, "until": read.until},
-        **select_attributes(read, "records", "commits", "generations", "rebalances"),
-        **select_attributes(read, "lines", "samples"),
+        "window": {"first": evidence.first, "last": evidence.last},
+        "shown": {"since": evidence.since, "until": evidence.until},
+        **select_attributes(evidence, "records", "commits", "generations", "rebalances"),
+        **select_attributes(evidence, "lines", "samples"),
         "marks": story.marks | {"not_read": (EvidenceMark.STATED,)},
-        "polled": read.polled,
+        "polled": evidence.polled,
         "groups": [_group_json(group) for group in story.groups],
         "causes": _rows_json(("cause", "evidence", "rebalances"), story.causes),
-        "complete_from": _rows_json(("group", "at", "whole"), read.windows),
-        "commits_complete_from": _rows_json(("journal_partition", "offset", "at"), read.complete),
-        "not_read": _rows_json(("what", "count", "examples"), read.unread),
+        "complete_from": _rows_json(("group", "at", "whole"), evidence.windows),
+        "commits_complete_from": _rows_json(
+            ("journal_partition", "offset", "at"), evidence.complete
+        ),
+        "not_read": _rows_json(("what", "count", "examples"), evidence.unread),
     }
 
 

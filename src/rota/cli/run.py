@@ -14,7 +14,7 @@ from rota.errors import Unreachable
 
 DEFAULT_LOOKUPS = 10_000
 
-EVERY, LENGTH = "5s", "10m"
+DEFAULT_POLL_INTERVAL, DEFAULT_POLL_DURATION = "5s", "10m"
 
 #: Shortest interval of polling, in milliseconds.
 MIN_POLL_INTERVAL_MS = 100
@@ -103,12 +103,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--poll TIME",
         "do not read the journal: describe the groups at this interval (default "
-        f"{EVERY}); Ctrl-C ends polling and computes the tables",
+        f"{DEFAULT_POLL_INTERVAL}); Ctrl-C ends polling and computes the tables",
         type=_parse_poll_interval,
         nargs="?",
-        const=_parse_poll_interval(EVERY),
+        const=_parse_poll_interval(DEFAULT_POLL_INTERVAL),
     )
-    text = f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})"
+    text = f"duration of polling: 90s, 10m, 1h30m (default {DEFAULT_POLL_DURATION})"
     add("--for TIME", text, dest="poll_for", type=_parse_duration)
     add = flag_adder(parser, "other input")
     several = {"nargs": "+", "action": "extend", "default": []}
@@ -122,7 +122,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser, "selection")
     add(
         "--since TIME",
-        "show only what happened after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
+        "show only events after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
         "(without a cluster: before the last record); older records are still read, because later "
         "ones build on them",
         type=_parse_time,
@@ -145,7 +145,8 @@ def run(args: argparse.Namespace) -> bool:
         args.error("--poll reads a live cluster: give --bootstrap-servers")
     if args.poll is None and args.poll_for is not None:
         args.error("--for is the duration of --poll: give --poll too")
-    args.poll_for = _parse_duration(LENGTH) if args.poll_for is None else args.poll_for
+    if args.poll_for is None:
+        args.poll_for = _parse_duration(DEFAULT_POLL_DURATION)
     if not args.segments and not args.demo and not live:
         args.error(f"no input. Give at least one of:\n{EVIDENCE_HELP}")
     if args.demo and (live or args.segments or args.server_log or args.ends):

@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from rota.cli import flags, report_summary
 from rota.cli.render import print_notice, printable_text
-from rota.cli.report import DEMO_OUT, OUT
+from rota.cli.report import DEFAULT_DEMO_OUT, DEFAULT_OUT
 from rota.client import config, missing
 from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
 from rota.engine.model.duration import format_duration
@@ -44,7 +44,7 @@ def run_analysis(args: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     # Py4J logs a traceback when Ctrl-C interrupts it
     logging.getLogger().addHandler(logging.NullHandler())
-    out = args.out or (DEMO_OUT if args.demo else OUT)
+    out = args.out or (DEFAULT_DEMO_OUT if args.demo else DEFAULT_OUT)
     with ExitStack() as stack:
         progress = stack.enter_context(_TerminalProgress())
         options = _options_from_flags(args)
@@ -72,14 +72,14 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
     """Returns the live cluster that the flags name, and prints warnings about its settings."""
     if (problem := missing()) is not None:
         raise Unreachable(problem)
-    given = flags.read_connection_settings(args)
-    for warning in config.read_settings({**DEFAULT_SETTINGS, **given}).warnings:
+    settings = flags.read_connection_settings(args)
+    for warning in config.read_settings({**DEFAULT_SETTINGS, **settings}).warnings:
         print_notice(warning)
-    cluster = LiveCluster(settings=given, timeout=args.timeout, lookups=args.lookups)
+    cluster = LiveCluster(settings=settings, timeout=args.timeout, lookups=args.lookups)
     acls = JOURNAL_ACLS if cluster.lookups else JOURNAL_ACLS[:1]
     if args.poll is not None:
         acls = poll.POLL_ACLS
-    text = f"reading {cluster.servers}, nothing is written to it; ACLs needed, if there are any"
+    text = f"reading {cluster.servers}, nothing is written to it; if it uses ACLs, you need"
     print_notice(f"{text}: {'; '.join(acls)}")
     return cluster
 
@@ -154,20 +154,20 @@ class _TerminalProgress:
             self._status.update(text)
             self._status.start()
 
-    def print_line(self, what: str, note: str) -> None:
+    def print_line(self, label: str, note: str) -> None:
         seconds = time.monotonic() - self._since
-        self.print_text(f"{what:<26} {seconds:6.1f} s  {note}".rstrip())
+        self.print_text(f"{label:<26} {seconds:6.1f} s  {note}".rstrip())
 
     def print_text(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
     @contextmanager
-    def progress_bar(self, what: str) -> Iterator[Callable[[float], None]]:
+    def progress_bar(self, label: str) -> Iterator[Callable[[float], None]]:
         self._since = time.monotonic()
         with Progress(
             console=self._console, transient=True, disable=not self._console.is_terminal
         ) as bar:
-            task = bar.add_task(what, total=1.0)
+            task = bar.add_task(label, total=1.0)
             yield lambda share: bar.update(task, completed=share)
 
 

@@ -70,7 +70,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_membership("--dynamic", "no member has a static id", action="store_false", dest="static")
     add("--compare", "compare all policies")
     seed = whole_number(f"a seed from 0 to {MAX_SEED}", 0, MAX_SEED)
-    add("--seed N", "decides member ids and the network's jitter (default 0)", type=seed, default=0)
+    add("--seed N", "seed of member ids and network jitter (default 0)", type=seed, default=0)
     add = flag_adder(parser, "the output")
     add("--json", "print JSON")
     add("--all", "show every member, event, rebalance and note")

@@ -72,7 +72,7 @@ PROGRESS_AFTER = 1.0
 def run_simulate(args: argparse.Namespace) -> bool:
     """Runs the scenario and prints the result; returns whether ``--max-stopped`` is exceeded."""
     if args.compare and args.max_stopped is not None:
-        args.error("--max-stopped needs one policy: it does not go with --compare")
+        args.error("--max-stopped cannot be combined with --compare: it needs one policy")
     check_solver(args.solver)
     text, source = read_text_file(args.scenario)
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
@@ -127,13 +127,13 @@ def _run_simulations(
 
 
 def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
-    found = _run_simulations(scenario, args, [(None, None), *_policies_to_compare(args)])
+    simulations = _run_simulations(scenario, args, [(None, None), *_policies_to_compare(args)])
     if args.json:
-        rows = [{**each.summary(), "notes": list(each.notes)} for each in found]
-        best = [each.policy for each in best_simulations(found)]
+        rows = [{**each.summary(), "notes": list(each.notes)} for each in simulations]
+        best = [each.policy for each in best_simulations(simulations)]
         print_json({"compare": rows, "best": best[0] if best else None, "same": best[1:]})
     else:
-        print_comparison(found, everything=args.all)
+        print_comparison(simulations, everything=args.all)
 
 
 def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
@@ -254,7 +254,7 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
 
 
 def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
-    """Returns the sum and the longest."""
+    """Returns the sum of the stop times, and the longest."""
     times = [stop.time for stop in stops]
     return _format_seconds(sum(times)), _format_seconds(max(times, default=0))
 
@@ -336,13 +336,13 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
     """Returns each note once, with its policies unless it holds for all of them."""
-    found: dict[str, list[str]] = {}
+    policies_by_note: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:
-            found.setdefault(note, []).append(_policy_name(simulation))
+            policies_by_note.setdefault(note, []).append(_policy_name(simulation))
     return [
         note if len(policies) == len(simulations) else f"{list_first_names(policies)}: {note}"
-        for note, policies in found.items()
+        for note, policies in policies_by_note.items()
     ]
 
 
@@ -389,7 +389,7 @@ def _comparison_advice(simulations: Sequence[Simulation]) -> str:
         ("loads", format_loads(choice.loads), format_loads(own.loads)),
         ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
-    changes = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
+    changes = [f"{column} {new} instead of {old}" for column, new, old in pairs if new != old]
     return f"{name}: {', '.join(changes)}{tie}"
 
 
@@ -447,8 +447,8 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     ]
     for name, label in zip(shown, labels, strict=True):
         line = Text(_fit_label(label, margin))
-        for doing, cells in groupby(_process_cells(rows[name], edges), key=lambda cell: cell[0]):
-            line.append("".join(mark for _, mark in cells), STATES[doing][1])
+        for state, cells in groupby(_process_cells(rows[name], edges), key=lambda cell: cell[0]):
+            line.append("".join(mark for _, mark in cells), STATES[state][1])
         lines.append(line)
     if len(rows) > len(shown):
         lines.append(Text(f"... {len(rows) - len(shown)} more: --all shows them"))
@@ -551,8 +551,8 @@ def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911 (one cas
 
 
 def _deploy_settings(event: DeployEvent) -> str:
-    how = "with surge" if event.surge else f"each down for {format_duration(event.downtime)}"
-    settings = [how, f"{format_duration(event.interval)} between"]
+    downtime = "with surge" if event.surge else f"each down for {format_duration(event.downtime)}"
+    settings = [downtime, f"{format_duration(event.interval)} between"]
     if event.strategy is not None:
         names = ", ".join(assignor.name for assignor in resolve_strategies(event.strategy))
         settings.append(f"strategy {names}")

@@ -12,17 +12,17 @@ from tests.support.command import RotaCommand
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["--host", "0.0.0.0"], 4, "need not log in: give --users-file (or --user), or --all"),
+        (["--host", "0.0.0.0"], 4, "without a login: give --users-file (or --user), or --all"),
         (["--host", "no.such.host.invalid"], 4, "host 'no.such.host.invalid'"),
         (["--config", "num.partition=1"], 4, "did you mean num.partitions"),
-        (["--config", "num.partitions"], 2, "not KEY=VALUE"),
+        (["--config", "num.partitions"], 2, "expected KEY=VALUE"),
         (
             ["--config-file", "missing.properties"],
             3,
             "missing.properties cannot be read: No such file",
         ),
         (["--users-file", "missing"], 3, "missing: No such file"),
-        (["--user", "ann"], 4, "--user: not NAME:PASSWORD"),
+        (["--user", "ann"], 4, "--user: expected NAME:PASSWORD"),
         (["--tls-key", "key.pem"], 2, "--tls-key needs --tls-cert"),
         (["--tls-cert", "missing.pem"], 3, "missing.pem: No such file"),
         (["--adopt"], 2, "--adopt needs --data-dir"),

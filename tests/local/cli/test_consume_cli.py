@@ -212,9 +212,9 @@ def test_a_group_commits_what_was_printed_before_an_undecodable_record(
             "give either --from-beginning or --offset",
         ),
         (["--topic", "a", "--partition", "x"], 2, "'x' is not a list such as 0,3-5"),
-        (["--topic", "a", "--max-messages", "0"], 2, "'0' is not a number from 1 on"),
+        (["--topic", "a", "--max-messages", "0"], 2, "'0' is not a number of 1 or more"),
         (["--topic", "a", "--timeout", "-1"], 2, "is not a number of seconds"),
-        (["--topic", "a", "--config", "x"], 2, "not KEY=VALUE"),
+        (["--topic", "a", "--config", "x"], 2, "expected KEY=VALUE"),
         (["--topic", "a", "--group", "g", "--strategy", "rang"], 4, "did you mean 'range'"),
     ],
 )

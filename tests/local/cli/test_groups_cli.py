@@ -503,7 +503,7 @@ def test_a_group_with_members_is_not_deleted(
     create_lagging_group(broker)
     code, _, err = rota_groups("delete", "late", "billing", "--execute")
     assert code == 4
-    assert "no deletion: group 'billing' is Stable with members" in err
+    assert "deletion refused: group 'billing' is Stable with members" in err
     assert {"late", "billing"} <= broker.groups.keys()
     code, _, err = rota_groups("delete", "late", "billing")
     assert code == 0
@@ -523,7 +523,7 @@ def test_offsets_are_deleted_only_with_execute(
     assert committed_offsets(broker, "late") == {("orders", 0): 4}
     code, _, err = rota_groups(*flags, "--execute")
     assert code == 4
-    assert "has no committed offsets there; it has offsets of orders" in err
+    assert "has no committed offsets in these partitions; it has offsets in orders" in err
 
 
 def test_offsets_of_topics_that_members_read_stay(

@@ -91,7 +91,7 @@ def test_it_is_said_first_what_it_needs(
     server = broker.bootstrap_servers
     _, _, text = rota_run("--bootstrap-servers", server, "--out", str(tmp_path))
     first = text.splitlines()[0]
-    assert first.startswith(f"rota: reading {server}, nothing is written to it; ACLs needed")
+    assert first.startswith(f"rota: reading {server}, nothing is written to it; if it uses ACLs")
     assert "Describe on the topics that groups have committed" in first
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))

@@ -12,10 +12,10 @@ from rota.cli.groups_change import (
     ToOffset,
     compute_changes,
     export_offsets,
-    parse_datetime,
-    parse_duration,
+    parse_by_duration,
     parse_offsets_file,
-    parse_topics,
+    parse_to_datetime,
+    parse_topic_flags,
 )
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
@@ -56,29 +56,29 @@ def test_what_has_no_offset_cannot_be_shifted() -> None:
 
 def test_topics_with_partitions() -> None:
     given = ("a", "b:3,0-1", "b:1", "c:1", "c")
-    assert parse_topics(given) == {"a": None, "b": (0, 1, 3), "c": None}
+    assert parse_topic_flags(given) == {"a": None, "b": (0, 1, 3), "c": None}
     for wrong in (":1", "a:", "a:1,", "a:-1", "a:x", "a:1-", ""):
         with pytest.raises(InputError, match="--topic"):
-            parse_topics([wrong])
+            parse_topic_flags([wrong])
 
 
 def test_times_are_utc_unless_they_say() -> None:
-    assert parse_datetime("1970-01-02T00:00:00.250") == 86_400_250
-    assert parse_datetime("1970-01-02") == 86_400_000
-    assert parse_datetime("1970-01-02T00:00:00Z") == 86_400_000
-    assert parse_datetime("1970-01-02T02:00:00+02:00") == 86_400_000
+    assert parse_to_datetime("1970-01-02T00:00:00.250") == 86_400_250
+    assert parse_to_datetime("1970-01-02") == 86_400_000
+    assert parse_to_datetime("1970-01-02T00:00:00Z") == 86_400_000
+    assert parse_to_datetime("1970-01-02T02:00:00+02:00") == 86_400_000
     for wrong in ("", "soon", "1969-12-31", "2025-13-01"):
         with pytest.raises(InputError, match="--to-datetime"):
-            parse_datetime(wrong)
+            parse_to_datetime(wrong)
 
 
 def test_durations_as_in_java_and_as_people_write_them() -> None:
-    assert parse_duration("PT1H30M") == parse_duration("1h30m") == 5_400_000
-    assert parse_duration("P1DT0.5S") == 86_400_500
-    assert parse_duration("90s") == 90_000
+    assert parse_by_duration("PT1H30M") == parse_by_duration("1h30m") == 5_400_000
+    assert parse_by_duration("P1DT0.5S") == 86_400_500
+    assert parse_by_duration("90s") == 90_000
     for wrong in ("", "P", "PT", "1 fortnight", "-PT1H", "90"):
         with pytest.raises(InputError, match="--by-duration"):
-            parse_duration(wrong)
+            parse_by_duration(wrong)
 
 
 def test_offsets_in_files() -> None:
@@ -97,10 +97,10 @@ def test_offsets_in_files() -> None:
     [
         ("", "no offset of group 'g'"),
         ("other,t,0,5\n", "no offset of group 'g'"),
-        ("t,0\n", "line 1: not topic,partition,offset"),
-        ("t,0,5\nt,0,6\n", "line 2: t-0 is there twice"),
-        ("t,x,5\n", "line 1: partition 'x' is not a number from 0"),
-        ("t,0,-5\n", "line 1: offset '-5' is not a number from 0"),
+        ("t,0\n", "line 1: expected topic,partition,offset"),
+        ("t,0,5\nt,0,6\n", "line 2: t-0 occurs twice"),
+        ("t,x,5\n", "line 1: partition 'x' must be 0 or more"),
+        ("t,0,-5\n", "line 1: offset '-5' must be 0 or more"),
         ("t,0,99999999999999999999\n", "line 1: offset"),
     ],
 )

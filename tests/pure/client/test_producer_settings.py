@@ -84,7 +84,9 @@ def test_what_rules_idempotence_out_switches_it_off_unless_it_was_asked_for(
     found, _ = librdkafka_settings({**WHERE, key: value})
     assert found["enable.idempotence"] is False
     both = {**WHERE, key: value, "enable.idempotence": "true"}
-    with pytest.raises(InputError, match=f"{key}: {value} does not go with enable.idempotence"):
+    with pytest.raises(
+        InputError, match=f"{key}: {value} cannot be combined with enable.idempotence"
+    ):
         librdkafka_settings(both)
 
 

@@ -93,7 +93,7 @@ def test_settings_users_and_tls(tmp_path: Path) -> None:
         assert command.address == "broker.example:1"
         assert re.search(r", listening at localhost:\d+, SASL_SSL, topics in ", command.ready)
         log = command.end().err
-    assert "server.properties: without effect: num.io.threads" in log
+    assert "server.properties: these settings have no effect: num.io.threads" in log
     assert "INFO cluster" in log  # -v
 
 
@@ -162,7 +162,7 @@ def test_a_wrong_file_of_settings_is_named(tmp_path: Path) -> None:
 def test_settings_without_effect_are_named_alike() -> None:
     with BrokerCommand("--config", "num.io.threads=8") as command:
         log = command.end().err
-    assert log == "rota: --config: without effect: num.io.threads\n"
+    assert log == "rota: --config: these settings have no effect: num.io.threads\n"
 
 
 def test_a_password_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
