@@ -366,10 +366,7 @@ def test_user_data_of_a_case_file_goes_to_the_strategy(
 @pytest.mark.parametrize(
     ("strategy", "text"),
     [
-        (
-            "sticky",
-            "more even, and no equally even one moves fewer partitions",
-        ),
+        ("sticky", "more even, and no equally even one moves fewer partitions"),
         ("range", "proof: a better assignment exists: loads could be more even"),
     ],
 )
