@@ -542,7 +542,7 @@ def test_what_could_not_be_seen_from_the_beginning_is_said(open_report: Opener) 
     window = open_report()
     window.open("audit")
     assert "sampled" in window.text("#group-known")
-    assert "Its beginning is missing" in window.text("#group-known")
+    assert "Its first records are missing" in window.text("#group-known")
 
 
 def test_every_number_of_a_group_has_its_mark(open_report: Opener) -> None:

@@ -1,94 +1,94 @@
-// A group's four charts: one time, one cursor, one set of rows.
-const REHEARSED = 560, TIMES = 3;
+// A group's four charts, which share the time range, the cursor and the rows.
+const WARM_UP_WIDTH = 560, WARM_UP_PAINTS = 3;
 
 function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
-  const cursor = { time: null, row: null, chosen: null, exact: null };
-  const view = new View(chart.begin, chart.end, () => { again(true); });
-  let plots = [], waiting = null, isSeen = false;
+  const cursor = { time: null, row: null, dragRange: null, selected: null };
+  const view = new View(chart.begin, chart.end, () => { scheduleRepaint(true); });
+  let plots = [], pendingRepaint = null, isPainted = false;
 
-  const was = new BandChart(at('was'), view, chart, chart.was, rebalances);
-  const would = chart.would && new BandChart(at('would'), view, chart, chart.would, replayed);
-  const moves = rebalances.moved.some((one) => one !== null) && new MovesChart(at('moves'), view, rebalances);
+  const actual = new BandChart(at('was'), view, chart, chart.actualBands, rebalances);
+  const replayedChart = chart.replayedBands && new BandChart(at('would'), view, chart, chart.replayedBands, replayed);
+  const moves = rebalances.moved.some((each) => each !== null) && new MovesChart(at('moves'), view, rebalances);
   const lag = lagChart(chart, view);
-  instead(at('was'), at('no-was'), chart.rowTopic.length ? null : noBands());
-  instead(at('would'), at('no-would'), would ? null : noAdvice(group));
-  instead(at('moves'), at('no-moves'), moves ? null : 'The number of moved partitions is unknown.');
-  instead(at('lag'), at('no-lag'), lag ? null : 'The lag of this group is unknown: its partitions have no samples of log ends. rota run --bootstrap-servers asks a cluster for them, --ends FILE gives samples.');
-  plots = [chart.rowTopic.length && was, would, moves, lag].filter(Boolean);
-  describe(chart, { was, would, moves, lag });
+  showOrExplain(at('was'), at('no-was'), chart.rowTopic.length ? null : noBands());
+  showOrExplain(at('would'), at('no-would'), replayedChart ? null : noAdvice(group));
+  showOrExplain(at('moves'), at('no-moves'), moves ? null : 'The number of moved partitions is unknown.');
+  showOrExplain(at('lag'), at('no-lag'), lag ? null : 'The lag of this group is unknown: its partitions have no samples of log ends. Run rota run with --bootstrap-servers to look them up, or with --ends FILE to read samples.');
+  plots = [chart.rowTopic.length && actual, replayedChart, moves, lag].filter(Boolean);
+  describe(chart, { actual, replayedChart, moves, lag });
 
   function noBands() {
     return 'The owners of the partitions are unknown.';
   }
 
-  function again(whole) {
-    at('shown').textContent = stretch(view.from, view.to);
-    if (!isSeen) { first(); return; }
-    if (waiting) { waiting.whole = waiting.whole || whole; return; }
-    waiting = { whole };
+  function scheduleRepaint(whole) {
+    at('shown').textContent = formatTimeRange(view.from, view.to);
+    if (!isPainted) { paintFirst(); return; }
+    if (pendingRepaint) { pendingRepaint.whole = pendingRepaint.whole || whole; return; }
+    pendingRepaint = { whole };
     requestAnimationFrame(() => {
-      const { whole: all } = waiting;
-      waiting = null;
+      const { whole: all } = pendingRepaint;
+      pendingRepaint = null;
       paint(plots, all);
     });
   }
 
-  // The first time bands are drawn at once, for the next frame, and the charts below after it.
-  function first() {
-    isSeen = true;
+  // Paints the bands at once, and the charts below them when the browser is idle.
+  function paintFirst() {
+    isPainted = true;
     paint(plots.filter((plot) => plot.rowAt), true);
     whenIdle(() => paint(plots.filter((plot) => !plot.rowAt), true));
   }
 
-  function paint(some, whole) {
-    const ink = inks();
-    for (const plot of some) {
-      if (whole) plot.paint(ink);
-      plot.point(cursor, ink);
+  function paint(shownPlots, whole) {
+    const theme = currentTheme();
+    for (const plot of shownPlots) {
+      if (whole) plot.paint(theme);
+      plot.drawCursor(cursor, theme);
     }
   }
 
   function fit() {
-    for (const plot of plots) plot.stand();
+    for (const plot of plots) plot.setHeight();
     for (const plot of plots) plot.measure();
     for (const plot of plots) plot.size();
-    again(true);
+    scheduleRepaint(true);
   }
 
   function chooseTopic(topic) {
     const first = topic === '' ? 0 : chart.rowTopic.indexOf(Number(topic));
     const last = topic === '' ? chart.rowTopic.length : chart.rowTopic.lastIndexOf(Number(topic)) + 1;
-    for (const plot of [was, would].filter(Boolean)) Object.assign(plot, { begin: first, end: last });
+    for (const plot of [actual, replayedChart].filter(Boolean)) Object.assign(plot, { begin: first, end: last });
     cursor.row = null;
     fit();
-    const merged = last - first > was.bottom - was.top;
+    const merged = last - first > actual.bottom - actual.top;
     at('merged').textContent = merged
-      ? `${number(last - first)} partitions (${group.mark}) are more than there are lines: each line shows one of about ${number(Math.round((last - first) / (was.bottom - was.top)))}.${chart.topics.length > 1 ? ' Choose a topic to see more of it.' : ''}`
+      ? `${number(last - first)} partitions (${group.mark}) do not fit: each line shows one of about ${number(Math.round((last - first) / (actual.bottom - actual.top)))}.${chart.topics.length > 1 ? ' Choose a topic to see more of its partitions.' : ''}`
       : '';
   }
 
   fillTopics(chart, chooseTopic);
-  const say = (plot) => { at('tip').replaceChildren(...sentence(tip({ chart, was, would, lag, cursor, plot }))); };
-  const control = controls({ view, cursor, again, say, was, would });
+  const showTip = (plot) => { at('tip').replaceChildren(...isolateWords(tip({ chart, actual, replayedChart, lag, cursor, plot }))); };
+  const control = controls({ view, cursor, scheduleRepaint, showTip, actual, replayedChart });
   for (const plot of plots) control(plot);
   at('tip').textContent = HINT;
   chooseTopic('');
   return { fit };
 }
 
-// Scripts are slow when they run for the first time: a chart that nobody sees, drawn while the list
-// is read, makes the first one that somebody opens as fast as the next.
-async function rehearse() {
+// JavaScript is slow when it runs for the first time. An invisible chart is painted while the user
+// reads the list, so that the first group opens as fast as later ones.
+async function warmUpCharts() {
   const data = at('data-0');
-  const chart = data && await unpacked(data.textContent).catch(() => null);
+  const chart = data && await unpackChart(data.textContent).catch(() => null);
   if (!chart || !chart.rowTopic.length) return;
   const view = new View(chart.begin, chart.end, () => {});
-  const plot = new BandChart(document.createElement('canvas'), view, chart, chart.was, chart.rebalances);
-  plot.stand();
-  plot.width = REHEARSED;
+  const plot = new BandChart(document.createElement('canvas'), view, chart, chart.actualBands, chart.rebalances);
+  plot.setHeight();
+  plot.width = WARM_UP_WIDTH;
   plot.size();
-  for (let left = TIMES; left > 0; left--) whenIdle(() => plot.paint(inks()));
+  for (let left = WARM_UP_PAINTS; left > 0; left--) whenIdle(() => plot.paint(currentTheme()));
 }
 
 function noAdvice(group) {
@@ -102,7 +102,7 @@ function lagChart({ lag }, view) {
     lag.inSeconds
       ? 'Lag in seconds: age of the oldest uncommitted record of all partitions '
       : 'Lag in records (ages are unknown): largest of all partitions ',
-    marked('sampled'));
+    markElement('sampled'));
   return new LagChart(
     at('lag'), view, lag,
     lag.inSeconds ? (amount) => duration(amount * SECOND) : number,
@@ -111,89 +111,90 @@ function lagChart({ lag }, view) {
 
 function fillTopics(chart, choose) {
   const list = at('topic');
-  const options = [['', `all ${counted(chart.rowTopic.length, 'partition')} (${chart.group.mark})`]];
-  chart.topics.forEach((topic, place) => options.push([String(place), shortened(topic, 60)]));
+  const options = [['', `all ${countNoun(chart.rowTopic.length, 'partition')} (${chart.group.mark})`]];
+  chart.topics.forEach((topic, index) => options.push([String(index), shortened(topic, 60)]));
   list.replaceChildren(...options.map(([value, text]) => element('option', { value }, text)));
   list.hidden = at('topic-label').hidden = chart.topics.length < 2;
   list.onchange = () => choose(list.value);
 }
 
-// What a screen reader says of the charts, and what the titles and the legend say to all.
-function describe(chart, { would, moves, lag }) {
+// Fills in the labels for screen readers, the titles of the charts, and the legend of causes.
+function describe(chart, { replayedChart, moves, lag }) {
   const { group, rebalances, replayed, members } = chart;
-  const time = stretch(chart.begin, chart.end);
-  const rows = counted(chart.rowTopic.length, 'partition');
+  const time = formatTimeRange(chart.begin, chart.end);
+  const rows = countNoun(chart.rowTopic.length, 'partition');
   const hint = 'The table below lists all rebalances.';
   at('was').setAttribute('aria-label',
-    `Who owned ${rows} as it was, ${time}: ${counted(members.length, 'member')}, ` +
-    `${counted(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}), ${group.mark}; ` +
+    `Who owned ${rows} as it was, ${time}: ${countNoun(members.length, 'member')}, ` +
+    `${countNoun(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}), ${group.mark}; ` +
     `causes: ${tally(rebalances.evidence)}. ${hint}`);
   at('was-title').replaceChildren(
-    'Actual owners, ', isolated(group.used), `: ${counted(rebalances.at.length, 'rebalance')} `, marked(group.mark));
+    'Actual owners, ', isolate(group.used), `: ${countNoun(rebalances.at.length, 'rebalance')} `, markElement(group.mark));
   at('would-title').replaceChildren('Under the recommended policy');
-  if (would) {
+  if (replayedChart) {
     at('would').setAttribute('aria-label',
       `Who would have owned ${rows} under ${group.policy}, ${time}: ` +
-      `${counted(replayed.at.length, 'rebalance')} (${tally(replayed.cause)}), replayed.`);
+      `${countNoun(replayed.at.length, 'rebalance')} (${tally(replayed.cause)}), replayed.`);
     at('would-title').append(
-      ', ', isolated(group.policy), `: ${counted(replayed.at.length, 'rebalance')} `, marked('replayed'));
+      ', ', isolate(group.policy), `: ${countNoun(replayed.at.length, 'rebalance')} `, markElement('replayed'));
   }
   at('moves-title').replaceChildren(
-    'Moved partitions (bar) and necessary moves (tick) of each rebalance ', marked(group.mark));
+    'Moved partitions (bar) and necessary moves (tick) of each rebalance ', markElement(group.mark));
   at('moves').setAttribute('aria-label',
     `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed, ${group.mark}. ${hint}`);
   if (lag) {
     const [seconds, records, when, atLeast] = group.most_lag;
-    const most = seconds === null ? counted(records, 'record') : `${atLeast ? 'at least ' : ''}${duration(seconds * SECOND)}`;
-    at('lag').setAttribute('aria-label', `Lag over time: the largest was ${most}, ${moment(when)}, sampled.`);
+    const most = seconds === null ? countNoun(records, 'record') : `${atLeast ? 'at least ' : ''}${duration(seconds * SECOND)}`;
+    at('lag').setAttribute('aria-label', `Lag over time: the largest was ${most}, ${formatTime(when)}, sampled.`);
   }
   const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {
-    const place = Object.keys(CAUSES).indexOf(cause);
-    const look = element('span', { class: `sign cause-${place < 0 ? 8 : place}` }, lookOf(cause).letter);
-    return element('li', null, look, ` ${cause}`);
+    const index = Object.keys(CAUSES).indexOf(cause);
+    const style = element('span', { class: `sign cause-${index < 0 ? 8 : index}` }, causeStyle(cause).letter);
+    return element('li', null, style, ` ${cause}`);
   }));
 }
 
-// What is under the cursor, in words.
-function tip({ chart, was, would, lag, cursor, plot }) {
+// Returns text about the position of the cursor.
+function tip({ chart, actual, replayedChart, lag, cursor, plot }) {
   const { time, row } = cursor;
   if (time === null) return '';
   const lines = [];
-  const nearby = plot === would ? chart.replayed : chart.rebalances;
+  const nearby = plot === replayedChart ? chart.replayed : chart.rebalances;
   const near = (4 / (plot.right - plot.left)) * plot.view.width;
-  const first = cursor.exact ? cursor.exact.place : placeOf(nearby.at, time - near);
-  const end = cursor.exact ? first + 1 : placeOf(nearby.at, time + near);
-  if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would ? 'replayed' : chart.group.mark));
+  const first = cursor.selected ? cursor.selected.index : lowerBound(nearby.at, time - near);
+  const end = cursor.selected ? first + 1 : lowerBound(nearby.at, time + near);
+  if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === replayedChart ? 'replayed' : chart.group.mark));
   if (row !== null) {
     const name = `${chart.topics[chart.rowTopic[row]]}-${chart.rowPartition[row]}`;
-    lines.push(`${name}, ${moment(time)}: ${ownerTip(chart, was, row, time)} (${chart.group.mark})`);
-    if (would) lines.push(`under ${chart.group.policy}: ${ownerTip(chart, would, row, time)} (replayed)`);
+    lines.push(`${name}, ${formatTime(time)}: ${ownerTip(chart, actual, row, time)} (${chart.group.mark})`);
+    if (replayedChart) lines.push(`under ${chart.group.policy}: ${ownerTip(chart, replayedChart, row, time)} (replayed)`);
   }
   if (plot === lag) {
-    const said = lag.saidAt(time);
-    lines.push(`lag, ${moment(time)}: ${said === null ? UNKNOWN : said} (sampled)`);
+    const amount = lag.textAt(time);
+    lines.push(`lag, ${formatTime(time)}: ${amount === null ? UNKNOWN : amount} (sampled)`);
   }
-  if (!lines.length) lines.push(moment(time));
+  if (!lines.length) lines.push(formatTime(time));
   return lines.join('\n');
 }
 
 function ownerTip(chart, plot, row, time) {
-  const place = plot.bandAt(row, time);
-  if (place === null) return 'owned by nobody';
-  const member = chart.members[plot.bands.member[place]];
-  const until = plot.bands.open[place] ? 'the end of the evidence' : moment(plot.bands.until[place]);
-  const fixed = member.fixed ? `, static id ${member.fixed}` : '';
-  return `member ${member.rank + 1}, ${member.client} at ${member.host}${fixed}, from ${moment(plot.bands.since[place])} to ${until}`;
+  const index = plot.bandAt(row, time);
+  if (index === null) return 'owned by nobody';
+  const member = chart.members[plot.bands.member[index]];
+  const until = plot.bands.open[index] ? 'the end of the evidence' : formatTime(plot.bands.until[index]);
+  const staticId = member.staticId ? `, static id ${member.staticId}` : '';
+  return `member ${member.rank + 1}, ${member.client} at ${member.host}${staticId}, from ${formatTime(plot.bands.since[index])} to ${until}`;
 }
 
-// Counts have the mark of their group, or are replayed; causes have each its own.
+// Describes the rebalances from first to end. Counts have the mark of the group or `replayed`; each
+// cause has its own mark.
 function rebalancesTip(rebalances, first, end, mark) {
   const sum = (name) => {
     let total = 0;
-    for (let place = first; place < end; place++) {
-      if (rebalances[name][place] === null) return UNKNOWN;
-      total += rebalances[name][place];
+    for (let index = first; index < end; index++) {
+      if (rebalances[name][index] === null) return UNKNOWN;
+      total += rebalances[name][index];
     }
     return number(total);
   };
@@ -201,10 +202,10 @@ function rebalancesTip(rebalances, first, end, mark) {
   if (end - first > 1) {
     const causes = tally(rebalances.cause.slice(first, end));
     const known = rebalances.evidence ? tally(rebalances.evidence.slice(first, end)) : mark;
-    const time = stretch(rebalances.at[first], rebalances.at[end - 1]);
+    const time = formatTimeRange(rebalances.at[first], rebalances.at[end - 1]);
     return `${number(end - first)} rebalances (${mark}), ${time}, ${causes} (${known}): ${cost} (${mark})`;
   }
-  const time = moment(rebalances.at[first]);
+  const time = formatTime(rebalances.at[first]);
   if (!rebalances.evidence) return `Rebalance ${time} (${mark}), ${rebalances.cause[first]}: ${cost} (${mark})`;
   const took = rebalances.took[first];
   const members = `members ${number(rebalances.before[first])} to ${number(rebalances.after[first])}`;

@@ -1,5 +1,5 @@
-// Elements, made of names that are only ever text.
-const MEANINGS = {
+// Functions that make elements; names are always set as text, never as markup.
+const MARK_MEANINGS = {
   stated: "the broker's log or a record of the journal states it",
   inferred: 'computed from the journal',
   sampled: 'measured at intervals',
@@ -17,56 +17,56 @@ function element(tag, attributes, ...children) {
   return made;
 }
 
-// A name that cannot change the direction of the text around it.
-function isolated(name) {
+// Returns an element whose text cannot change the direction of the text around it.
+function isolate(name) {
   return element('bdi', null, name);
 }
 
-// A name of nothing but blanks and signs that are not seen by themselves.
-const UNSEEN = /^[\p{Z}\p{C}\p{Mn}\u115f\u1160\u2800\u3164\uffa0]+$/u;
+// Matches a name that has only blanks and invisible characters.
+const INVISIBLE = /^[\p{Z}\p{C}\p{Mn}\u115f\u1160\u2800\u3164\uffa0]+$/u;
 
-// A name, or its signs by their numbers where nothing of it can be seen.
-function visible(name) {
+// Returns a name, or the code points of its characters if all of them are invisible.
+function visibleName(name) {
   if (name === '') return '(no name)';
-  if (!UNSEEN.test(name)) return name;
-  return Array.from(name, (one) => `\\u{${one.codePointAt(0).toString(16)}}`).join('');
+  if (!INVISIBLE.test(name)) return name;
+  return Array.from(name, (each) => `\\u{${each.codePointAt(0).toString(16)}}`).join('');
 }
 
-// A word that is read from right to left, or has signs that turn what comes after it.
-const TURNED = /(\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
+// Matches a word that is read from right to left, or that changes the direction of the text after it.
+const RIGHT_TO_LEFT_WORD = /(\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
 
-// A text with names in it, of which those that run the other way are kept to themselves.
-function sentence(text) {
-  return text.split(TURNED).map((part, place) => (place % 2 ? isolated(part) : part));
+// Splits a text, and isolates its words that run from right to left.
+function isolateWords(text) {
+  return text.split(RIGHT_TO_LEFT_WORD).map((part, index) => (index % 2 ? isolate(part) : part));
 }
 
-// Where a setting's value may be broken: after a comma, before a dot, never inside a name.
-const JOINT = /(?<=,)(?=\S)|(?<=\S)(?=\.\S)/;
+// Positions where the browser may break a setting: after a comma and before a dot.
+const BREAK_POINT = /(?<=,)(?=\S)|(?<=\S)(?=\.\S)/;
 
-// Texts and elements, of which the texts may be broken at their joints.
-function breakable(parts) {
-  return parts.flatMap((part) => (typeof part !== 'string' ? [part] : part.split(JOINT).flatMap(
-    (piece, place) => (place ? [element('wbr'), piece] : [piece]))));
+// Inserts the positions where the browser may break a line.
+function withLineBreaks(parts) {
+  return parts.flatMap((part) => (typeof part !== 'string' ? [part] : part.split(BREAK_POINT).flatMap(
+    (piece, index) => (index ? [element('wbr'), piece] : [piece]))));
 }
 
-function marked(kind) {
+function markElement(kind) {
   return element(
-    'abbr', { class: `mark ${kind}`, title: `${kind}: ${MEANINGS[kind]}` }, kind.slice(0, 2));
+    'abbr', { class: `mark ${kind}`, title: `${kind}: ${MARK_MEANINGS[kind]}` }, kind.slice(0, 2));
 }
 
 function numberCell(value, kind) {
-  return element('td', { class: 'number' }, number(value), ...(kind ? [' ', marked(kind)] : []));
+  return element('td', { class: 'number' }, number(value), ...(kind ? [' ', markElement(kind)] : []));
 }
 
-// Does something when the page has nothing else to do, but soon.
+// Calls a function when the browser is idle, after 200 ms at the latest.
 function whenIdle(work) {
   if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 200 });
   else setTimeout(work);
 }
 
-// Shows a text in the place of something that there is not.
-function instead(thing, notice, text) {
-  thing.hidden = text !== null;
+// Shows the target; or hides it and shows a notice if there is a text that explains why.
+function showOrExplain(target, notice, text) {
+  target.hidden = text !== null;
   notice.hidden = text === null;
   notice.textContent = text || '';
 }

@@ -1,23 +1,23 @@
-// Numbers and times as people read them. All times are UTC.
+// Formats numbers and times for readers. All times are UTC.
 const UNKNOWN = 'unknown';
 const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
-const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
+const numberFormat = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
 
 function number(value) {
-  return value === null || value === undefined ? UNKNOWN : grouped.format(value);
+  return value === null || value === undefined ? UNKNOWN : numberFormat.format(value);
 }
 
-function counted(value, noun) {
+function countNoun(value, noun) {
   return `${number(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
 
-function moment(time) {
+function formatTime(time) {
   return new Date(time).toISOString().slice(0, 19).replace('T', ' ') + 'Z';
 }
 
-// '2026-11-15 06:00:00Z to 07:00:00Z'; the second day is named where it is another.
-function stretch(from, to) {
-  const [first, last] = [moment(from), moment(to)];
+// '2026-11-15 06:00:00Z to 07:00:00Z'; the second day is shown only if it differs.
+function formatTimeRange(from, to) {
+  const [first, last] = [formatTime(from), formatTime(to)];
   return `${first} to ${first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last}`;
 }
 
@@ -30,12 +30,12 @@ function duration(milliseconds) {
   return `${number(Math.round(seconds / 86400))} d`;
 }
 
-// How often each of some names occurs, the most frequent first: '3 left, 2 joined'.
+// Counts each name, the most frequent first: '3 left, 2 joined'.
 function tally(names) {
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) || 0) + 1);
-  const ranked = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
-  return ranked.map(([name, many]) => `${number(many)} ${name}`).join(', ');
+  const ranked = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  return ranked.map(([name, count]) => `${number(count)} ${name}`).join(', ');
 }
 
 function shortened(text, most) {

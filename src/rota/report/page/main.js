@@ -1,14 +1,14 @@
-// The list of groups, and the view that is shown. The address has the group's name, so that a link
-// can open a group, and the browser can go back.
+// The list of groups, and the switch between the list and the view of a group. The URL contains the
+// group's name, so that a link can open a group and the browser can go back.
 const TITLE = document.title;
-const [SIGN, NAME] = at('demo') ? ['DEMO: ', TITLE.replace('DEMO: ', '')] : ['', TITLE];
-const LINK = '#g=';
-let shown = null, opened = null, left = 0;
+const [TITLE_PREFIX, PAGE_TITLE] = at('demo') ? ['DEMO: ', TITLE.replace('DEMO: ', '')] : ['', TITLE];
+const HASH_PREFIX = '#g=';
+let shown = null, opened = null, listScroll = 0;
 
-// The name in an address; null: it names no group.
-function nameIn(hash) {
-  if (!hash.startsWith(LINK)) return null;
-  const name = hash.slice(LINK.length);
+// Returns the group's name in a URL's hash; null if it has none.
+function groupNameIn(hash) {
+  if (!hash.startsWith(HASH_PREFIX)) return null;
+  const name = hash.slice(HASH_PREFIX.length);
   try {
     return decodeURIComponent(name);
   } catch {
@@ -16,52 +16,52 @@ function nameIn(hash) {
   }
 }
 
-// Each group's link in the list, and its place among the packed data, by its name.
-const places = new Map([...at('groups').tBodies[0].rows].map((row, place) => {
+// Each group's link in the list, and the index of its packed data, by the group's name.
+const groupLinks = new Map([...at('groups').tBodies[0].rows].map((row, index) => {
   const link = row.querySelector('a');
-  return [nameIn(link.getAttribute('href')), { link, place }];
+  return [groupNameIn(link.getAttribute('href')), { link, index }];
 }));
 
-// Who points at a group's link, or comes to it by keys, is about to open it: meanwhile its data is
-// unpacked. Links that are only passed by are not.
-const DWELL = 50;
-let ready = null, dwelling = null;
+// Unpacks the data of a group when the pointer or the focus rests on its link: the user is probably
+// about to open it. PREFETCH_DELAY ignores links that the pointer only passes.
+const PREFETCH_DELAY = 50;
+let loaded = null, prefetchTimer = null;
 
-function foresee(event) {
-  clearTimeout(dwelling);
+function prefetchChart(event) {
+  clearTimeout(prefetchTimer);
   const link = event.target.closest('a[href]');
-  const found = link && places.get(nameIn(link.getAttribute('href')));
-  if (found) dwelling = setTimeout(() => chartOf(found.place).catch(() => {}), DWELL);
+  const entry = link && groupLinks.get(groupNameIn(link.getAttribute('href')));
+  if (entry) prefetchTimer = setTimeout(() => loadChart(entry.index).catch(() => {}), PREFETCH_DELAY);
 }
 
-function chartOf(place) {
-  if (!ready || ready.place !== place) {
-    ready = { place, chart: unpacked(at(`data-${place}`).textContent) };
+function loadChart(index) {
+  if (!loaded || loaded.index !== index) {
+    loaded = { index, chart: unpackChart(at(`data-${index}`).textContent) };
   }
-  return ready.chart;
+  return loaded.chart;
 }
 
-async function open(found) {
-  const wanted = shown = { link: found.link };
-  const chart = await chartOf(found.place).catch(refused);
-  if (!chart || shown !== wanted) return;
-  if (!at('list').hidden) left = window.scrollY;
+async function open(entry) {
+  const current = shown = { link: entry.link };
+  const chart = await loadChart(entry.index).catch(showUnpackError);
+  if (!chart || shown !== current) return;
+  if (!at('list').hidden) listScroll = window.scrollY;
   at('list').hidden = true;
   at('group').hidden = false;
-  document.title = `${SIGN}${visible(chart.group.name)} - ${NAME}`;
+  document.title = `${TITLE_PREFIX}${visibleName(chart.group.name)} - ${PAGE_TITLE}`;
   opened = showGroup(chart);
   window.scrollTo(0, 0);
   at('group-name').focus({ preventScroll: true });
 }
 
-// A browser without DecompressionStream cannot unpack a group, and the reader must know why.
-function refused(error) {
-  ready = null;
+// Shows an error if the data cannot be unpacked, for example without DecompressionStream.
+function showUnpackError(error) {
+  loaded = null;
   close();
-  complain(`This browser cannot decompress the data of the group: ${error.message}. Use a browser from 2023 or newer.`);
+  showNotice(`This browser cannot decompress the data of the group: ${error.message}. Use a browser from 2023 or newer.`);
 }
 
-function complain(...parts) {
+function showNotice(...parts) {
   at('trouble').replaceChildren(...parts);
   at('trouble').hidden = !parts.length;
 }
@@ -73,18 +73,18 @@ function close() {
   at('list').hidden = false;
   document.title = TITLE;
   if (!last) return;
-  window.scrollTo(0, left);
+  window.scrollTo(0, listScroll);
   (last.link.isConnected ? last.link : at('search')).focus({ preventScroll: true });
 }
 
 function route() {
-  const name = nameIn(location.hash);
-  const found = places.get(name);
-  complain();
-  if (found) { open(found); return; }
+  const name = groupNameIn(location.hash);
+  const entry = groupLinks.get(name);
+  showNotice();
+  if (entry) { open(entry); return; }
   close();
   if (name === null) return;
-  complain('This page does not have the group of the link: ', isolated(visible(name)), '. It has these groups.');
+  showNotice('This page does not have the group of the link: ', isolate(visibleName(name)), '. It has these groups.');
   window.scrollTo(0, 0);
 }
 
@@ -92,18 +92,18 @@ function refit() {
   if (opened) opened.fit();
 }
 
-// The list of groups. Of many only the first are in the page, and more on demand: a table of a
-// thousand rows takes a browser longer to lay out than a person is willing to wait for.
-const SOME = 50;
+// The list of groups. Shows only the first groups of a long list, and more on demand, because the
+// layout of a table with a thousand rows is slow.
+const ROWS_PER_STEP = 50;
 
 function groupList() {
   const body = at('groups').tBodies[0];
   const headings = [...at('groups').tHead.rows[0].cells];
   const keys = headings.map((heading) => heading.dataset.column);
-  const rows = [...body.rows].map((row, place) => (
-    { row, place, name: row.dataset.group.toLowerCase(), values: keys.map((_, column) => valueIn(row.cells[column])) }));
+  const rows = [...body.rows].map((row, index) => (
+    { row, index, name: row.dataset.group.toLowerCase(), values: keys.map((_, column) => valueIn(row.cells[column])) }));
   let sorted = { column: keys.indexOf('damage'), falling: true };
-  let wanted = '', most = SOME;
+  let query = '', most = ROWS_PER_STEP;
 
   function valueIn(cell) {
     const data = cell.querySelector('data');
@@ -111,18 +111,18 @@ function groupList() {
   }
 
   function show() {
-    const found = rows.filter((one) => one.name.includes(wanted));
-    const shown = found.slice(0, most).map((one) => one.row);
+    const matching = rows.filter((each) => each.name.includes(query));
+    const shown = matching.slice(0, most).map((each) => each.row);
     for (const row of shown) row.classList.remove('later');
     body.replaceChildren(...shown);
-    at('found').textContent = `${number(found.length)} of ${counted(rows.length, 'group')}`;
-    at('more').hidden = found.length <= most;
-    at('more').textContent = `Show ${number(Math.min(found.length - most, SOME))} more of ${number(found.length)}`;
+    at('found').textContent = `${number(matching.length)} of ${countNoun(rows.length, 'group')}`;
+    at('more').hidden = matching.length <= most;
+    at('more').textContent = `Show ${number(Math.min(matching.length - most, ROWS_PER_STEP))} more of ${number(matching.length)}`;
   }
 
   function search(text) {
-    wanted = text.trim().toLowerCase();
-    most = SOME;
+    query = text.trim().toLowerCase();
+    most = ROWS_PER_STEP;
     show();
   }
 
@@ -131,9 +131,9 @@ function groupList() {
     const falling = sorted.column === column ? !sorted.falling : numeric;
     sorted = { column, falling };
     const sign = falling ? -1 : 1;
-    rows.sort((one, other) => {
-      const [a, b] = [one.values[column], other.values[column]];
-      return a < b ? -sign : a > b ? sign : one.place - other.place;
+    rows.sort((x, y) => {
+      const [a, b] = [x.values[column], y.values[column]];
+      return a < b ? -sign : a > b ? sign : x.index - y.index;
     });
     headings.forEach((heading) => heading.removeAttribute('aria-sort'));
     headings[column].setAttribute('aria-sort', falling ? 'descending' : 'ascending');
@@ -148,7 +148,7 @@ function groupList() {
   }
 
   at('search').addEventListener('input', (event) => search(event.target.value));
-  at('more').addEventListener('click', () => more(SOME));
+  at('more').addEventListener('click', () => more(ROWS_PER_STEP));
   window.addEventListener('beforeprint', () => { most = Infinity; show(); });
   headings.forEach((heading, column) => {
     heading.querySelector('button').addEventListener('click', () => sort(column));
@@ -157,7 +157,7 @@ function groupList() {
 }
 
 groupList();
-for (const sign of ['pointerover', 'focusin']) at('groups').addEventListener(sign, foresee);
+for (const sign of ['pointerover', 'focusin']) at('groups').addEventListener(sign, prefetchChart);
 at('copy').addEventListener('click', copySteps);
 window.addEventListener('hashchange', route);
 window.addEventListener('resize', refit);
@@ -167,4 +167,4 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 });
 route();
 whenIdle(prepareCharts);
-whenIdle(rehearse);
+whenIdle(warmUpCharts);

@@ -1,8 +1,8 @@
-// What all charts share: the time range that they show, colours, axes, and drawing on canvas.
+// The base of all charts: the shown time range, colours, axes, and drawing on canvas.
 const LEFT = 92, RIGHT = 8, STRIP = 16, AXIS = 20;
 const FONT = '11px system-ui, sans-serif';
 
-// Each cause has a letter, a colour and a dash: none is told by colour alone.
+// Each cause has a letter, a colour and a dash pattern, so that colour alone is never needed.
 const CAUSES = {
   joined: { letter: 'J', dash: [] },
   left: { letter: 'L', dash: [6, 3] },
@@ -15,59 +15,60 @@ const CAUSES = {
   unknown: { letter: '?', dash: [1, 4] },
 };
 
-function lookOf(cause) {
+function causeStyle(cause) {
   return CAUSES[cause] || CAUSES.unknown;
 }
 
-// The page's colours, as its style has them for the scheme in use.
-let inked = null;
+// The colours that the style sheet defines for the current colour scheme.
+let cachedTheme = null;
 
-function inks() {
+function currentTheme() {
   const scheme = matchMedia('(prefers-color-scheme: dark)').matches;
-  if (!inked || inked.scheme !== scheme) inked = { ...inksInUse(), scheme };
-  return inked;
+  if (!cachedTheme || cachedTheme.scheme !== scheme) cachedTheme = { ...readTheme(), scheme };
+  return cachedTheme;
 }
 
-function inksInUse() {
+function readTheme() {
   const style = getComputedStyle(document.documentElement);
-  const ink = (name) => style.getPropertyValue(`--${name}`).trim();
+  const cssColour = (name) => style.getPropertyValue(`--${name}`).trim();
   const causes = {};
-  Object.keys(CAUSES).forEach((cause, place) => { causes[cause] = ink(`cause-${place}`); });
+  Object.keys(CAUSES).forEach((cause, index) => { causes[cause] = cssColour(`cause-${index}`); });
   return {
-    text: ink('text'), dim: ink('dim'), line: ink('line'), ground: ink('ground'),
-    accent: ink('accent'), bar: ink('bar'), need: ink('need'), label: ink('label'), causes,
-    members: Array.from({ length: 8 }, (_, place) => ink(`member-${place}`)),
+    text: cssColour('text'), dim: cssColour('dim'), line: cssColour('line'), ground: cssColour('ground'),
+    accent: cssColour('accent'), bar: cssColour('bar'), need: cssColour('need'), label: cssColour('label'), causes,
+    members: Array.from({ length: 8 }, (_, index) => cssColour(`member-${index}`)),
   };
 }
 
-// Colours and letters take a while to be had for the first time: better before a chart is wanted.
+// Loads colours and the font before the first chart is opened, because that is slow the first time.
 function prepareCharts() {
   const context = document.createElement('canvas').getContext('2d');
   context.font = FONT;
-  context.fillStyle = inks().text;
-  context.fillText(Array.from({ length: 95 }, (_, place) => String.fromCharCode(32 + place)).join(''), 0, 20);
+  context.fillStyle = currentTheme().text;
+  context.fillText(Array.from({ length: 95 }, (_, index) => String.fromCharCode(32 + index)).join(''), 0, 20);
 }
 
 class Plot {
   constructor(canvas, view) {
     Object.assign(this, { canvas, view, top: STRIP, left: LEFT });
     this.context = canvas.getContext('2d');
-    this.kept = document.createElement('canvas');
-    this.isKept = this.isBare = false;
+    this.saved = document.createElement('canvas');
+    this.isSaved = this.isWithoutOverlay = false;
   }
 
-  // Heights are set before any width is asked for: so the page is laid out once for all charts.
-  stand() {
-    this.height = this.tall;
+  // Sets the height. Called for all charts before any width is read, so that the browser computes
+  // the layout once.
+  setHeight() {
+    this.height = this.preferredHeight;
     this.canvas.style.height = `${this.height}px`;
   }
 
-  // Asks the page for the width that it gives.
+  // Reads the width from the layout.
   measure() {
     this.width = this.canvas.clientWidth;
   }
 
-  // Sets the size, in the page's pixels.
+  // Sets the size of the canvas and of the plot area, from the width and height in CSS pixels.
   size() {
     const { height } = this;
     const ratio = window.devicePixelRatio || 1;
@@ -88,7 +89,7 @@ class Plot {
     return this.view.from + Math.min(Math.max(share, 0), 1) * this.view.width;
   }
 
-  // Draws what stays while the cursor moves.
+  // Draws the chart without the cursor.
   draw(paint) {
     const { context } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -96,37 +97,37 @@ class Plot {
     context.font = FONT;
     context.textBaseline = 'middle';
     paint(context);
-    this.isBare = true;
-    this.isKept = false;
+    this.isWithoutOverlay = true;
+    this.isSaved = false;
   }
 
-  // Draws something over what stays, or takes it away again.
-  over(paint) {
+  // Draws the cursor over the saved chart, or removes it if paint is null.
+  drawOverlay(paint) {
     if (!this.canvas.width || !this.canvas.height) return;
-    if (!this.isBare) this.restore();
-    this.isBare = !paint;
+    if (!this.isWithoutOverlay) this.restore();
+    this.isWithoutOverlay = !paint;
     if (!paint) return;
-    if (!this.isKept) this.keep();
+    if (!this.isSaved) this.keep();
     this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     paint(this.context);
   }
 
   keep() {
-    this.kept.width = this.canvas.width;
-    this.kept.height = this.canvas.height;
-    this.kept.getContext('2d').drawImage(this.canvas, 0, 0);
-    this.isKept = true;
+    this.saved.width = this.canvas.width;
+    this.saved.height = this.canvas.height;
+    this.saved.getContext('2d').drawImage(this.canvas, 0, 0);
+    this.isSaved = true;
   }
 
   restore() {
     this.context.setTransform(1, 0, 0, 1, 0, 0);
     this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.context.drawImage(this.kept, 0, 0);
+    this.context.drawImage(this.saved, 0, 0);
   }
 
-  timeAxis(context, ink) {
-    context.strokeStyle = ink.line;
-    context.fillStyle = ink.dim;
+  timeAxis(context, theme) {
+    context.strokeStyle = theme.line;
+    context.fillStyle = theme.dim;
     context.textAlign = 'center';
     context.lineWidth = 1;
     context.beginPath();
@@ -134,38 +135,38 @@ class Plot {
       const x = Math.round(this.x(time)) + 0.5;
       context.moveTo(x, this.bottom);
       context.lineTo(x, this.bottom + 4);
-      const half = widthOf(context, text) / 2;
+      const half = textWidth(context, text) / 2;
       context.fillText(text, Math.min(Math.max(x, this.left + half), this.width - half), this.bottom + 12);
     }
     context.rect(this.left - 0.5, this.top - 0.5, this.right - this.left + 1, this.bottom - this.top + 1);
     context.stroke();
   }
 
-  // A scale of amounts from 0 to the most; returns where an amount is.
-  amountAxis(context, ink, most, say, steps = []) {
+  // Draws an axis of amounts from 0 to most; returns a function from an amount to its y.
+  amountAxis(context, theme, most, formatAmount, steps = []) {
     const top = this.top + 4;
     const y = (amount) => this.bottom - (amount / (most || 1)) * (this.bottom - top);
     context.textAlign = 'right';
-    context.fillStyle = ink.dim;
-    context.strokeStyle = ink.line;
+    context.fillStyle = theme.dim;
+    context.strokeStyle = theme.line;
     context.beginPath();
-    for (const amount of roundAmounts(most, 3, steps)) {
+    for (const amount of axisAmounts(most, 3, steps)) {
       const line = Math.round(y(amount)) + 0.5;
       context.moveTo(this.left, line);
       context.lineTo(this.right, line);
-      context.fillText(say(amount), this.left - 6, line);
+      context.fillText(formatAmount(amount), this.left - 6, line);
     }
     context.stroke();
     return y;
   }
 }
 
-function isNowhere(cursor) {
-  return cursor.time === null && cursor.row === null && cursor.chosen === null;
+function isCursorEmpty(cursor) {
+  return cursor.time === null && cursor.row === null && cursor.dragRange === null;
 }
 
-function pointTime(plot, context, cursor) {
-  const lines = cursor.chosen ? cursor.chosen : cursor.time === null ? [] : [cursor.time];
+function drawCursorTime(plot, context, cursor) {
+  const lines = cursor.dragRange ? cursor.dragRange : cursor.time === null ? [] : [cursor.time];
   context.beginPath();
   for (const time of lines) {
     const x = Math.round(plot.x(time)) + 0.5;
@@ -182,48 +183,48 @@ function pointTime(plot, context, cursor) {
   }
 }
 
-// Round amounts up to the most, about so many, by one of these steps or a decimal one.
-function roundAmounts(most, about, steps) {
+// Returns about `about` round amounts up to most, in one of these steps or in a decimal step.
+function axisAmounts(most, about, steps) {
   if (!(most > 0)) return [0];
   const raw = most / about;
   const scale = 10 ** Math.floor(Math.log10(raw));
-  const step = steps.find((one) => one >= raw && raw >= steps[0])
-    || [1, 2, 5, 10].map((one) => one * scale).find((one) => one >= raw);
-  const found = [];
-  for (let amount = 0; amount <= most * 1.0001; amount += step) found.push(Number(amount.toPrecision(6)));
-  return found;
+  const step = steps.find((each) => each >= raw && raw >= steps[0])
+    || [1, 2, 5, 10].map((each) => each * scale).find((each) => each >= raw);
+  const amounts = [];
+  for (let amount = 0; amount <= most * 1.0001; amount += step) amounts.push(Number(amount.toPrecision(6)));
+  return amounts;
 }
 
-// How wide a text is. All charts write in one font, and most of their texts many times.
+// Returns the width of a text, from a cache: all charts use one font and repeat most texts.
 const widths = new Map();
-const MEASURED = 20000;
+const MAX_CACHED_WIDTHS = 20000;
 
-function widthOf(context, text) {
+function textWidth(context, text) {
   let width = widths.get(text);
   if (width === undefined) {
-    if (widths.size >= MEASURED) widths.clear();
+    if (widths.size >= MAX_CACHED_WIDTHS) widths.clear();
     widths.set(text, width = context.measureText(text).width);
   }
   return width;
 }
 
-// A text cut to a width.
-function fitted(context, text, width) {
-  if (widthOf(context, text) <= width) return text;
+// Shortens a text to a width.
+function truncateToWidth(context, text, width) {
+  if (textWidth(context, text) <= width) return text;
   let [low, high] = [0, Math.min(text.length, 64)];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (widthOf(context, text.slice(0, middle) + '…') <= width) low = middle;
+    if (textWidth(context, text.slice(0, middle) + '…') <= width) low = middle;
     else high = middle - 1;
   }
   return low ? text.slice(0, low) + '…' : '';
 }
 
-// Less than any two times are apart, and more than the numbers of this age can tell apart.
-const INSTANT = 1e-2;
+// Milliseconds: less than the distance of two times, more than the rounding error of a time.
+const TIME_EPSILON = 1e-2;
 
-// The first place in a rising column that is not below a value.
-function placeOf(column, value, low = 0, high = column.length) {
+// Returns the first index in an ascending column whose value is not below this value.
+function lowerBound(column, value, low = 0, high = column.length) {
   while (low < high) {
     const middle = (low + high) >> 1;
     if (column[middle] < value) low = middle + 1;
@@ -232,30 +233,30 @@ function placeOf(column, value, low = 0, high = column.length) {
   return low;
 }
 
-// The time that all charts of a group show.
-const SHORTEST = SECOND;
+// The time range that all charts of a group show.
+const MIN_VIEW_WIDTH = SECOND;
 
 class View {
-  constructor(begin, end, changed) {
-    Object.assign(this, { begin, end, changed, from: begin, to: end });
+  constructor(begin, end, onChange) {
+    Object.assign(this, { begin, end, onChange, from: begin, to: end });
   }
 
   get width() {
     return this.to - this.from;
   }
 
-  // Shows a time of a width, as near as the evidence allows.
+  // Shows the range from a time on, within the bounds of the data.
   show(from, width) {
-    const shown = Math.min(Math.max(width, SHORTEST), this.end - this.begin);
+    const shown = Math.min(Math.max(width, MIN_VIEW_WIDTH), this.end - this.begin);
     const begin = Math.min(Math.max(from, this.begin), this.end - shown);
     if (begin === this.from && begin + shown === this.to) return;
     this.from = begin;
     this.to = begin + shown;
-    this.changed();
+    this.onChange();
   }
 
   zoom(factor, around = (this.from + this.to) / 2) {
-    const width = Math.min(Math.max(this.width * factor, SHORTEST), this.end - this.begin);
+    const width = Math.min(Math.max(this.width * factor, MIN_VIEW_WIDTH), this.end - this.begin);
     const share = (around - this.from) / this.width;
     this.show(around - share * width, width);
   }
@@ -268,7 +269,7 @@ class View {
     this.show(this.begin, this.end - this.begin);
   }
 
-  // Brings a time into sight.
+  // Moves the range so that it includes a time.
   include(time) {
     if (time < this.from || time > this.to) this.show(time - this.width / 2, this.width);
   }
@@ -278,20 +279,20 @@ const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
   172800, 604800, 1209600, 2592000, 7776000, 31536000].map((seconds) => seconds * SECOND);
 
-// Round times for an axis, at most so many.
+// Returns round times for an axis, at most `most` of them.
 function ticks(view, most) {
-  const step = STEPS.find((one) => view.width / one <= most) || view.width;
-  const found = [];
+  const step = STEPS.find((each) => view.width / each <= most) || view.width;
+  const marks = [];
   for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
-    found.push({ time, text: tickText(time, step, view) });
+    marks.push({ time, text: tickText(time, step, view) });
   }
-  return found;
+  return marks;
 }
 
-// A day has its year where the view has several.
+// Formats a time for the axis; a date has its year if the range spans several years.
 function tickText(time, step, view) {
   const text = new Date(time).toISOString();
-  const years = [view.from, view.to].map((one) => new Date(one).getUTCFullYear());
+  const years = [view.from, view.to].map((each) => new Date(each).getUTCFullYear());
   if (step >= DAY || time % DAY === 0) return text.slice(years[0] === years[1] ? 5 : 0, 10);
   return step >= MINUTE ? text.slice(11, 16) : text.slice(11, 19);
 }
