@@ -76,7 +76,7 @@ class LagHistory:
             table(ENDS, map(_sample, self.samples)),
             table(OWNERSHIP, map(_ownership, self.owned)),
             besides=table(COMMITS, [*self._deletions(), *self.earlier().values()]),
-            seen=self.seen,
+            coverage=self.seen,
         )
         by = ("group", "topic", "partition", "since", "until", "lag")
         return sorted(found.to_pylist(), key=lambda row: [row[name] for name in by])

@@ -55,14 +55,14 @@ def adapt(
     partitions that its consumer owns.
     """
     budget = TimeBudget(budget_ms, time.monotonic)
-    found = resolve_strategies(strategies, solver=solver, budget=budget)
-    for assignor in found:
+    assignors = resolve_strategies(strategies, solver=solver, budget=budget)
+    for assignor in assignors:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(
                 f"strategy {assignor.name!r} cannot run in aiokafka, whose consumer is eager and "
                 "does not show owned partitions to the leader; use 'sticky', which places alike"
             )
-    return [_AdaptedAssignor(assignor) for assignor in found]
+    return [_AdaptedAssignor(assignor) for assignor in assignors]
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):

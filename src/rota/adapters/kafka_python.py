@@ -73,10 +73,10 @@ def adapt(
     consumer, so consumers with the same list share only strategies passed as instances.
     """
     budget = TimeBudget(budget_ms, time.monotonic)
-    wanted = split_strategies(strategies)
-    found = resolve_strategies(wanted, solver=solver, budget=budget)
-    protocol = common_protocol(found)
-    if protocol is RebalanceProtocol.COOPERATIVE and len(found) > 1:
+    specs = split_strategies(strategies)
+    assignors = resolve_strategies(specs, solver=solver, budget=budget)
+    protocol = common_protocol(assignors)
+    if protocol is RebalanceProtocol.COOPERATIVE and len(assignors) > 1:
         # The other strategies would claim nothing, and the partitions this member keeps would be
         # assigned twice.
         raise InputError(
@@ -94,9 +94,7 @@ def adapt(
 
         return Adapted
 
-    return [
-        adapted(strategy, assignor.name) for strategy, assignor in zip(wanted, found, strict=True)
-    ]
+    return [adapted(spec, assignor.name) for spec, assignor in zip(specs, assignors, strict=True)]
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
@@ -159,14 +157,14 @@ def _user_data_or_none(user_data: object) -> bytes | None:
 
 
 def _to_subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subscription:
-    sent = member.metadata
-    assert isinstance(sent, ConsumerProtocolSubscription), "kafka-python decodes it before"
+    metadata = member.metadata
+    assert isinstance(metadata, ConsumerProtocolSubscription), "kafka-python decodes it before"
     return Subscription(
-        topics=tuple(sent.topics),
-        user_data=_user_data_or_none(sent.user_data),
-        owned=_to_partitions(sent.owned_partitions),
-        generation=sent.generation_id if sent.generation_id >= 0 else None,
-        rack=sent.rack_id or None,
+        topics=tuple(metadata.topics),
+        user_data=_user_data_or_none(metadata.user_data),
+        owned=_to_partitions(metadata.owned_partitions),
+        generation=metadata.generation_id if metadata.generation_id >= 0 else None,
+        rack=metadata.rack_id or None,
         group_instance_id=member.group_instance_id,
     )
 

@@ -47,14 +47,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """An empty Kafka-compatible broker for one test, at ``kafka.bootstrap_servers``."""
     marks = list(request.node.iter_markers(MARKER))
-    given: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     config = _read_ini_settings(request.config)
     for mark in reversed(marks):  # the nearest mark wins
         if mark.args:
             raise pytest.UsageError(f"@pytest.mark.{MARKER} takes keywords only: config={{...}}")
         config.update(mark.kwargs.get("config", {}))
-        given.update({key: value for key, value in mark.kwargs.items() if key != "config"})
-    with _make_broker(config, given) as broker:
+        arguments.update({key: value for key, value in mark.kwargs.items() if key != "config"})
+    with _make_broker(config, arguments) as broker:
         yield broker
 
 
@@ -75,16 +75,17 @@ def _read_ini_settings(config: pytest.Config) -> dict[str, object]:
     return settings
 
 
-def _make_broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker:
-    from rota.broker import missing  # noqa: PLC0415 (loaded only by tests that use it)
+def _make_broker(config: Mapping[str, object], arguments: Mapping[str, object]) -> Broker:
+    from rota.broker import explain_missing_packages  # noqa: PLC0415 (loaded only by tests that use it)
 
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         pytest.fail(problem, pytrace=False)
     from rota import Broker  # noqa: PLC0415
 
-    known = inspect.signature(Broker).parameters
-    for name in given.keys() - known.keys():
+    parameters = inspect.signature(Broker).parameters
+    for name in arguments.keys() - parameters.keys():
         raise pytest.UsageError(
-            f"@pytest.mark.{MARKER}: rota.Broker has no argument {name}; it has {', '.join(known)}"
+            f"@pytest.mark.{MARKER}: rota.Broker has no argument {name}; it has "
+            f"{', '.join(parameters)}"
         )
-    return Broker(config=config, **given)  # type: ignore[arg-type]
+    return Broker(config=config, **arguments)  # type: ignore[arg-type]

@@ -14,16 +14,16 @@ UNKNOWN_CAUSE = "unknown"
 
 def evidence_lines(story: Story) -> list[str]:
     """Returns lines about the input, its gaps, and the options that would add to it."""
-    read = story.evidence
-    if read.first is None or read.last is None:
-        return [_no_records_line(read)]
+    evidence = story.evidence
+    if evidence.first is None or evidence.last is None:
+        return [_no_records_line(evidence)]
     return [
-        _records_line(story, read.first, read.last),
-        *_sampling_lines(read.polled),
+        _records_line(story, evidence.first, evidence.last),
+        *_sampling_lines(evidence.polled),
         *_selection_lines(story),
-        *_compaction_lines(read),
+        *_compaction_lines(evidence),
         _causes_line(story),
-        *_lag_lines(read),
+        *_lag_lines(evidence),
     ]
 
 
@@ -32,22 +32,26 @@ def format_marks(marks: Iterable[EvidenceMark]) -> str:
     return f"({' and '.join(marks)})"
 
 
-def _no_records_line(read: EvidenceSummary) -> str:
-    if read.cluster is not None and not read.cluster["partitions"] and not read.complete:
+def _no_records_line(evidence: EvidenceSummary) -> str:
+    if (
+        evidence.cluster is not None
+        and not evidence.cluster["partitions"]
+        and not evidence.complete
+    ):
         return "input: the cluster has no journal (__consumer_offsets) because it never had a group"
     return "input: the journal is empty"
 
 
 def _records_line(story: Story, first: int, last: int) -> str:
-    read, marks = story.evidence, story.marks
-    what = f"{count_noun(read.records, 'record')} {format_marks(marks['records'])}"
-    if read.polled and not read.records:
-        what = "samples"
+    evidence, marks = story.evidence, story.marks
+    records = f"{count_noun(evidence.records, 'record')} {format_marks(marks['records'])}"
+    if evidence.polled and not evidence.records:
+        records = "samples"
     return (
-        f"input: {what} from {format_time(first)} to {format_time(last)}; "
-        f"{count_noun(read.commits, 'commit')} {format_marks(marks['commits'])}, "
-        f"{count_noun(read.generations, 'generation')} {format_marks(marks['generations'])}, "
-        f"{count_noun(read.rebalances, 'rebalance')} {format_marks(marks['rebalances'])}"
+        f"input: {records} from {format_time(first)} to {format_time(last)}; "
+        f"{count_noun(evidence.commits, 'commit')} {format_marks(marks['commits'])}, "
+        f"{count_noun(evidence.generations, 'generation')} {format_marks(marks['generations'])}, "
+        f"{count_noun(evidence.rebalances, 'rebalance')} {format_marks(marks['rebalances'])}"
     )
 
 
@@ -65,10 +69,10 @@ def _sampling_lines(polled: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _selection_lines(story: Story) -> Iterator[str]:
-    read = story.evidence
-    if read.since is not None or read.until is not None:
-        begin = "the beginning" if read.since is None else format_time(read.since)
-        end = "the end" if read.until is None else format_time(read.until)
+    evidence = story.evidence
+    if evidence.since is not None or evidence.until is not None:
+        begin = "the beginning" if evidence.since is None else format_time(evidence.since)
+        end = "the end" if evidence.until is None else format_time(evidence.until)
         yield f"shown: events from {begin} to {end}"
     if len(story.groups) < story.total_groups:
         yield (
@@ -77,14 +81,14 @@ def _selection_lines(story: Story) -> Iterator[str]:
         )
 
 
-def _compaction_lines(read: EvidenceSummary) -> Iterator[str]:
+def _compaction_lines(evidence: EvidenceSummary) -> Iterator[str]:
     inferred = format_marks([EvidenceMark.INFERRED])
-    if late := sum(not whole for _, _, whole in read.windows):
+    if late := sum(not whole for _, _, whole in evidence.windows):
         yield (
             f"the journal is compacted: the beginning of {count_noun(late, 'group')} is missing "
             f"{inferred}; from their first record on these groups are complete"
         )
-    if edges := [at for _, offset, at in read.complete if offset]:
+    if edges := [at for _, offset, at in evidence.complete if offset]:
         yield (
             f"commits: complete from {format_time(max(edges))} on {inferred}; compaction removed "
             "some earlier commits, so lag and inferred causes are less certain before"
@@ -92,38 +96,38 @@ def _compaction_lines(read: EvidenceSummary) -> Iterator[str]:
 
 
 def _causes_line(story: Story) -> str:
-    read = story.evidence
+    evidence = story.evidence
     unknown = sum(number for cause, _, number in story.causes if cause == UNKNOWN_CAUSE)
-    known = Counter[EvidenceMark]()
+    counts = Counter[EvidenceMark]()
     for cause, how, number in story.causes:
-        known[how] += number if cause != UNKNOWN_CAUSE else 0
+        counts[how] += number if cause != UNKNOWN_CAUSE else 0
     text = (
-        f"causes: {known[EvidenceMark.STATED]:,} stated by the broker's log, "
-        f"{known[EvidenceMark.INFERRED]:,} inferred from the journal, "
+        f"causes: {counts[EvidenceMark.STATED]:,} stated by the broker's log, "
+        f"{counts[EvidenceMark.INFERRED]:,} inferred from the journal, "
     )
-    if read.polled is not None:
-        text += f"{known[EvidenceMark.SAMPLED]:,} seen in samples, "
+    if evidence.polled is not None:
+        text += f"{counts[EvidenceMark.SAMPLED]:,} seen in samples, "
     text += f"{unknown:,} unknown"
-    if read.logs and not read.lines:
+    if evidence.logs and not evidence.lines:
         text += "; the broker log has no line about these groups"
-    elif unknown and not read.logs and read.polled is None:
+    elif unknown and not evidence.logs and evidence.polled is None:
         text += "; --server-log FILE would state them"
     return text
 
 
-def _lag_lines(read: EvidenceSummary) -> Iterator[str]:
-    lookups, sampled = read.lookups, format_marks([EvidenceMark.SAMPLED])
+def _lag_lines(evidence: EvidenceSummary) -> Iterator[str]:
+    lookups, sampled = evidence.lookups, format_marks([EvidenceMark.SAMPLED])
     if lookups is not None and lookups["made"]:
         yield (
             f"lag: from {count_noun(lookups['made'], 'lookup')} of log ends in "
             f"{count_noun(lookups['partitions'], 'partition')} {sampled}; as exact as the "
             "timestamps of the records"
         )
-    elif not read.samples:
-        option = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
+    elif not evidence.samples:
+        option = "--lookups N" if evidence.cluster is not None else "--bootstrap-servers"
         yield f"lag: not computed; use {option} to look up log ends, or --ends FILE with samples"
     else:
-        yield f"lag: from {count_noun(read.samples, 'sample')} of log ends {sampled}"
+        yield f"lag: from {count_noun(evidence.samples, 'sample')} of log ends {sampled}"
     if lookups is None:
         return
     if lookups["before_log_start"]:

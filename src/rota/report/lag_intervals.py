@@ -80,7 +80,7 @@ def find_lag_intervals(
     ownership: pa.Table,
     *,
     besides: pa.Table | None = None,
-    seen: CommitCoverage | None = None,
+    coverage: CommitCoverage | None = None,
 ) -> pa.Table:
     """Returns the lag intervals of all groups and partitions, with the schema
     :data:`LAG_INTERVALS`; the rows of a group are together.
@@ -94,18 +94,20 @@ def find_lag_intervals(
     rows = _add_other_commits(lag, besides)
     if not rows.num_rows:
         return LAG_INTERVALS.empty_table()
-    seen = seen or CommitCoverage()
+    coverage = coverage or CommitCoverage()
     committed = _CommitColumns.from_table(rows)
     samples = committed.samples(ends)
     committed = _start_earlier_commits(
-        committed, samples, NEVER if seen.since is None else seen.since
+        committed, samples, NEVER if coverage.since is None else coverage.since
     )
     sample = samples.index.find_last(committed.partition, committed.at)
-    polled = pa.array(sorted(seen.polled_groups), pa.string())
+    polled = pa.array(sorted(coverage.polled_groups), pa.string())
     is_polled = (_positions(committed.group_names, polled) >= 0)[committed.group]
     until = _waits_until(committed, samples, sample, is_polled)
     until = np.where(committed.is_last, FOREVER, until)
-    until = np.minimum(until, FOREVER if seen.complete_until is None else seen.complete_until)
+    until = np.minimum(
+        until, FOREVER if coverage.complete_until is None else coverage.complete_until
+    )
     final = _pick_or(samples.last_at(), sample, committed.at)
     final = np.minimum(final, committed.owned_until(ownership, until))
     is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
@@ -121,11 +123,11 @@ def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
     """
     names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
     own = lag.select(names)
-    parts = [own.append_column("is_earlier", pa.repeat(pa.scalar(False), own.num_rows))]
+    tables = [own.append_column("is_earlier", pa.repeat(pa.scalar(False), own.num_rows))]
     if besides is not None:
         others = besides.select(names[:6])
-        parts.append(others.append_column("is_earlier", others["offset"].is_valid()))
-    return pa.concat_tables(parts, promote_options="permissive")
+        tables.append(others.append_column("is_earlier", others["offset"].is_valid()))
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +186,12 @@ class _CommitColumns:
     def samples(self, ends: pa.Table) -> EndOffsets:
         """Returns the samples of partitions that have commits."""
         number = self._partition_positions(ends)
-        kept = number >= 0
+        is_committed = number >= 0
         at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
         beginning = _int64(compute.fill_null(ends["beginning"], 0))
-        return EndOffsets.from_samples(number[kept], at[kept], end[kept], beginning[kept])
+        return EndOffsets.from_samples(
+            number[is_committed], at[is_committed], end[is_committed], beginning[is_committed]
+        )
 
     def owned_until(self, ownership: pa.Table, before: Int64Array) -> Int64Array:
         """Returns until when a member owned each partition. Of the owners that came before
@@ -195,10 +199,10 @@ class _CommitColumns:
         """
         number = self._partition_positions(ownership)
         group = _positions(ownership["group"], self.group_names)
-        kept = (number >= 0) & (group >= 0)
-        since = _int64(to_milliseconds(ownership["since"]))[kept]
-        until = _int64(compute.fill_null(to_milliseconds(ownership["until"]), FOREVER))[kept]
-        key = group[kept] * len(self.partition_codes) + number[kept]
+        is_owned = (number >= 0) & (group >= 0)
+        since = _int64(to_milliseconds(ownership["since"]))[is_owned]
+        until = _int64(compute.fill_null(to_milliseconds(ownership["until"]), FOREVER))[is_owned]
+        key = group[is_owned] * len(self.partition_codes) + number[is_owned]
         order = np.lexsort((since, key))
         owned, place = np.unique(key[order], return_inverse=True)
         own = _find_sorted(owned, self.group * len(self.partition_codes) + self.partition)
@@ -221,19 +225,19 @@ def _start_earlier_commits(
     first = np.searchsorted(samples.partition, number)
     sampled = first < len(samples.at)
     sampled[sampled] = samples.partition[first[sampled]] == number[sampled]
-    is_told, at = committed.is_known.copy(), committed.at.copy()
+    is_kept, at = committed.is_known.copy(), committed.at.copy()
     lag, seconds = committed.lag.copy(), committed.lag_seconds.copy()
-    is_told[row] = False
+    is_kept[row] = False
     row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
     begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
-    made = samples.index.find_last(number, at[row])
+    previous = samples.index.find_last(number, at[row])
     ends = samples.at_times(number, begin)
-    known = ends.known & (samples.run[np.maximum(made, first)] == samples.run[ends.sample])
-    known &= offset <= np.where(made < 0, samples.end[first], ends.ceiling)
+    known = ends.known & (samples.run[np.maximum(previous, first)] == samples.run[ends.sample])
+    known &= offset <= np.where(previous < 0, samples.end[first], ends.ceiling)
     row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
-    found = compute_lags(number, begin, offset, samples)
-    is_told[row], at[row], lag[row], seconds[row] = True, begin, found.lag, found.seconds
-    return replace(committed, is_known=is_told, at=at, lag=lag, lag_seconds=seconds)
+    lags = compute_lags(number, begin, offset, samples)
+    is_kept[row], at[row], lag[row], seconds[row] = True, begin, lags.lag, lags.seconds
+    return replace(committed, is_known=is_kept, at=at, lag=lag, lag_seconds=seconds)
 
 
 def _waits_until(
@@ -244,8 +248,8 @@ def _waits_until(
     """
     following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
     until = committed.at[following]
-    asked = samples.index.find_last(committed.partition, until - 1)
-    until = np.where(is_polled, _pick_or(samples.at, asked, committed.at), until)
+    last_sample = samples.index.find_last(committed.partition, until - 1)
+    until = np.where(is_polled, _pick_or(samples.at, last_sample, committed.at), until)
     run = _pick_or(samples.run, sample, np.full(len(sample), -1))
     fallen = (run >= 0) & (run[following] > run)
     return np.where(fallen, _pick_or(samples.last_at(), sample, until), until)
@@ -259,22 +263,24 @@ def _interval_table(
     until: Int64Array,
 ) -> pa.Table:
     """Builds the table of intervals, with the lag just before the end of each."""
-    made = _IntervalColumns.from_commits(committed, samples, sample, until)
-    at, offset = committed.at[made.row], committed.offset[made.row]
-    written, at_least = _written_times(committed, samples, sample, made)
-    seconds = np.where(np.isnan(written), 0.0, np.maximum(made.until - written, 0) / 1000)
+    intervals = _IntervalColumns.from_commits(committed, samples, sample, until)
+    at, offset = committed.at[intervals.row], committed.offset[intervals.row]
+    written_at, at_least = _written_times(committed, samples, sample, intervals)
+    seconds = np.where(
+        np.isnan(written_at), 0.0, np.maximum(intervals.until - written_at, 0) / 1000
+    )
     seconds[at_least & (seconds == 0)] = np.nan
-    ends = samples.at_times(committed.partition[made.row], made.until)
-    records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[made.row])
-    since = np.where(made.is_first, at, np.append([0], made.until[:-1]))
+    ends = samples.at_times(committed.partition[intervals.row], intervals.until)
+    records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[intervals.row])
+    since = np.where(intervals.is_first, at, np.append([0], intervals.until[:-1]))
     columns: dict[str, npt.NDArray[Any]] = {
         "since": since,
-        "until": made.until,
+        "until": intervals.until,
         "lag": records,
         "lag_seconds": seconds,
         "at_least": at_least & ~np.isnan(seconds),
     }
-    table = lag.select(["group", "topic", "partition"]).take(pa.array(committed.row[made.row]))
+    table = lag.select(["group", "topic", "partition"]).take(pa.array(committed.row[intervals.row]))
     for name, values in columns.items():
         table = table.append_column(name, pa.array(values, from_pandas=True))
     return table.cast(LAG_INTERVALS)
@@ -300,36 +306,40 @@ class _IntervalColumns:
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
         final = samples.first_sample_at(sample, until)
-        taken = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
-        first = np.searchsorted(taken, np.maximum(sample, samples.last_sample_with(sample, offset)))
-        more = np.maximum(np.searchsorted(taken, final) - first, 0)
+        deletions = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
+        first = np.searchsorted(
+            deletions, np.maximum(sample, samples.last_sample_with(sample, offset))
+        )
+        more = np.maximum(np.searchsorted(deletions, final) - first, 0)
         row = np.repeat(np.arange(len(commit)), more + 1)
         place = np.arange(len(row)) - np.repeat(np.cumsum(more + 1) - more - 1, more + 1)
         cut = np.where(place < more[row], first[row] + place, -1)
-        upto = np.maximum(_pick_or(samples.at[taken], cut, until[row]), committed.at[commit[row]])
-        last = np.where(cut >= 0, _pick_or(taken, cut, cut), final[row])
+        upto = np.maximum(
+            _pick_or(samples.at[deletions], cut, until[row]), committed.at[commit[row]]
+        )
+        last = np.where(cut >= 0, _pick_or(deletions, cut, cut), final[row])
         oldest = np.maximum(offset[row], _pick_or(deleted, last, offset[row]))
         return cls(row=commit[row], until=upto, oldest=oldest, is_first=place == 0)
 
 
 def _written_times(
-    committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, pieces: _IntervalColumns
+    committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, intervals: _IntervalColumns
 ) -> tuple[Float64Array, BoolArray]:
     """Returns the time when the oldest unread record was written, NaN: no sample has it; and
     whether the record may be older.
     """
-    row, oldest = pieces.row, pieces.oldest
+    row, oldest = intervals.row, intervals.oldest
     sample, offset, lag = sample[row], committed.offset[row], committed.lag[row]
     at, seconds = committed.at[row], committed.lag_seconds[row]
     was_there = (lag > 0) & (oldest < offset + lag)
     # gold/lag has the age of this record
     is_upcoming = oldest == np.maximum(offset, _pick_or(samples.deleted(), sample, offset))
-    written = samples.passed_at(sample, oldest)
+    written_at = samples.passed_at(sample, oldest)
     known = was_there & is_upcoming & ~np.isnan(seconds)
-    written = np.where(known, at - seconds * 1000, written)
-    at_least = was_there & np.isnan(written)
-    written = np.where(at_least, _pick_or(samples.first_at(), sample, at), written)
-    return np.where(was_there, np.fmin(written, at), written), at_least
+    written_at = np.where(known, at - seconds * 1000, written_at)
+    at_least = was_there & np.isnan(written_at)
+    written_at = np.where(at_least, _pick_or(samples.first_at(), sample, at), written_at)
+    return np.where(was_there, np.fmin(written_at, at), written_at), at_least
 
 
 def _partition_numbers(table: pa.Table, topics: pa.Array) -> Int64Array:
@@ -342,25 +352,25 @@ def _positions(column: pa.ChunkedArray, values: pa.Array) -> Int64Array:
     return _int64(compute.fill_null(compute.index_in(column, value_set=values), -1))
 
 
-def _find_sorted(listed: Int64Array, wanted: Int64Array) -> Int64Array:
+def _find_sorted(listed: Int64Array, numbers: Int64Array) -> Int64Array:
     """Returns the position of each number in a sorted list; -1 where the list does not have it."""
     if not len(listed):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    place = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
-    return np.where(listed[place] == wanted, place, -1)
+        return np.full(len(numbers), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(listed, numbers), len(listed) - 1)
+    return np.where(listed[place] == numbers, place, -1)
 
 
 def _pick_or(values: Int64Array, row: Int64Array, otherwise: Int64Array) -> Int64Array:
     """Returns the value of each row; ``otherwise`` where the row is -1."""
-    found = otherwise.copy()
+    picked = otherwise.copy()
     some = row >= 0
-    found[some] = values[row[some]]
-    return found
+    picked[some] = values[row[some]]
+    return picked
 
 
 def _int64(column: pa.ChunkedArray) -> Int64Array:
-    found: Int64Array = column.to_numpy().astype(np.int64)
-    return found
+    numbers: Int64Array = column.to_numpy().astype(np.int64)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +392,7 @@ class WorstLag:
 
 
 def find_worst_lags(
-    stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]
+    intervals: pa.Table, rebalances: Mapping[str, Sequence[int]]
 ) -> dict[str, WorstLag]:
     """Returns the worst lag of each group: the oldest record, or the most records if all ages are
     unknown or 0; of equal lags the first.
@@ -390,11 +400,11 @@ def find_worst_lags(
     :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
     :param rebalances: the times of each group's rebalances, ascending
     """
-    seconds, records = stretches["lag_seconds"], stretches["lag"]
-    waited = stretches.filter(compute.greater(seconds, 0))
-    ageless = stretches.filter(compute.and_(compute.is_null(seconds), compute.greater(records, 0)))
+    seconds, records = intervals["lag_seconds"], intervals["lag"]
+    waited = intervals.filter(compute.greater(seconds, 0))
+    ageless = intervals.filter(compute.and_(compute.is_null(seconds), compute.greater(records, 0)))
     ageless = _of_other_groups(ageless, waited)
-    none = _of_other_groups(_of_other_groups(stretches, waited), ageless)
+    none = _of_other_groups(_of_other_groups(intervals, waited), ageless)
     still = none.filter(compute.is_valid(none["lag_seconds"]))
     return {
         row["group"]: WorstLag(
@@ -418,8 +428,8 @@ def find_worst_lags(
 
 def _of_other_groups(rows: pa.Table, others: pa.Table) -> pa.Table:
     """Returns the rows of groups that have no row in ``others``."""
-    known = compute.unique(others["group"])
-    return rows.filter(compute.invert(compute.is_in(rows["group"], value_set=known)))
+    groups = compute.unique(others["group"])
+    return rows.filter(compute.invert(compute.is_in(rows["group"], value_set=groups)))
 
 
 def _seconds_since(times: Sequence[int], at: int) -> float | None:
@@ -430,10 +440,12 @@ def _seconds_since(times: Sequence[int], at: int) -> float | None:
 def _largest_rows(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
     """Returns for each group the first of its rows with the largest measure."""
     columns = ("group", "topic", "partition", "lag_seconds", "lag", "until", "at_least")
-    found = rows.select(columns)
+    largest = rows.select(columns)
     for column in (measure, "until", "topic", "partition", "lag", "at_least"):
-        found = _rows_with_extreme(found, column, "max" if column in {measure, "lag"} else "min")
-    same = found.group_by(list(columns)).aggregate([])
+        largest = _rows_with_extreme(
+            largest, column, "max" if column in {measure, "lag"} else "min"
+        )
+    same = largest.group_by(list(columns)).aggregate([])
     listed: list[dict[str, Any]] = same.sort_by("group").to_pylist()
     return listed
 

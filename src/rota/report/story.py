@@ -91,9 +91,9 @@ def read_gold_tables(out: str) -> GoldTables:
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    wanted = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS)
+    needed = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS)
     try:
-        tables = {Path(table.name).name: _read_table(run, table) for table in wanted}
+        tables = {Path(table.name).name: _read_table(run, table) for table in needed}
         tables["deletions"] = _read_table(run, COMMITS)
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
     except _UnreadableTable as error:
@@ -117,11 +117,11 @@ def _read_table(run: Path, table: Table) -> pa.Table:
     ]
     filters = ROW_FILTERS.get(table)
     try:
-        found = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
-        missing = set(names) - set(found.schema.names)
+        files = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
+        missing = set(names) - set(files.schema.names)
         if missing:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")
-        return found.read(columns=names)
+        return files.read(columns=names)
     except FileNotFoundError:
         raise _UnreadableTable(table, "it does not exist") from None
     except pa.ArrowException as error:
@@ -150,18 +150,18 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
     :param ends: bronze/ends
     :param since: the time of ``--since``, in milliseconds since 1970
     """
-    found = dataset.dataset(folder, format="parquet", partitioning=None)
-    kept = _last_commits(
-        pa.schema([found.schema.field(name) for name in PRIOR_COMMIT_COLUMNS]).empty_table()
+    commits = dataset.dataset(folder, format="parquet", partitioning=None)
+    last = _last_commits(
+        pa.schema([commits.schema.field(name) for name in PRIOR_COMMIT_COLUMNS]).empty_table()
     )
     if not ends.num_rows:
-        return kept
+        return last
     bounds = _first_lag_times(ends, since)
-    asked = compute.field("offset").is_valid()
-    asked &= compute.field("at") < compute.max(bounds["before"])
-    asked &= compute.field("topic").isin(compute.unique(bounds["topic"]))
-    pending, rows = [kept], 0
-    for batch in found.to_batches(columns=PRIOR_COMMIT_COLUMNS, filter=asked):
+    is_commit = compute.field("offset").is_valid()
+    is_commit &= compute.field("at") < compute.max(bounds["before"])
+    is_commit &= compute.field("topic").isin(compute.unique(bounds["topic"]))
+    pending, rows = [last], 0
+    for batch in commits.to_batches(columns=PRIOR_COMMIT_COLUMNS, filter=is_commit):
         table = pa.Table.from_batches([batch])
         bounded = table.join(bounds, keys=["topic", "partition"], join_type="inner")
         early = bounded.filter(compute.less(bounded["at"], bounded["before"]))
@@ -188,8 +188,8 @@ def _last_commits(rows: pa.Table) -> pa.Table:
     """Returns the last row of each group and partition in the order of the journal."""
     rest = PRIOR_COMMIT_COLUMNS[len(PARTITION_KEY) :]
     ordered = rows.sort_by("journal_offset").group_by(PARTITION_KEY, use_threads=False)
-    found = ordered.aggregate([(name, "last") for name in rest])
-    columns = found.select([*PARTITION_KEY, *(f"{name}_last" for name in rest)])
+    last = ordered.aggregate([(name, "last") for name in rest])
+    columns = last.select([*PARTITION_KEY, *(f"{name}_last" for name in rest)])
     return columns.rename_columns(PRIOR_COMMIT_COLUMNS)
 
 
@@ -258,10 +258,10 @@ class GroupStory:
     @property
     def known_causes(self) -> dict[EvidenceMark, int]:
         """Number of rebalances by how their cause is known."""
-        found: Counter[EvidenceMark] = Counter()
+        counts: Counter[EvidenceMark] = Counter()
         for _, how, number in self.causes:
-            found[how] += number
-        return found
+            counts[how] += number
+        return counts
 
     @property
     def marks(self) -> dict[str, Any]:
@@ -307,11 +307,11 @@ class GroupStory:
         """Returns a sentence that names the clients that can apply the advice."""
         if self.verdict != CHANGE:
             return ""
-        seen = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
-        if not seen:
+        libraries = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
+        if not libraries:
             return "The change works for Java clients; the members' client library is unknown."
         names = ", ".join(
-            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in seen
+            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in libraries
         )
         others = ""
         if UNKNOWN_LIBRARY in self.libraries:
@@ -340,9 +340,9 @@ class Story:
         """How the counts of the input are known: records of the journal are stated, rebalances are
         inferred, and both may be sampled.
         """
-        read = self.evidence
-        sampled = () if read.polled is None else (EvidenceMark.SAMPLED,)
-        of_journal = bool(read.records) or not sampled
+        evidence = self.evidence
+        sampled = () if evidence.polled is None else (EvidenceMark.SAMPLED,)
+        of_journal = bool(evidence.records) or not sampled
         entries = (EvidenceMark.STATED, *sampled) if of_journal else sampled
         return {
             "records": (EvidenceMark.STATED,),
@@ -354,18 +354,18 @@ class Story:
         }
 
 
-def build_story(gold: GoldTables, wanted: Sequence[str] = ()) -> Story:
+def build_story(gold: GoldTables, globs: Sequence[str] = ()) -> Story:
     """Builds the story of the groups whose names match one of ``wanted``; of all groups if
     ``wanted`` is empty.
     """
 
     def is_wanted(name: str) -> bool:
-        return not wanted or any(name == glob or fnmatchcase(name, glob) for glob in wanted)
+        return not globs or any(name == glob or fnmatchcase(name, glob) for glob in globs)
 
-    read = read_evidence_summary(gold.evidence)
-    if wanted:
-        read = _only_wanted(read, is_wanted)
-    builder = _StoryBuilder(gold, read)
+    evidence = read_evidence_summary(gold.evidence)
+    if globs:
+        evidence = _only_wanted(evidence, is_wanted)
+    builder = _StoryBuilder(gold, evidence)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
     groups = tuple(map(builder.build_group, rows))
@@ -373,30 +373,30 @@ def build_story(gold: GoldTables, wanted: Sequence[str] = ()) -> Story:
         out=gold.out,
         groups=groups,
         total_groups=gold.advice.num_rows,
-        evidence=read,
+        evidence=evidence,
         causes=builder.count_causes(is_wanted),
         lag=builder.lag,
     )
 
 
-def _only_wanted(read: EvidenceSummary, is_wanted: Callable[[str], bool]) -> EvidenceSummary:
+def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) -> EvidenceSummary:
     """Removes the names of other groups, also in examples."""
-    windows = tuple(window for window in read.windows if is_wanted(window[0]))
-    polled = read.polled
+    windows = tuple(window for window in evidence.windows if is_wanted(window[0]))
+    polled = evidence.polled
     if polled is not None:
         polled = polled | {"groups": sorted(filter(is_wanted, polled["groups"]))}
-    unread = tuple((what, count, ()) for what, count, _ in read.unread)
-    return replace(read, windows=windows, polled=polled, unread=unread)
+    unread = tuple((what, count, ()) for what, count, _ in evidence.unread)
+    return replace(evidence, windows=windows, polled=polled, unread=unread)
 
 
 class _StoryBuilder:
     """Combines the rows of all tables about a group."""
 
-    def __init__(self, gold: GoldTables, read: EvidenceSummary) -> None:
+    def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
         self._causes = _causes_by_group(gold.rebalances)
         self._status = _status_by_group(gold.status)
-        self._windows = {group: (at, whole) for group, at, whole in read.windows}
-        polled = read.polled or {"groups": ()}
+        self._windows = {group: (at, whole) for group, at, whole in evidence.windows}
+        polled = evidence.polled or {"groups": ()}
         self._only_polled = set(polled["groups"]) - set(self._windows)
         self.lag = lag_intervals.find_lag_intervals(
             gold.lag,
@@ -405,8 +405,10 @@ class _StoryBuilder:
             besides=pa.concat_tables(
                 [gold.prior_commits, gold.deletions], promote_options="default"
             ),
-            seen=lag_intervals.CommitCoverage(
-                polled_groups=self._only_polled, since=read.since, complete_until=read.commits_until
+            coverage=lag_intervals.CommitCoverage(
+                polled_groups=self._only_polled,
+                since=evidence.since,
+                complete_until=evidence.commits_until,
             ),
         )
         self._lag = lag_intervals.find_worst_lags(self.lag, _rebalance_times(gold.rebalances))
@@ -442,24 +444,24 @@ class _StoryBuilder:
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
     counted = rebalances.group_by(["group", "cause", "evidence"]).aggregate([([], "count_all")])
-    found = defaultdict(list)
+    causes_by_group = defaultdict(list)
     for row in counted.to_pylist():
         cause = (row["cause"], EvidenceMark(row["evidence"]), row["count_all"])
-        found[row["group"]].append(cause)
-    return {group: _rank_causes(causes) for group, causes in found.items()}
+        causes_by_group[row["group"]].append(cause)
+    return {group: _rank_causes(causes) for group, causes in causes_by_group.items()}
 
 
 def _rebalance_times(rebalances: pa.Table) -> dict[str, list[int]]:
     """Returns the times of each group's rebalances, in ascending order."""
     times = to_milliseconds(rebalances["at"]).to_pylist()
-    found = defaultdict(list)
+    times_by_group = defaultdict(list)
     for at, group in sorted(zip(times, rebalances["group"].to_pylist(), strict=True)):
-        found[group].append(at)
-    return found
+        times_by_group[group].append(at)
+    return times_by_group
 
 
 def _rank_causes(causes: Iterable[tuple[str, EvidenceMark, int]]) -> CauseCounts:
-    return tuple(sorted(causes, key=lambda one: (-one[2], one[0], one[1])))
+    return tuple(sorted(causes, key=lambda row: (-row[2], row[0], row[1])))
 
 
 def _status_by_group(status: pa.Table) -> dict[str, str]:
@@ -522,7 +524,7 @@ def read_evidence_summary(table: pa.Table) -> EvidenceSummary:
     (row,) = table_to_rows(table)
     row["windows"] = tuple(map(itemgetter("group", "at", "whole"), row["windows"]))
     row["complete"] = tuple(map(itemgetter("journal_partition", "offset", "at"), row["complete"]))
-    unread = ((one["what"], one["count"], tuple(one["examples"])) for one in row["unread"])
+    unread = ((each["what"], each["count"], tuple(each["examples"])) for each in row["unread"])
     return EvidenceSummary(**row | {"unread": tuple(unread)})
 
 

@@ -124,7 +124,7 @@ class _ChartBuilder:
             [table[name].to_pylist() for table in tables for name in ("since", "until")]
             + [table["at"].to_pylist() for table in (rebalances, replayed)]
         )
-        rows = sorted({row for table in tables for row in _rows(table, "topic", "partition")})
+        rows = sorted({row for table in tables for row in _iter_rows(table, "topic", "partition")})
         return {
             "group": _group_fields(group),
             "begin": self._span.begin,
@@ -148,8 +148,11 @@ class _ChartBuilder:
         """
         counts = dict.fromkeys(rows, 0)
         columns: Columns = {"member": [], "gap": [], "length": []}
-        partitions, members = _rows(table, "topic", "partition"), _rows(table, *MEMBER_COLUMNS)
-        times = _rows(table, "since", "until")
+        partitions, members = (
+            _iter_rows(table, "topic", "partition"),
+            _iter_rows(table, *MEMBER_COLUMNS),
+        )
+        times = _iter_rows(table, "since", "until")
         before, end = None, 0
         for row, member, (since, until) in zip(partitions, members, times, strict=True):
             if row != before:
@@ -177,13 +180,15 @@ class _ChartBuilder:
     def _replayed(self, table: pa.Table, rebalances: pa.Table) -> Columns:
         """Returns the rebalances that happen under the advised policy, with their causes."""
         causes = dict(
-            zip(_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True)
+            zip(
+                _iter_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True
+            )
         )
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
                 self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
-                for key in _rows(table, *REBALANCE_KEY)
+                for key in _iter_rows(table, *REBALANCE_KEY)
             ],
             "moved": table["moved"].to_pylist(),
             "needed": table["moves_needed"].to_pylist(),
@@ -225,7 +230,7 @@ def _chart_window(
         compute.min_max(column).as_py()
         for column in (ownership["since"], ownership["until"], rebalances["at"])
     )
-    firsts = [one["min"] for one in (since, at) if one["min"] is not None]
+    firsts = [bounds["min"] for bounds in (since, at) if bounds["min"] is not None]
     lasts = (since["max"], until["max"], at["max"], evidence.last)
     begin = evidence.since if evidence.since is not None else min(firsts, default=0)
     end = max((last for last in lasts if last is not None), default=begin)
@@ -240,7 +245,7 @@ def _time_positions(columns: Iterable[Iterable[int | None]]) -> dict[int, int]:
     return {time: place for place, time in enumerate(times)}
 
 
-def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+def _iter_rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
@@ -299,10 +304,10 @@ class LagSeries:
 def rebalances_under_advice(whatif: pa.Table, groups: Sequence[GroupStory]) -> pa.Table:
     """Returns the rebalances that would happen under the advised policies; ``at`` is when."""
     advised = [group.policy if group.verdict == CHANGE else None for group in groups]
-    found = add_group_positions(whatif, [group.name for group in groups])
-    policies = pa.array(advised, pa.string()).take(as_one_array(found[POSITION]))
-    wanted = compute.equal(as_one_array(found["policy"]), policies)
-    happening = found.filter(compute.and_(as_one_array(found["happens"]), wanted))
+    rows = add_group_positions(whatif, [group.name for group in groups])
+    policies = pa.array(advised, pa.string()).take(as_one_array(rows[POSITION]))
+    is_advised = compute.equal(as_one_array(rows["policy"]), policies)
+    happening = rows.filter(compute.and_(as_one_array(rows["happens"]), is_advised))
     return happening.drop_columns([POSITION, "at"]).rename_columns({"happens_at": "at"})
 
 
@@ -320,10 +325,10 @@ def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list
     numbers |= {"rebalances": happens, "needless": compute.max_element_wise(more, 0)}
     keys = {name: rows[name] for name in (POSITION, "policy", "actual")}
     sums = pa.table(keys | numbers).group_by(list(keys))
-    found = sums.aggregate([(name, "sum") for name in POLICY_TOTALS])
+    summed = sums.aggregate([(name, "sum") for name in POLICY_TOTALS])
     columns = (*keys, *(f"{name}_sum" for name in POLICY_TOTALS))
     totals = defaultdict(list)
-    for place, *row in sorted(_rows(found, *columns), key=_policy_rank):
+    for place, *row in sorted(_iter_rows(summed, *columns), key=_policy_rank):
         totals[place].append(row)
     return totals
 
@@ -334,17 +339,17 @@ def _policy_rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def lag_series(
-    stretches: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
+    intervals: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
 ) -> dict[int, LagSeries]:
     """Returns the lag of each group whose lag is known in its time, by the group's position.
 
     :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
     """
-    rows = add_group_positions(stretches, names)
+    rows = add_group_positions(intervals, names)
     seconds, records, floor = _largest_lags(rows, spans)
     series: dict[int, LagSeries] = {}
-    known = ((seconds >= 0) | (records >= 0)).any(axis=1)
-    for place in np.flatnonzero(known).tolist():
+    has_lag = ((seconds >= 0) | (records >= 0)).any(axis=1)
+    for place in np.flatnonzero(has_lag).tolist():
         step, in_seconds = spans[place].step, bool((seconds[place] >= 0).any())
         amounts = seconds[place] if in_seconds else records[place]
         is_floor = floor[place] & in_seconds
@@ -383,13 +388,13 @@ def _largest_lags(
     many = np.maximum(last - first + 1, 0)
     exact, floor, records = (np.full(len(spans) * LAG_BUCKETS, -1.0) for _ in range(3))
     through = np.cumsum(many)
-    pieces = np.searchsorted(
+    chunks = np.searchsorted(
         through,
         np.arange(BUCKETS_PER_PASS, through[-1:].sum() + BUCKETS_PER_PASS, BUCKETS_PER_PASS),
     )
-    for piece in np.split(np.arange(len(many)), np.unique(pieces)):
-        row = np.repeat(piece, many[piece])
-        bucket = np.arange(len(row)) - np.repeat(np.cumsum(many[piece]) - many[piece], many[piece])
+    for chunk in np.split(np.arange(len(many)), np.unique(chunks)):
+        row = np.repeat(chunk, many[chunk])
+        bucket = np.arange(len(row)) - np.repeat(np.cumsum(many[chunk]) - many[chunk], many[chunk])
         bucket += first[row]
         after = until[row] - begin[row] - (bucket + 1) * step[row]
         left, is_end = np.maximum(after, 0) / 1000, after < 0

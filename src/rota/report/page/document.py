@@ -311,10 +311,10 @@ def write_text(text: str, path: Path) -> None:
 
 def file_descriptor(path: Path) -> int | None:
     """Returns the file descriptor that a path names, like 1 for ``/dev/stdout``."""
-    found = _DESCRIPTOR.fullmatch(str(path.absolute()))
-    if found is None:
+    match = _DESCRIPTOR.fullmatch(str(path.absolute()))
+    if match is None:
         return None
-    return int(found["number"]) if found["name"] is None else _DESCRIPTOR_NUMBERS[found["name"]]
+    return int(match["number"]) if match["name"] is None else _DESCRIPTOR_NUMBERS[match["name"]]
 
 
 def is_stdout(path: Path) -> bool:
@@ -329,12 +329,12 @@ def is_stdout(path: Path) -> bool:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    made = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write_to(made, text, "x")
-        made.replace(path)
+        _write_to(temporary, text, "x")
+        temporary.replace(path)
     except BaseException:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
