@@ -8,7 +8,7 @@ from __future__ import annotations
 from rota.protocol import requirements
 
 
-def missing() -> str | None:
+def explain_missing_packages() -> str | None:
     """Returns how to install the packages that the broker needs and that are missing; None if
     there are none.
     """

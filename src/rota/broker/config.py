@@ -126,15 +126,15 @@ class ServerProperties:
     ignored_keys: tuple[str, ...] = ()
 
 
-def parse_config(given: ConfigInput) -> ServerProperties:
+def parse_config(settings: ConfigInput) -> ServerProperties:
     """Parses Kafka's settings into typed values.
 
     :raises InputError: a setting is unknown or has a value that is not allowed; the message names
         the setting
     """
-    ignored = find_ignored_keys(given)
+    ignored = find_ignored_keys(settings)
     values: dict[str, Any] = {}
-    for given_name, value in given.items():
+    for given_name, value in settings.items():
         name = _SYNONYMS.get(given_name, given_name)
         if given_name in ignored:
             continue
@@ -164,10 +164,10 @@ def _apply_values(
     return replace(defaults, **changes)
 
 
-def find_ignored_keys(given: ConfigInput) -> list[str]:
+def find_ignored_keys(settings: ConfigInput) -> list[str]:
     """Returns the given keys that Kafka knows and that have no effect in Rota."""
     names, prefixes = frozenset(_IGNORED_KEYS.split()), tuple(_IGNORED_PREFIXES.split())
-    return [key for key in given if key in names or key.startswith(prefixes)]
+    return [key for key in settings if key in names or key.startswith(prefixes)]
 
 
 class ConfigSource(enum.IntEnum):
@@ -246,7 +246,7 @@ def broker_config_entries(
     config: BrokerConfig, groups: GroupConfig, defaults: TopicConfig
 ) -> Iterator[ConfigEntry]:
     """Yields all settings of Rota's broker, in the order of their keys; none can be altered."""
-    found: dict[str, tuple[ConfigKey, tuple[ConfigSynonym, ...]]] = {}
+    entries: dict[str, tuple[ConfigKey, tuple[ConfigSynonym, ...]]] = {}
     for settings, keys in ((config, _BROKER_KEYS), (groups, _GROUP_KEYS)):
         for name, key in keys.items():
             assert key.field is not None
@@ -256,10 +256,10 @@ def broker_config_entries(
             synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
             if value != default:
                 synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.STATIC_BROKER))
-            found[name] = key, tuple(synonyms)
+            entries[name] = key, tuple(synonyms)
     for key in TOPIC_KEYS.values():
         if key.broker_keys:
-            found[key.broker_keys[0]] = key, _broker_synonyms(key, defaults)
-    for name, (key, known) in sorted(found.items()):
+            entries[key.broker_keys[0]] = key, _broker_synonyms(key, defaults)
+    for name, (key, known) in sorted(entries.items()):
         value = known[0].value if known else None
         yield ConfigEntry(name, key, value, known, read_only=True)

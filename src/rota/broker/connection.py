@@ -514,9 +514,9 @@ class TlsSession:
         return view[:count]
 
     def encrypt(self, data: Bytes) -> bytes:
-        left = memoryview(data)
-        while left:
-            left = left[self._object.write(left) :]
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[self._object.write(remaining) :]
         return self._outgoing.read()
 
     def close_notify(self) -> bytes:

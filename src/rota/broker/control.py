@@ -85,18 +85,18 @@ class Group:
 class BrokerControl:
     """Test control of a broker: its topics, records and groups, and injected faults."""
 
-    def _call(self, act: Callable[[BrokerNode, int], T]) -> T:
-        """Returns the result of ``act(node, now)``, called in the broker's thread."""
+    def _call(self, function: Callable[[BrokerNode, int], T]) -> T:
+        """Returns the result of ``function(node, now)``, called in the broker's thread."""
         raise NotImplementedError
 
-    def _poll(self, look: Callable[[BrokerNode, int], tuple[T, str]], timeout: float) -> T:
-        """Calls ``look`` until it reports no problem, and returns its result.
+    def _poll(self, check: Callable[[BrokerNode, int], tuple[T, str]], timeout: float) -> T:
+        """Calls ``check`` until it reports no problem, and returns its result.
 
         :raises TimedOut: the problem remains when the time is over
         """
         end = time.monotonic() + timeout
         while True:
-            result, problem = self._call(look)
+            result, problem = self._call(check)
             if not problem:
                 return result
             if time.monotonic() >= end:
@@ -231,13 +231,13 @@ class BrokerControl:
         :raises TimedOut: the topic has fewer records when the time is over
         """
 
-        def look(node: BrokerNode, _: int) -> tuple[list[Record], str]:
+        def check(node: BrokerNode, _: int) -> tuple[list[Record], str]:
             found = node.context.topics.get(topic)
             records = [] if found is None else _read_records(found, partition, offset, count)
             problem = f"topic {topic!r} has {len(records)} records after {timeout:g} s, "
             return records, "" if len(records) >= count else f"{problem}{count} were expected"
 
-        return self._poll(look, timeout)
+        return self._poll(check, timeout)
 
     # Groups
 
@@ -260,15 +260,15 @@ class BrokerControl:
         :param timeout: in seconds
         :raises TimedOut: the group has another state when the time is over
         """
-        wanted = ("Stable" if members else "Empty", members)
+        target = ("Stable" if members else "Empty", members)
 
-        def look(node: BrokerNode, now: int) -> tuple[Group, str]:
+        def check(node: BrokerNode, now: int) -> tuple[Group, str]:
             group = _describe_group(node, name, now)
             state, count = group.state, len(group.members)
             problem = f"group {name!r} is {state} with {count} members after {timeout:g} s, "
-            return group, "" if (state, count) == wanted else f"{problem}{members} were expected"
+            return group, "" if (state, count) == target else f"{problem}{members} were expected"
 
-        return self._poll(look, timeout)
+        return self._poll(check, timeout)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group, by partition.
@@ -293,14 +293,18 @@ class BrokerControl:
             members = [
                 (name, each) for name in names for each in _describe_group(node, name, now).members
             ]
-            found = [pair for pair in members if member in {pair[1].id, pair[1].group_instance_id}]
-            found = found or [pair for pair in members if member == pair[1].client_id]
-            if len(found) != 1:
-                problem = "several members have it" if found else "no member has it"
-                known = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
-                text = f"{problem}; members are: {', '.join(known) or 'none'}"
+            matching = [
+                (name, each)
+                for name, each in members
+                if member in {each.id, each.group_instance_id}
+            ]
+            matching = matching or [pair for pair in members if member == pair[1].client_id]
+            if len(matching) != 1:
+                problem = "several members have it" if matching else "no member has it"
+                names = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
+                text = f"{problem}; members are: {', '.join(names) or 'none'}"
                 raise InputError(f"member {member!r}: {text}")
-            [(name, each)] = found
+            [(name, each)] = matching
             node.context.groups.expire_member(name, each.id, now)
 
         self._call(expire)
@@ -315,9 +319,9 @@ class BrokerControl:
         """
 
         def move(node: BrokerNode, now: int) -> None:
-            known = _group_states(node, now)
-            if group not in known:
-                names = ", ".join(known) or "none"
+            states = _group_states(node, now)
+            if group not in states:
+                names = ", ".join(states) or "none"
                 raise InputError(f"there is no group {group!r}; groups are: {names}")
             node.context.groups.move_coordinator(group, now)
 
@@ -379,13 +383,13 @@ class BrokerControl:
         """
 
         def close(node: BrokerNode, _: int) -> int:
-            found = [each for each in node.clients if client_id in {None, each.client_id}]
-            if client_id is not None and not found:
-                known = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
-                raise InputError(f"client {client_id!r} is not connected; clients are: {known}")
-            for each in found:
+            clients = [each for each in node.clients if client_id in {None, each.client_id}]
+            if client_id is not None and not clients:
+                names = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
+                raise InputError(f"client {client_id!r} is not connected; clients are: {names}")
+            for each in clients:
                 node.close_connection(each.connection, "closed by disconnect()")
-            return len(found)
+            return len(clients)
 
         return self._call(close)
 
@@ -427,12 +431,12 @@ def _config_to_text(key: str, value: object) -> str:
     return format_config_value(value)
 
 
-def _encode_data(what: str, value: RecordData) -> bytes | None:
+def _encode_data(field: str, value: RecordData) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
-    raise InputError(f"{what} {value!r} is neither bytes nor text nor None")
+    raise InputError(f"{field} {value!r} is neither bytes nor text nor None")
 
 
 def _encode_headers(headers: RecordHeaders) -> EncodedHeaders:
@@ -459,14 +463,14 @@ def _split_into_batches(
     overhead = RECORD_OVERHEAD_BYTES + len(key or b"")
     overhead += sum(RECORD_OVERHEAD_BYTES + len(name) + len(data or b"") for name, data in headers)
     batch: list[bytes | None] = []
-    left = max_bytes - record_batch.HEADER.size
+    remaining = max_bytes - record_batch.HEADER.size
     for value in values:
         size = overhead + len(value or b"")
-        if batch and size > left:
+        if batch and size > remaining:
             yield batch
-            batch, left = [], max_bytes - record_batch.HEADER.size
+            batch, remaining = [], max_bytes - record_batch.HEADER.size
         batch.append(value)
-        left -= size
+        remaining -= size
     if batch:
         yield batch
 
@@ -502,14 +506,14 @@ def _group_states(node: BrokerNode, now: int) -> dict[str, str]:
 
 
 def _describe_group(node: BrokerNode, name: str, now: int) -> Group:
-    found = node.context.groups.describe_group(name, now)
+    described = node.context.groups.describe_group(name, now)
     return Group(
         name=name,
-        state=found.state,
-        strategy=found.protocol,
-        generation=found.generation,
-        leader=found.leader,
-        members=tuple(_make_member(found.protocol_type, each) for each in found.members),
+        state=described.state,
+        strategy=described.protocol,
+        generation=described.generation,
+        leader=described.leader,
+        members=tuple(_make_member(described.protocol_type, each) for each in described.members),
     )
 
 

@@ -95,11 +95,11 @@ class ServerRequest(Generic[RequestT_co]):
         self.client.on_disconnect = None
         self.context.ready_queue.pop(self, None)
 
-    def explain_error(self, error: Refused | DiskError, what: str) -> tuple[Code, str]:
+    def explain_error(self, error: Refused | DiskError, operation: str) -> tuple[Code, str]:
         """Returns the code and text for the response. A disk error is logged too."""
         if isinstance(error, Refused):
             return error.code, str(error)
-        self.context.log(ERROR, f"{what}: {error}")
+        self.context.log(ERROR, f"{operation}: {error}")
         return Code.KAFKA_STORAGE_ERROR, str(error)
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
-from rota.broker import missing
+from rota.broker import explain_missing_packages
 from rota.broker.config import parse_config
 from rota.broker.connection import make_server_context
 from rota.broker.control import BrokerControl, to_milliseconds
@@ -93,7 +93,7 @@ class Broker(BrokerControl):
         :param adopt: open a folder that Kafka has written, or a copy of partition folders
         :raises InputError: an argument is wrong
         """
-        if (problem := missing()) is not None:
+        if (problem := explain_missing_packages()) is not None:
             raise Unreachable(problem)
         self._config = parse_config(config or {})
         if self._config.ignored_keys:
@@ -223,20 +223,20 @@ class Broker(BrokerControl):
             return f"<rota.Broker, not running, data_dir={str(self._folder or '')!r}>"
         return f"<rota.Broker at {format_address(*self._address)}, data_dir={str(self.data_dir)!r}>"
 
-    def _call(self, act: Callable[[BrokerNode, int], T]) -> T:
+    def _call(self, function: Callable[[BrokerNode, int], T]) -> T:
         __tracebackhide__ = True
-        return self._call_in_thread(lambda thread: act(thread.node, thread.server.now()))
+        return self._call_in_thread(lambda thread: function(thread.node, thread.server.now()))
 
-    def _call_in_thread(self, act: Callable[[BrokerThread], T]) -> T:
-        """Returns the result of ``act``, called in the broker's thread. Raises a RotaError without
-        the thread's traceback, so that a failing test shows the test's own line.
+    def _call_in_thread(self, function: Callable[[BrokerThread], T]) -> T:
+        """Returns the result of ``function``, called in the broker's thread. Raises a RotaError
+        without the thread's traceback, so that a failing test shows the test's own line.
         """
         __tracebackhide__ = True
         thread = self._thread
         if thread is None:
             raise _not_running_error()
         try:
-            return thread.call(lambda: act(thread))
+            return thread.call(lambda: function(thread))
         except RotaError as error:
             raise error.with_traceback(None) from error.__cause__
 
@@ -268,12 +268,12 @@ class BrokerClock:
         """Lets the clock run again from its current time."""
         self._call(lambda server: server.resume())
 
-    def _call(self, act: Callable[[Server], T]) -> T:
+    def _call(self, function: Callable[[Server], T]) -> T:
         __tracebackhide__ = True
         broker = self._broker()
         if broker is None:
             raise _not_running_error()
-        return broker._call_in_thread(lambda thread: act(thread.server))
+        return broker._call_in_thread(lambda thread: function(thread.server))
 
 
 def _not_running_error() -> RotaError:
@@ -331,19 +331,19 @@ class BrokerThread:
         if self._error is not None:
             raise self._error
 
-    def call(self, act: Callable[[], T]) -> T:
-        """Returns the result of ``act``, called in the broker's thread; then carries out the
+    def call(self, function: Callable[[], T]) -> T:
+        """Returns the result of ``function``, called in the broker's thread; then carries out the
         node's commands.
         """
         if self._process != os.getpid():
             raise RotaError("the broker runs in the process that started it, not in this fork")
         if threading.current_thread() is self._thread:
-            return self._act(act)
+            return self._act(function)
         future: Future[T] = Future()
 
         def run() -> None:
             try:
-                future.set_result(self._act(act))
+                future.set_result(self._act(function))
             except BaseException as error:  # noqa: BLE001 (the caller gets it)
                 future.set_exception(error)
 
@@ -358,9 +358,9 @@ class BrokerThread:
             raise RotaError("the broker has stopped") from self._error
         return future.result()
 
-    def _act(self, act: Callable[[], T]) -> T:
+    def _act(self, function: Callable[[], T]) -> T:
         try:
-            return act()
+            return function()
         finally:
             self.server.handle_event(Wakeup())
 

@@ -62,26 +62,28 @@ class FaultInjector:
                 untriggered += sum(not fault.triggered for fault in faults.pop(each, ()))
         return untriggered
 
-    def intercept(self, handler: AnyHandler, call: AnyRequest, handle: Callable[[], None]) -> bool:
+    def intercept(
+        self, handler: AnyHandler, request: AnyRequest, handle: Callable[[], None]
+    ) -> bool:
         """Returns whether a fault applies to the request, which may be handled later by calling
         ``handle``.
         """
         if not self._delays and not self._outcomes:
             return False
-        delay = _take_first_match(self._delays, call)
-        outcome = _take_first_match(self._outcomes, call)
+        delay = _take_first_match(self._delays, request)
+        outcome = _take_first_match(self._outcomes, request)
         if delay is None and outcome is None:
             return False
 
         def run(at: int) -> None:
-            call.now = at
-            _apply_fault(outcome, handler, call, handle)
+            request.now = at
+            _apply_fault(outcome, handler, request, handle)
 
         if delay is None:
-            run(call.now)
+            run(request.now)
             return True
         self._count += 1
-        self._timers.start(("fault", self._count), call.now + delay.delay, run)
+        self._timers.start(("fault", self._count), request.now + delay.delay, run)
         return True
 
 
@@ -127,12 +129,12 @@ def api_name(api: Api) -> str:
 def find_api(name: str | int) -> Api:
     """Finds an API by name (``JoinGroup``, ``join_group``) or key."""
     names = {each: api_name(each) for each in Api if each not in CLIENT_ONLY_APIS}
-    found = _find_by_name(name, "API", names)
-    if found is not None:
-        return found
+    api = _find_by_name(name, "API", names)
+    if api is not None:
+        return api
     if isinstance(name, int):
-        known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
-        raise InputError(f"API {name}: Rota's broker has no API with this key; it has {known}")
+        apis = ", ".join(f"{int(each)} {text}" for each, text in names.items())
+        raise InputError(f"API {name}: Rota's broker has no API with this key; it has {apis}")
     if _normalize_name(f"{name}Request") in map(_normalize_name, schemas.list_schema_names()):
         raise InputError(f"API {name!r}: Rota's broker does not serve it")
     raise InputError(f"API {name!r}: no API has this name{_suggest_nearest(name, names.values())}")
@@ -141,24 +143,24 @@ def find_api(name: str | int) -> Api:
 def find_error_code(name: str | int) -> Code:
     """Finds an error by name (``NOT_COORDINATOR``, ``NotCoordinator``) or code."""
     names = {each: each.name for each in Code}
-    found = _find_by_name(name, "error", names)
-    if found is Code.NONE:
+    code = _find_by_name(name, "error", names)
+    if code is Code.NONE:
         raise InputError(f"error {name!r}: this code means success")
-    if found is not None:
-        return found
+    if code is not None:
+        return code
     if isinstance(name, int):
         raise InputError(f"error {name}: Kafka's error codes go from -1 to {max(names)}")
     nearest = _suggest_nearest(name, names.values())
     raise InputError(f"error {name!r}: no error has this name{nearest}")
 
 
-def _find_by_name(name: str | int, what: str, names: dict[EnumT, str]) -> EnumT | None:
+def _find_by_name(name: str | int, kind: str, names: dict[EnumT, str]) -> EnumT | None:
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise InputError(f"{what} {name!r}: pass its name or its number")
+        raise InputError(f"{kind} {name!r}: pass its name or its number")
     if isinstance(name, int):
         return next((each for each in names if each == name), None)
-    wanted = _normalize_name(name)
-    return next((each for each, text in names.items() if _normalize_name(text) == wanted), None)
+    normalized = _normalize_name(name)
+    return next((each for each, text in names.items() if _normalize_name(text) == normalized), None)
 
 
 def _normalize_name(name: str) -> str:

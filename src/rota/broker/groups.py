@@ -276,9 +276,9 @@ class GroupCoordinatorService:
 
         :raises InputError: there is no such member
         """
-        known = [each.member_id for each in self.describe_group(group, now).members]
-        if member_id not in known:
-            members = ", ".join(known) or "none"
+        member_ids = [each.member_id for each in self.describe_group(group, now).members]
+        if member_id not in member_ids:
+            members = ", ".join(member_ids) or "none"
             raise InputError(f"group {group!r} has no member {member_id!r}; its members: {members}")
         shard = self._shard(group, now)
         if shard.moved:
@@ -438,11 +438,11 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         data = log.read(offset, REPLAY_CHUNK)
-        found = record_batch_scan.find_batches(data)
-        if not len(found):
+        scan = record_batch_scan.find_batches(data)
+        if not len(scan):
             break
         reader.read(data)
-        last_batch = record_batch.read_batch_header(data, int(found.positions[-1]))
+        last_batch = record_batch.read_batch_header(data, int(scan.positions[-1]))
         offset = last_batch.last_offset + 1
     return reader.result
 
@@ -467,28 +467,28 @@ class _JournalReader:
             if not 0 <= kind <= GROUP_TYPE and kind != journal.NO_TYPE:
                 name = journal_classic.RECORD_NAMES.get(kind, journal.UNKNOWN_RECORD_NAME)
                 self.result.skipped_types[name] += count
-        wanted: BoolArray = (entries.type >= 0) & (entries.type <= GROUP_TYPE)
-        wanted[entries.undecoded_rows] = True
+        selected: BoolArray = (entries.type >= 0) & (entries.type <= GROUP_TYPE)
+        selected[entries.undecoded_rows] = True
         if self._open_transactions or columns.batches.transactional.any():
-            self._by_batch(columns, wanted)
+            self._by_batch(columns, selected)
         else:
-            wanted[_find_superseded_commits(entries)] = False
-            self._decode_rows(columns, np.flatnonzero(wanted), None)
+            selected[_find_superseded_commits(entries)] = False
+            self._decode_rows(columns, np.flatnonzero(selected), None)
 
-    def _by_batch(self, columns: record_batch_columns.RecordColumns, wanted: BoolArray) -> None:
+    def _by_batch(self, columns: record_batch_columns.RecordColumns, selected: BoolArray) -> None:
         """Reads batch after batch, because transactions begin and end between them."""
         batches = columns.batches
         bounds = np.searchsorted(columns.batch, np.arange(len(batches) + 1))
         for number, (start, end) in enumerate(pairwise(bounds.tolist())):
             producer = int(batches.producer_id[number])
             if batches.control[number]:
-                held = self._open_transactions.pop(producer, [])
+                entries_of_transaction = self._open_transactions.pop(producer, [])
                 if batches.marker[number] == record_batch.ControlRecordType.COMMIT:
-                    for entry in held:
+                    for entry in entries_of_transaction:
                         self._take(entry)
             else:
                 owner = producer if batches.transactional[number] else None
-                self._decode_rows(columns, start + np.flatnonzero(wanted[start:end]), owner)
+                self._decode_rows(columns, start + np.flatnonzero(selected[start:end]), owner)
 
     def _decode_rows(
         self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None

@@ -43,13 +43,13 @@ def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, t
     if not 0 <= port <= 65_535:
         raise InputError(f"port {port}: a port is a number from 0 to 65535")
     try:
-        found = socket.getaddrinfo(
+        infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"host {host!r}: {reason}") from error
-    addresses = {(family, (str(where[0]), port)) for family, _, _, _, where in found}
+    addresses = {(family, (str(where[0]), port)) for family, _, _, _, where in infos}
     return sorted(addresses, key=lambda each: (each[0] != socket.AF_INET, each[1]))
 
 

@@ -95,11 +95,11 @@ class LogManager:
         self._timers.start(("topics", name), now + interval, run, lenient=True)
 
     @contextmanager
-    def _log_disk_errors(self, what: str) -> Iterator[None]:
+    def _log_disk_errors(self, operation: str) -> Iterator[None]:
         try:
             yield
         except DiskError as error:
-            self._report(f"{what} failed and is retried later: {error}")
+            self._report(f"{operation} failed and is retried later: {error}")
 
     # Retention and checkpoints
 

@@ -102,10 +102,10 @@ class BrokerNode:
 
     def _resume_ready(self, room: int) -> None:
         queue = self.context.ready_queue
-        left = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not requests queued meanwhile
-        while queue and left and self._response_bytes < room:
+        remaining = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not requests queued meanwhile
+        while queue and remaining and self._response_bytes < room:
             call, (resume, long) = queue.popitem(last=False)
-            left = 0 if long else left - 1
+            remaining = 0 if long else remaining - 1
             self._run(call, resume)
 
     @property
@@ -193,14 +193,15 @@ class BrokerNode:
         data = _LENGTH.pack(len(response)) + response
         self._commands.append(WriteResponse(client.connection, data))
 
-    def _run(self, call: AnyRequest, act: Callable[[], None]) -> None:
+    def _run(self, request: AnyRequest, function: Callable[[], None]) -> None:
         try:
-            act()
+            function()
         except Exception as error:  # noqa: BLE001 an error of one request must not end the broker
-            self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
-            if call.client.on_disconnect is not None:
-                call.client.on_disconnect()
-            call.respond(self._handlers[call.api].error_response(call, Code.UNKNOWN))
+            name = f"{request.api.name} v{request.version}"
+            self._log(ERROR, f"{name}: {type(error).__name__}: {error}")
+            if request.client.on_disconnect is not None:
+                request.client.on_disconnect()
+            request.respond(self._handlers[request.api].error_response(request, Code.UNKNOWN))
 
     def _refuse_version(self, client: ClientSession, head: RequestHeader) -> None:
         """Answers ApiVersions in version 0, with the supported versions; else drops the client."""

@@ -314,12 +314,12 @@ def _check_topic_id(context: StorageContext, folder: str, topic_id: bytes) -> st
     """Checks the topic id in a folder's ``partition.metadata``, and repairs a damaged file; returns
     the problem if the folder belongs to another topic.
     """
-    found = checkpoint.read_topic_id(context.disk, folder)
-    if found == topic_id:
+    stored = checkpoint.read_topic_id(context.disk, folder)
+    if stored == topic_id:
         return None
-    if found is not None and not checkpoint.is_topic_id_damaged(context.disk, folder, topic_id):
+    if stored is not None and not checkpoint.is_topic_id_damaged(context.disk, folder, topic_id):
         return (
-            f"the folder {folder} belongs to another topic: its id is {uuid_to_text(found)}, in "
+            f"the folder {folder} belongs to another topic: its id is {uuid_to_text(stored)}, in "
             f"the catalogue it is {uuid_to_text(topic_id)}; put the right folder back and restart"
         )
     path = f"{folder}/{checkpoint.PARTITION_METADATA_FILE}"
@@ -346,11 +346,11 @@ def _remove_unfinished_creations(context: StorageContext, names: frozenset[str])
     """
     topics = context.folder.catalog.topics
     for name in sorted(names):
-        found = PARTITION_FOLDER.fullmatch(name)
-        if found is None or found["topic"] in METADATA_LOGS:
+        match = PARTITION_FOLDER.fullmatch(name)
+        if match is None or match["topic"] in METADATA_LOGS:
             continue
-        entry = topics.get(found["topic"])
-        if entry is not None and int(found["number"]) < entry.partitions:
+        entry = topics.get(match["topic"])
+        if entry is not None and int(match["number"]) < entry.partitions:
             continue
         if is_empty_partition(context.disk, name):
             context.disk.remove(name)

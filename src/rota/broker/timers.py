@@ -83,8 +83,8 @@ class Timers:
         return None
 
     def _is_active(self, entry: _TimerEntry) -> bool:
-        known = self._active.get(entry[2])
-        return known is not None and known[1] == entry[1]
+        active = self._active.get(entry[2])
+        return active is not None and active[1] == entry[1]
 
 
 #: If the machine's clock is ahead by more milliseconds, one of the clocks is wrong.

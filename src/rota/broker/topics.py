@@ -273,22 +273,22 @@ class Topics:
         """
         return single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
 
-    def create_all(self, wanted: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
+    def create_all(self, topics: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
         """Creates topics; returns each one, or its error."""
         folders = self._folder_names()
-        plans = [partial(self._prepare_creation, each, folders, now) for each in wanted]
+        plans = [partial(self._prepare_creation, each, folders, now) for each in topics]
         outcomes = self._apply_changes(plans, self.log_manager.forget_checkpoints)
         self._topics = dict(sorted(self._topics.items()))
         return outcomes
 
-    def _prepare_creation(self, wanted: NewTopic, folders: frozenset[str], now: int) -> TopicChange:
-        name = wanted.name
+    def _prepare_creation(self, new: NewTopic, folders: frozenset[str], now: int) -> TopicChange:
+        name = new.name
         self.check_name(name)
-        config = self.check_settings(wanted.overrides)
-        check_partition_count(wanted.partition_count)
-        overrides = MappingProxyType(dict(wanted.overrides))
+        config = self.check_settings(new.overrides)
+        check_partition_count(new.partition_count)
+        overrides = MappingProxyType(dict(new.overrides))
         topic = Topic(name=name, id=self.new_id(), overrides=overrides, config=config, logs=[])
-        increase = self._prepare_increase(topic, wanted.partition_count, folders, now)
+        increase = self._prepare_increase(topic, new.partition_count, folders, now)
         unified = unify_collision_characters(name)
         self._unified[unified] = name  # so that the next topic of the request cannot collide
 
@@ -370,9 +370,9 @@ class Topics:
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
         """Deletes topics with all their records; returns each one, or its error."""
-        wanted, folders = tuple(names), self._folder_names()
-        self.log_manager.stop_compaction(frozenset(wanted))
-        plans = [partial(self._prepare_deletion, name, folders, now) for name in wanted]
+        deleted, folders = tuple(names), self._folder_names()
+        self.log_manager.stop_compaction(frozenset(deleted))
+        plans = [partial(self._prepare_deletion, name, folders, now) for name in deleted]
         return self._apply_changes(plans)
 
     def _prepare_deletion(self, name: str, folders: frozenset[str], now: int) -> TopicChange:
@@ -535,10 +535,10 @@ def _catalog_entry(topic: Topic, partitions: int, overrides: Mapping[str, str]) 
     return TopicEntry(name=topic.name, id=topic.id, partitions=partitions, overrides=overrides)
 
 
-def _try_change(act: Callable[[], T]) -> T | Refused:
+def _try_change(change: Callable[[], T]) -> T | Refused:
     try:
         with refuse_disk_errors():
-            return act()
+            return change()
     except Refused as error:
         return error
 
@@ -558,19 +558,19 @@ NO_LEADER_EPOCH = -1
 
 def find_topic(topics: Topics, name: str) -> Topic:
     """Returns a topic; raises Refused if it does not exist."""
-    found = topics.get(name)
-    if found is None:
+    topic = topics.get(name)
+    if topic is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return found
+    return topic
 
 
 def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
     """Returns a topic by its id (KIP-516); raises Refused if it does not exist."""
-    found = topics.get_by_id(topic_id)
-    if found is None:
+    topic = topics.get_by_id(topic_id)
+    if topic is None:
         shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
         raise Refused(Code.UNKNOWN_TOPIC_ID, f"there is no topic with the id {shown}")
-    return found
+    return topic
 
 
 def find_log(topic: Topic, partition: int) -> Log:

@@ -58,7 +58,7 @@ def test_a_copy_of_partitions_is_served_and_kept(
         broker.clock.advance(301)  # retention has been at work
         assert len(broker.read("mix")) == 5_112
     messages = [record.message for record in caplog.records]
-    assert messages[0].endswith("24 of 50 partitions have no folder; they are made without records")
+    assert messages[0].endswith("24 of 50 partitions have no folder and are made without records")
     assert messages[1].startswith("2 topics were adopted; their settings are unknown")
     after = read_files(kafka_folder)
     assert {path: after[path] for path in before if path.startswith("mix")} == {

@@ -462,7 +462,7 @@ def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
     topics = opened(disk, said, adopt=True).catalog.topics
     assert (topics["bills"].id, topics["bills"].partitions) == (ORDERS.id, 3)
     assert said[:2] == [
-        "topic 'bills': 1 of 3 partitions have no folder; they are made without records",
+        "topic 'bills': 1 of 3 partitions have no folder and are made without records",
         "topic 'old': its folders have no topic id; it gets a new one",
     ]
     assert opened(disk.kill()).catalog.topics == topics

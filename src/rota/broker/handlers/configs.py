@@ -301,10 +301,10 @@ def _edit_list(
         raise Refused(Code.INVALID_CONFIG, f"{key} is not a list; APPEND and SUBTRACT do not apply")
     current = overrides.get(key, format_config_value(config_key.default))
     items = [item.strip() for item in current.split(",")] if current.strip() else []
-    given = value.split(",")
+    edited = value.split(",")
     if operation is AlterOperation.APPEND:
-        return ",".join(dict.fromkeys([*items, *given]))
-    return ",".join(item for item in items if item not in given)
+        return ",".join(dict.fromkeys([*items, *edited]))
+    return ",".join(item for item in items if item not in edited)
 
 
 def _find_valid_topic(context: HandlerContext, name: str) -> Topic:

@@ -105,10 +105,11 @@ def _handle_find_coordinator(request: ServerRequest[FindCoordinatorRequest]) -> 
     coordinators = []
     for key in dict.fromkeys(_coordinator_keys(request)):
         code, text = _find_coordinator(request, key)
-        found = _coordinator_error(key, code, text)
+        response = _coordinator_error(key, code, text)
         if not code:
-            found.node_id, found.host, found.port = request.context.config.node_id, host, port
-        coordinators.append(found)
+            response.node_id = request.context.config.node_id
+            response.host, response.port = host, port
+        coordinators.append(response)
     request.respond(_find_coordinator_response(request, coordinators))
 
 

@@ -151,11 +151,14 @@ class PendingFetch:
                 if self._request.version >= TOPIC_ID_VERSION
                 else find_topic(topics, requested.topic)
             )
-            found = [self._read_partition(topic, each, reading) for each in requested.partitions]
+            partitions = [
+                self._read_partition(topic, each, reading) for each in requested.partitions
+            ]
         except Refused as unknown:
-            found = [_fetch_error(each.partition, unknown.code) for each in requested.partitions]
+            code = unknown.code
+            partitions = [_fetch_error(each.partition, code) for each in requested.partitions]
         return FetchResponse.FetchableTopicResponse(
-            topic=requested.topic, topic_id=requested.topic_id, partitions=found
+            topic=requested.topic, topic_id=requested.topic_id, partitions=partitions
         )
 
     def _read_partition(
@@ -231,11 +234,11 @@ def _find_diverging_epoch(
     :raises Refused: the client's epoch is unknown, or the offset is deleted
     """
     offset, last_epoch = requested.fetch_offset, requested.last_fetched_epoch
-    found = log.end_offset_for_epoch(last_epoch)
-    if found is None or offset < log.log_start_offset:
+    epoch_end = log.end_offset_for_epoch(last_epoch)
+    if epoch_end is None or offset < log.log_start_offset:
         text = f"the log has no offset {offset} after epoch {last_epoch}"
         raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
-    epoch, end = found
+    epoch, end = epoch_end
     if epoch >= last_epoch and end >= offset:
         return None
     return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
@@ -243,8 +246,8 @@ def _find_diverging_epoch(
 
 def _find_aborted(log: Log, first: int, records: Bytes) -> list[FetchResponse.AbortedTransaction]:
     """Returns the aborted transactions that overlap these batches."""
-    known = log.aborted_transactions(first, log.last_stable_offset)
-    if not known:
+    aborted = log.aborted_transactions(first, log.last_stable_offset)
+    if not aborted:
         return []
     view, position, last_offset = memoryview(records), 0, -1
     while position < len(view):
@@ -253,7 +256,7 @@ def _find_aborted(log: Log, first: int, records: Bytes) -> list[FetchResponse.Ab
         last_offset = header.last_offset
     return [
         FetchResponse.AbortedTransaction(producer_id=producer, first_offset=start)
-        for producer, start in known
+        for producer, start in aborted
         if start <= last_offset
     ]
 

@@ -53,10 +53,10 @@ def _handle_list_offsets(request: ServerRequest[ListOffsetsRequest]) -> None:
     steps = _list_partitions(request, topics)
 
     def resume() -> None:
-        left = MAX_WORK_PER_EVENT
+        remaining = MAX_WORK_PER_EVENT
         for work in steps:
-            left -= work
-            if left <= 0:
+            remaining -= work
+            if remaining <= 0:
                 request.client.on_disconnect = request.stop_waiting
                 return request.resume_later(resume, long=True)
         request.stop_waiting()
@@ -92,8 +92,8 @@ def _list_partitions(
             if counts[topic.name, each.partition_index] > 1:
                 result.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
                 continue
-            found, work = _list_partition(request, topic.name, each)
-            result.partitions.append(found)
+            partition, work = _list_partition(request, topic.name, each)
+            result.partitions.append(partition)
             yield work
 
 
@@ -151,12 +151,12 @@ def _find_offset(log: Log, end: int, timestamp: int, budget: DecodeBudget) -> tu
         case -5 | -6:  # the broker has no remote storage
             return NOT_FOUND
         case -3:
-            found = log.find_newest_record(budget)
+            record = log.find_newest_record(budget)
         case _:
-            found = log.find_timestamp(timestamp, budget)
-    if found is None or found[0] >= end:
+            record = log.find_timestamp(timestamp, budget)
+    if record is None or record[0] >= end:
         return NOT_FOUND
-    offset, found_timestamp = found
+    offset, found_timestamp = record
     return offset, found_timestamp, log.epochs.epoch_at(offset)
 
 
@@ -179,13 +179,13 @@ def _handle_leader_epochs(request: ServerRequest[OffsetForLeaderEpochRequest]) -
             log = find_log(find_topic(request.context.topics, topic), requested.partition)
             check_leader_epoch(log, requested.current_leader_epoch)
             epoch = requested.leader_epoch
-            found = log.end_offset_for_epoch(epoch) if epoch >= 0 else None
+            epoch_end = log.end_offset_for_epoch(epoch) if epoch >= 0 else None
         except (Refused, DiskError) as error:
             where = f"{topic}-{requested.partition}"
             result.error_code, _ = request.explain_error(error, where)
         else:
-            if found is not None:
-                result.leader_epoch, result.end_offset = found
+            if epoch_end is not None:
+                result.leader_epoch, result.end_offset = epoch_end
         return result
 
     request.respond(_leader_epochs_response(request, find_end))
@@ -196,7 +196,7 @@ def _refuse_leader_epochs(
 ) -> OffsetForLeaderEpochResponse:
     result_class = OffsetForLeaderEpochResponse.EpochEndOffset
     return _leader_epochs_response(
-        request, lambda _, asked: result_class(error_code=code, partition=asked.partition)
+        request, lambda _, requested: result_class(error_code=code, partition=requested.partition)
     )
 
 

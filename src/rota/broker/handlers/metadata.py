@@ -155,8 +155,8 @@ def _create_missing(context: HandlerContext, names: Iterable[str], now: int) -> 
             context.topics.get_or_create_journal(now)
         except Refused as error:
             refusals[CONSUMER_OFFSETS_TOPIC] = error
-    wanted = [NewTopic(name, count, {}) for name in missing[:most]]
-    for each, outcome in zip(wanted, context.topics.create_all(wanted, now), strict=True):
+    new_topics = [NewTopic(name, count, {}) for name in missing[:most]]
+    for each, outcome in zip(new_topics, context.topics.create_all(new_topics, now), strict=True):
         if isinstance(outcome, Refused):
             refusals[each.name] = outcome
     return refusals
@@ -234,15 +234,15 @@ def _handle_describe_partitions(request: ServerRequest[DescribeTopicPartitionsRe
     begin = cursor.topic_name if cursor is not None else ""
     everything = not body.topics
     names = {topic.name for topic in (context.topics if everything else body.topics)}
-    wanted = sorted(name for name in names if name >= begin)
+    remaining_names = sorted(name for name in names if name >= begin)
     if cursor is not None and (
-        cursor.partition_index < 0 or (not everything and begin not in wanted)
+        cursor.partition_index < 0 or (not everything and begin not in remaining_names)
     ):
         return request.respond(_refuse_describe_partitions(request, Code.INVALID_REQUEST))
-    left = max(min(MAX_DESCRIBED_PARTITIONS, body.response_partition_limit), 1)
+    remaining = max(min(MAX_DESCRIBED_PARTITIONS, body.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    for name in wanted:
-        if left <= 0:
+    for name in remaining_names:
+        if remaining <= 0:
             response.next_cursor = _make_cursor(name, 0)
             break
         topic = context.topics.get(name)
@@ -252,9 +252,9 @@ def _handle_describe_partitions(request: ServerRequest[DescribeTopicPartitionsRe
                 response.topics.append(_topic_description_error(name, code, TOPIC_OPERATIONS))
             continue
         first = cursor.partition_index if cursor is not None and name == begin else 0
-        last = min(first + left, topic.partition_count)
+        last = min(first + remaining, topic.partition_count)
         response.topics.append(_topic_description(context, topic, range(first, last)))
-        left -= max(last - first, 0)
+        remaining -= max(last - first, 0)
         if last < topic.partition_count:
             response.next_cursor = _make_cursor(name, last)
             break

@@ -116,8 +116,8 @@ def _handle_raw_frame(context: HandlerContext, client: ClientSession, data: byte
 def _advance_login(context: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
     login = client.login
     if login is None or login.exchange is None:
-        known = "has logged in already" if client.user is not None else "has sent no SaslHandshake"
-        raise Refused(Code.ILLEGAL_SASL_STATE, f"a SASL token came from a client that {known}")
+        state = "has logged in already" if client.user is not None else "has sent no SaslHandshake"
+        raise Refused(Code.ILLEGAL_SASL_STATE, f"a SASL token came from a client that {state}")
     step = login.exchange.step(data)
     if step.done:
         if client.user not in (None, step.user):

@@ -64,18 +64,18 @@ def _create_topics(
 ) -> list[CreateTopicsResponse.CreatableTopicResult]:
     topics, now = request.context.topics, request.now
     checked = {each.name: _check_new_topic(request.context, each) for each in requested}
-    wanted = {name: each for name, each in checked.items() if isinstance(each, NewTopic)}
+    valid = {name: each for name, each in checked.items() if isinstance(each, NewTopic)}
     outcomes: dict[str, Topic | Refused] = {}
     if not request.body.validate_only:
-        outcomes = dict(zip(wanted, topics.create_all(wanted.values(), now), strict=True))
+        outcomes = dict(zip(valid, topics.create_all(valid.values(), now), strict=True))
     results = []
-    for name, found in checked.items():
-        outcome = found if isinstance(found, Refused) else outcomes.get(name)
+    for name, result in checked.items():
+        outcome = result if isinstance(result, Refused) else outcomes.get(name)
         if isinstance(outcome, Refused):
             results.append(_create_error(name, outcome))
         else:
             topic_id = topics.new_id() if outcome is None else outcome.id
-            results.append(_created_result(request.context, wanted[name], topic_id))
+            results.append(_created_result(request.context, valid[name], topic_id))
     return results
 
 
@@ -170,24 +170,24 @@ def _refuse_create_topics(
 def _handle_delete_topics(request: ServerRequest[DeleteTopicsRequest]) -> None:
     """Deletes topics, by name or, from version 6 on, by id."""
     results: list[DeleteTopicsResponse.DeletableTopicResult] = []
-    found: dict[str, Topic] = {}
+    topics: dict[str, Topic] = {}
     for (name, topic_id), count in Counter(_requested_names_and_ids(request)).items():
         try:
             topic = _find_topic_to_delete(request.context, name, topic_id, count)
         except Refused as error:
             results.append(_delete_error(name, topic_id, error))
             continue
-        if found.pop(topic.name, None) is not None:
+        if topics.pop(topic.name, None) is not None:
             twice = _invalid_request("the topic is in the request by its name and by its id")
             results.append(_delete_error(topic.name, topic.id, twice))
         else:
-            found[topic.name] = topic
-    outcomes = request.context.topics.delete_all(list(found), request.now)
+            topics[topic.name] = topic
+    outcomes = request.context.topics.delete_all(list(topics), request.now)
     results += [
         _delete_error(topic.name, topic.id, outcome)
         if isinstance(outcome, Refused)
         else DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.id)
-        for topic, outcome in zip(found.values(), outcomes, strict=True)
+        for topic, outcome in zip(topics.values(), outcomes, strict=True)
     ]
     request.respond(DeleteTopicsResponse(responses=results))
 
@@ -249,15 +249,15 @@ def _handle_create_partitions(request: ServerRequest[CreatePartitionsRequest]) -
             added += _check_increase(request.context, each)
         except Refused as error:
             errors[each.name] = error
-    wanted = {each.name: each.count for each in once if each.name not in errors}
+    increases = {each.name: each.count for each in once if each.name not in errors}
     try:
         _check_request_size(0, added)
     except Refused as error:
-        errors |= dict.fromkeys(wanted, error)
+        errors |= dict.fromkeys(increases, error)
     else:
         if not request.body.validate_only:
-            outcomes = request.context.topics.create_partitions_all(wanted, request.now)
-            errors |= zip(wanted, outcomes, strict=True)
+            outcomes = request.context.topics.create_partitions_all(increases, request.now)
+            errors |= zip(increases, outcomes, strict=True)
     results += [_increase_result(each.name, errors.get(each.name)) for each in once]
     request.respond(CreatePartitionsResponse(results=results))
 

@@ -238,14 +238,14 @@ def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
 def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     """Reads the topic id of a partition's folder; None if the file is missing or malformed."""
     data = read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b""
-    found = PARTITION_METADATA_PATTERN.fullmatch(data)
-    return None if found is None else uuid_from_text(found["id"].decode())
+    match = PARTITION_METADATA_PATTERN.fullmatch(data)
+    return None if match is None else uuid_from_text(match["id"].decode())
 
 
 def is_topic_id_damaged(disk: Disk, folder: str, topic_id: bytes) -> bool:
     """Whether the file differs from this topic's in one character; random ids never do."""
-    found = (read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b"").rstrip(b"\n")
+    content = (read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b"").rstrip(b"\n")
     expected = pack_partition_metadata(topic_id)
-    if len(found) != len(expected):
+    if len(content) != len(expected):
         return False
-    return sum(a != b for a, b in zip(found, expected, strict=True)) == 1
+    return sum(a != b for a, b in zip(content, expected, strict=True)) == 1

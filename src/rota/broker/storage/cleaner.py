@@ -76,7 +76,7 @@ class LogCleaner:
             inspect_log,
         )
 
-        found: list[tuple[float, tuple[str, int], Log, LogToClean]] = []
+        candidates: list[tuple[float, tuple[str, int], Log, LogToClean]] = []
         for topic, number, log in self._logs():
             partition = (topic, number)
             if not log.config.is_compacted or len(log.segments) < 2 or log.failed is not None:
@@ -89,10 +89,10 @@ class LogCleaner:
                 self._mark_uncleanable(partition, error)
                 continue
             if to_clean.needs_cleaning(log.config.min_cleanable_ratio):
-                found.append((to_clean.cleanable_ratio, partition, log, to_clean))
-        if not found:
+                candidates.append((to_clean.cleanable_ratio, partition, log, to_clean))
+        if not candidates:
             return False
-        _, self._partition, log, to_clean = max(found, key=lambda each: (each[0], each[1]))
+        _, self._partition, log, to_clean = max(candidates, key=lambda each: (each[0], each[1]))
         self._steps = compact_log(log, to_clean, now, max_keys=self._max_keys or MAX_KEYS)
         return True
 

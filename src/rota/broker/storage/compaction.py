@@ -190,10 +190,10 @@ def _build_offset_map(
                 if header.control:
                     transactions.on_control_batch_read(header, marker)
                 elif not transactions.on_batch_read(header) and header.last_offset >= first_dirty:
-                    found = _last_offsets_of_keys(group, rows, first_dirty)
-                    if offset_map.offsets and len(offset_map.offsets) + len(found) > max_keys:
+                    offsets = _last_offsets_of_keys(group, rows, first_dirty)
+                    if offset_map.offsets and len(offset_map.offsets) + len(offsets) > max_keys:
                         return
-                    offset_map.offsets.update(found)
+                    offset_map.offsets.update(offsets)
                 offset_map.latest_offset = max(offset_map.latest_offset, header.last_offset)
             yield
         offset_map.latest_offset = segment.end_offset - 1  # with offsets missing at its end
@@ -395,15 +395,15 @@ class RecordFilter:
         for batch, rows, marker in group:
             header = batch.header
             if header.control:
-                kept = self._retain_marker(group, batch, rows, marker)
+                batch_bytes = self._retain_marker(group, batch, rows, marker)
             elif not self._transactions.on_batch_read(header) and (
                 retained := self._retained_rows(group, header, rows)
             ):
-                kept = self._retain_records(group, batch, retained)
+                batch_bytes = self._retain_records(group, batch, retained)
             else:
-                kept = self._retain_empty_batch(header)
-            if kept is not None:
-                yield kept
+                batch_bytes = self._retain_empty_batch(header)
+            if batch_bytes is not None:
+                yield batch_bytes
 
     def _retained_rows(self, group: BatchGroup, header: BatchHeader, rows: slice) -> list[int]:
         latest, last_offset_of = self._offset_map.latest_offset, self._offset_map.offsets.get
@@ -538,16 +538,16 @@ def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
 
     Raises CorruptBatchError or FormatError for a damaged batch, or one that exceeds the budget.
     """
-    found: list[StoredBatch] = []
+    batches: list[StoredBatch] = []
     size = 0
     for batch in segment.scan(window=GROUP_BYTES):
-        if found and (size + batch.header.size > GROUP_BYTES or len(found) == GROUP_BATCHES):
-            yield from _decode_batches(segment, found)
-            found, size = [], 0
-        found.append(batch)
+        if batches and (size + batch.header.size > GROUP_BYTES or len(batches) == GROUP_BATCHES):
+            yield from _decode_batches(segment, batches)
+            batches, size = [], 0
+        batches.append(batch)
         size += batch.header.size
-    if found:
-        yield from _decode_batches(segment, found)
+    if batches:
+        yield from _decode_batches(segment, batches)
 
 
 def _decode_batches(segment: LogSegment, batches: list[StoredBatch]) -> Iterator[BatchGroup]:

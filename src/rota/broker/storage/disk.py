@@ -98,12 +98,12 @@ class RealDisk:
         return []
 
     def size(self, path: str) -> int | None:
-        found = self._stat_file(path)
-        return None if found is None else found.st_size
+        status = self._stat_file(path)
+        return None if status is None else status.st_size
 
     def modified_at(self, path: str) -> int | None:
-        found = self._stat_file(path)
-        return None if found is None else found.st_mtime_ns // 1_000_000
+        status = self._stat_file(path)
+        return None if status is None else status.st_mtime_ns // 1_000_000
 
     def read(self, path: str, position: int, size: int) -> bytes:
         try:
@@ -206,12 +206,12 @@ class RealDisk:
 
     def _stat_file(self, path: str) -> os.stat_result | None:
         try:
-            found = os.stat(self._full_path(path))  # noqa: PTH116, see the class
+            status = os.stat(self._full_path(path))  # noqa: PTH116, see the class
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise _disk_error(path, error) from error
-        return None if stat.S_ISDIR(found.st_mode) else found
+        return None if stat.S_ISDIR(status.st_mode) else status
 
     def _descriptor(self, path: str, create: int = 0) -> int:
         """Opens a file for reading and appending, or returns its open descriptor."""

@@ -149,8 +149,8 @@ class BatchFile:
     def _base_offset_at(self, position: int) -> int | None:
         if position >= self.size:
             return self.next_offset
-        found = self.disk.read(self.path, position, BASE_OFFSET_SIZE)
-        return int.from_bytes(found, signed=True) if len(found) == BASE_OFFSET_SIZE else None
+        data = self.disk.read(self.path, position, BASE_OFFSET_SIZE)
+        return int.from_bytes(data, signed=True) if len(data) == BASE_OFFSET_SIZE else None
 
     def _describe_bad_header(self, header: BatchHeader, position: int) -> str:
         if header.magic != MAGIC:
@@ -192,7 +192,7 @@ def scan_max_timestamp(file: BatchFile, begin: int, window: int = 1 << 18) -> in
 
     Many times faster than :func:`scan_batches`, for callers that verify the result.
     """
-    at, found, size = begin, -1, file.size
+    at, newest, size = begin, -1, file.size
     unpack_length, unpack_timestamp = LENGTH_FIELD.unpack_from, MAX_TIMESTAMP_FIELD.unpack_from
     while at < size:
         view = file.disk.read(file.path, at, min(window, size - at))
@@ -204,10 +204,10 @@ def scan_max_timestamp(file: BatchFile, begin: int, window: int = 1 << 18) -> in
             (timestamp,) = unpack_timestamp(view, inside + MAX_TIMESTAMP_OFFSET)
             if length < SHORTEST_BATCH_LENGTH:
                 return None
-            found = max(found, timestamp)
+            newest = max(newest, timestamp)
             inside += LOG_OVERHEAD + length
         at += inside
-    return found if at == size else None
+    return newest if at == size else None
 
 
 def read_header_at(disk: Disk, path: str, position: int) -> BatchHeader | None:

@@ -143,17 +143,17 @@ class IndexFile:
             self._count += 1
 
     def save(self) -> None:
-        held = self._in_memory
-        if held is None or self._saved_bytes == len(held):
+        entries = self._in_memory
+        if entries is None or self._saved_bytes == len(entries):
             return
         if self._saved_bytes is None:
             with suppress(DiskError):
                 self._disk.remove(f"{self.path}.tmp")
-            self._disk.replace(self.path, bytes(held))
+            self._disk.replace(self.path, bytes(entries))
         else:
             saved, self._saved_bytes = max(self._saved_bytes, 0), None
-            self._disk.append(self.path, bytes(held[saved:]))
-        self._saved_bytes = len(held)
+            self._disk.append(self.path, bytes(entries[saved:]))
+        self._saved_bytes = len(entries)
 
     def release(self) -> None:
         """Frees the memory, after all entries were saved."""

@@ -340,22 +340,23 @@ class Log:
             text = f"{self.folder}: offset {offset} is outside {served}"
             raise Refused(Code.OFFSET_OUT_OF_RANGE, text)
         until = self.log_end_offset if to is None else min(to, self.log_end_offset)
-        pieces: list[Bytes] = []
+        batches: list[Bytes] = []
         row = log_segment.find_row(self.segments, offset)
         while offset < until and row < len(self.segments):
             segment = self.segments[row]
-            found = _read_segment(segment, offset, max_bytes, until, at_least_one and not pieces)
-            if found.data:
-                pieces.append(found.data)
-                max_bytes -= len(found.data)
-            if found.damage is not None and not pieces:
-                segment.report_damage(found.damage)
-                raise Refused(Code.CORRUPT_MESSAGE, str(found.damage))
-            offset = found.next_offset
-            if found.damage is not None or offset < segment.end_offset:
+            whole_first = at_least_one and not batches
+            segment_read = _read_segment(segment, offset, max_bytes, until, whole_first)
+            if segment_read.data:
+                batches.append(segment_read.data)
+                max_bytes -= len(segment_read.data)
+            if segment_read.damage is not None and not batches:
+                segment.report_damage(segment_read.damage)
+                raise Refused(Code.CORRUPT_MESSAGE, str(segment_read.damage))
+            offset = segment_read.next_offset
+            if segment_read.damage is not None or offset < segment.end_offset:
                 break
             row += 1
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return batches[0] if len(batches) == 1 else b"".join(batches)
 
     def find_timestamp(
         self, timestamp: int, budget: DecodeBudget | None = None
@@ -369,9 +370,9 @@ class Log:
         for segment in self.segments:
             with _refuse_damage(segment):
                 start = self.log_start_offset
-                found = log_segment.find_timestamp(segment, timestamp, start, budget)
-                if found is not None:
-                    return found
+                record = log_segment.find_timestamp(segment, timestamp, start, budget)
+                if record is not None:
+                    return record
         return None
 
     def find_newest_record(self, budget: DecodeBudget | None = None) -> tuple[int, int] | None:
@@ -398,12 +399,12 @@ class Log:
 
         :return: their producer ids and first offsets, in the order in which they ended
         """
-        found: list[tuple[int, int]] = []
+        transactions: list[tuple[int, int]] = []
         for row in range(log_segment.find_row(self.segments, first), len(self.segments)):
             aborted = producer_state.aborted_transactions(self.segments, row)
             entries = index.select_overlapping(aborted, first, last)
-            found += [(each.producer_id, each.first_offset) for each in entries]
-        return found
+            transactions += [(each.producer_id, each.first_offset) for each in entries]
+        return transactions
 
     def advance_log_start(self, offset: int) -> None:
         """Moves the log start offset forward; raises Refused if the log ends before that offset."""
@@ -509,7 +510,7 @@ def find_expired_segments(
     segments: list[LogSegment], config: TopicConfig, log_start: int, now: int
 ) -> list[LogSegment]:
     """Returns the segments to delete, oldest first; an empty active segment stays."""
-    found: list[LogSegment] = []
+    to_delete: list[LogSegment] = []
     excess = sum(each.size for each in segments) - config.retention_bytes
     for row, segment in enumerate(segments):
         active = row == len(segments) - 1
@@ -522,8 +523,8 @@ def find_expired_segments(
         if not expired:
             break
         excess -= segment.size
-        found.append(segment)
-    return found
+        to_delete.append(segment)
+    return to_delete
 
 
 def _is_too_old(segment: LogSegment, config: TopicConfig, now: int) -> bool:

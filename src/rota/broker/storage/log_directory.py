@@ -211,22 +211,22 @@ def open_log_directory(  # noqa: PLR0913, arguments of a start
     :raises InputError: the directory belongs to another program or another node
     :raises Unreachable: its catalog is lost
     """
-    found = inspect_log_directory(disk, node_id=node_id, new_id=new_id, adopt=adopt, called=called)
-    if found.copies.content is not None and found.adopted is None:
-        catalog = Catalog.open(disk, found.copies, report)
+    state = inspect_log_directory(disk, node_id=node_id, new_id=new_id, adopt=adopt, called=called)
+    if state.copies.content is not None and state.adopted is None:
+        catalog = Catalog.open(disk, state.copies, report)
     else:
-        for path, problem in found.copies.problems.items():
+        for path, problem in state.copies.problems.items():
             report(f"{path}: {problem}")
-        identity = found.identity or _new_meta_properties(node_id, new_id)
-        if found.adopted is None:
+        identity = state.identity or _new_meta_properties(node_id, new_id)
+        if state.adopted is None:
             catalog = Catalog.create(disk, identity)
         else:
             next_id = find_next_producer_id(disk)
-            before = found.copies.content
-            catalog = Catalog.create(disk, identity, found.adopted, next_id, before)
+            before = state.copies.content
+            catalog = Catalog.create(disk, identity, state.adopted, next_id, before)
             for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT):
                 disk.remove(f"{name}.copy")  # Kafka has written the checkpoints since
-            for note in found.notes:
+            for note in state.notes:
                 report(note)
     _repair_meta_properties(disk, catalog.identity, report)
     clean = _was_clean_shutdown(disk, report)
@@ -440,30 +440,30 @@ def find_adoptable_topics(
     :param called: the name of the directory in error messages
     :raises InputError: the directory cannot be adopted
     """
-    seen: dict[str, _TopicFolders] = {}
+    folders_by_topic: dict[str, _TopicFolders] = {}
     for name in list_partition_folders(disk):
         _check_message_format(disk, name)
         topic, _, number = name.rpartition("-")
-        found = seen.setdefault(topic, _TopicFolders())
-        found.partitions.add(int(number))
+        folders = folders_by_topic.setdefault(topic, _TopicFolders())
+        folders.partitions.add(int(number))
         topic_id = checkpoint.read_topic_id(disk, name)
         if topic_id is not None:
-            found.topic_ids.setdefault(topic_id, name)
+            folders.topic_ids.setdefault(topic_id, name)
     topics, notes = dict[str, TopicEntry](), list[str]()
-    for topic, found in sorted(seen.items()):
-        _check_topic_folders(topic, found, kafkas=kafkas, called=called)
-        if found.missing:
-            missing = f"{len(found.missing)} of {found.partition_count} partitions have no folder"
-            notes.append(f"topic {topic!r}: {missing}; they are made without records")
-        if not found.topic_ids:
+    for topic, folders in sorted(folders_by_topic.items()):
+        _check_topic_folders(topic, folders, kafkas=kafkas, called=called)
+        if folders.missing:
+            missing = f"{len(folders.missing)} of {folders.partition_count} partitions"
+            notes.append(f"topic {topic!r}: {missing} have no folder and are made without records")
+        if not folders.topic_ids:
             notes.append(f"topic {topic!r}: its folders have no topic id; it gets a new one")
-        topic_id = next(iter(found.topic_ids), None) or new_id()
+        topic_id = next(iter(folders.topic_ids), None) or new_id()
         old = known.get(topic)
         overrides = COMPACT_CONFIG if topic == CONSUMER_OFFSETS_TOPIC else KEEP_ALL_CONFIG
         if old is not None and old.id == topic_id:
             overrides = dict(old.overrides)
         topics[topic] = TopicEntry(
-            name=topic, id=topic_id, partitions=found.partition_count, overrides=overrides
+            name=topic, id=topic_id, partitions=folders.partition_count, overrides=overrides
         )
     notes.append(f"{len(topics)} topics were adopted; {KEEP_ALL_NOTE}")
     return topics, notes
@@ -493,24 +493,24 @@ def _check_message_format(disk: Disk, folder: str) -> None:
                 )
 
 
-def _check_topic_folders(topic: str, found: _TopicFolders, *, kafkas: bool, called: str) -> None:
-    if found.partition_count > MAX_PARTITIONS:
+def _check_topic_folders(topic: str, folders: _TopicFolders, *, kafkas: bool, called: str) -> None:
+    if folders.partition_count > MAX_PARTITIONS:
         raise InputError(
-            f"{called}: {topic}-{found.partition_count - 1} looks like a partition, but a topic "
+            f"{called}: {topic}-{folders.partition_count - 1} looks like a partition, but a topic "
             f"may have {MAX_PARTITIONS} at most: move that folder away"
         )
-    if len(found.topic_ids) > 1:
-        (first_id, first), (second_id, second), *_ = found.topic_ids.items()
+    if len(folders.topic_ids) > 1:
+        (first_id, first), (second_id, second), *_ = folders.topic_ids.items()
         raise InputError(
             f"{called}: {first} and {second} belong to two topics, with the ids "
             f"{uuid_to_text(first_id)} and {uuid_to_text(second_id)}: move one folder away"
         )
     if not kafkas:
         return
-    if found.missing:
+    if folders.missing:
         raise InputError(
-            f"{called}: partitions {list_first_names([*map(str, found.missing)])} of topic "
+            f"{called}: partitions {list_first_names([*map(str, folders.missing)])} of topic "
             f"{topic!r} are in another folder or node of that Kafka: {COPY_HINT}"
         )
-    if not found.topic_ids:
+    if not folders.topic_ids:
         raise InputError(f"{called}: no folder of topic {topic!r} has the topic's id: {COPY_HINT}")

@@ -242,9 +242,9 @@ class LogSegment:
                     break
                 at += header.size
                 min_offset = header.last_offset + 1
-        except CorruptBatchError as found:
-            damage = found
-            self.report_damage(found)
+        except CorruptBatchError as error:
+            damage = error
+            self.report_damage(error)
         if at and min_offset is not None:
             if len(self.read_positions) >= MAX_READ_POSITIONS:
                 del self.read_positions[next(iter(self.read_positions))]
@@ -334,9 +334,9 @@ def find_timestamp(
     for batch in scan_batches(segment.batch_file(), *place, LOOKUP_WINDOW_BYTES):
         header = batch.header
         if header.max_timestamp >= timestamp and header.last_offset >= start:
-            found = _find_record_in_batch(batch, timestamp, start, budget)
-            if found is not None:
-                return found
+            record = _find_record_in_batch(batch, timestamp, start, budget)
+            if record is not None:
+                return record
     return None
 
 
@@ -465,16 +465,16 @@ def check_indexes(segment: LogSegment) -> None:
         return
     hold = segment.indexer is not None
     problem = segment.offset_index.load(hold=hold, limit=segment.size - 1)
-    what = "index"
+    index_name = "index"
     if problem is None:
-        what = "timeindex"
+        index_name = "timeindex"
         farthest = max(segment.end_offset - segment.base_offset - 1, 0)
         problem = segment.time_index.load(hold=hold, limit=farthest)
         no_times = segment.size and len(segment.offset_index) and not len(segment.time_index)
         if problem is None and no_times and segment.first_timestamp() >= 0:
             problem = "empty"
     if problem is not None:
-        rebuild_indexes(segment, f"{what}: {problem}")
+        rebuild_indexes(segment, f"{index_name}: {problem}")
     segment.indexes_checked = True
 
 

@@ -117,9 +117,9 @@ class ProducerStateManager:
         epoch = header.producer_epoch
         if epoch == producer.epoch:
             first, last = header.base_sequence, _last_sequence(header)
-            for taken in producer.batches:
-                if taken.first_sequence == first and taken.last_sequence == last:
-                    return taken
+            for earlier in producer.batches:
+                if earlier.first_sequence == first and earlier.last_sequence == last:
+                    return earlier
         elif epoch < producer.epoch:
             text = f"epoch {epoch} is over, the current one is {producer.epoch}"
             raise _refused(header, Code.INVALID_PRODUCER_EPOCH, text)
@@ -192,8 +192,8 @@ class ProducerStateManager:
     def remove_expired(self, now: int) -> None:
         """Removes the producers that have expired and have no open transaction."""
         limit = now - self.expiration
-        gone = [key for key, each in self._entries.items() if each.timestamp <= limit]
-        for key in gone:
+        expired = [key for key, each in self._entries.items() if each.timestamp <= limit]
+        for key in expired:
             if self._entries[key].open_transaction_offset is None:
                 del self._entries[key]
 
@@ -275,7 +275,7 @@ def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
     entries = body[SNAPSHOT_COUNT.size :]
     if count < 0 or len(entries) != count * SNAPSHOT_ENTRY.size:
         raise FormatError(f"{count} producers in {len(entries)} bytes")
-    found = ProducerStateManager(expiration)
+    producers = ProducerStateManager(expiration)
     for entry in SNAPSHOT_ENTRY.iter_unpack(entries):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, open_at = entry
         producer = ProducerStateEntry(
@@ -289,8 +289,8 @@ def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
             producer.batches.append(
                 BatchMetadata(first, sequence, offset - delta, offset, timestamp)
             )
-        found.put(producer_id, producer)
-    return found
+        producers.put(producer_id, producer)
+    return producers
 
 
 def save_snapshot(
@@ -325,14 +325,14 @@ def load_snapshot(  # noqa: PLR0913, bounds of the search
         path = snapshot_path(folder, offset)
         if start < offset <= end:
             try:
-                found = unpack_snapshot(read_file(disk, path) or b"", expiration)
+                producers = unpack_snapshot(read_file(disk, path) or b"", expiration)
             except (FormatError, DiskError) as error:
                 problem = str(error).removeprefix(f"{path}: ")
                 report(f"{path}: {problem}; the producers are read from the log instead")
             else:
-                found.end_offset = offset
-                found.remove_expired(now)
-                return found
+                producers.end_offset = offset
+                producers.remove_expired(now)
+                return producers
         disk.remove(path)
     empty = ProducerStateManager(expiration)
     empty.end_offset = start
@@ -340,13 +340,13 @@ def load_snapshot(  # noqa: PLR0913, bounds of the search
 
 
 def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
-    found = []
+    offsets = []
     for name in disk.list_names(folder):
         stem, dot, suffix = name.partition(".")
         if dot + suffix == SNAPSHOT_SUFFIX:
             with suppress(ValueError):
-                found.append(int(stem))
-    return found
+                offsets.append(int(stem))
+    return offsets
 
 
 def snapshot_path(folder: str, offset: int) -> str:

@@ -66,7 +66,7 @@ class LogLoader:
 
     def _open_segments(self, epochs: LeaderEpochs | None) -> None:
         """Lists all segments, unread, in order; makes an empty one if there are none."""
-        found = self.segments
+        segments = self.segments
         for base in swap.list_base_offsets(self.disk, self.folder):
             segment = self.log.new_segment(base)
             segment.epochs = epochs
@@ -74,16 +74,16 @@ class LogLoader:
             segment.created_at = segment.last_written_at = self.now
             if (written := self.disk.modified_at(segment.log_path)) is not None:
                 segment.last_written_at = min(written, self.now)
-            if found:
-                found[-1].end_offset = base
-            found.append(segment)
-        if not found:
+            if segments:
+                segments[-1].end_offset = base
+            segments.append(segment)
+        if not segments:
             start = self.log.log_start_offset
             self.report(f"{self.folder}: it has no segment; the log starts anew at offset {start}")
             self.disk.make_folder(self.folder)
             segment = self.log.new_segment(start)
             segment.create(self.now)
-            found.append(segment)
+            segments.append(segment)
 
     def _load_segments(self) -> None:
         """Finds the end of the log, and the state of its producers there."""
@@ -197,8 +197,8 @@ class LogLoader:
             report=self.report,
             expiration=self.log.producers.expiration,
         )
-        kept = {each.base_offset for each in self.segments} | {self.log.producers.end_offset}
-        stray = set(producer_state.list_snapshot_offsets(self.disk, self.folder)) - kept
+        to_keep = {each.base_offset for each in self.segments} | {self.log.producers.end_offset}
+        stray = set(producer_state.list_snapshot_offsets(self.disk, self.folder)) - to_keep
         for offset in sorted(stray):
             self.disk.remove(producer_state.snapshot_path(self.folder, offset))
         for segment in self.segments:
@@ -346,14 +346,14 @@ class LogLoader:
                 entries.append((header.leader_epoch, header.base_offset))
         if alone and listed is not None and entries[-1][0] > listed.latest:
             entries.pop()  # the last batch alone contradicts the file
-        found = LeaderEpochs(entries or [(0, self.segments[0].base_offset)])
+        epochs = LeaderEpochs(entries or [(0, self.segments[0].base_offset)])
         path = f"{self.folder}/{checkpoint.LEADER_EPOCH_FILE}"
         if listed is not None:
-            if all(found.epoch_at(start) == epoch for epoch, start in listed.entries):
+            if all(epochs.epoch_at(start) == epoch for epoch, start in listed.entries):
                 return listed
-            self.report(f"{path}: {listed.entries}, but the log has {found.entries}; rewritten")
-        self.disk.replace(path, checkpoint.pack_leader_epochs(found.entries))
-        return found
+            self.report(f"{path}: {listed.entries}, but the log has {epochs.entries}; rewritten")
+        self.disk.replace(path, checkpoint.pack_leader_epochs(epochs.entries))
+        return epochs
 
 
 def _scan_headers(segment: LogSegment, start: int) -> Iterator[BatchHeader]:

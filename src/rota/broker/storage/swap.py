@@ -145,8 +145,9 @@ def _end_of_new_segment(disk: Disk, folder: str, base: int) -> int:
 
 def list_base_offsets(disk: Disk, folder: str) -> list[int]:
     """Returns the base offsets of all segments, ascending."""
-    found = [base_offset_of_name(name) for name in disk.list_names(folder) if name.endswith(".log")]
-    return sorted(base for base in found if base is not None)
+    names = disk.list_names(folder)
+    offsets = [base_offset_of_name(name) for name in names if name.endswith(".log")]
+    return sorted(base for base in offsets if base is not None)
 
 
 def remove_crash_files(disk: Disk, folder: str, report: Report) -> None:

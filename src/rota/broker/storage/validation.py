@@ -120,14 +120,15 @@ def _check_timestamps(
     earliest, latest = now - config.timestamp_before_max, now + config.timestamp_after_max
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
-            found = budget.decode_batch(batch, header).timestamp
-            rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0]
+            timestamps = budget.decode_batch(batch, header).timestamp
+            outside = (timestamps < earliest) | (timestamps > latest)
+            rows = ((timestamps != -1) & outside).nonzero()[0]
             problem = f"is not between {earliest} and {latest}"
             raise Refused(
                 Code.INVALID_TIMESTAMP,
                 f"timestamp {timestamp} {problem}",
                 records=tuple(
-                    (row, f"timestamp {found[row]} {problem}")
+                    (row, f"timestamp {timestamps[row]} {problem}")
                     for row in rows[:MAX_RECORD_ERRORS].tolist()
                 ),
             )
