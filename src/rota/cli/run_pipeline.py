@@ -22,13 +22,13 @@ from rich.progress import Progress
 from rota.cli import flags, report_summary
 from rota.cli.render import print_notice, printable_text
 from rota.cli.report import DEFAULT_DEMO_OUT, DEFAULT_OUT
-from rota.client import config, missing
+from rota.client import config, explain_missing_packages
 from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
 from rota.engine.model.duration import format_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.errors import InputError, Unreachable
 from rota.pipeline import follow, poll, store
-from rota.pipeline.cluster import DEFAULT_SETTINGS, JOURNAL_ACLS, LiveCluster, ask_cluster
+from rota.pipeline.cluster import DEFAULT_SETTINGS, JOURNAL_ACLS, LiveCluster, run_with_client
 from rota.pipeline.demo import serve_day, write_day
 from rota.pipeline.follow import MicroBatchResult
 from rota.pipeline.poll import PollGap, PollResult, PollSettings
@@ -70,7 +70,7 @@ def run_analysis(args: argparse.Namespace) -> None:
 
 def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
     """Returns the live cluster that the flags name, and prints warnings about its settings."""
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     settings = flags.read_connection_settings(args)
     for warning in config.read_settings({**DEFAULT_SETTINGS, **settings}).warnings:
@@ -200,7 +200,7 @@ def _sample_groups(
     try:
         with store.lock_folder(top), _PollProgress(progress, plan, cluster.servers) as listener:
             shutil.rmtree(folder, ignore_errors=True)
-            polled = ask_cluster(
+            polled = run_with_client(
                 cluster, lambda client: poll.poll_groups(client, plan, folder, listener, redaction)
             )
         yield polled

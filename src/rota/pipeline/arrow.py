@@ -74,14 +74,14 @@ def arrow_type(name: str) -> pa.DataType:
     nested = _NESTED_TYPE.fullmatch(name.strip())
     if nested is None:
         return _SIMPLE_TYPES[name.strip()]
-    parts = _split_fields(nested[2])
+    fields_text = _split_fields(nested[2])
     match nested[1]:
         case "array":
-            return pa.list_(arrow_type(parts[0]))
+            return pa.list_(arrow_type(fields_text[0]))
         case "map":
-            return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
+            return pa.map_(arrow_type(fields_text[0]), arrow_type(fields_text[1]))
         case _:
-            fields = (part.split(":", 1) for part in parts)
+            fields = (field_text.split(":", 1) for field_text in fields_text)
             return pa.struct([(field.strip(" `"), arrow_type(kind)) for field, kind in fields])
 
 
@@ -139,8 +139,8 @@ def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
     for time in (_MILLISECOND_TYPE, pa.int64()):
         fields = [(each.name, _with_times(each.type, time)) for each in table.schema]
         table = table.cast(pa.schema(fields), safe=False)
-    found: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
-    return found
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    return rows
 
 
 def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
@@ -190,25 +190,25 @@ def time_array(milliseconds: Int64Array, null: BoolArray | None = None) -> pa.Ar
     )
 
 
-def name_array(codes: npt.NDArray[np.int32], known: Sequence[str]) -> pa.Array:
-    listed = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(known, pa.string()))
+def name_array(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+    listed = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names, pa.string()))
     return listed.cast(pa.string())
 
 
-def slice_arrays(data: bytes, parts: Sequence[Slices], kind: pa.DataType) -> list[pa.Array]:
+def slice_arrays(data: bytes, columns: Sequence[Slices], kind: pa.DataType) -> list[pa.Array]:
     """Converts slices of a buffer to columns; a size below zero is null.
 
     Each row's slices follow each other in the buffer. So the whole buffer is taken for one column
     of byte strings, of which every second is a slice and the others are what is between; Arrow then
     copies the wanted ones.
     """
-    if not len(parts[0].start):
-        return [pa.array([], kind) for _ in parts]
-    order = np.argsort(parts[0].start, kind="stable")
+    if not len(columns[0].start):
+        return [pa.array([], kind) for _ in columns]
+    order = np.argsort(columns[0].start, kind="stable")
     bounds: list[Int64Array] = []
-    for part in parts:
-        start = np.where(part.size < 0, bounds[-1] if bounds else part.start, part.start)
-        bounds += [start, start + np.maximum(part.size, 0)]
+    for each in columns:
+        start = np.where(each.size < 0, bounds[-1] if bounds else each.start, each.start)
+        bounds += [start, start + np.maximum(each.size, 0)]
     flat = np.stack(bounds, axis=1)[order].ravel()
     offsets = np.append(flat, flat[-1]).astype(np.int32)
     whole = pa.Array.from_buffers(
@@ -217,25 +217,25 @@ def slice_arrays(data: bytes, parts: Sequence[Slices], kind: pa.DataType) -> lis
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order)) * len(bounds)
     return [
-        whole.take(pa.array(place + 2 * number, mask=part.size < 0))
-        for number, part in enumerate(parts)
+        whole.take(pa.array(place + 2 * number, mask=each.size < 0))
+        for number, each in enumerate(columns)
     ]
 
 
 def uuid_array(buffer: ByteBuffer, starts: Int64Array) -> pa.Array:
     """Returns the 16 bytes at each position; a negative position is null."""
-    there = starts >= 0
-    found = buffer.uint8[starts[there][:, None] + np.arange(UUID_SIZE)]
-    offsets = np.concatenate([[0], np.cumsum(there)]).astype(np.int32) * UUID_SIZE
-    valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+    present = starts >= 0
+    uuids = buffer.uint8[starts[present][:, None] + np.arange(UUID_SIZE)]
+    offsets = np.concatenate([[0], np.cumsum(present)]).astype(np.int32) * UUID_SIZE
+    valid = pa.py_buffer(np.packbits(present, bitorder="little"))
     return pa.Array.from_buffers(
-        pa.binary(), len(starts), [valid, pa.py_buffer(offsets), pa.py_buffer(found.tobytes())]
+        pa.binary(), len(starts), [valid, pa.py_buffer(offsets), pa.py_buffer(uuids.tobytes())]
     )
 
 
 def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
     """Joins columns of byte strings into one buffer, and returns the slices of the rows."""
-    pieces, slices, before = [], [], 0
+    buffers, slices, before = [], [], 0
     for column in columns:
         _, offset_bytes, data = column.buffers()
         every = np.frombuffer(offset_bytes, np.int32)
@@ -243,9 +243,9 @@ def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
         sizes = np.diff(offsets)
         null = column.is_null().to_numpy(zero_copy_only=False)
         slices.append(Slices(offsets[:-1] + before, np.where(null, -1, sizes)))
-        pieces.append(memoryview(data) if data is not None else b"")
-        before += len(pieces[-1])
-    return ByteBuffer(pieces), slices
+        buffers.append(memoryview(data) if data is not None else b"")
+        before += len(buffers[-1])
+    return ByteBuffer(buffers), slices
 
 
 _MEMBERS_TYPE: pa.ListType = arrow_type(f"array<{MEMBER}>")
@@ -261,10 +261,10 @@ def _members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArr
         _member_field_array(field.type, list(map(attrgetter(field.name), distinct)))
         for field in _MEMBER_TYPE
     ]
-    found = pa.StructArray.from_arrays(columns, fields=list(_MEMBER_TYPE))
+    members = pa.StructArray.from_arrays(columns, fields=list(_MEMBER_TYPE))
     if len(distinct) < len(places):
-        found = found.take(places)
-    return pa.ListArray.from_arrays(_list_offsets(listed), found, type=_MEMBERS_TYPE)
+        members = members.take(places)
+    return pa.ListArray.from_arrays(_list_offsets(listed), members, type=_MEMBERS_TYPE)
 
 
 def _member_field_array(kind: pa.DataType, values: list[Any]) -> pa.Array:
@@ -279,8 +279,8 @@ def _distinct_objects(values: list[Any]) -> tuple[list[Any], pa.Array]:
     """Returns each object once, and for each value the position of its object. Compares by
     identity, which is fast.
     """
-    known: dict[int, int] = {}
-    places = [known.setdefault(id(value), len(known)) for value in values]
+    number_of_object: dict[int, int] = {}
+    places = [number_of_object.setdefault(id(value), len(number_of_object)) for value in values]
     distinct = list({id(value): value for value in values}.values())
     return distinct, pa.array(places, pa.int32())
 
@@ -341,27 +341,27 @@ class GenerationReader:
         names = [field.name for field in members.type]
         for column in members.flatten():
             if column.type == _PARTITIONS_TYPE:
-                found = self._read_assignments(column)
-                keys.append([number for number, _ in found])
-                columns.append([assignment for _, assignment in found])
+                assignments = self._read_assignments(column)
+                keys.append([number for number, _ in assignments])
+                columns.append([assignment for _, assignment in assignments])
             else:
                 keys.append(self._plain(column))
                 columns.append(keys[-1])
-        made = []
+        result = []
         for key, *values in zip(zip(*keys, strict=True), *columns, strict=True):
             member = self._members.get(key)
             if member is None:
                 member = GenerationMember(**dict(zip(names, values, strict=True)))
                 self._members[key] = member
-            made.append(member)
-        return made
+            result.append(member)
+        return result
 
     def _plain(self, column: pa.Array) -> list[Any]:
         if column.type == _TOPICS_TYPE:
             texts = self._plain(column.flatten())
             ends = column.offsets.to_numpy() - column.offsets[0].as_py()
-            found = (tuple(texts[a:b]) for a, b in pairwise(ends.tolist()))
-            return [self._topics.setdefault(topics, topics) for topics in found]
+            values_of_rows = (tuple(texts[a:b]) for a, b in pairwise(ends.tolist()))
+            return [self._topics.setdefault(topics, topics) for topics in values_of_rows]
         if column.type != pa.string():
             return _column_values(column)
         coded = column.dictionary_encode()
@@ -379,17 +379,17 @@ class GenerationReader:
         places = items.offsets.to_numpy() - items.offsets[0].as_py()
         numbers = items.flatten().to_numpy(zero_copy_only=False).astype(np.int32)
         data, starts = numbers.tobytes(), places.tolist()
-        found = []
+        assignments = []
         for a, b in pairwise((offsets - begin).tolist()):
             lengths = (0,) if b - a < 2 else tuple(np.diff(places[a : b + 1]).tolist())
             key = (*topics[a:b], *lengths, data[4 * starts[a] : 4 * starts[b]])
             assignment = self._assignments.get(key)
             if assignment is None:
                 each = zip(topics[a:b], pairwise(starts[a : b + 1]), strict=True)
-                read = {topic: tuple(numbers[c:d].tolist()) for topic, (c, d) in each}
-                assignment = self._assignments[key] = len(self._assignments), read
-            found.append(assignment)
-        return found
+                partitions = {topic: tuple(numbers[c:d].tolist()) for topic, (c, d) in each}
+                assignment = self._assignments[key] = len(self._assignments), partitions
+            assignments.append(assignment)
+        return assignments
 
 
 def _column_values(column: pa.Array) -> list[Any]:

@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from rota.client import fetch, missing
+from rota.client import explain_missing_packages, fetch
 from rota.client.cluster import ClusterClient
 from rota.client.config import read_settings
 from rota.client.metadata import TopicMetadata
@@ -131,7 +131,7 @@ class LiveJournal:
         return f"{name}, {len(self.log_ends)} partitions, at most {self.records:,} records{size}"
 
 
-def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T]]) -> T:
+def run_with_client(cluster: LiveCluster, function: Callable[[ClusterClient], Awaitable[T]]) -> T:
     """Connects to a cluster, calls a function with the client, closes all connections and returns
     the result.
 
@@ -139,7 +139,7 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
         installed
     :raises InputError: a setting is wrong
     """
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     # permanent failures are raised; temporary ones should not be logged
     logging.getLogger("rota.client").addHandler(logging.NullHandler())
@@ -150,7 +150,7 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
         try:
             deadline = client.deadline_after(min(cluster.timeout, CONNECT_TIMEOUT))
             await client.refresh((), deadline=deadline)
-            return await ask(client)
+            return await function(client)
         finally:
             await client.close()
 
@@ -163,7 +163,7 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
     :raises Unreachable: the cluster does not respond, or the user may not read the journal
     """
     try:
-        return ask_cluster(cluster, lambda client: _find_journal(client, cluster))
+        return run_with_client(cluster, lambda client: _find_journal(client, cluster))
     except AuthorizationFailed as error:
         raise Unreachable(
             f"{cluster.servers}: {error}. To read the journal a user needs {JOURNAL_ACLS[0]}. "
@@ -226,9 +226,9 @@ async def _check_read_permission(
     response = await client.send(
         Api.FETCH, request.message, node=leader, deadline=deadline, most=request.max_version
     )
-    for found in request.parse(response):
-        if found.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
-            raise partition_error(found.error_code, tp, "to fetch from")
+    for fetched in request.parse(response):
+        if fetched.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise partition_error(fetched.error_code, tp, "to fetch from")
 
 
 async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: float) -> int | None:
@@ -360,8 +360,8 @@ def _choose_commit_times(commits: DataFrame, each: int, since: int | None) -> Da
     # a row is chosen where the rounded share of chosen rows increases
     share = f"(rank - {{}}) * {max(each - 1, 0)} div greatest(number - 1, 1)"
     rises = f"{share.format(0)} > {share.format(1)}"
-    kept = ranked.where(f"rank = 0 or number <= {each} or {rises}")
-    return kept.groupBy("topic", "partition").agg(fn.collect_list("at").alias("times"))
+    chosen = ranked.where(f"rank = 0 or number <= {each} or {rises}")
+    return chosen.groupBy("topic", "partition").agg(fn.collect_list("at").alias("times"))
 
 
 def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
@@ -371,15 +371,15 @@ def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
     return rows.withColumn("at", fn.timestamp_millis("at"))
 
 
-def look_up_ends(cluster: LiveCluster, wanted: LookupPlan) -> LookupResult:
+def look_up_ends(cluster: LiveCluster, plan: LookupPlan) -> LookupResult:
     """Looks up log ends.
 
     :raises Unreachable: no broker responds
     """
-    if not wanted.times:
-        return LookupResult(left_out=list(wanted.left_out))
-    return ask_cluster(
-        cluster, lambda client: _EndLookup(client, cluster.timeout).look_up_all(wanted)
+    if not plan.times:
+        return LookupResult(left_out=list(plan.left_out))
+    return run_with_client(
+        cluster, lambda client: _EndLookup(client, cluster.timeout).look_up_all(plan)
     )
 
 
@@ -390,16 +390,16 @@ class _EndLookup:
         self._request_limit = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._result = LookupResult()
 
-    async def look_up_all(self, wanted: LookupPlan) -> LookupResult:
+    async def look_up_all(self, plan: LookupPlan) -> LookupResult:
         result = self._result
-        result.left_out += wanted.left_out
-        known = await self._known(await self._existing_partitions(wanted.times))
-        result.partitions = len(known)
-        past = await self._list_all(_lookup_rounds({tp: wanted.times[tp] for tp in known}))
-        for tp, partition in known.items():
-            found = dict(zip(wanted.times[tp], past.get(tp, ()), strict=False))
-            samples = past_samples(tp, partition, found)
-            result.deleted += len(found.keys() - {sample.at for sample in samples})
+        result.left_out += plan.left_out
+        bounds = await self._known(await self._existing_partitions(plan.times))
+        result.partitions = len(bounds)
+        past = await self._list_all(_lookup_rounds({tp: plan.times[tp] for tp in bounds}))
+        for tp, partition in bounds.items():
+            records = dict(zip(plan.times[tp], past.get(tp, ()), strict=False))
+            samples = past_samples(tp, partition, records)
+            result.deleted += len(records.keys() - {sample.at for sample in samples})
             now = EndSample(*tp, partition.now, partition.begin, partition.end)
             result.samples += [*samples, now]
         return result
@@ -421,11 +421,11 @@ class _EndLookup:
         self, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
         """Returns the partitions that exist and that the user may describe."""
-        wanted = sorted(partitions)
+        listed = sorted(partitions)
         deadline = self._client.deadline_after(self._timeout)
-        metadata = await self._client.refresh({each.topic for each in wanted}, deadline=deadline)
+        metadata = await self._client.refresh({each.topic for each in listed}, deadline=deadline)
         existing = []
-        for tp in wanted:
+        for tp in listed:
             topic = metadata.topics.get(tp.topic)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if code:
@@ -448,13 +448,13 @@ class _EndLookup:
             for begin in range(0, len(items), PARTITIONS_PER_REQUEST)
         ]
         responses = await run_all(self._ask(batch) for batch in batches)
-        found: dict[TopicPartition, list[ListedOffset | None]] = {}
+        results: dict[TopicPartition, list[ListedOffset | None]] = {}
         failed: set[TopicPartition] = set()
         for batch, response in zip(batches, responses, strict=True):
             failed |= batch.keys() - response.keys()
             for tp, listed in response.items():
-                found.setdefault(tp, []).append(listed)
-        return {tp: listed for tp, listed in found.items() if tp not in failed}
+                results.setdefault(tp, []).append(listed)
+        return {tp: listed for tp, listed in results.items() if tp not in failed}
 
     async def _ask(
         self, targets: Mapping[TopicPartition, int]
@@ -501,19 +501,19 @@ def _lookup_rounds(
 
 
 def past_samples(
-    tp: TopicPartition, known: PartitionBounds, found: Mapping[int, ListedOffset | None]
+    tp: TopicPartition, bounds: PartitionBounds, records: Mapping[int, ListedOffset | None]
 ) -> list[EndSample]:
     """Returns the past log ends that the found records prove.
 
     :param found: for each time the first record after it
     """
-    begin, end, now, first = known
+    begin, end, now, first = bounds
     if begin == end and begin:
         return []  # all records were deleted, nothing shows when they were written
     ends = {} if first is None else _ends_around(first)
     if first is not None and begin:
         ends = {first.timestamp: first.offset + 1}  # earlier records were deleted
-    for at, record in sorted(found.items()):
+    for at, record in sorted(records.items()):
         if record is None or record.offset >= end:
             ends[at] = end
         elif record.offset > begin or not begin:

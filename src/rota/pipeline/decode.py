@@ -89,20 +89,20 @@ def unread_from_aggregates(what: str, counts: Mapping[str, Any]) -> list[Unread]
 
 def unread_batches(counts: Mapping[str, Any], *, redacted: bool) -> list[Unread]:
     """Reads the result of :func:`unread_aggregates` over the rows of a journal."""
-    what = DAMAGED_OR_UNREDACTED if redacted else DAMAGED_BATCHES
-    return unread_from_aggregates(what, counts)
+    kind = DAMAGED_OR_UNREDACTED if redacted else DAMAGED_BATCHES
+    return unread_from_aggregates(kind, counts)
 
 
 def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
     """Adds up the counts of each type."""
-    found: dict[str, Unread] = {}
-    for one in (one for each in several for one in each):
-        before = found.get(one.what, Unread(what=one.what, count=0))
-        examples = tuple(dict.fromkeys((*before.examples, *one.examples)))
-        found[one.what] = Unread(
-            what=one.what, count=before.count + one.count, examples=examples[:MAX_EXAMPLES]
+    by_kind: dict[str, Unread] = {}
+    for unread in (unread for each in several for unread in each):
+        before = by_kind.get(unread.what, Unread(what=unread.what, count=0))
+        examples = tuple(dict.fromkeys((*before.examples, *unread.examples)))
+        by_kind[unread.what] = Unread(
+            what=unread.what, count=before.count + unread.count, examples=examples[:MAX_EXAMPLES]
         )
-    return [one for one in found.values() if one.count]
+    return [unread for unread in by_kind.values() if unread.count]
 
 
 #: Number of members or owners in one Arrow batch.
@@ -147,7 +147,7 @@ def _transaction_outcomes(journal: DataFrame) -> DataFrame:
 def decode_commits(journal: DataFrame) -> DataFrame:
     """Decodes committed offsets, with the columns of silver/commits and ``problem``.
 
-    A row with ``problem`` has only its position besides.
+    A row with ``problem`` has no other value but its position.
     """
     ddl = arrow.spark_ddl(COMMITS_WITH_PROBLEM)
     return journal.where(IS_OFFSET_SQL).mapInArrow(decode_commit_batches, ddl)
@@ -159,37 +159,38 @@ def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         if not batch.num_rows:
             continue
         buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
-        read = journal.decode_entries(buffer, keys, values)
-        yield _commit_batch(batch, read)
-        if len(read.undecoded_rows):
-            yield _decode_one_by_one(batch.take(pa.array(read.undecoded_rows)))
+        entries = journal.decode_entries(buffer, keys, values)
+        yield _commit_batch(batch, entries)
+        if len(entries.undecoded_rows):
+            yield _decode_one_by_one(batch.take(pa.array(entries.undecoded_rows)))
 
 
-def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
-    found, buffer = read.commits, read.buffer
-    rows = pa.array(found.row)
-    deleted = found.tombstone
-    no_epoch = deleted | (found.leader_epoch == NO_LEADER_EPOCH)
-    no_expiry = deleted | (found.expire_timestamp == NO_TIMESTAMP)
-    size = np.where(deleted, -1, found.metadata_size)
-    (metadata,) = arrow.slice_arrays(buffer.data, [Slices(found.metadata_start, size)], pa.string())
+def _commit_batch(batch: pa.RecordBatch, entries: EntryColumns) -> pa.RecordBatch:
+    commits, buffer = entries.commits, entries.buffer
+    rows = pa.array(commits.row)
+    deleted = commits.tombstone
+    no_epoch = deleted | (commits.leader_epoch == NO_LEADER_EPOCH)
+    no_expiry = deleted | (commits.expire_timestamp == NO_TIMESTAMP)
+    sizes = np.where(deleted, -1, commits.metadata_size)
+    slices = Slices(commits.metadata_start, sizes)
+    (metadata,) = arrow.slice_arrays(buffer.data, [slices], pa.string())
     return pa.record_batch(
         [
             batch.column("journal_partition").take(rows),
             batch.column("journal_offset").take(rows),
             batch.column("at").take(rows),
-            arrow.name_array(found.group, read.groups),
-            arrow.name_array(found.topic, read.topics),
-            pa.array(found.partition).cast(pa.int32()),
-            pa.array(found.offset, mask=deleted),
-            pa.array(found.leader_epoch, mask=no_epoch).cast(pa.int32()),
+            arrow.name_array(commits.group, entries.groups),
+            arrow.name_array(commits.topic, entries.topics),
+            pa.array(commits.partition).cast(pa.int32()),
+            pa.array(commits.offset, mask=deleted),
+            pa.array(commits.leader_epoch, mask=no_epoch).cast(pa.int32()),
             metadata,
-            arrow.time_array(found.commit_timestamp, deleted),
-            arrow.time_array(found.expire_timestamp, no_expiry),
-            arrow.uuid_array(buffer, found.topic_id_start),
+            arrow.time_array(commits.commit_timestamp, deleted),
+            arrow.time_array(commits.expire_timestamp, no_expiry),
+            arrow.uuid_array(buffer, commits.topic_id_start),
             batch.column("transactional").take(rows),
-            pa.nulls(len(found), arrow.TIME_TYPE),
-            pa.nulls(len(found), pa.string()),
+            pa.nulls(len(commits), arrow.TIME_TYPE),
+            pa.nulls(len(commits), pa.string()),
         ],
         schema=arrow.arrow_schema(COMMITS_WITH_PROBLEM),
     )
@@ -202,12 +203,12 @@ def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Decodes the records that the columnar decoder leaves out."""
     rows = []
     for row in batch.set_column(2, "at", arrow.to_milliseconds(batch.column("at"))).to_pylist():
-        found = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+        fields = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
         try:
-            found |= _commit_row(row) | {"transactional": row["transactional"]}
+            fields |= _commit_row(row) | {"transactional": row["transactional"]}
         except FormatError as error:
-            found["problem"] = str(error)
-        rows.append(found)
+            fields["problem"] = str(error)
+        rows.append(fields)
     return arrow.rows_to_batch(COMMITS_WITH_PROBLEM, rows)
 
 
@@ -216,11 +217,11 @@ def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     assert isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone), (
         "the key of an offset record"
     )
-    found = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
+    fields = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
     if isinstance(entry, OffsetCommitTombstone):
-        return found
+        return fields
     epoch, expires_at = entry.leader_epoch, entry.expire_timestamp
-    return found | {
+    return fields | {
         "offset": entry.offset,
         "leader_epoch": None if epoch == NO_LEADER_EPOCH else epoch,
         "metadata": entry.metadata,
@@ -249,9 +250,9 @@ _TIMELINE_COLUMNS: Mapping[str, str] = {
     "records": "bigint",
 }
 
-#: A row is one of: a generation; an ownership; a group, with the time from which on its records are
-#: complete, and whether its first record is there; a record that cannot be decoded, with its
-#: position; a record type that Rota does not decode, with the number of its records.
+#: A row holds a generation; or an ownership; or the time from which a group's records are complete,
+#: and whether they include its first record; or the position of a record that cannot be decoded; or
+#: the number of records of a type that Rota does not decode.
 TIMELINE_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINE_COLUMNS.items())
 
 
@@ -260,8 +261,8 @@ def decode_timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFram
     entries = journal.where(IS_GROUP_RECORD_SQL).withColumn("name", fn.expr(GROUP_SQL))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, parts in split_by_key(batches, "name"):
-            yield from decode_group_timeline(parts, names)
+        for _, batches_of_group in split_by_key(batches, "name"):
+            yield from decode_group_timeline(batches_of_group, names)
 
     return repartition_by_key(entries, "name", "journal_partition", "journal_offset").mapInArrow(
         read, TIMELINE_DDL
@@ -269,18 +270,18 @@ def decode_timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFram
 
 
 def decode_group_timeline(
-    parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
+    batches: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
     """Decodes the history of one group from its records in the order of the journal."""
-    records = _GroupRecords(parts)
-    written = iter(records)
+    records = _GroupRecords(batches)
+    remaining = iter(records)
     first = []  # up to the first record with a group; "" is a valid group id
-    for one in written:
-        first.append(one)
-        if getattr(one.entry, "group", None) is not None:
+    for record in remaining:
+        first.append(record)
+        if getattr(record.entry, "group", None) is not None:
             break
     if first and (group := getattr(first[-1].entry, "group", None)) is not None:
-        yield from _history_batches(HistoryReader(group, names), group, chain(first, written))
+        yield from _history_batches(HistoryReader(group, names), group, chain(first, remaining))
     if types := records.foreign:
         columns = {"foreign": list(types), "records": list(types.values())}
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, len(types), columns)
@@ -289,32 +290,32 @@ def decode_group_timeline(
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, len(problems), columns)
 
 
-def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
+def count_unread_group_records(batches: Iterable[pa.RecordBatch]) -> list[Unread]:
     """Counts the group records that cannot be decoded."""
-    records = _GroupRecords(parts)
+    records = _GroupRecords(batches)
     for _ in records:
         pass
-    found = unread_foreign(records.foreign)
+    unread = unread_foreign(records.foreign)
     if problems := records.problems:
         examples = tuple(format_example(*row.values()) for row in problems[:MAX_EXAMPLES])
-        found.append(Unread(what=UNREAD_GROUPS, count=len(problems), examples=examples))
-    return found
+        unread.append(Unread(what=UNREAD_GROUPS, count=len(problems), examples=examples))
+    return unread
 
 
 class _GroupRecords:
     """Decodes a group's records one by one, and collects problems."""
 
-    def __init__(self, parts: Iterable[pa.RecordBatch]) -> None:
-        self._parts = parts
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
         self.foreign: Counter[str] = Counter()
         self.problems: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[JournalRecord]:
-        for part in self._parts:
+        for batch in self._batches:
             # a record may be large: convert one at a time
-            times = arrow.to_milliseconds(part.column("at"))
+            times = arrow.to_milliseconds(batch.column("at"))
             columns = ("journal_partition", "journal_offset", "key", "value")
-            for row in zip(times, *map(part.column, columns), strict=True):
+            for row in zip(times, *map(batch.column, columns), strict=True):
                 at, partition, offset, key, value = (each.as_py() for each in row)
                 try:
                     entry = journal.decode_record(key or b"", value)
@@ -352,18 +353,18 @@ def timeline_batches(
     :param take_remaining: called at the end
     :param take_ended: called after each generation
     """
-    made: list[Generation] = []
+    pending: list[Generation] = []
     members = 0
-    for one in generations:
-        made.append(one)
-        members += 1 + len(one.members)
+    for generation in generations:
+        pending.append(generation)
+        members += 1 + len(generation.members)
         if members >= MEMBERS_PER_BATCH:
-            yield _facts_as_timeline("generation", GENERATIONS, made)
-            made, members = [], 0
+            yield _facts_as_timeline("generation", GENERATIONS, pending)
+            pending, members = [], 0
         if ended := take_ended():
             yield _facts_as_timeline("owner", OWNERSHIP, ended)
-    if made:
-        yield _facts_as_timeline("generation", GENERATIONS, made)
+    if pending:
+        yield _facts_as_timeline("generation", GENERATIONS, pending)
     if rest := take_remaining():
         yield _facts_as_timeline("owner", OWNERSHIP, rest)
 

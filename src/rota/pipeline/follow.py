@@ -91,13 +91,13 @@ class EndSampler:
         self._cluster = cluster
         self._sampled_at: dict[tuple[str, int], float] = {}
 
-    def samples(self, known: GroupMemory, lag: IncrementalLag) -> pa.Table:
+    def samples(self, memory: GroupMemory, lag: IncrementalLag) -> pa.Table:
         """Returns samples that are later than the last one of their partition.
 
         If the cluster does not respond, the lag waits for a later micro-batch.
         """
         now = time.monotonic()
-        partitions = {pair for group in known.groups.values() for pair in group.partitions}
+        partitions = {pair for group in memory.groups.values() for pair in group.partitions}
         last = {pair: self._sampled_at.get(pair, -SAMPLE_INTERVAL) for pair in partitions}
         due = sorted((at, pair) for pair, at in last.items() if now - at >= SAMPLE_INTERVAL)
         chosen = [pair for _, pair in due[: self._cluster.lookups // MIN_LOOKUPS]]
@@ -233,10 +233,10 @@ class MicroBatchRunner:
     def _write_new_records(self, frame: DataFrame, tables: TableStore) -> dict[str, Any]:
         """Writes the new records to a file, which both ways of computing read; returns counts."""
         rows = ingest.to_journal_columns(frame, self._live, self._redaction)
-        wanted = ingest.is_wanted(rows, until=None, groups=self._options.groups)
-        good = wanted & rows["problem"].isNull()
+        is_selected = ingest.is_wanted(rows, until=None, groups=self._options.groups)
+        good = is_selected & rows["problem"].isNull()
         counts = Observation()
-        rows = rows.withColumn("wanted", wanted).observe(
+        rows = rows.withColumn("wanted", is_selected).observe(
             counts,
             # records of other groups may give names of topic ids
             fn.count(fn.when(good, 1) if not self._options.groups else fn.lit(1)).alias("every"),
@@ -254,14 +254,14 @@ class MicroBatchRunner:
         rows = rows.filter(pc.is_null(rows.column("problem")))
         if self._memory is None:
             self._memory = self._load(self._published())
-        known, _ = self._memory
+        memory, _ = self._memory
         every = rows.select(_JOURNAL_SCHEMA.names).cast(_JOURNAL_SCHEMA)
-        wanted = every.filter(rows.column("wanted"))
+        selected = every.filter(rows.column("wanted"))
         others = every if self._options.groups else None
-        decoded = incremental.decode_records(wanted, known.pending, others)
+        decoded = incremental.decode_records(selected, memory.pending, others)
         if len(decoded.groups) > MAX_SMALL_GROUPS:
             return None
-        return _SmallBatch(wanted, decoded, _first_positions(every))
+        return _SmallBatch(selected, decoded, _first_positions(every))
 
     def _published(self) -> TableStore:
         tables = self._output.open_published()
@@ -271,12 +271,12 @@ class MicroBatchRunner:
     def _load(self, tables: TableStore) -> tuple[GroupMemory, IncrementalLag]:
         state = tables.path / STATE_FOLDER
         names = json.loads((state / "names.json").read_text(encoding="utf-8"))
-        known = GroupMemory.load(
+        memory = GroupMemory.load(
             tables,
             {bytes.fromhex(topic_id): topic for topic_id, topic in names.items()},
             parquet.read_table(state / "pending.parquet").cast(_JOURNAL_SCHEMA),
         )
-        return known, IncrementalLag.load(tables, self._state.last)
+        return memory, IncrementalLag.load(tables, self._state.last)
 
     def _compute_incrementally(
         self, tables: TableStore, state: FollowState, new: _SmallBatch, damaged: list[Unread]
@@ -284,22 +284,22 @@ class MicroBatchRunner:
         """Computes a small micro-batch in this process."""
         journal, decoded, first_positions = new
         assert self._memory is not None, "_decode_if_small loaded it"
-        known, lag = self._memory
+        memory, lag = self._memory
         old = self._published()
         for table in TABLES:
             tables.bucket_files(table).link_files(old.path / table.name)
         incremental.group_record_files(tables).link_files(old.path / STATE_FOLDER / "entries")
         tables.bucket_files(JOURNAL).append(journal)
-        changes = IncrementalGroups(tables, known, state.since).add_records(decoded)
-        samples = self._sampling.samples(known, lag)
+        changes = IncrementalGroups(tables, memory, state.since).add_records(decoded)
+        samples = self._sampling.samples(memory, lag)
         lag_input = LagInput(
             commits=decoded.commits, changed=changes.groups, samples=samples, last=state.last
         )
-        lag.add_micro_batch(tables, known, lag_input, state.since)
+        lag.add_micro_batch(tables, memory, lag_input, state.since)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
             tables.bucket_files(table).merge_small_files(bucketed=table in {COMMITS, LAG})
         incremental.group_record_files(tables).merge_small_files(bucketed=True)
-        self._save(tables, known.names, known.pending)
+        self._save(tables, memory.names, memory.pending)
         unread = [*damaged, *decoded.unread]
         times = pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py()
         row = {
@@ -307,7 +307,7 @@ class MicroBatchRunner:
             "last": times["max"],
             "windows": stages.window_values(changes.windows),
             "complete": stages.complete_values(first_positions),
-            "unread": [asdict(one) for one in unread],
+            "unread": [asdict(each) for each in unread],
         }
         for name, table in stages.COUNTED_TABLES.items():
             row[name] = tables.bucket_files(table).count()
@@ -317,7 +317,7 @@ class MicroBatchRunner:
             groups=len(groups),
             rebalances=len(changes.new_rebalances),
             happened=changes.new_rebalances,
-            unread=sum(one.count for one in unread),
+            unread=sum(each.count for each in unread),
         )
         return done, replace(state, rebalances=state.rebalances + len(changes.new_rebalances))
 
@@ -328,18 +328,18 @@ class MicroBatchRunner:
         spark = self._spark
         rows = spark.read.schema(_NEW_RECORDS_DDL).parquet(str(_new_records_path(tables)))
         new = rows.drop("wanted")
-        evidence, given = self._evidence, InputFrames(journal=new)
+        evidence, frames = self._evidence, InputFrames(journal=new)
         if self._state.batch >= 0:
             old = self._published()
-            known, _ = self._memory or self._load(old)
+            memory, _ = self._memory or self._load(old)
             evidence = replace(evidence, server_logs=(), ends=())  # the first micro-batch read them
-            given = InputFrames(
+            frames = InputFrames(
                 journal=old.read(spark, JOURNAL).unionByName(new, allowMissingColumns=True),
-                names=known.names,
+                names=memory.names,
                 samples=old.read(spark, ENDS),
                 lines=old.read(spark, SERVERLOG),
             )
-        found = FoundEvidence(segments=ingest.find_segments(()), live=self._live, given=given)
+        found = FoundEvidence(segments=ingest.find_segments(()), live=self._live, given=frames)
         stages = PipelineStages(spark, tables, self._options, self._listener, found)
         stages.compute_tables(evidence)
         unread = self._add_earlier_evidence(tables)
@@ -369,9 +369,9 @@ class MicroBatchRunner:
 
     def _save_all(self, tables: TableStore, names: Mapping[bytes, str]) -> None:
         journal = tables.read(self._spark, JOURNAL)
-        kept = decode.keep_committed_records(journal).where(decode.IS_GROUP_RECORD_SQL)
-        kept = kept.selectExpr(_GROUP_COLUMN_SQL, "*")
-        repartition_by_bucket(kept).write.parquet(str(tables.path / STATE_FOLDER / "entries"))
+        entries = decode.keep_committed_records(journal).where(decode.IS_GROUP_RECORD_SQL)
+        entries = entries.selectExpr(_GROUP_COLUMN_SQL, "*")
+        repartition_by_bucket(entries).write.parquet(str(tables.path / STATE_FOLDER / "entries"))
         incremental.group_record_files(tables).rename_spark_files(bucketed=True)
         pending = decode.keep_pending_records(journal).select(*_JOURNAL_SCHEMA.names).toArrow()
         self._save(tables, names, pending.cast(_JOURNAL_SCHEMA))
@@ -515,10 +515,10 @@ def _check_same_options(old: FollowState, new: FollowState, out: Path) -> None:
         "--group": (" ".join(old.groups), " ".join(new.groups)),
         "--since": (old.since, new.since),
     }
-    for what, (before, now) in options.items():
+    for option, (before, now) in options.items():
         if before != now:
             raise InputError(
-                f"--out {out} holds tables of a run in which {what} was {before or 'not given'}; "
+                f"--out {out} holds tables of a run in which {option} was {before or 'not given'}; "
                 f"now it is {now or 'not given'}: give another folder"
             )
 

@@ -40,8 +40,8 @@ def apply_by_group(
     ]
 
     def unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for group, pieces in split_by_key(batches, "group"):
-            yield from read(str(group), _unpack_parts(pieces, names))
+        for group, packed_batches in split_by_key(batches, "group"):
+            yield from read(str(group), _unpack_parts(packed_batches, names))
 
     rows = reduce(DataFrame.unionByName, packed)
     return repartition_by_key(rows, "group", "rank").mapInArrow(unpacked, schema)
@@ -53,11 +53,11 @@ def _make_packer(rank: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
             if not batch.num_rows:
                 continue
             rows = batch.take(pc.sort_indices(batch.column("group")))
-            found = [
+            packed_rows = [
                 (group, _to_ipc_bytes(part)) for group, part in _split_batch_by_key(rows, "group")
             ]
-            groups, packed = zip(*found, strict=True)
-            ranks = pa.repeat(pa.scalar(rank, pa.int32()), len(found))
+            groups, packed = zip(*packed_rows, strict=True)
+            ranks = pa.repeat(pa.scalar(rank, pa.int32()), len(packed_rows))
             yield pa.record_batch(
                 [pa.array(groups), ranks, pa.array(packed)], schema=_PACKED_SCHEMA
             )
@@ -69,14 +69,14 @@ def _to_ipc_bytes(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
-def _unpack_parts(pieces: Batches, names: list[str]) -> Iterator[TablePart]:
-    for piece in pieces:
-        ranks = piece.column("rank").to_pylist()
-        for rank, packed in zip(ranks, piece.column("packed"), strict=True):
+def _unpack_parts(packed_batches: Batches, names: list[str]) -> Iterator[TablePart]:
+    for packed_batch in packed_batches:
+        ranks = packed_batch.column("rank").to_pylist()
+        for rank, packed in zip(ranks, packed_batch.column("packed"), strict=True):
             with pa.ipc.open_stream(packed.as_buffer()) as stream:
                 for batch in stream:
                     yield names[rank], batch
@@ -96,9 +96,9 @@ def split_by_key(batches: Batches, key: str) -> Iterator[tuple[object, Iterator[
     """Yields the rows of each key, which must be adjacent, in pieces: all of them may not fit
     into memory.
     """
-    parts = (part for batch in batches for part in _split_batch_by_key(batch, key))
-    for value, group in itertools.groupby(parts, lambda part: part[0]):
-        yield value, (piece for _, piece in group)
+    slices = (pair for batch in batches for pair in _split_batch_by_key(batch, key))
+    for value, group in itertools.groupby(slices, lambda pair: pair[0]):
+        yield value, (rows for _, rows in group)
 
 
 def _split_batch_by_key(batch: pa.RecordBatch, key: str) -> Iterator[tuple[object, pa.RecordBatch]]:

@@ -89,15 +89,15 @@ class GroupMemory:
 
     @classmethod
     def load(cls, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> GroupMemory:
-        known = cls(dict(names), pending)
-        known.lines = split_by_group(tables.bucket_files(SERVERLOG).read())
-        for group, lines in known.lines.items():
-            known._update_last_change(group, lines)
+        memory = cls(dict(names), pending)
+        memory.lines = split_by_group(tables.bucket_files(SERVERLOG).read())
+        for group, lines in memory.lines.items():
+            memory._update_last_change(group, lines)
         for group, rows in split_by_group(tables.bucket_files(GENERATIONS).read()).items():
-            known._update_last_change(group, rows)
-            known.group(group).topics = _topics_in_generations(rows)
-        known.add_commits(tables.bucket_files(COMMITS).read(columns=_GROUP_PARTITION))
-        return known
+            memory._update_last_change(group, rows)
+            memory.group(group).topics = _topics_in_generations(rows)
+        memory.add_commits(tables.bucket_files(COMMITS).read(columns=_GROUP_PARTITION))
+        return memory
 
     def group(self, name: str) -> KnownGroup:
         return self.groups.setdefault(name, KnownGroup())
@@ -107,25 +107,25 @@ class GroupMemory:
         pairs = rows.select(_GROUP_PARTITION).group_by(list(_GROUP_PARTITION)).aggregate([])
         changed = set()
         for group, topic, partition in _rows(pairs, *_GROUP_PARTITION):
-            known = self.group(group).partitions
-            if (topic, partition) not in known:
-                known.add((topic, partition))
+            committed = self.group(group).partitions
+            if (topic, partition) not in committed:
+                committed.add((topic, partition))
                 changed.add(group)
         return changed
 
     def replace_generations(self, group: str, generations: list[pa.RecordBatch]) -> None:
-        known = self.group(group)
-        known.last = KnownGroup().last
+        facts = self.group(group)
+        facts.last = KnownGroup().last
         self._update_last_change(group, [*generations, *self.lines.get(group, ())])
-        known.topics = _topics_in_generations(generations)
+        facts.topics = _topics_in_generations(generations)
 
     def _update_last_change(self, group: str, batches: Iterable[pa.RecordBatch]) -> None:
-        known = self.group(group)
+        facts = self.group(group)
         for rows in batches:
             for name in ("at", "state_at"):
                 if name in rows.schema.names:
                     latest = pc.max(arrow.to_milliseconds(rows.column(name))).as_py()
-                    known.last = max(known.last, known.last if latest is None else latest)
+                    facts.last = max(facts.last, facts.last if latest is None else latest)
 
 
 def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -133,23 +133,23 @@ def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _topics_in_generations(batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
-    found: set[str] = set()
+    topics: set[str] = set()
     for rows in batches:
         members = rows.column("members").flatten()
         names = dict(zip((each.name for each in members.type), members.flatten(), strict=True))
-        found |= set(pc.unique(names["topics"].flatten()).to_pylist())
+        topics |= set(pc.unique(names["topics"].flatten()).to_pylist())
         for name in ("owned", "assigned"):
             by_topic = names[name]
             begin, end = by_topic.offsets[0].as_py(), by_topic.offsets[-1].as_py()
-            found |= set(pc.unique(by_topic.keys.slice(begin, end - begin)).to_pylist())
-    return frozenset(found)
+            topics |= set(pc.unique(by_topic.keys.slice(begin, end - begin)).to_pylist())
+    return frozenset(topics)
 
 
 def split_by_group(rows: pa.Table, *order: str) -> dict[str, list[pa.RecordBatch]]:
     """Returns the rows of each group, sorted by the columns ``order``."""
     ordered = rows.sort_by([(name, "ascending") for name in ("group", *order)])
-    parts = split_by_key(ordered.combine_chunks().to_batches(), "group")
-    return {str(group): list(pieces) for group, pieces in parts}
+    groups = split_by_key(ordered.combine_chunks().to_batches(), "group")
+    return {str(group): list(batches) for group, batches in groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,17 +260,17 @@ class GroupChanges(NamedTuple):
 class IncrementalGroups:
     """Computes the tables of the groups that a micro-batch changes."""
 
-    def __init__(self, tables: TableStore, known: GroupMemory, since: int | None) -> None:
+    def __init__(self, tables: TableStore, memory: GroupMemory, since: int | None) -> None:
         """:param tables: a new folder with links to the files of the last micro-batch"""
         self._tables = tables
-        self._known = known
+        self._memory = memory
         self._since = since
         self._computed: dict[Table, list[pa.Table]] = {table: [] for table in _COMPUTED_TABLES}
         self._windows: list[tuple[str, int, bool]] = []
 
     def add_records(self, new: DecodedRecords) -> GroupChanges:
-        known = self._known
-        known.pending = new.pending
+        memory = self._memory
+        memory.pending = new.pending
         self._tables.bucket_files(COMMITS).append(new.commits)
         group_record_files(self._tables).append(new.entries)
         with_records = new.groups | self._groups_with_renamed_topics(new.named)
@@ -288,25 +288,25 @@ class IncrementalGroups:
         """Returns groups with a topic whose name or id the new commits change."""
         named = named.filter(pc.is_valid(named.column("topic_id")))
         by_id = named.group_by("topic_id").aggregate([("topic", "max")])
-        names, changed = self._known.names, set()
+        names, changed = self._memory.names, set()
         for topic_id, topic in _rows(by_id, "topic_id", "topic_max"):
             old = names.get(topic_id)
             if old is None or topic > old:
                 names[topic_id] = topic
                 changed |= {topic, format_topic_id(topic_id) if old is None else old}
-        groups = self._known.groups
+        groups = self._memory.groups
         return {name for name, group in groups.items() if not changed.isdisjoint(group.topics)}
 
     def _groups_with_relevant_commits(self, commits: pa.Table) -> set[str]:
         """Returns groups with commits that the explanation of a rebalance may use."""
-        found = self._known.add_commits(commits)
+        relevant = self._memory.add_commits(commits)
         timed = commits.filter(pc.is_valid(commits.column("committed_at")))
         first = timed.group_by("group").aggregate([("committed_at", "min")])
         times = arrow.to_milliseconds(first.column("committed_at_min")).to_pylist()
         for group, at in zip(first.column("group").to_pylist(), times, strict=True):
-            if at <= self._known.group(group).last:
-                found.add(group)
-        return found
+            if at <= self._memory.group(group).last:
+                relevant.add(group)
+        return relevant
 
     def _compute(self, with_records: set[str], with_commits: set[str]) -> None:
         """Computes the generations of groups with new records, and the rest of all groups."""
@@ -319,16 +319,16 @@ class IncrementalGroups:
         columns = (*_GROUP_PARTITION, "committed_at")
         commits = self._tables.bucket_files(COMMITS).read(groups, columns)
         timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
-        ids = {topic: topic_id for topic_id, topic in sorted(self._known.names.items())}
+        ids = {topic: topic_id for topic_id, topic in sorted(self._memory.names.items())}
         for group in sorted(groups):
             if group in with_records:
                 generations, owners = self._timeline(records.get(group, []))
-                self._known.replace_generations(group, generations)
+                self._memory.replace_generations(group, generations)
             else:
                 generations, owners = old.get(group, []), old_owners.get(group, [])
             self._add(GENERATIONS, generations)
             self._add(OWNERSHIP, owners, "until")
-            lines = self._known.lines.get(group, [])
+            lines = self._memory.lines.get(group, [])
             parts = _table_parts(generations=generations, lines=lines, commits=timed.get(group, []))
             found = list(rebalances.group_rebalances(group, parts))
             self._add(REBALANCES, found, "at")
@@ -344,7 +344,7 @@ class IncrementalGroups:
         """Returns a group's generations and the owners of its partitions."""
         generations: list[pa.RecordBatch] = []
         owners: list[pa.RecordBatch] = []
-        for rows in decode.decode_group_timeline(records, self._known.names):
+        for rows in decode.decode_group_timeline(records, self._memory.names):
             generations += _struct_column_rows(rows, "generation")
             owners += _struct_column_rows(rows, "owner")
             windows = rows.filter(rows.column("whole").is_valid())
@@ -420,7 +420,7 @@ class _GroupLag:
     later: list[pa.RecordBatch] = field(default_factory=list)
     #: Commits whose lag a later sample may change.
     waiting: SampledCommits = field(
-        default_factory=lambda: SampledCommits.of(_commit_batch([]), EndSamples())
+        default_factory=lambda: SampledCommits.of(_combine_batches([]), EndSamples())
     )
 
 
@@ -466,7 +466,7 @@ class IncrementalLag:
         return _BEFORE_ALL if number is None else int(self._last[number])
 
     def add_micro_batch(
-        self, tables: TableStore, known: GroupMemory, new: LagInput, since: int | None
+        self, tables: TableStore, memory: GroupMemory, new: LagInput, since: int | None
     ) -> None:
         """Adds commits and samples to the tables, and computes what they change."""
         newly_sampled = self._add_samples(new.samples)
@@ -475,7 +475,7 @@ class IncrementalLag:
             return
         commits = split_by_group(new.commits.select(_COMMIT_COLUMNS))
         reset = set(new.changed) | self._unsettled | (commits.keys() - self._groups.keys())
-        groups = known.groups.items()
+        groups = memory.groups.items()
         reset |= {name for name, group in groups if not newly_sampled.isdisjoint(group.partitions)}
         self._unsettled = set()
         self._load_groups(tables, reset)
@@ -514,7 +514,7 @@ class IncrementalLag:
         by_group = split_by_group(tables.bucket_files(GENERATIONS).read(groups), "offset")
         for group in groups:
             reader = arrow.GenerationReader()
-            generations = [one for rows in by_group.get(group, ()) for one in reader.read(rows)]
+            generations = [each for rows in by_group.get(group, ()) for each in reader.read(rows)]
             self._groups[group] = _GroupLag(
                 owners=owners.get(group, []), subscriptions=SubscriptionHistory(generations)
             )
@@ -523,10 +523,10 @@ class IncrementalLag:
         """Adds a group's commits; returns the commits whose lag no later sample changes."""
         group = self._groups[name]
         group.tail.as_of = as_of
-        commits = SampledCommits.of(_commit_batch([*group.later, *new]), self.samples)
+        commits = SampledCommits.of(_combine_batches([*group.later, *new]), self.samples)
         group.tail.add_commits(commits)
         group.later = [commits.rows.filter(pa.array(commits.at > as_of))]
-        commits = SampledCommits.of(_commit_batch([group.waiting.rows, *new]), self.samples)
+        commits = SampledCommits.of(_combine_batches([group.waiting.rows, *new]), self.samples)
         settled = commits.at < self._last[commits.partition]
         group.waiting = commits.where(~settled)
         return commits.where(settled)
@@ -556,6 +556,6 @@ def _concat_rows(
     return filter_since(rows, "at", since)
 
 
-def _commit_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _combine_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     joined = pa.Table.from_batches(batches, schema=_COMMIT_SCHEMA).combine_chunks().to_batches()
     return joined[0] if joined else pa.RecordBatch.from_pylist([], schema=_COMMIT_SCHEMA)

@@ -114,18 +114,18 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
         for folder in folders
         for partition, file in _segment_files(folder)
     }
-    found = Segments(files=len(files), partitions=len(set(files.values())))
+    segments = Segments(files=len(files), partitions=len(set(files.values())))
     spans = defaultdict(list)
     for file, partition in sorted(files.items()):
-        span = _cut_file(file, partition, found, piece)
+        span = _cut_file(file, partition, segments, piece)
         if span is not None:
             spans[partition].append((file.parent, span))
     for partition, listed in spans.items():
-        found.complete[partition] = _complete_from(listed)
+        segments.complete[partition] = _complete_from(listed)
         ordered = pairwise(sorted(span for _, span in listed))
         if any(before.last >= span.first for before, span in ordered):
-            found.overlapping.add(partition)
-    return found
+            segments.overlapping.add(partition)
+    return segments
 
 
 def _segment_files(folder: str) -> list[tuple[int, Path]]:
@@ -158,14 +158,14 @@ def _partition_folders(folder: Path, depth: int) -> Iterator[tuple[int, Path]]:
                 yield from _partition_folders(child, depth - 1)
 
 
-def _cut_file(file: Path, partition: int, found: Segments, size: int) -> _OffsetSpan | None:
+def _cut_file(file: Path, partition: int, segments: Segments, size: int) -> _OffsetSpan | None:
     """Adds a file to the segments; returns the offsets in it, or None if it has no batch."""
     span = None
     with file.open("rb") as opened:
         length = opened.seek(0, 2)
         if not length:
             return None
-        found.size += length
+        segments.size += length
         with (
             mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
             memoryview(mapped) as data,
@@ -177,10 +177,10 @@ def _cut_file(file: Path, partition: int, found: Segments, size: int) -> _Offset
                 # ignore timestamps in the future
                 now = int(time.time() * 1000)
                 latest = min(int(headers["max_timestamp"].max()), now + CLOCK_TOLERANCE)
-                found.last_timestamp = max(found.last_timestamp, latest)
+                segments.last_timestamp = max(segments.last_timestamp, latest)
     path = str(file)
-    found.damaged += [DamagedBytes(path=path, problem=problem) for problem in batches.problems]
-    found.pieces += [
+    segments.damaged += [DamagedBytes(path=path, problem=problem) for problem in batches.problems]
+    segments.pieces += [
         SegmentPiece(path, partition, begin, end) for begin, end in _piece_bounds(batches, size)
     ]
     return span
@@ -287,15 +287,15 @@ def read_live_journal(
     from rota.spark import register  # noqa: PLC0415 (tasks that read files need no client)
 
     register(spark)
-    read: DataFrame = spark.read.format("rota").options(**live.source_options()).load()
-    return to_journal_columns(read, live, redaction)
+    rows: DataFrame = spark.read.format("rota").options(**live.source_options()).load()
+    return to_journal_columns(rows, live, redaction)
 
 
 def to_journal_columns(
-    read: DataFrame, live: LiveJournal, redaction: Redaction | None = None
+    records: DataFrame, live: LiveJournal, redaction: Redaction | None = None
 ) -> DataFrame:
     """Gives rows of ``format("rota")`` the columns of :func:`read_segment_journal`."""
-    rows = read.selectExpr(
+    rows = records.selectExpr(
         "partition journal_partition",
         "offset journal_offset",
         "timestamp at",
@@ -329,18 +329,18 @@ def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[in
     place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
     # a record that cannot be redacted may have two rows
     whole = fn.coalesce(before + 1 >= fn.col("journal_offset"), fn.lit(False))
-    there = rows.where("journal_offset is not null")
-    placed = there.select("journal_partition", place.alias("place"), whole.alias("whole"))
-    found = placed.groupBy("journal_partition").agg(
+    with_offset = rows.where("journal_offset is not null")
+    placed = with_offset.select("journal_partition", place.alias("place"), whole.alias("whole"))
+    last_gaps = placed.groupBy("journal_partition").agg(
         fn.max(fn.when(~fn.col("whole"), fn.col("place"))).alias("edge"),
         fn.max("place").alias("last"),
     )
     edges = {}
-    for row in found.collect():
+    for row in last_gaps.collect():
         edge, last = JournalPosition(*row.edge), JournalPosition(*row.last)
         end = ends.get(row.journal_partition, 0)
-        gone = last.offset + 1 < end  # the last records are missing
-        edges[row.journal_partition] = JournalPosition(end, last.at) if gone else edge
+        end_is_missing = last.offset + 1 < end  # the last records are missing
+        edges[row.journal_partition] = JournalPosition(end, last.at) if end_is_missing else edge
     return edges
 
 
@@ -348,8 +348,8 @@ def drop_duplicate_records(rows: DataFrame) -> DataFrame:
     """Keeps one of equal records and problems, independent of the order of files."""
     same = (*JOURNAL.key, "file", "problem")
     rest = [name for name in rows.columns if name not in same]
-    kept = rows.groupBy(*same).agg(fn.min(fn.struct(*rest)).alias("kept"))
-    return kept.select(*same, "kept.*").select(*rows.columns)
+    distinct = rows.groupBy(*same).agg(fn.min(fn.struct(*rest)).alias("kept"))
+    return distinct.select(*same, "kept.*").select(*rows.columns)
 
 
 def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> SparkColumn:
@@ -400,8 +400,8 @@ def _read_piece(
 def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
     """Redacts records; a record that cannot be decoded becomes a row with ``problem``."""
     buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
-    read = journal.decode_entries(buffer, keys, values)
-    plain = read.commits.row[read.commits.metadata_size <= 0]
+    entries = journal.decode_entries(buffer, keys, values)
+    plain = entries.commits.row[entries.commits.metadata_size <= 0]
     control = batch.column("control").to_numpy(zero_copy_only=False)
     keep = control.copy()
     keep[plain] = True
@@ -415,8 +415,8 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
             entry, problem = None, f"it cannot be decoded: {error}"
         if entry is None:
             # its position shows that the record was not removed by compaction
-            known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
-            rows.append({**known, "file": path, "problem": f"left out, {problem}"})
+            position = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+            rows.append({**position, "file": path, "problem": f"left out, {problem}"})
         else:
             key, value = journal.encode_entry(entry)
             rows.append(row | {"key": key, "value": value})
@@ -425,20 +425,23 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
     return next(iter(whole.combine_chunks().to_batches()), redacted)
 
 
-def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
-    rows = len(read)
+def _journal_batch(columns: RecordColumns, partition: int) -> pa.RecordBatch:
+    rows = len(columns)
     keys, values = arrow.slice_arrays(
-        read.buffer.data,
-        [Slices(read.key_start, read.key_size), Slices(read.value_start, read.value_size)],
+        columns.buffer.data,
+        [
+            Slices(columns.key_start, columns.key_size),
+            Slices(columns.value_start, columns.value_size),
+        ],
         pa.binary(),
     )
-    of, batches = read.batch, read.batches
+    of, batches = columns.batch, columns.batches
     none = pa.nulls(rows, pa.string())
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            pa.array(read.offset),
-            arrow.time_array(read.timestamp),
+            pa.array(columns.offset),
+            arrow.time_array(columns.timestamp),
             keys,
             values,
             pa.array(batches.control[of]),
@@ -458,12 +461,12 @@ def read_server_logs(
     """Reads lines about groups, with the columns of bronze/serverlog, ``problem`` and ``times``."""
 
     def parse(name: str, number: int, line: str) -> dict[str, Any] | str | None:
-        found = server_log.parse_line(line, zone)
-        if isinstance(found, LogLine) and _fits_table(found):
-            found = found if redaction is None else redaction.line(found)
-            values = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
+        parsed = server_log.parse_line(line, zone)
+        if isinstance(parsed, LogLine) and _fits_table(parsed):
+            parsed = parsed if redaction is None else redaction.line(parsed)
+            values = {each.name: getattr(parsed, each.name) for each in SERVERLOG.columns[2:]}
             return {"file": name, "line": number} | values
-        if found is server_log.SkippedLine.OTHER:
+        if parsed is server_log.SkippedLine.OTHER:
             return None
         shown = "" if redaction is not None else f": {line.strip()}"
         return f"{name} line {number}{shown}"
@@ -474,8 +477,8 @@ def read_server_logs(
 def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
     """Keeps one of equal lines and problems, in case of several copies of a log."""
     rest = [name for name in lines.columns if name not in {"at", "text"}]
-    kept = lines.groupBy("at", "text", "problem").agg(fn.min(fn.struct(*rest)).alias("kept"))
-    return kept.select("at", "text", "kept.*")
+    distinct = lines.groupBy("at", "text", "problem").agg(fn.min(fn.struct(*rest)).alias("kept"))
+    return distinct.select("at", "text", "kept.*")
 
 
 def _fits_table(line: LogLine) -> bool:
@@ -547,11 +550,11 @@ def _parse_files(
         rows: list[dict[str, Any]] = []
         bad, first = 0, ""
         for number, line in enumerate(_read_text_lines(path), 1):
-            found = parse(name, number, line)
-            if isinstance(found, str):
-                bad, first = bad + 1, first or found
-            elif found is not None:
-                rows.append(found)
+            row = parse(name, number, line)
+            if isinstance(row, str):
+                bad, first = bad + 1, first or row
+            elif row is not None:
+                rows.append(row)
             if len(rows) == LINES_PER_BATCH:
                 yield arrow.rows_to_batch(wide, rows)
                 rows = []

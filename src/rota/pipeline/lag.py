@@ -61,21 +61,21 @@ class EndSamples:
         self.numbers: dict[tuple[str, int], int] = {}
         #: Partitions by number.
         self.listed: list[tuple[str, int]] = []
-        self._taken: list[tuple[npt.NDArray[np.int64], ...]] = []
+        self._added: list[tuple[npt.NDArray[np.int64], ...]] = []
         self._ends: EndOffsets | None = None
 
     def add_samples(self, rows: pa.RecordBatch) -> None:
         """Adds rows of bronze/ends."""
-        self._taken.append(self._columns(rows))
+        self._added.append(self._columns(rows))
         self._ends = None
 
     @property
     def ends(self) -> EndOffsets:
         if self._ends is None:
             nothing = (np.zeros(0, dtype=np.int64),) * 4
-            columns = zip(nothing, *self._taken, strict=True)
+            columns = zip(nothing, *self._added, strict=True)
             joined = tuple(np.concatenate(each) for each in columns)
-            self._taken = [joined]
+            self._added = [joined]
             self._ends = EndOffsets.from_samples(*joined)
         return self._ends
 
@@ -96,7 +96,7 @@ class EndSamples:
 
 def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
     """Computes lag and verdicts of one group; its ``commits`` come last, in any order."""
-    made: list[Generation] = []
+    generations: list[Generation] = []
     reader = arrow.GenerationReader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
     samples: EndSamples | None = None
@@ -104,7 +104,7 @@ def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa
     for table, rows in parts:
         match table:
             case "generations":
-                made += reader.read(rows)
+                generations += reader.read(rows)
             case "ownership" | "samples":
                 before[table].append(rows)
             case _:
@@ -113,14 +113,14 @@ def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa
                     for sampled in before["samples"]:
                         samples.add_samples(sampled)
                     owners = OwnershipIndex(before["ownership"], samples)
-                found = SampledCommits.of(rows, samples)
-                tail.add_commits(found)
-                for lags in lag_rows(found, owners, samples):
+                commits = SampledCommits.of(rows, samples)
+                tail.add_commits(commits)
+                for lags in lag_rows(commits, owners, samples):
                     yield arrow.as_struct_column(_LAG_TYPES, "lag", lags)
     if samples is None:
         return
-    made.sort(key=lambda generation: generation.offset)
-    statuses = status_rows(group, tail, samples, SubscriptionHistory(made))
+    generations.sort(key=lambda generation: generation.offset)
+    statuses = status_rows(group, tail, samples, SubscriptionHistory(generations))
     if statuses is not None:
         yield arrow.as_struct_column(_LAG_TYPES, "status", statuses)
 
@@ -138,25 +138,25 @@ class SampledCommits(NamedTuple):
     @classmethod
     def of(cls, rows: pa.RecordBatch, samples: EndSamples) -> SampledCommits:
         number = _partition_numbers(rows, samples)
-        known = number >= 0
-        rows = rows.filter(pa.array(known))
+        has_samples = number >= 0
+        rows = rows.filter(pa.array(has_samples))
         return cls(
             rows,
-            number[known],
+            number[has_samples],
             _to_int64(arrow.to_milliseconds(rows.column("at"))),
             _to_int64(rows.column("offset").fill_null(DELETED_OFFSET)),
             _to_int64(rows.column("journal_offset")),
         )
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> SampledCommits:
-        return SampledCommits(self.rows.filter(pa.array(kept)), *(each[kept] for each in self[1:]))
+    def where(self, mask: npt.NDArray[np.bool_]) -> SampledCommits:
+        return SampledCommits(self.rows.filter(pa.array(mask)), *(each[mask] for each in self[1:]))
 
 
 def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray[np.int64]:
     """Returns each row's partition number; -1: no samples."""
     pairs, place = distinct_partitions(rows)
-    known = [samples.numbers.get(pair, -1) for pair in pairs]
-    return np.array(known, dtype=np.int64)[place]
+    numbers = [samples.numbers.get(pair, -1) for pair in pairs]
+    return np.array(numbers, dtype=np.int64)[place]
 
 
 def distinct_partitions(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
@@ -165,7 +165,7 @@ def distinct_partitions(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], np
     pair = _to_int64(topics.indices) << 32 | _to_int64(rows.column("partition"))
     pairs, place = np.unique(pair, return_inverse=True)
     names = topics.dictionary.to_pylist()
-    return [(names[one >> 32], one & 0xFFFFFFFF) for one in pairs.tolist()], place
+    return [(names[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.tolist()], place
 
 
 class OwnershipIndex:
@@ -194,20 +194,20 @@ def lag_rows(
     committed: SampledCommits, owners: OwnershipIndex, samples: EndSamples
 ) -> Iterator[pa.RecordBatch]:
     """Returns rows of gold/lag for the commits of one group."""
-    kept = np.flatnonzero(committed.offset != DELETED_OFFSET)
-    partition, at, offset, _ = (each[kept] for each in committed[1:])
-    found = compute_lags(partition, at, offset, samples.ends)
-    if not len(found.row):
+    stored = np.flatnonzero(committed.offset != DELETED_OFFSET)
+    partition, at, offset, _ = (each[stored] for each in committed[1:])
+    lags = compute_lags(partition, at, offset, samples.ends)
+    if not len(lags.row):
         return
-    kept = kept[found.row]
-    rows = committed.rows.take(pa.array(kept))
-    members = owners.owners_at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
+    stored = stored[lags.row]
+    rows = committed.rows.take(pa.array(stored))
+    members = owners.owners_at(SampledCommits(rows, *(each[stored] for each in committed[1:])))
     same = ("group", "topic", "partition", "at", "journal_offset", "offset")
     values = [
-        pa.array(found.end),
-        pa.array(found.lag),
-        pa.array(found.seconds, mask=np.isnan(found.seconds)),
-        pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept)),
+        pa.array(lags.end),
+        pa.array(lags.lag),
+        pa.array(lags.seconds, mask=np.isnan(lags.seconds)),
+        pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(stored)),
         members,
     ]
     yield pa.record_batch([*rows.select(same).columns, *values], schema=arrow.arrow_schema(LAG))
@@ -220,18 +220,18 @@ class RecentCommits:
         #: Ignores later commits.
         self.as_of = as_of
         self._rule = BurrowSettings()
-        self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
+        self._columns: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
 
     @property
     def commits(self) -> GroupCommits:
         """Commits by partition, in the order of the journal."""
-        return GroupCommits(*self._kept[:3])
+        return GroupCommits(*self._columns[:3])
 
     def add_commits(self, committed: SampledCommits) -> None:
         """Adds commits and drops those that no verdict needs."""
         early = committed.at <= self.as_of
         new = (column[early] for column in committed[1:])
-        columns = [np.concatenate(pair) for pair in zip(self._kept, new, strict=True)]
+        columns = [np.concatenate(pair) for pair in zip(self._columns, new, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
         columns = [column[order] for column in columns]
         partition, at, offset, _ = columns
@@ -245,8 +245,8 @@ class RecentCommits:
         )
         columns = [column[newest] for column in columns]
         ends = np.searchsorted(columns[0], columns[0], side="right")
-        kept = ends - np.arange(len(ends)) <= self._rule.intervals + 1
-        self._kept = [column[kept] for column in columns]
+        is_recent = ends - np.arange(len(ends)) <= self._rule.intervals + 1
+        self._columns = [column[is_recent] for column in columns]
 
 
 def status_rows(
@@ -277,5 +277,5 @@ def _select_partitions(ends: EndOffsets, numbers: npt.NDArray[np.int64]) -> EndO
 
 
 def _to_int64(values: pa.Array) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = values.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    numbers: npt.NDArray[np.int64] = values.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers

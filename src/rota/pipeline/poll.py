@@ -3,13 +3,14 @@
 Each round takes a snapshot of all groups: members, committed offsets, log ends. What differs from
 the round before is written to Parquet files (:class:`PollLog`). A round that fails is a gap, and
 the next one is tried when it is due. Memory holds the last snapshot and a few rows that are not
-written yet, however long it takes.
+written yet, however long polling takes.
 
-Groups are asked for in batches, at the brokers that list them, with a few requests in flight. If a
+Groups are described in batches by the brokers that list them, with a few requests in flight. If a
 group, broker or topic does not answer, the snapshot names it and has the answers of all others.
 
-At the end the files become the tables that the journal makes otherwise (:class:`PollTables`). A
-group that is in the journal is taken from the journal alone, which knows more.
+At the end the files become the tables that are otherwise computed from the journal
+(:class:`PollTables`). Samples of a group that is in the journal are not used: the journal has more
+details.
 """
 
 from __future__ import annotations
@@ -240,10 +241,10 @@ class SnapshotReader:
             if group.code:
                 snapshot.add_error(group.group, group.code)
             elif group.state != DEAD_STATE:  # a dead group was deleted, or has the other type now
-                known = self._described.get(group.group)
-                if known is None or known[0] != group:
-                    known = self._described[group.group] = group, sample_classic_group(group)
-                snapshot.groups[group.group] = known[1]
+                described = self._described.get(group.group)
+                if described is None or described[0] != group:
+                    described = self._described[group.group] = group, sample_classic_group(group)
+                snapshot.groups[group.group] = described[1]
 
     async def _describe_consumer(
         self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
@@ -527,7 +528,7 @@ class PollResult:
             if failure in self.failures or len(self.failures) < MAX_FAILURES:
                 self.failures[failure] = self.failures.get(failure, 0) + 1
 
-    def missing(self) -> Iterator[tuple[str, int, Sequence[str]]]:
+    def not_sampled(self) -> Iterator[tuple[str, int, Sequence[str]]]:
         """Yields what polling could not sample: a description, a number, and the names."""
         if denied := [f"{name}: {why}" for name, why in sorted(self.denied.items())]:
             yield "groups and topics without permission", len(denied), denied
@@ -706,8 +707,8 @@ def sampled_timelines(samples: DataFrame, journal: DataFrame | None) -> DataFram
 def _without_journal_groups(rows: DataFrame, journal: DataFrame | None) -> DataFrame:
     if journal is None:
         return rows
-    known = journal.select(fn.expr(GROUP_SQL).cast("string").alias("group")).distinct()
-    return rows.join(known, "group", "left_anti").select(*rows.columns)
+    journal_groups = journal.select(fn.expr(GROUP_SQL).cast("string").alias("group")).distinct()
+    return rows.join(journal_groups, "group", "left_anti").select(*rows.columns)
 
 
 def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

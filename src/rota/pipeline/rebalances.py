@@ -39,7 +39,7 @@ from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
 
 #: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
-#: Number of parts in which commits are sorted.
+#: Number of ranges of partitions in which commits are merged.
 MERGE_PARTS = 16
 
 
@@ -60,29 +60,30 @@ def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFr
 
 def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
     """Computes the rebalances of one group; its ``commits`` come last, in any order."""
-    made: list[Generation] = []
+    generations: list[Generation] = []
     reader = arrow.GenerationReader()
     placed_lines: list[tuple[tuple[int, str, int], LogLine]] = []
     times: _CommitTimes | None = None
     for table, rows in parts:
         match table:
             case "generations":
-                made += reader.read(rows)
+                generations += reader.read(rows)
             case "lines":
                 placed_lines += _log_lines(rows)
             case _:
                 if times is None:
-                    times = _CommitTimes(list_query_times(made, (line for _, line in placed_lines)))
+                    query_times = list_query_times(generations, (line for _, line in placed_lines))
+                    times = _CommitTimes(query_times)
                 times.add_commits(rows)
-    if not made:
+    if not generations:
         return
     commits = {} if times is None else times.by_partition()
-    made.sort(key=lambda generation: generation.offset)
+    generations.sort(key=lambda generation: generation.offset)
     lines = [line for _, line in sorted(placed_lines, key=lambda line: line[0])]
-    taken = find_rebalances(made)
-    explained = [explain_rebalance(step, commits, lines) for step in taken]
-    deploys = find_rollouts(taken, explained)
-    facts = zip(taken, explained, deploys, strict=True)
+    steps = find_rebalances(generations)
+    explained = [explain_rebalance(step, commits, lines) for step in steps]
+    deploys = find_rollouts(steps, explained)
+    facts = zip(steps, explained, deploys, strict=True)
     yield arrow.rows_to_batch(REBALANCES, (_rebalance_row(*fact) for fact in facts))
 
 
@@ -104,60 +105,60 @@ class _CommitTimes:
     def __init__(self, query_times: Int64Array) -> None:
         self._query_times = query_times
         self._numbers: dict[tuple[str, int], int] = {}
-        #: Sorted by partition and time.
-        self._pieces: list[tuple[PartitionCodes, Int64Array]] = []
+        #: Runs of commits, each sorted by partition and time.
+        self._runs: list[tuple[PartitionCodes, Int64Array]] = []
         self._rows = 0
         self._limit = MAX_KEPT_COMMITS
 
-    def add_commits(self, part: pa.RecordBatch) -> None:
-        pairs, place = distinct_partitions(part)
+    def add_commits(self, rows: pa.RecordBatch) -> None:
+        pairs, place = distinct_partitions(rows)
         codes = [self._numbers.setdefault(pair, len(self._numbers)) for pair in pairs]
-        at = arrow.to_milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
+        at = arrow.to_milliseconds(rows.column("committed_at")).to_numpy(zero_copy_only=False)
         self._add(np.array(codes, dtype=np.int32)[place], at)
         if self._rows > self._limit:
-            found = list(self._merged())
-            self._pieces, self._rows = found, sum(len(at) for _, at in found)
+            merged = list(self._merged())
+            self._runs, self._rows = merged, sum(len(at) for _, at in merged)
             self._limit = max(MAX_KEPT_COMMITS, 2 * self._rows)
 
     def _add(self, code: PartitionCodes, at: Int64Array) -> None:
-        kept = select_commits(code, at, self._query_times)
-        self._pieces.append((code[kept], at[kept]))
-        self._rows += len(kept)
+        needed = select_commits(code, at, self._query_times)
+        self._runs.append((code[needed], at[needed]))
+        self._rows += len(needed)
 
     def _merged(self) -> Iterator[tuple[PartitionCodes, Int64Array]]:
-        """Merges the pieces, by partition and time, in ranges of partitions to save memory."""
+        """Merges the sorted runs, by partition and time, in ranges of partitions to save memory."""
         size = len(self._numbers) // MERGE_PARTS + 1
         for first in range(0, len(self._numbers), size):
             slices = [
-                slice(*np.searchsorted(code, (first, first + size))) for code, _ in self._pieces
+                slice(*np.searchsorted(code, (first, first + size))) for code, _ in self._runs
             ]
-            each = list(zip(self._pieces, slices, strict=True))
+            each = list(zip(self._runs, slices, strict=True))
             code = np.concatenate([code[rows] for (code, _), rows in each])
             at = np.concatenate([at[rows] for (_, at), rows in each])
-            kept = select_commits(code, at, self._query_times)
-            yield code[kept], at[kept]
+            needed = select_commits(code, at, self._query_times)
+            yield code[needed], at[needed]
 
     def by_partition(self) -> CommitTimes:
         pairs = list(self._numbers)
-        found: dict[tuple[str, int], Int64Array] = {}
+        merged: dict[tuple[str, int], Int64Array] = {}
         for codes, at in self._merged():
             numbers, begins = np.unique(codes, return_index=True)
             times = np.split(at, begins[1:])
-            found |= {pairs[number]: each for number, each in zip(numbers, times, strict=True)}
-        self._pieces = []
-        return found
+            merged |= {pairs[number]: each for number, each in zip(numbers, times, strict=True)}
+        self._runs = []
+        return merged
 
 
 def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> dict[str, Any]:
     after, before = step.after, step.before
     readable = is_readable_consumer_group(step.rounds if before is None else (before, *step.rounds))
     counted = compute_cost(step) if readable else None
-    known = ("moved", "moves_needed", "orphaned", "stopped", "idle_members", "most", "least")
+    counts = ("moved", "moves_needed", "orphaned", "stopped", "idle_members", "most", "least")
     explanation = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
     old = () if before is None else before.members
     return {
-        **{name: getattr(counted, name, None) for name in known},
+        **{name: getattr(counted, name, None) for name in counts},
         **{name: getattr(why, name) for name in (*explanation, *times)},
         "group": after.group,
         "kind": after.kind,
@@ -181,8 +182,8 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
 
 def _member_ids_missing_in(members: Sequence[Any], others: Sequence[Any]) -> list[str]:
     """Returns member ids without a match in ``others``; static members match by instance id."""
-    known = {member_identity(other) for other in others}
-    return sorted(each.member_id for each in members if member_identity(each) not in known)
+    identities = {member_identity(other) for other in others}
+    return sorted(each.member_id for each in members if member_identity(each) not in identities)
 
 
 def _duration_or_none(begin: int | None, end: int | None) -> int | None:
@@ -232,31 +233,31 @@ def group_whatif(
     strategies: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Computes the rows of one group; see :func:`compute_whatif`."""
-    made: list[Generation] = []
+    generations: list[Generation] = []
     reader = arrow.GenerationReader()
     causes: dict[tuple[int, int], RebalanceCause] = {}
     rollouts: dict[tuple[int, int], str] = {}
     for table, rows in parts:
         if table == "generations":
-            made += reader.read(rows)
+            generations += reader.read(rows)
             continue
         for row in rows.to_pylist():
             key = (row["incarnation"], row["to_generation"])
             causes[key] = RebalanceCause(row["cause"])
             if row["rollout"] is not None:
                 rollouts[key] = row["rollout"]
-    made.sort(key=lambda generation: generation.offset)
-    history = taken = find_rebalances(made)
-    evaluation = evaluate_policies(made, history, causes, topic_ids, strategies)
+    generations.sort(key=lambda generation: generation.offset)
+    history = steps = find_rebalances(generations)
+    evaluation = evaluate_policies(generations, history, causes, topic_ids, strategies)
     if since is not None:
-        taken = [step for step in history if step.after.at >= since]
+        steps = [step for step in history if step.after.at >= since]
         recent = [row for row in evaluation.rows if row.at >= since]
         evaluation = replace(evaluation, rows=recent)
-    if not taken:
+    if not steps:
         return
-    advice = advise_group(made, taken, evaluation, causes, rollouts)
+    advice = advise_group(generations, steps, evaluation, causes, rollouts)
     better = evaluation.advised_policy(advice)
-    owners = list_advised_ownership(made, history, better, causes, topic_ids)
+    owners = list_advised_ownership(generations, history, better, causes, topic_ids)
     shown = [row for row in owners if since is None or row.until is None or row.until >= since]
     for name, facts in (("whatif", evaluation.rows), ("advice", [advice]), ("advised", shown)):
         yield arrow.as_struct_column(

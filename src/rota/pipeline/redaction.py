@@ -73,8 +73,10 @@ class Redaction:
             case classic.GroupMetadataEntry():
                 return self._group(entry)
             case consumer.MemberMetadataEntry():
-                member, kept = self._member(entry), entry.classic
-                return member if kept is None else replace(member, classic=_redact_classic(kept))
+                member, joined = self._member(entry), entry.classic
+                return (
+                    member if joined is None else replace(member, classic=_redact_classic(joined))
+                )
             case (
                 consumer.MemberMetadataTombstone()
                 | consumer.TargetAssignmentMemberEntry()
@@ -133,32 +135,32 @@ class Redaction:
         return replace(
             line,
             member_id=self._maybe("member", line.member_id),
-            reason=self._words(line.reason, line.member_id),
-            client_reason=self._words(line.client_reason, line.member_id),
+            reason=self._redact_text(line.reason, line.member_id),
+            client_reason=self._redact_text(line.client_reason, line.member_id),
             text=self._hash("text", line.text),
         )
 
-    def _words(self, text: str | None, member_id: str | None) -> str | None:
+    def _redact_text(self, text: str | None, member_id: str | None) -> str | None:
         if text is None:
             return None
         if member_id:
             text = text.replace(member_id, self.member(member_id))
-        text = _MEMBER_IDS.sub(lambda found: self.member(found[0]), text)
-        return _OTHER_NAMES.sub(self._other, text)
+        text = _MEMBER_IDS.sub(lambda match: self.member(match[0]), text)
+        return _OTHER_NAMES.sub(self._redact_match, text)
 
-    def _other(self, found: re.Match[str]) -> str:
-        if found[2] in {"None", "null"}:
-            return found[0]
-        kind = "static" if "instance" in found[1].lower() else "client"
-        return found[1] + self._hash(kind, found[2])
+    def _redact_match(self, match: re.Match[str]) -> str:
+        if match[2] in {"None", "null"}:
+            return match[0]
+        kind = "static" if "instance" in match[1].lower() else "client"
+        return match[1] + self._hash(kind, match[2])
 
 
 def _redact_classic(decoded: consumer.ClassicMemberMetadata) -> consumer.ClassicMemberMetadata:
-    kept = (
+    protocols = (
         JoinGroupProtocol(each.name, _redact_subscription(each.metadata, each.name))
         for each in decoded.protocols
     )
-    return replace(decoded, protocols=tuple(kept))
+    return replace(decoded, protocols=tuple(protocols))
 
 
 def _redact_subscription(data: bytes, strategy: str) -> bytes:

@@ -79,8 +79,8 @@ def java_version(program: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _JAVA_VERSION.search(result.stderr + result.stdout)
-    return int(found[1]) if found else None
+    match = _JAVA_VERSION.search(result.stderr + result.stdout)
+    return int(match[1]) if match else None
 
 
 def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
@@ -265,23 +265,23 @@ def _set_environment(folder: Path, *, local: bool) -> Iterator[None]:
     """Sets the environment of Spark's launcher and Python workers during the session."""
     python = str(Path(rota.__file__).parents[1])
     stderr = None if os.environ.get(DEBUG_VARIABLE) else folder / STDERR_FILE
-    wanted = {
+    variables = {
         "JAVA_HOME": str(make_java_home(folder / "java", find_java(), stderr)),
         # workers on this machine import the same Rota
         "PYTHONPATH": os.pathsep.join(filter(None, (python, os.environ.get("PYTHONPATH")))),
     }
     if local:
-        wanted |= {
+        variables |= {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-    before = {name: os.environ[name] for name in wanted if name in os.environ}
-    os.environ.update(wanted)
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in wanted:
+        for name in variables:
             os.environ.pop(name, None)
         os.environ.update(before)
 

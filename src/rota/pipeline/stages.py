@@ -291,7 +291,7 @@ class PipelineStages:
         self._sampled: PollTables | None = None
         if found.polled is not None:
             self._sampled = PollTables(spark, found.polled, self._until)
-            for unread in found.polled.missing():
+            for unread in found.polled.not_sampled():
                 self._unread(*unread)
         #: Topic names by topic id.
         self.names = dict(found.given.names) if found.given is not None else {}

@@ -25,7 +25,7 @@ __all__ = ["Committer", "commit_to_group", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``spark.read.format("rota")`` and ``spark.readStream.format("rota")`` known.
+    """Registers ``spark.read.format("rota")`` and ``spark.readStream.format("rota")``.
 
     ::
 
@@ -37,7 +37,7 @@ def register(spark: SparkSession) -> None:
             .load()
         )
 
-    To call it again does no harm. Rota must be installed wherever Spark starts Python workers: see
+    Calling it again has no effect. Rota must be installed wherever Spark starts Python workers: see
     ``docs/how-to/spark.md``.
 
     :raises MissingExtra: a package is missing that ``rota[spark]`` brings

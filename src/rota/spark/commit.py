@@ -93,10 +93,10 @@ def commit_to_group(
     return Committer(spark, group_id, client_config(group_id, kafka), query, checkpoint)
 
 
-def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
+def client_config(group: str, options: Mapping[str, str]) -> ClientConfig:
     """Reads Kafka's settings or a reader's options; raises InputError."""
     kafka: dict[str, object] = {}
-    for name, value in config.require_mapping(given).items():
+    for name, value in config.require_mapping(options).items():
         low = str(name).lower()
         if low in _SOURCE_OPTIONS:
             continue
@@ -136,16 +136,16 @@ class Committer:
         query: str | StreamingQuery | None,
         checkpoint: str | None,
     ) -> None:
-        self.group_id, wanted = group, _query_filter(query)
+        self.group_id, query_filter = group, _query_filter(query)
         self._group_committer = GroupCommitter(
             group, config, lambda: self._follower.has_running_query
         )
         self._follower = QueryFollower(
             spark,
-            wanted,
+            query_filter,
             self._group_committer.set_target,
             about=f"group {group!r}",
-            given=None if isinstance(query, str) else query,
+            query=None if isinstance(query, str) else query,
             checkpoint=checkpoint,
         )
         self._lock = threading.Lock()

@@ -93,35 +93,37 @@ class OffsetLookup:
         self.close()
 
     def _committed_offsets(self, group: str, partitions: list[TopicPartition]) -> Offsets:
-        found = self._run_with_retries(
+        committed = self._run_with_retries(
             lambda client, timeout: Admin(client, timeout).fetch_committed(group)
         )
-        known = {each: found[each].offset for each in partitions if each in found}
-        new = [each for each in partitions if each not in known]
+        offsets = {each: committed[each].offset for each in partitions if each in committed}
+        new = [each for each in partitions if each not in offsets]
         if new:
             text = "group %r has committed nothing for %s: reading starts at the beginning"
             LOGGER.warning(text, group, query.format_partitions(new))
-        return known | self.earliest_offsets(new)
+        return offsets | self.earliest_offsets(new)
 
     def _offsets_by_time(
         self, name: str, times: Mapping[TopicPartition, int], *, ending: bool
     ) -> Offsets:
-        found = self._list_offsets(times)
-        late = [each for each, listed in found.items() if listed is None]
+        listed_offsets = self._list_offsets(times)
+        late = [each for each, listed in listed_offsets.items() if listed is None]
         if late and not ending and not self._options.missing_timestamp_is_latest:
             raise InputError(
-                f"{name}: {query.format_partitions(late)} has no record as young as that; set "
+                f"{name}: {query.format_partitions(late)} has no record at this time or later; set "
                 "startingOffsetsByTimestampStrategy=latest to start at the end"
             )
-        known = {each: listed.offset for each, listed in found.items() if listed is not None}
-        return known | self.latest_offsets(late)
+        found = {each: at.offset for each, at in listed_offsets.items() if at is not None}
+        return found | self.latest_offsets(late)
 
     def _list_known_offsets(self, targets: Mapping[TopicPartition, int]) -> Offsets:
-        found = self._list_offsets(targets)
-        return {each: listed.offset for each, listed in found.items() if listed is not None}
+        listed_offsets = self._list_offsets(targets)
+        return {each: at.offset for each, at in listed_offsets.items() if at is not None}
 
     def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
-        """None: no record is as young as that. Partitions that do not exist are left out."""
+        """Returns the listed offsets; None: no record is at this time or later. Partitions that do
+        not exist are left out.
+        """
         if not targets:
             return {}
         isolation = self._options.read_config.isolation
@@ -133,8 +135,8 @@ class OffsetLookup:
             is_fresh = self._loop.time() - self._metadata_time < METADATA_MAX_AGE
             if not is_fresh or not topics <= metadata.topics.keys():
                 metadata = await client.refresh(topics, deadline=deadline)
-            known = {tp: at for tp, at in targets.items() if metadata.partition(tp) is not None}
-            return await list_offsets(client, known, isolation=isolation, deadline=deadline)
+            existing = {tp: at for tp, at in targets.items() if metadata.partition(tp) is not None}
+            return await list_offsets(client, existing, isolation=isolation, deadline=deadline)
 
         return self._run_with_retries(look_up)
 
@@ -207,14 +209,14 @@ async def _partition_counts(
 
 
 def _check_all_partitions(
-    name: str, given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]
+    name: str, named: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]
 ) -> None:
     """Checks that an option names all partitions and no others."""
-    wanted, known = set(partitions), set(given)
+    existing, named_partitions = set(partitions), set(named)
     problems = []
-    if missing := wanted - known:
+    if missing := existing - named_partitions:
         problems.append(f"{query.format_partitions(missing)} missing")
-    if unknown := known - wanted:
+    if unknown := named_partitions - existing:
         names = query.format_partitions(unknown)
         problems.append(f"{names} not subscribed to, or missing in Kafka")
     if problems:

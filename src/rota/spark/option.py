@@ -94,14 +94,14 @@ IGNORED_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """Parses and checks the options of a query.
 
     :param streaming: None: not known yet; options that only one kind of query has are accepted
     :raises InputError: an option is unknown, malformed, refused, or does not fit the others
     :raises Unreachable: a file that one of them names cannot be read
     """
-    own, kafka = _split_options(given)
+    own, kafka = _split_options(options)
     if streaming:
         for name in ENDING_OPTIONS:
             if name in own:
@@ -152,12 +152,12 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
     )
 
 
-def _split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Splits options into Rota's and Kafka's. Option names in Spark are case-insensitive."""
     names = {name.lower(): name for name in SOURCE_OPTIONS}
     own: dict[str, str] = {}
     kafka: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         low = name.lower()
         if low.startswith(KAFKA_PREFIX):
             key = low.removeprefix(KAFKA_PREFIX)
@@ -196,9 +196,9 @@ def _find_ineffective_options(
         if name in IGNORED_SETTINGS:
             yield f"{KAFKA_PREFIX}{name}: without effect: {IGNORED_SETTINGS[name]}"
     for offsets, time, times in (STARTING_OPTIONS, ENDING_OPTIONS):
-        given = [name for name in (time, times, offsets) if name in own]
-        for name in given[1:]:
-            yield f"{name}: without effect beside {given[0]}"
+        winners = [name for name in (time, times, offsets) if name in own]
+        for name in winners[1:]:
+            yield f"{name}: without effect beside {winners[0]}"
     if "groupIdPrefix" in own:
         yield "groupIdPrefix: without effect: the source reads without a group"
     if batch_info and reading.committed_only:
@@ -210,18 +210,18 @@ def _find_ineffective_options(
 
 def _parse_topic_selection(values: Mapping[str, Any], kafka: Mapping[str, str]) -> TopicSelection:
     names = ("subscribe", "subscribePattern", "assign")
-    found = [name for name in names if values[name] is not None]
-    if len(found) != 1:
-        what = f"{' and '.join(found)} are given" if found else "none is given"
-        raise InputError(f"exactly one of subscribe, subscribePattern and assign is needed: {what}")
-    text = values[found[0]]
+    selected = [name for name in names if values[name] is not None]
+    if len(selected) != 1:
+        problem = f"{' and '.join(selected)} are given" if selected else "none is given"
+        raise InputError(f"set exactly one of subscribe, subscribePattern and assign: {problem}")
+    text = values[selected[0]]
     if not text:
-        raise InputError(f"{found[0]}: is empty")
-    match found[0]:
+        raise InputError(f"{selected[0]}: is empty")
+    match selected[0]:
         case "subscribe":
             topics = tuple(filter(None, (each.strip() for each in text.split(","))))
             if not topics:
-                raise InputError("subscribe: names no topic")
+                raise InputError("subscribe: the list of topics is empty")
             return SubscribeTopics(tuple(dict.fromkeys(topics)))
         case "subscribePattern":
             query.compile_java_pattern("subscribePattern", text)
@@ -257,23 +257,23 @@ def _parse_range_limit(
     text = values[offsets]
     if text is None:
         return default
-    words: dict[str, OffsetRangeLimit] = {"earliest": EarliestOffsets(), "latest": LatestOffsets()}
-    if text.lower() in words:
-        return words[text.lower()]
+    limits: dict[str, OffsetRangeLimit] = {"earliest": EarliestOffsets(), "latest": LatestOffsets()}
+    if text.lower() in limits:
+        return limits[text.lower()]
     if text.startswith("{"):
         return SpecificOffsets(offsets, query.parse_offsets(offsets, text))
-    known = [*words, *(["committed"] if offsets == STARTING_OPTIONS[0] else [])]
+    allowed = [*limits, *(["committed"] if offsets == STARTING_OPTIONS[0] else [])]
     raise InputError(
-        f"{offsets}: {quote_shortened(text)} is none of {', '.join(known)} and JSON like "
+        f"{offsets}: {quote_shortened(text)} is none of {', '.join(allowed)} and JSON like "
         f"{query.OFFSETS_EXAMPLE}"
     )
 
 
 def _parse_trigger_delay(text: str) -> int:
     """Returns milliseconds, from Spark's notation of times."""
-    found = re.fullmatch(r"([0-9]+)\s*(us|ms|s|min|m|h|d|)", text.lower())
-    if found is None:
+    match = re.fullmatch(r"([0-9]+)\s*(us|ms|s|min|m|h|d|)", text.lower())
+    if match is None:
         shown = quote_shortened(text)
         raise InputError(f"maxTriggerDelay: {shown} is not a time like 15m, 30s or 500ms")
     units = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-    return int(found[1]) // 1_000 if found[2] == "us" else int(found[1]) * units.get(found[2], 1)
+    return int(match[1]) // 1_000 if match[2] == "us" else int(match[1]) * units.get(match[2], 1)

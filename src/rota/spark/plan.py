@@ -50,40 +50,40 @@ def plan_tasks(
     pieces = [each for each in ranges if each.size > 0]
     if most_records is not None:
         counts = [(each, -(-each.size // most_records)) for each in pieces]
-        pieces = [part for each, count in counts for part in _split_range(each, count)]
+        pieces = [piece for each, count in counts for piece in _split_range(each, count)]
     if least is not None:
         pieces = _split_to_count(pieces, least)
     packed = _pack_ranges(pieces, max(slots, least or 0), most_records)
     return [_join_neighbours(task) for task in packed]
 
 
-def _split_to_count(pieces: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
+def _split_to_count(ranges: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
     """Splits always the largest part until there are this many, if there are enough offsets."""
-    parts = dict.fromkeys(pieces, 1)
-    largest = [(-each.size, each) for each in pieces]
+    counts = dict.fromkeys(ranges, 1)
+    largest = [(-each.size, each) for each in ranges]
     heapq.heapify(largest)
-    for _ in range(count - len(pieces)):
+    for _ in range(count - len(ranges)):
         if not largest or largest[0][0] >= -1:
             break
         _, each = largest[0]
-        parts[each] += 1
-        largest_part = -(-each.size // parts[each])
+        counts[each] += 1
+        largest_part = -(-each.size // counts[each])
         heapq.heapreplace(largest, (-largest_part, each))
-    return [part for each, number in parts.items() for part in _split_range(each, number)]
+    return [piece for each, number in counts.items() for piece in _split_range(each, number)]
 
 
-def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    bounds = [whole.start + whole.size * number // parts for number in range(parts + 1)]
+def _split_range(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [whole.start + whole.size * number // count for number in range(count + 1)]
     return [OffsetRange(whole.partition, start, until) for start, until in pairwise(bounds)]
 
 
 def _pack_ranges(
-    pieces: Sequence[OffsetRange], count: int, most: int | None
+    ranges: Sequence[OffsetRange], count: int, most: int | None
 ) -> list[list[OffsetRange]]:
     """Packs the largest range first, each range into the task with the fewest offsets."""
-    packed: list[list[OffsetRange]] = [[] for _ in range(min(count, len(pieces)))]
+    packed: list[list[OffsetRange]] = [[] for _ in range(min(count, len(ranges)))]
     loads = [(0, number) for number in range(len(packed))]
-    for each in sorted(pieces, key=lambda piece: (-piece.size, piece)):
+    for each in sorted(ranges, key=lambda piece: (-piece.size, piece)):
         load, number = loads[0]
         if most is not None and load + each.size > most and load:
             packed.append([each])  # all other tasks have at least as many offsets
@@ -96,13 +96,13 @@ def _pack_ranges(
 
 def _join_neighbours(task: Iterable[OffsetRange]) -> TaskRanges:
     """Sorts the ranges of a task and joins neighbours."""
-    found: list[OffsetRange] = []
+    joined: list[OffsetRange] = []
     for each in sorted(task):
-        if found and (found[-1].partition, found[-1].until) == (each.partition, each.start):
-            found[-1] = found[-1]._replace(until=each.until)
+        if joined and (joined[-1].partition, joined[-1].until) == (each.partition, each.start):
+            joined[-1] = joined[-1]._replace(until=each.until)
         else:
-            found.append(each)
-    return tuple(found)
+            joined.append(each)
+    return tuple(joined)
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -115,13 +115,13 @@ def limit_offsets(most: int, start: Offsets, end: Offsets) -> dict[TopicPartitio
     """
     sizes = {each: end[each] - start[each] for each in end if end[each] > start[each]}
     total = float(sum(sizes.values()))
-    found = dict(end)
+    ends = dict(end)
     for each, size in sizes.items():
         share = most * (size / total)
         # small partitions must not starve
         whole = math.ceil(share) if share < 1 else math.floor(share)
-        found[each] = min(end[each], start[each] + min(whole, MAX_OFFSET - start[each]))
-    return found
+        ends[each] = min(end[each], start[each] + min(whole, MAX_OFFSET - start[each]))
+    return ends
 
 
 @dataclass(slots=True)

@@ -88,13 +88,13 @@ def parse_source_offsets(text: str | None) -> OffsetsByPartition | None:
     Negative numbers stand for the ends of a log and are left out.
     """
     try:
-        found = json.loads(text or "")
+        parsed = json.loads(text or "")
     except ValueError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return None
     offsets: dict[TopicPartition, int] = {}
-    for topic, partitions in found.items():
+    for topic, partitions in parsed.items():
         if not isinstance(partitions, dict):
             return None
         for number, offset in partitions.items():
@@ -249,11 +249,11 @@ class TargetOffsets:
         return conflicts
 
     def _is_newer(self, done: FinishedBatch) -> bool:
-        known = self._newest.get(done.query)
-        if known is None:
+        newest = self._newest.get(done.query)
+        if newest is None:
             return True
-        if known.run == done.run:
-            return done.batch > known.batch
+        if newest.run == done.run:
+            return done.batch > newest.batch
         # the last events of a run may come after the first of the next
         return done.run == self._runs.get(done.query)
 
@@ -336,21 +336,21 @@ class QueryFollower(StreamingQueryListener):
     def __init__(  # noqa: PLR0913 (several ways to name a query)
         self,
         spark: SparkSession,
-        wanted: QueryFilter,
+        query_filter: QueryFilter,
         set_target: Callable[..., None],
         *,
         about: str,
-        given: StreamingQuery | None = None,
+        query: StreamingQuery | None = None,
         checkpoint: str | None = None,
     ) -> None:
         self._spark = spark
-        self._wanted = wanted
+        self._query_filter = query_filter
         #: As :meth:`rota.spark.commit.GroupCommitter.set_target`.
         self._set_target = set_target
         #: The subject of log lines.
         self._about = about
         #: The query to follow, and the path of its checkpoint, if they are known.
-        self._given, self._checkpoint = given, checkpoint
+        self._query, self._checkpoint = query, checkpoint
         self._is_classic = isinstance(spark, Classic)
         self._worker = WorkerThread("rota-spark", about)
         self._changed = threading.Condition()
@@ -382,7 +382,7 @@ class QueryFollower(StreamingQueryListener):
             self._worker.submit(partial(self._catch_up_before, self._checkpoint))
         self._listening, self._ended = True, set()
         self._spark.streams.addListener(self)
-        streams, wanted = self._spark.streams, self._wanted
+        streams, wanted = self._spark.streams, self._query_filter
         active = [each for each in streams.active if wanted.matches(each.id, each.name)]
         for each in active:
             self._start(str(each.id), str(each.runId))
@@ -390,9 +390,9 @@ class QueryFollower(StreamingQueryListener):
             ended, self._ended = self._ended, None
         for run in ended & {str(each.runId) for each in active}:
             self._worker.submit(partial(self._close_run, run))
-        if self._given is not None and not active:
-            run = str(self._given.runId)
-            self._start(str(self._given.id), run)
+        if self._query is not None and not active:
+            run = str(self._query.runId)
+            self._start(str(self._query.id), run)
             self._worker.submit(partial(self._close_run, run))
 
     def catch_up(self, until: float) -> bool:
@@ -418,7 +418,7 @@ class QueryFollower(StreamingQueryListener):
         if not self._stopped and self._other_names and not self._found:
             LOGGER.warning(
                 "%s: nothing was committed: no query is %s; these queries ran: %s",
-                *(self._about, self._wanted, ", ".join(sorted(self._other_names))),
+                *(self._about, self._query_filter, ", ".join(sorted(self._other_names))),
             )
         self._stopped = True
         if not self._listening:
@@ -457,14 +457,14 @@ class QueryFollower(StreamingQueryListener):
             LOGGER.exception("an event of a streaming query cannot be processed")
 
     def _started(self, event: QueryStartedEvent) -> None:
-        if self._wanted.matches(event.id, event.name):
+        if self._query_filter.matches(event.id, event.name):
             self._start(str(event.id), str(event.runId))
         else:
             self._other_names.add(event.name or "a query without a name")
 
     def _progressed(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        if not self._wanted.matches(progress.id, progress.name):
+        if not self._query_filter.matches(progress.id, progress.name):
             return
         done = read_progress(progress)
         if done is None:
@@ -481,8 +481,8 @@ class QueryFollower(StreamingQueryListener):
         with self._changed:
             if self._ended is not None:
                 self._ended.add(run)
-            known = run in self._running
-        if known:
+            was_running = run in self._running
+        if was_running:
             self._worker.submit(partial(self._close_run, run))
 
     def _start(self, query: str, run: str) -> None:
@@ -504,7 +504,7 @@ class QueryFollower(StreamingQueryListener):
     def _catch_up_before(self, root: str) -> None:
         checkpoint = self._open_checkpoint(root)
         query = read_query_id(checkpoint)
-        if query is not None and self._is_owner(root, query, self._wanted.id):
+        if query is not None and self._is_owner(root, query, self._query_filter.id):
             self._read_checkpoint(checkpoint, query, "")
 
     def _is_owner(self, root: str, owner: str, query: str | None) -> bool:
@@ -517,21 +517,21 @@ class QueryFollower(StreamingQueryListener):
     def _catch_up(self, query: str, run: str) -> None:
         """Reads the checkpoint of a query that has started."""
         self._targets.query_started(query, run)
-        found = self._spark.streams.get(query) or self._given
-        checkpoint = self._find_checkpoint(found, query, run)
+        handle = self._spark.streams.get(query) or self._query
+        checkpoint = self._find_checkpoint(handle, query, run)
         if checkpoint is not None:
             self._checkpoints[run] = checkpoint
             self._read_checkpoint(checkpoint, query, run)
-        elif found is not None and (last := found.lastProgress) is not None:
+        elif handle is not None and (last := handle.lastProgress) is not None:
             done = read_progress(last)
             if done is not None:
                 self._take_finished_batch(done, anew=True)
 
     def _find_checkpoint(
-        self, found: StreamingQuery | None, query: str, run: str
+        self, handle: StreamingQuery | None, query: str, run: str
     ) -> Checkpoint | None:
         """Finds the checkpoint, and the engine's class, in Classic Spark's object of the query."""
-        engine = None if found is None else getattr(found, "_jsq", None)
+        engine = None if handle is None else getattr(handle, "_jsq", None)
         if engine is not None:
             execution = engine.streamingQuery()
             if execution.getClass().getSimpleName().startswith(ASYNC_ENGINE):

@@ -132,21 +132,21 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
     """Parses ``{"topic": {"0": 23, "1": -2}}``, where -1 is the latest and -2 the earliest offset.
     Raises InputError, as the other parsers here.
     """
-    found = _parse_json_object(option, text, OFFSETS_EXAMPLE)
-    return _parse_by_partition(option, found, OFFSETS_EXAMPLE, EARLIEST_OFFSET, "an offset")
+    fields = _parse_json_object(option, text, OFFSETS_EXAMPLE)
+    return _parse_by_partition(option, fields, OFFSETS_EXAMPLE, EARLIEST_OFFSET, "an offset")
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """Parses the same JSON with milliseconds since 1970 instead of offsets; -1 and -2 as there."""
     example = '{"topic": {"0": 1767571200000}}'
-    found = _parse_json_object(option, text, example)
-    return _parse_by_partition(option, found, example, EARLIEST_OFFSET, "a time in milliseconds")
+    fields = _parse_json_object(option, text, example)
+    return _parse_by_partition(option, fields, example, EARLIEST_OFFSET, "a time in milliseconds")
 
 
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """Parses ``{"topic": [0, 1]}``."""
     example = '{"topicA": [0, 1], "topicB": [2, 4]}'
-    found: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for topic, numbers in _parse_json_object(option, text, example).items():
         where = f"{option}: topic {quote_shortened(topic)}"
         if not isinstance(numbers, list):
@@ -155,60 +155,60 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
             shown = _format_value(wrong[0])
             raise InputError(f"{where}: {shown} is not a partition number; write it like {example}")
         parsed = [_parse_partition_number(option, topic, each) for each in numbers]
-        found += [TopicPartition(topic, number) for number in parsed]
-    return tuple(dict.fromkeys(found))
+        partitions += [TopicPartition(topic, number) for number in parsed]
+    return tuple(dict.fromkeys(partitions))
 
 
-def offsets_to_json(found: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Returns offsets as Spark's own source writes them: topics and partitions in order."""
     topics: dict[str, dict[str, int]] = {}
-    for each in sorted(found):
-        topics.setdefault(each.topic, {})[str(each.partition)] = found[each]
+    for each in sorted(offsets):
+        topics.setdefault(each.topic, {})[str(each.partition)] = offsets[each]
     return topics
 
 
-def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def offsets_from_json(fields: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """Parses the offsets of a checkpoint of this source or Spark's own."""
-    return _parse_by_partition("the checkpoint", found, OFFSETS_EXAMPLE, 0, "an offset")
+    return _parse_by_partition("the checkpoint", fields, OFFSETS_EXAMPLE, 0, "an offset")
 
 
-def format_partitions(found: Iterable[TopicPartition]) -> str:
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
     """Formats at most ten partitions for a message."""
-    some = [str(each) for each in sorted(found)]
+    some = [str(each) for each in sorted(partitions)]
     return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "")
 
 
 def _parse_by_partition(
-    option: str, given: Mapping[str, Any], example: str, least: int, what: str
+    option: str, fields: Mapping[str, Any], example: str, least: int, kind: str
 ) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for topic, each in given.items():
+    numbers: dict[TopicPartition, int] = {}
+    for topic, each in fields.items():
         where = f"{option}: topic {quote_shortened(topic)}"
         if not isinstance(each, Mapping):
             raise InputError(f"{where}: its partitions are needed, like {example}")
         for number, value in each.items():
             partition = TopicPartition(topic, _parse_partition_number(option, topic, number))
-            if partition in found:
+            if partition in numbers:
                 raise InputError(f"{where}, partition {partition.partition}: is there twice")
             if type(value) is not int or not least <= value <= MAX_OFFSET:
                 shown = _format_value(value)
-                raise InputError(f"{where}, partition {partition.partition}: {shown} is not {what}")
-            found[partition] = value
-    return found
+                raise InputError(f"{where}, partition {partition.partition}: {shown} is not {kind}")
+            numbers[partition] = value
+    return numbers
 
 
 def _parse_json_object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+        fields = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
         raise InputError(f"{option}: not JSON: {error}; write it like {example}") from None
     except KeyError as error:
         raise InputError(f"{option}: {quote_shortened(error.args[0])} is there twice") from None
     except RecursionError:
         raise InputError(f"{option}: nested too deeply; write it like {example}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise InputError(f"{option}: {quote_shortened(text)} is not like {example}")
-    return found
+    return fields
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -219,10 +219,10 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _parse_partition_number(option: str, topic: str, given: object) -> int:
-    text = str(given)  # that of a bool is not decimal
+def _parse_partition_number(option: str, topic: str, number: object) -> int:
+    text = str(number)  # that of a bool is not decimal
     if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MAX_PARTITIONS:
-        where, shown = f"{option}: topic {quote_shortened(topic)}", _format_value(given)
+        where, shown = f"{option}: topic {quote_shortened(topic)}", _format_value(number)
         raise InputError(f"{where}: {shown} is not a partition number")
     return int(text)
 
@@ -234,29 +234,29 @@ def _format_value(value: object) -> str:
 _PATTERN_TOKENS = re.compile(r"\\Q|\\.|\[\^?\]?|\]|&&|\(\?<[a-zA-Z]", re.DOTALL)
 
 
-def compile_java_pattern(option: str, given: str) -> re.Pattern[str]:
+def compile_java_pattern(option: str, pattern: str) -> re.Pattern[str]:
     """Compiles a Java regular expression; it is searched for, as Java's ``find`` does.
 
     :raises InputError: it is malformed, or Python would read it differently from Java
     """
-    if what := _find_java_only_syntax(given):
+    if syntax := _find_java_only_syntax(pattern):
         raise InputError(
-            f"{option}: {quote_shortened(given)}: {what} works only in Java; write it in a form "
-            "that Python understands, too"
+            f"{option}: {quote_shortened(pattern)}: {syntax} works only in Java; write it "
+            "in a form that Python understands, too"
         )
     try:
-        return text.compile_pattern(given)
+        return text.compile_pattern(pattern)
     except InputError as error:
         raise InputError(f"{option}: {error}") from None
 
 
-def _find_java_only_syntax(given: str) -> str:
+def _find_java_only_syntax(pattern: str) -> str:
     """Returns the first syntax that Python lacks or reads differently, or an empty string.
 
     Topic names are ASCII, so most differences (``$``, character classes) do not matter.
     """
     inside = False
-    for token in _PATTERN_TOKENS.finditer(given):
+    for token in _PATTERN_TOKENS.finditer(pattern):
         match token[0]:
             case "&&" | "[" | "[^" | "[]" | "[^]" if inside:
                 return f"{token[0][:2]} within [...]"
@@ -280,11 +280,11 @@ class DataLost(RotaError):
     """Records that a query should have read are gone."""
 
 
-def report_data_loss(what: str, *, fail: bool) -> None:
+def report_data_loss(records: str, *, fail: bool) -> None:
     """Logs that records are gone; raises DataLost if ``failOnDataLoss`` is set."""
     if fail:
         raise DataLost(
-            f"records may be lost: {what}: retention has deleted them, or the topic was deleted "
+            f"records may be lost: {records}: retention has deleted them, or the topic was deleted "
             "and created again; set the option failOnDataLoss=false to continue without them"
         )
-    LOGGER.warning("records may be lost: %s", what)
+    LOGGER.warning("records may be lost: %s", records)

@@ -104,10 +104,10 @@ def _list_columns(options: SourceOptions) -> tuple[tuple[str, str], ...]:
     return COLUMNS + headers + (BATCH_INFO_COLUMNS if options.include_batch_info else ())
 
 
-def _check_columns(given: StructType, options: SourceOptions) -> None:
+def _check_columns(schema: StructType, options: SourceOptions) -> None:
     """Checks a schema of the user: with one, Spark does not call :meth:`schema`."""
     names = [name for name, _ in _list_columns(options)]
-    if given.fieldNames() != names:
+    if schema.fieldNames() != names:
         raise InputError(
             f"schema(...): the columns are fixed ({', '.join(names)}): leave it out, and select "
             "after load()"
@@ -146,8 +146,8 @@ def session_parallelism(spark: SparkSession) -> int:
 
 def _int_setting(spark: SparkSession, name: str) -> int:
     text = spark.conf.get(name, "0") or ""
-    found = int(text) if text.isascii() and text.isdecimal() else 0
-    return found if found < 2**31 - 1 else 0  # that is the default of maxExecutors: no limit
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    return number if number < 2**31 - 1 else 0  # that is the default of maxExecutors: no limit
 
 
 class TaskPartition(InputPartition):
@@ -216,9 +216,9 @@ def _batch_ranges(
     """
     fail, end_option = options.fail_on_data_loss, getattr(options.ending, "option", None)
     end_name = f"the end by {end_option}" if end_option else "the end of the log"
-    gone = [each for each in every if each not in start or each not in until]
-    if gone:
-        report_data_loss(f"{query.format_partitions(gone)}: deleted at this moment", fail=fail)
+    deleted = [each for each in every if each not in start or each not in until]
+    if deleted:
+        report_data_loss(f"{query.format_partitions(deleted)}: deleted at this moment", fail=fail)
     for each in sorted(start.keys() & until.keys()):
         begin, end = start[each], until[each]
         if begin <= end:
@@ -346,13 +346,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _partitions_not_read(self, first: Offsets, *, once: bool) -> Offsets:
         """Returns partitions whose starting position moves: the first batch does not read them."""
         late = self._options.missing_timestamp_is_latest and not once
-        found = {each: first[each] for each in first if late or self._is_moving_position(each)}
-        if once and found and isinstance(self._options.starting, query.CommittedOffsets):
+        not_read = {each: first[each] for each in first if late or self._is_moving_position(each)}
+        if once and not_read and isinstance(self._options.starting, query.CommittedOffsets):
             LOGGER.warning(
                 "startingOffsets: committed: the first batch only stores where the query begins, "
                 "and trigger(once=True) runs no second batch: use availableNow=True"
             )
-        return found
+        return not_read
 
     def _is_moving_position(self, partition: TopicPartition) -> bool:
         """Returns whether the starting position would differ if it were looked up later."""
@@ -416,22 +416,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_batch_start(self, end: Offsets) -> Offsets:
         """Returns where the first batch begins, whose end is known: also after a restart."""
-        known = self._beginning_offsets
-        if known is None:
+        beginning = self._beginning_offsets
+        if beginning is None:
             moving = {each: until for each, until in end.items() if self._is_moving_position(each)}
             fixed = end.keys() - moving.keys()
             where = _restrict_limit(self._options.starting, fixed)
-            known = moving | self._offset_lookup.resolve_offsets(*where)
+            beginning = moving | self._offset_lookup.resolve_offsets(*where)
         # a record with the starting time may exist by now, after the end of the first batch
-        most = end if self._options.missing_timestamp_is_latest else known
-        return {each: min(known[each], most[each]) for each in known.keys() & end.keys()}
+        most = end if self._options.missing_timestamp_is_latest else beginning
+        return {each: min(beginning[each], most[each]) for each in beginning.keys() & end.keys()}
 
     def _stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """Returns the ranges to read; reports records that can no longer be read."""
         report = partial(report_data_loss, fail=self._options.fail_on_data_loss)
-        gone = start.keys() - end.keys()
-        if gone:
-            report(f"{query.format_partitions(gone)}: gone")
+        deleted = start.keys() - end.keys()
+        if deleted:
+            report(f"{query.format_partitions(deleted)}: gone")
         new = end.keys() - start.keys()
         begin = start | self._offset_lookup.earliest_offsets(new)
         missing = end.keys() - begin.keys()
@@ -463,13 +463,13 @@ def _restrict_limit(
     where: OffsetRangeLimit, partitions: Iterable[TopicPartition]
 ) -> tuple[OffsetRangeLimit, list[TopicPartition]]:
     """Restricts a limit that names partitions to these; returns the partitions it is for."""
-    wanted = set(partitions)
+    selected = set(partitions)
     match where:
         case query.SpecificOffsets(name, given):
-            offsets = {each: given[each] for each in given if each in wanted}
+            offsets = {each: given[each] for each in given if each in selected}
             return query.SpecificOffsets(name, offsets), sorted(offsets)
         case query.SpecificTimestamps(name, given):
-            times = {each: given[each] for each in given if each in wanted}
+            times = {each: given[each] for each in given if each in selected}
             return query.SpecificTimestamps(name, times), sorted(times)
         case _:
-            return where, sorted(wanted)
+            return where, sorted(selected)

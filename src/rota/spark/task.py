@@ -87,20 +87,20 @@ def _next_rows(
     return bool(responses)
 
 
-def _decode_response(found: FetchedRange, options: SourceOptions) -> Iterator[Batch]:
+def _decode_response(fetched: FetchedRange, options: SourceOptions) -> Iterator[Batch]:
     """Yields the records of a response that are within the range."""
     batches = fetch.read_batches(
-        found.fetched,
+        fetched.fetched,
         check=options.read_config.check_crcs,
         committed_only=options.read_config.committed_only,
         control=options.include_batch_info,
         portion=DECODE_BYTES,
     )
     for batch in batches:
-        count = int(np.searchsorted(batch.offsets, found.until))
+        count = int(np.searchsorted(batch.offsets, fetched.until))
         if count:
             yield batch[:count]
-        if batch.next_offset >= found.until:
+        if batch.next_offset >= fetched.until:
             return  # damage after the range does not matter
         del batch
 
@@ -190,11 +190,11 @@ class ClientPool:
         if self._process != os.getpid():
             self._inherited += self._idle.values()
             self._idle, self._process = {}, os.getpid()
-        found = self._idle.pop(config, None)
-        if found is None:
+        client = self._idle.pop(config, None)
+        if client is None:
             return BlockingClient(config)
-        found.run_pending()
-        return found
+        client.run_pending()
+        return client
 
     def return_client(self, config: ClientConfig, client: BlockingClient) -> None:
         if config in self._idle:  # one task has read twice at a time
@@ -303,8 +303,8 @@ class FetchSizes:
     def largest_response(self, partitions: Iterable[TopicPartition]) -> int:
         """Returns the bytes that one partition may have whatever the limit: batches are whole."""
         rates, sizes = self._offset_bytes, self._last_response_bytes
-        known = (max(sizes.get(each, 0), int(rates.get(each, 0))) for each in partitions)
-        return max(known, default=0)
+        largest = (max(sizes.get(each, 0), int(rates.get(each, 0))) for each in partitions)
+        return max(largest, default=0)
 
 
 def choose_ranges(
@@ -365,8 +365,8 @@ def handle_response(
     """
     if fetched.error_code:
         code = fetched.error_code
-        known = Code(code).name if code in set(Code) else "unknown"
-        progress.last_failure = f"error {code} ({known}) at offset {progress.position}"
+        name = Code(code).name if code in set(Code) else "unknown"
+        progress.last_failure = f"error {code} ({name}) at offset {progress.position}"
         progress.leader_only |= progress.source.replica is not None
         outcome = fetch.classify_error_code(code, progress.source)
         if outcome is FetchOutcome.RAISE:
@@ -424,13 +424,13 @@ class LogExtent(NamedTuple):
 async def look_up_extents(
     client: ClusterClient, partitions: set[TopicPartition], deadline: float
 ) -> dict[TopicPartition, LogExtent]:
-    found: dict[TopicPartition, list[int]] = {each: [] for each in sorted(partitions)}
+    bounds: dict[TopicPartition, list[int]] = {each: [] for each in sorted(partitions)}
     for timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST):
-        listed = await list_offsets(client, dict.fromkeys(found, timestamp), deadline=deadline)
-        for each, offsets in found.items():
+        listed = await list_offsets(client, dict.fromkeys(bounds, timestamp), deadline=deadline)
+        for each, offsets in bounds.items():
             at = listed[each]
             offsets.append(0 if at is None else at.offset)
-    return {each: LogExtent(*offsets) for each, offsets in found.items()}
+    return {each: LogExtent(*offsets) for each, offsets in bounds.items()}
 
 
 def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> None:
@@ -522,9 +522,9 @@ class FetchLoop:
                 if done is None:
                     await self._wait(now)
                     self._check_timeouts()
-                elif found := self._take_response(done):
+                elif fetched := self._take_response(done):
                     self._send_fetches(now)  # the next is on its way while Spark takes these
-                    return found
+                    return fetched
             return []
         finally:
             self._idle_since = self._blocking_client.loop.time()
@@ -555,21 +555,21 @@ class FetchLoop:
                 raise error
             self._retry_later(flight.ranges.values(), str(error))
             return []
-        found, omitted, response = [], dict(flight.ranges), future.result()
+        with_records, omitted, response = [], dict(flight.ranges), future.result()
         for fetched in flight.fetch.parse(response):
             progress = omitted.pop(fetched.partition, None)
             if progress is not None and self._handle_range(progress, fetched, flight):
-                found.append(FetchedRange(fetched, progress.until))
+                with_records.append(FetchedRange(fetched, progress.until))
         throttled = response.throttle_time_ms / 1000
         if throttled <= 0:
             self._retry_later(omitted.values(), "the broker's response leaves it out")
-            return found
+            return with_records
         for progress in omitted.values():
             # a broker that throttles this client leaves out all partitions (KIP-219)
             progress.last_failure = f"throttled by a quota of the broker for {throttled:g} s"
             progress.source.retry_at = self._now + throttled
             self._requeue(progress)
-        return found
+        return with_records
 
     def _handle_range(
         self, progress: RangeProgress, fetched: FetchedPartition, flight: FetchInFlight
@@ -718,11 +718,11 @@ class FetchLoop:
         if progress.unknown_since is None:
             progress.unknown_since = self._now
         if self._now - progress.unknown_since >= UNKNOWN_TOPIC_SHARE * self._timeout:
-            what, fail = (
+            records, fail = (
                 f"{progress}: the partition does not exist",
                 self._options.fail_on_data_loss,
             )
-            report_data_loss(what, fail=fail)
+            report_data_loss(records, fail=fail)
         else:
             self._retry_later([progress], "there is no such partition")
 
@@ -733,15 +733,15 @@ class FetchLoop:
         deadline = self._client.deadline_after(timeout)
         try:
             partitions = {each.partition for each in ranges}
-            found = await look_up_extents(self._client, partitions, deadline)
+            extents = await look_up_extents(self._client, partitions, deadline)
         except (Unreachable, UnknownTopic) as error:
             if is_permanent(error) and not isinstance(error, UnknownTopic):
                 raise
-            found, failure = {}, str(error)
+            extents, failure = {}, str(error)
         for progress in ranges:
             self._to_check.remove(progress)
-            if progress.partition in found:
-                before, extent = progress.position, found[progress.partition]
+            if progress.partition in extents:
+                before, extent = progress.position, extents[progress.partition]
                 skip_missing(progress, extent, fail=self._options.fail_on_data_loss)
                 if progress.position > before:
                     self._requeue(progress)

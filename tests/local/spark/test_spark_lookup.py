@@ -178,7 +178,7 @@ def test_a_time_is_the_first_record_that_is_not_older(broker: Broker) -> None:
 def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker) -> None:
     broker.create_topic("orders", 2)
     broker.produce("orders", "x", partition=0, timestamp=1_000)
-    with pytest.raises(InputError, match=r"startingTimestamp: orders-1 has no record as young"):
+    with pytest.raises(InputError, match=r"startingTimestamp: orders-1 has no record at this"):
         start_offsets(broker, startingTimestamp="500")
     given = {"startingTimestamp": "500", "startingOffsetsByTimestampStrategy": "latest"}
     assert start_offsets(broker, **given) == {p(0): 0, p(1): 0}

@@ -233,9 +233,9 @@ def test_what_makes_no_sense_here_is_refused(name: str) -> None:
         ({"kafka.isolation.level": "READ_COMMITTED"}, "kafka.isolation.level: 'READ_COMMITTED'"),
         ({"kafka.fetch.min.bytes": "many"}, "kafka.fetch.min.bytes: 'many' is not a whole number"),
         ({"kafka.ssl.truststore.password": "x"}, "kafka.ssl.truststore.password: stores with"),
-        ({"assign": "{}"}, "exactly one of subscribe, subscribePattern and assign is needed"),
+        ({"assign": "{}"}, "set exactly one of subscribe, subscribePattern and assign: "),
         ({"subscribe": " "}, "subscribe: is empty"),
-        ({"subscribe": ","}, "subscribe: names no topic"),
+        ({"subscribe": ","}, "subscribe: the list of topics is empty"),
         (
             {"startingOffsets": "first"},
             "startingOffsets: 'first' is none of earliest, latest, comm",

@@ -20,7 +20,7 @@ from rota.engine.history.facts import Generation, GenerationChange, GroupType, P
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.samples import GroupSample, SampleReader
-from rota.pipeline.cluster import LiveCluster, ask_cluster
+from rota.pipeline.cluster import LiveCluster, run_with_client
 from rota.pipeline.poll import PollResult, PollSettings, poll_log_path, read_samples
 from rota.pipeline.tables import COMMITS, SAMPLES
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
@@ -86,7 +86,7 @@ class JavaConsumers:
         cluster = LiveCluster(settings={"bootstrap.servers": self.servers})
         until(
             "all members have their partitions",
-            lambda: self.thread.submit(ask_cluster, cluster, self._is_settled).result(60),
+            lambda: self.thread.submit(run_with_client, cluster, self._is_settled).result(60),
         )
 
     async def _is_settled(self, client: ClusterClient) -> bool:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from rota.cli.main import main
 from rota.client.cluster import ClusterClient
-from rota.pipeline.cluster import LiveCluster, ask_cluster
+from rota.pipeline.cluster import LiveCluster, run_with_client
 from rota.pipeline.poll import ClusterSnapshot, SnapshotReader
 from tests.support.cluster import PASSWORD, USER
 from tests.support.waiting import until
@@ -41,7 +41,7 @@ def run_survey(servers: str) -> ClusterSnapshot:
     async def ask(client: ClusterClient) -> ClusterSnapshot:
         return await SnapshotReader(client, (), 30).take_snapshot()
 
-    return ask_cluster(LiveCluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
+    return run_with_client(LiveCluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
 
 
 @pytest.mark.nightly

@@ -29,7 +29,7 @@ from rota.client.cluster import ClusterClient
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Unreachable
 from rota.pipeline import cluster
-from rota.pipeline.cluster import LiveCluster, LookupPlan, ask_cluster, find_journal
+from rota.pipeline.cluster import LiveCluster, LookupPlan, find_journal, run_with_client
 from rota.pipeline.stages import EvidenceSources
 from rota.pipeline.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
@@ -187,7 +187,7 @@ def count_committed(cluster_case: ClusterCase, group: str) -> int:
         found = await Admin(client, PATIENCE).fetch_committed(group)
         return sum(each.offset for each in found.values())
 
-    return ask_cluster(cluster_case.cluster, ask)
+    return run_with_client(cluster_case.cluster, ask)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def test_one_group_that_may_not_be_looked_at(
     assert seen.polled.groups == {"a", "b"}
     (denied,) = seen.polled.denied
     assert denied in {"group a", "group b"}
-    ((what, number, _),) = seen.polled.missing()
+    ((what, number, _),) = seen.polled.not_sampled()
     assert (what, number) == ("groups and topics without permission", 1)
     late = next(row for row in seen.rows(SAMPLES) if f"group {row['group']}" == denied)
     assert late["not_before"] is None  # it was there all the time
