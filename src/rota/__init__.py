@@ -135,7 +135,8 @@ _MODULES = {
     for name in names.split()
 }
 
-#: Names that need an extra, and the package whose ``missing()`` explains how to install it.
+#: Names that need an extra, and the package whose ``explain_missing_packages()`` explains how to
+#: install it.
 _EXTRAS = dict.fromkeys(("Broker", "BrokerClock", "Group", "GroupMember", "Record"), "rota.broker")
 _EXTRAS |= dict.fromkeys(
     ("AsyncConsumer", "Batch", "BytesColumn", "Consumer", "ListedOffset"), "rota.client"
@@ -196,7 +197,9 @@ if not TYPE_CHECKING:  # so that a type checker accepts only the names above
         if name not in _MODULES:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         package = _EXTRAS.get(name)
-        if package is not None and (problem := importlib.import_module(package).missing()):
+        if package is not None and (
+            problem := importlib.import_module(package).explain_missing_packages()
+        ):
             raise importlib.import_module("rota.errors").MissingExtra(problem)
         value = globals()[name] = getattr(_import(_MODULES[name]), name)
         return value
@@ -204,5 +207,8 @@ if not TYPE_CHECKING:  # so that a type checker accepts only the names above
 
 def __dir__() -> list[str]:
     # Names whose extra is not installed are left out, because help(rota) would fail on them.
-    problems = {each: importlib.import_module(each).missing() for each in set(_EXTRAS.values())}
+    problems = {
+        each: importlib.import_module(each).explain_missing_packages()
+        for each in set(_EXTRAS.values())
+    }
     return sorted(name for name in __all__ if not problems.get(_EXTRAS.get(name, "")))

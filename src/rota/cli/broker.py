@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from rota.broker import missing
+from rota.broker import explain_missing_packages
 from rota.cli.flags import flag_adder, split_pairs, whole_number
 from rota.errors import InputError, Unreachable
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> bool:
         args.error("--adopt needs --data-dir")
     if args.sasl_mechanism and not (args.user or args.users_file):
         args.error("--sasl-mechanism needs --users-file or --user: without users no client logs in")
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     config = _read_broker_config(args)
     users = _read_users(args)

@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> bool:
     if args.group is not None:
         settings["group.id"] = args.group
     _check_flags(args, has_group=bool(settings.get("group.id")))
-    from rota.client import missing  # noqa: PLC0415 (not for --help)
+    from rota.client import explain_missing_packages  # noqa: PLC0415 (not for --help)
 
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     from rota.cli.consume_records import read_records  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from rota.client import missing
+from rota.client import explain_missing_packages
 from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def notice_when_slow(seconds: float) -> Iterator[None]:
 
 def run_with_admin(args: argparse.Namespace, function: Callable[[Admin], Awaitable[T]]) -> T:
     """Connects to the cluster of the flags, and returns the result of the function."""
-    if (problem := missing()) is not None:
+    if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     import asyncio  # noqa: PLC0415 (not for --help)
     import logging  # noqa: PLC0415

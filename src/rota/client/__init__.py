@@ -7,6 +7,6 @@ from __future__ import annotations
 from rota.protocol import requirements
 
 
-def missing() -> str | None:
+def explain_missing_packages() -> str | None:
     """Returns how to install what the client needs; None if everything is installed."""
     return requirements.explain_missing_packages("consumer", "consumer")

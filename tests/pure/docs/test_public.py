@@ -21,7 +21,9 @@ def test_names_that_cannot_be_loaded_are_not_shown_and_say_how_to_get_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(rota, "Consumer", raising=False)
-    monkeypatch.setattr("rota.client.missing", lambda: "pip install 'rota[consumer]'")
+    monkeypatch.setattr(
+        "rota.client.explain_missing_packages", lambda: "pip install 'rota[consumer]'"
+    )
     assert "Consumer" not in dir(rota)
     assert "Broker" in dir(rota)
     assert inspect.getmembers(rota, inspect.isclass)
