@@ -293,18 +293,14 @@ class BrokerControl:
             members = [
                 (name, each) for name in names for each in _describe_group(node, name, now).members
             ]
-            matching = [
-                (name, each)
-                for name, each in members
-                if member in {each.id, each.group_instance_id}
-            ]
-            matching = matching or [pair for pair in members if member == pair[1].client_id]
-            if len(matching) != 1:
-                problem = "several members have it" if matching else "no member has it"
+            named = [pair for pair in members if member in {pair[1].id, pair[1].group_instance_id}]
+            named = named or [pair for pair in members if member == pair[1].client_id]
+            if len(named) != 1:
+                problem = "several members have it" if named else "no member has it"
                 names = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
                 text = f"{problem}; members are: {', '.join(names) or 'none'}"
                 raise InputError(f"member {member!r}: {text}")
-            [(name, each)] = matching
+            [(name, each)] = named
             node.context.groups.expire_member(name, each.id, now)
 
         self._call(expire)

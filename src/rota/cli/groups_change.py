@@ -178,9 +178,7 @@ async def _find_changes(
     without_leader = [str(each) for each in partitions if each not in starts or each not in ends]
     if without_leader:
         names = list_first_names(without_leader)
-        raise Unreachable(
-            f"{names}: the partition has no leader, so its offsets are unknown; try again later"
-        )
+        raise Unreachable(f"{names}: no leader, so the offsets are unknown; try again later")
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
         times = await admin.offsets_for_time(partitions, target.at)
@@ -438,26 +436,23 @@ def _clamp_offset(offset: int, log: LogBounds) -> tuple[int, str]:
 
 def parse_topic_flags(flag_values: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
     """Parses ``orders`` or ``orders:0,1,5-8`` to partitions by topic; None: every partition."""
-    selected: dict[str, tuple[int, ...] | None] = {}
+    chosen: dict[str, tuple[int, ...] | None] = {}
     for text in flag_values:
         topic, colon, listed = text.partition(":")
         if not topic:
             raise InputError(f"--topic {text!r}: expected TOPIC or TOPIC:0,1,2")
         if not colon:
-            selected[topic] = None
+            chosen[topic] = None
             continue
         try:
             numbers = flags.parse_partition_numbers(listed)
         except ValueError as error:
             hint = f"{str(error)!r} is not a partition; write TOPIC:0,1,5-8"
             raise InputError(f"--topic {text!r}: {hint}") from None
-        before = selected.get(topic, ())
+        before = chosen.get(topic, ())
         if before is not None:
-            selected[topic] = (*before, *numbers)
-    return {
-        topic: None if numbers is None else tuple(sorted({*numbers}))
-        for topic, numbers in selected.items()
-    }
+            chosen[topic] = (*before, *numbers)
+    return {name: None if each is None else tuple(sorted({*each})) for name, each in chosen.items()}
 
 
 def select_partitions(

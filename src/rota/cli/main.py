@@ -99,9 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _print_error(f"{error.filename or 'output'}: {error.strerror}", ExitCode.UNREACHABLE)
     except MemoryError:
-        return _print_error(
-            "out of memory: the input is too large for this machine", ExitCode.BAD_INPUT
-        )
+        return _print_error("out of memory: the input is too large", ExitCode.BAD_INPUT)
     except Exception as error:  # noqa: BLE001 (nothing above this function catches it)
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()

@@ -68,10 +68,7 @@ class Case:
         if count == 0:
             return self
         if not self.members and topics is None:
-            raise InputError(
-                "--add: the group has no member whose subscription new members could copy; use "
-                "--member ID=TOPIC,... instead"
-            )
+            raise InputError("--add: no member has a subscription to copy; use --member ID=TOPIC")
         used_ids = {member.id for member in self.members + self.left}
         last, name = max(used_ids, default=""), "new"
         while name <= last and len(name) < len(last) + len("new"):  # a ~ per character at most

@@ -136,9 +136,7 @@ class RecordWriter:
         if record.topic not in self.topics and (problem := find_topic_name_problem(record.topic)):
             raise InputError(problem)
         if record.timestamp == 0:
-            raise InputError(
-                "timestamp: 0 cannot be written: librdkafka replaces it by the current time"
-            )
+            raise InputError("timestamp: librdkafka replaces 0 with the current time")
         while True:
             try:
                 self._producer.produce(

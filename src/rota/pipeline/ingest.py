@@ -425,23 +425,20 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
     return next(iter(whole.combine_chunks().to_batches()), redacted)
 
 
-def _journal_batch(columns: RecordColumns, partition: int) -> pa.RecordBatch:
-    rows = len(columns)
+def _journal_batch(data: RecordColumns, partition: int) -> pa.RecordBatch:
+    rows = len(data)
     keys, values = arrow.slice_arrays(
-        columns.buffer.data,
-        [
-            Slices(columns.key_start, columns.key_size),
-            Slices(columns.value_start, columns.value_size),
-        ],
+        data.buffer.data,
+        [Slices(data.key_start, data.key_size), Slices(data.value_start, data.value_size)],
         pa.binary(),
     )
-    of, batches = columns.batch, columns.batches
+    of, batches = data.batch, data.batches
     none = pa.nulls(rows, pa.string())
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            pa.array(columns.offset),
-            arrow.time_array(columns.timestamp),
+            pa.array(data.offset),
+            arrow.time_array(data.timestamp),
             keys,
             values,
             pa.array(batches.control[of]),

@@ -73,10 +73,8 @@ class Redaction:
             case classic.GroupMetadataEntry():
                 return self._group(entry)
             case consumer.MemberMetadataEntry():
-                member, joined = self._member(entry), entry.classic
-                return (
-                    member if joined is None else replace(member, classic=_redact_classic(joined))
-                )
+                member, old = self._member(entry), entry.classic
+                return member if old is None else replace(member, classic=_redact_classic(old))
             case (
                 consumer.MemberMetadataTombstone()
                 | consumer.TargetAssignmentMemberEntry()

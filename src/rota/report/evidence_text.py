@@ -33,11 +33,8 @@ def format_marks(marks: Iterable[EvidenceMark]) -> str:
 
 
 def _no_records_line(evidence: EvidenceSummary) -> str:
-    if (
-        evidence.cluster is not None
-        and not evidence.cluster["partitions"]
-        and not evidence.complete
-    ):
+    cluster = evidence.cluster
+    if cluster is not None and not cluster["partitions"] and not evidence.complete:
         return "input: the cluster has no journal (__consumer_offsets) because it never had a group"
     return "input: the journal is empty"
 

@@ -186,12 +186,10 @@ class _CommitColumns:
     def samples(self, ends: pa.Table) -> EndOffsets:
         """Returns the samples of partitions that have commits."""
         number = self._partition_positions(ends)
-        is_committed = number >= 0
+        mask = number >= 0
         at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
         beginning = _int64(compute.fill_null(ends["beginning"], 0))
-        return EndOffsets.from_samples(
-            number[is_committed], at[is_committed], end[is_committed], beginning[is_committed]
-        )
+        return EndOffsets.from_samples(number[mask], at[mask], end[mask], beginning[mask])
 
     def owned_until(self, ownership: pa.Table, before: Int64Array) -> Int64Array:
         """Returns until when a member owned each partition. Of the owners that came before
@@ -230,10 +228,10 @@ def _start_earlier_commits(
     is_kept[row] = False
     row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
     begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
-    previous = samples.index.find_last(number, at[row])
+    prior = samples.index.find_last(number, at[row])
     ends = samples.at_times(number, begin)
-    known = ends.known & (samples.run[np.maximum(previous, first)] == samples.run[ends.sample])
-    known &= offset <= np.where(previous < 0, samples.end[first], ends.ceiling)
+    known = ends.known & (samples.run[np.maximum(prior, first)] == samples.run[ends.sample])
+    known &= offset <= np.where(prior < 0, samples.end[first], ends.ceiling)
     row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
     lags = compute_lags(number, begin, offset, samples)
     is_kept[row], at[row], lag[row], seconds[row] = True, begin, lags.lag, lags.seconds
@@ -265,10 +263,8 @@ def _interval_table(
     """Builds the table of intervals, with the lag just before the end of each."""
     intervals = _IntervalColumns.from_commits(committed, samples, sample, until)
     at, offset = committed.at[intervals.row], committed.offset[intervals.row]
-    written_at, at_least = _written_times(committed, samples, sample, intervals)
-    seconds = np.where(
-        np.isnan(written_at), 0.0, np.maximum(intervals.until - written_at, 0) / 1000
-    )
+    written, at_least = _written_times(committed, samples, sample, intervals)
+    seconds = np.where(np.isnan(written), 0.0, np.maximum(intervals.until - written, 0) / 1000)
     seconds[at_least & (seconds == 0)] = np.nan
     ends = samples.at_times(committed.partition[intervals.row], intervals.until)
     records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[intervals.row])
@@ -306,18 +302,14 @@ class _IntervalColumns:
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
         final = samples.first_sample_at(sample, until)
-        deletions = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
-        first = np.searchsorted(
-            deletions, np.maximum(sample, samples.last_sample_with(sample, offset))
-        )
-        more = np.maximum(np.searchsorted(deletions, final) - first, 0)
+        gaps = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
+        first = np.searchsorted(gaps, np.maximum(sample, samples.last_sample_with(sample, offset)))
+        more = np.maximum(np.searchsorted(gaps, final) - first, 0)
         row = np.repeat(np.arange(len(commit)), more + 1)
         place = np.arange(len(row)) - np.repeat(np.cumsum(more + 1) - more - 1, more + 1)
         cut = np.where(place < more[row], first[row] + place, -1)
-        upto = np.maximum(
-            _pick_or(samples.at[deletions], cut, until[row]), committed.at[commit[row]]
-        )
-        last = np.where(cut >= 0, _pick_or(deletions, cut, cut), final[row])
+        upto = np.maximum(_pick_or(samples.at[gaps], cut, until[row]), committed.at[commit[row]])
+        last = np.where(cut >= 0, _pick_or(gaps, cut, cut), final[row])
         oldest = np.maximum(offset[row], _pick_or(deleted, last, offset[row]))
         return cls(row=commit[row], until=upto, oldest=oldest, is_first=place == 0)
 
@@ -334,12 +326,12 @@ def _written_times(
     was_there = (lag > 0) & (oldest < offset + lag)
     # gold/lag has the age of this record
     is_upcoming = oldest == np.maximum(offset, _pick_or(samples.deleted(), sample, offset))
-    written_at = samples.passed_at(sample, oldest)
+    written = samples.passed_at(sample, oldest)
     known = was_there & is_upcoming & ~np.isnan(seconds)
-    written_at = np.where(known, at - seconds * 1000, written_at)
-    at_least = was_there & np.isnan(written_at)
-    written_at = np.where(at_least, _pick_or(samples.first_at(), sample, at), written_at)
-    return np.where(was_there, np.fmin(written_at, at), written_at), at_least
+    written = np.where(known, at - seconds * 1000, written)
+    at_least = was_there & np.isnan(written)
+    written = np.where(at_least, _pick_or(samples.first_at(), sample, at), written)
+    return np.where(was_there, np.fmin(written, at), written), at_least
 
 
 def _partition_numbers(table: pa.Table, topics: pa.Array) -> Int64Array:
@@ -440,12 +432,10 @@ def _seconds_since(times: Sequence[int], at: int) -> float | None:
 def _largest_rows(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
     """Returns for each group the first of its rows with the largest measure."""
     columns = ("group", "topic", "partition", "lag_seconds", "lag", "until", "at_least")
-    largest = rows.select(columns)
+    best = rows.select(columns)
     for column in (measure, "until", "topic", "partition", "lag", "at_least"):
-        largest = _rows_with_extreme(
-            largest, column, "max" if column in {measure, "lag"} else "min"
-        )
-    same = largest.group_by(list(columns)).aggregate([])
+        best = _rows_with_extreme(best, column, "max" if column in {measure, "lag"} else "min")
+    same = best.group_by(list(columns)).aggregate([])
     listed: list[dict[str, Any]] = same.sort_by("group").to_pylist()
     return listed
 

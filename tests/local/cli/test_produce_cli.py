@@ -123,7 +123,7 @@ def test_json_says_where_unless_told_otherwise(rota_produce: ProduceCommand) -> 
     [
         (["--key-separator", ":"], b"a:1\nnone\nb:2\n", "stdin, line 2: has no ':' between"),
         (["--json"], b'{"value": "1"}\n{', "stdin, line 2: not JSON"),
-        (["--json"], b'{"value": "1"}\n{"value": 1, "timestamp": 0}', "line 2: timestamp: 0 "),
+        (["--json"], b'{"value": "1"}\n{"value": 1, "timestamp": 0}', "line 2: timestamp: librd"),
         ([], b"a\n" + b"x" * (2 << 20), "stdin, line 2: "),
     ],
 )

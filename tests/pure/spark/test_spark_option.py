@@ -287,7 +287,7 @@ def test_brokers_are_needed() -> None:
 
 
 def test_what_to_read_is_needed() -> None:
-    assert refused(AT).endswith("is needed: none is given")
+    assert refused(AT).endswith("assign: none is given")
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -151,14 +151,11 @@ class PendingFetch:
                 if self._request.version >= TOPIC_ID_VERSION
                 else find_topic(topics, requested.topic)
             )
-            partitions = [
-                self._read_partition(topic, each, reading) for each in requested.partitions
-            ]
+            results = [self._read_partition(topic, each, reading) for each in requested.partitions]
         except Refused as unknown:
-            code = unknown.code
-            partitions = [_fetch_error(each.partition, code) for each in requested.partitions]
+            results = [_fetch_error(each.partition, unknown.code) for each in requested.partitions]
         return FetchResponse.FetchableTopicResponse(
-            topic=requested.topic, topic_id=requested.topic_id, partitions=partitions
+            topic=requested.topic, topic_id=requested.topic_id, partitions=results
         )
 
     def _read_partition(

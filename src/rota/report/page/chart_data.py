@@ -124,7 +124,7 @@ class _ChartBuilder:
             [table[name].to_pylist() for table in tables for name in ("since", "until")]
             + [table["at"].to_pylist() for table in (rebalances, replayed)]
         )
-        rows = sorted({row for table in tables for row in _iter_rows(table, "topic", "partition")})
+        rows = sorted({row for table in tables for row in _rows(table, "topic", "partition")})
         return {
             "group": _group_fields(group),
             "begin": self._span.begin,
@@ -148,11 +148,8 @@ class _ChartBuilder:
         """
         counts = dict.fromkeys(rows, 0)
         columns: Columns = {"member": [], "gap": [], "length": []}
-        partitions, members = (
-            _iter_rows(table, "topic", "partition"),
-            _iter_rows(table, *MEMBER_COLUMNS),
-        )
-        times = _iter_rows(table, "since", "until")
+        partitions, members = _rows(table, "topic", "partition"), _rows(table, *MEMBER_COLUMNS)
+        times = _rows(table, "since", "until")
         before, end = None, 0
         for row, member, (since, until) in zip(partitions, members, times, strict=True):
             if row != before:
@@ -180,15 +177,13 @@ class _ChartBuilder:
     def _replayed(self, table: pa.Table, rebalances: pa.Table) -> Columns:
         """Returns the rebalances that happen under the advised policy, with their causes."""
         causes = dict(
-            zip(
-                _iter_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True
-            )
+            zip(_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True)
         )
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
                 self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
-                for key in _iter_rows(table, *REBALANCE_KEY)
+                for key in _rows(table, *REBALANCE_KEY)
             ],
             "moved": table["moved"].to_pylist(),
             "needed": table["moves_needed"].to_pylist(),
@@ -245,7 +240,7 @@ def _time_positions(columns: Iterable[Iterable[int | None]]) -> dict[int, int]:
     return {time: place for place, time in enumerate(times)}
 
 
-def _iter_rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
@@ -328,7 +323,7 @@ def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list
     summed = sums.aggregate([(name, "sum") for name in POLICY_TOTALS])
     columns = (*keys, *(f"{name}_sum" for name in POLICY_TOTALS))
     totals = defaultdict(list)
-    for place, *row in sorted(_iter_rows(summed, *columns), key=_policy_rank):
+    for place, *row in sorted(_rows(summed, *columns), key=_policy_rank):
         totals[place].append(row)
     return totals
 
