@@ -3,8 +3,8 @@
 Pure: no clock and no IO. The path of a partition to its records::
 
     INITIALIZING ──committed offset──> FETCHING <─────────────┐
-        │ none                         ^ │ ^ leader's epoch   │ log unchanged; if truncated: at the
-        v                              │ │ └──changed──> AWAIT_VALIDATION    offset where logs diverge
+        │ none                         ^ │ ^ leader's epoch   │ log unchanged, or truncated:
+        v                              │ │ └──changed──> AWAIT_VALIDATION  where it diverges
     AWAIT_RESET ──offset by policy─────┘ │                    │ the leader has no such epoch
         ^                                │                    │
         └─────out of range───────────────┴────────────────────┘
