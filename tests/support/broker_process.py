@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 
 class BrokerProcess:
@@ -35,7 +35,7 @@ class BrokerProcess:
 
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Waits until it listens."""
-        until("it listens", self._listens, self.log_tail, seconds=seconds)
+        wait_until("it listens", self._listens, self.log_tail, seconds=seconds)
 
     def _listens(self) -> bool:
         assert self._started.is_running, f"it has ended: {self.log_tail()}"

@@ -24,11 +24,11 @@ CAPTURE = FIXTURES / "kafka-4.3.1"
 START = 1_794_716_010_000
 
 
-def second(number: float) -> int:
+def time_of_second(number: float) -> int:
     return START + int(number * 1000)
 
 
-class Printed(NamedTuple):
+class ConsumerGroupsRow(NamedTuple):
     """A line of kafka-consumer-groups."""
 
     group: str
@@ -41,17 +41,19 @@ class Printed(NamedTuple):
     member: str
 
 
-def lines(name: str) -> list[str]:
+def read_lines(name: str) -> list[str]:
     with gzip.open(CAPTURE / name, "rt") as file:
         return file.read().splitlines()
 
 
-def printed(name: str) -> tuple[int, list[Printed]]:
+def read_consumer_groups_output(name: str) -> tuple[int, list[ConsumerGroupsRow]]:
     """When the tool was started, and the lines with an offset."""
-    text = lines(name)
+    text = read_lines(name)
     rows = [line.split() for line in text[1:]]
     found = [
-        Printed(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6])
+        ConsumerGroupsRow(
+            row[0], row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6]
+        )
         for row in rows
         if len(row) == 9 and row[2].isdigit() and row[3].isdigit()
     ]
@@ -60,13 +62,13 @@ def printed(name: str) -> tuple[int, list[Printed]]:
 
 @cache
 def partitions() -> tuple[tuple[str, int], ...]:
-    samples = (json.loads(line) for line in lines("logends.jsonl.gz"))
+    samples = (json.loads(line) for line in read_lines("logends.jsonl.gz"))
     return tuple(sorted({(sample["topic"], sample["partition"]) for sample in samples}))
 
 
 @cache
-def ends() -> EndOffsets:
-    samples = [json.loads(line) for line in lines("logends.jsonl.gz")]
+def end_offsets() -> EndOffsets:
+    samples = [json.loads(line) for line in read_lines("logends.jsonl.gz")]
     number = {partition: n for n, partition in enumerate(partitions())}
     rows = [
         (number[s["topic"], s["partition"]], (s["t"] + s["t2"]) // 2, s["end"], s["beginning"])
@@ -76,10 +78,10 @@ def ends() -> EndOffsets:
 
 
 @cache
-def written() -> dict[str, list[JournalRecord]]:
+def journal_records() -> dict[str, list[JournalRecord]]:
     """Every group's records, as written: those of aborted transactions too."""
     found: dict[str, list[JournalRecord]] = {}
-    for line in lines("offsets.jsonl.gz"):
+    for line in read_lines("offsets.jsonl.gz"):
         record = json.loads(line)
         value = None if record["v"] is None else b64decode(record["v"])
         entry = journal.decode_record(b64decode(record["k"]), value)
@@ -91,19 +93,19 @@ def written() -> dict[str, list[JournalRecord]]:
 
 
 @cache
-def timeline(group: str) -> GroupHistory:
+def group_history(group: str) -> GroupHistory:
     ids = json.loads((CAPTURE / "topics.json").read_text())
     names = {urlsafe_b64decode(f"{text}=="): name for name, text in ids.items()}
-    return read_history(group, written()[group], names)
+    return read_history(group, journal_records()[group], names)
 
 
 @cache
-def commits() -> dict[str, GroupCommits]:
+def group_commits() -> dict[str, GroupCommits]:
     """Of every group."""
     number = {partition: n for n, partition in enumerate(partitions())}
     return {
         group: GroupCommits(*np.array(rows, dtype=np.int64).T)
-        for group, records in written().items()
+        for group, records in journal_records().items()
         if (rows := list(_rows(records, number)))
     }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.support.missing_tool import Unavailable, once
+from tests.support.missing_tool import Unavailable, cache_outcome
 from tests.support.paths import ROOT
 from tests.support.process import run_command
 
@@ -73,7 +73,7 @@ class Chromium:
                 browser.close()
 
 
-@once
+@cache_outcome
 def chromium() -> Chromium:
     """The one of this machine, or a fetched one.
 

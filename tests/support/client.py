@@ -19,10 +19,10 @@ T = TypeVar("T")
 #: Pauses that a test does not feel.
 QUICK: dict[str, Any] = {"retry_backoff": 5, "reconnect_backoff": 5, "reconnect_backoff_max": 20}
 #: What the member of JOIN tells its group.
-TOLD = consumer_protocol.encode_subscription(Subscription(topics=("t",)))
+SUBSCRIPTION = consumer_protocol.encode_subscription(Subscription(topics=("t",)))
 JOIN = JoinGroup(
     group="g",
-    protocols=(JoinGroupProtocol("range", TOLD),),
+    protocols=(JoinGroupProtocol("range", SUBSCRIPTION),),
     session_timeout=30_000,
     rebalance_timeout=60_000,
     client_id="",
@@ -50,7 +50,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(alone())
 
 
-def sockets() -> int:
+def count_open_sockets() -> int:
     """How many this process has open; on Linux also what event loops need to watch them.
 
     Files do not count: a broker of another test may run in this process, and open some.
@@ -62,13 +62,13 @@ def sockets() -> int:
     return found
 
 
-def address(text: str) -> Address:
+def parse_address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     return Address(host.strip("[]"), int(port))
 
 
 def config(*servers: str, **fields: Any) -> ClientConfig:
-    return ClientConfig(bootstrap_servers=tuple(map(address, servers)), **{**QUICK, **fields})
+    return ClientConfig(bootstrap_servers=tuple(map(parse_address, servers)), **{**QUICK, **fields})
 
 
 @asynccontextmanager
@@ -80,7 +80,7 @@ async def client(*servers: str, **fields: Any) -> AsyncIterator[ClusterClient]:
         await made.close()
 
 
-def soon(seconds: float = 10) -> float:
+def new_deadline(seconds: float = 10) -> float:
     """A deadline."""
     return asyncio.get_running_loop().time() + seconds
 

@@ -31,7 +31,7 @@ def batch(offset: int, pairs: Pairs, *, time: int = NOW, **options: Any) -> byte
     return encode_batch(made, **options)
 
 
-def folder_of(
+def write_log(
     segments: Iterable[Iterable[bytes]],
     config: TopicConfig = COMPACTED,
     disk: FaultyDisk | None = None,
@@ -46,25 +46,27 @@ def folder_of(
         disk.put(segment_path(FOLDER, base, "log"), b"".join(data))
         base = int(decode_batches(data[-1]).batches.last_offset[0]) + 1
     disk.put(segment_path(FOLDER, base, "log"), b"")
-    log = opened(disk, config)
+    log = open_log(disk, config)
     log.flush()
     return log
 
 
-def opened(disk: FaultyDisk, config: TopicConfig = COMPACTED, said: list[str] | None = None) -> Log:
+def open_log(
+    disk: FaultyDisk, config: TopicConfig = COMPACTED, said: list[str] | None = None
+) -> Log:
     """As after a crash, all of it looked through."""
     report = (lambda text: None) if said is None else said.append
     return Log.open(disk, FOLDER, config, recovery_point=0, clean=False, report=report, now=NOW)
 
 
-def compacted(
+def run_compaction(
     log: Log, now: int = NOW, *, point: int | None = None, max_keys: int = MAX_KEYS
 ) -> int | None:
     """Runs a whole pass; gives the offset up to which it went."""
-    return ended(compact_log(log, inspect_log(log, point, now), now, max_keys=max_keys))
+    return run_steps(compact_log(log, inspect_log(log, point, now), now, max_keys=max_keys))
 
 
-def ended(work: CompactionSteps) -> int | None:
+def run_steps(work: CompactionSteps) -> int | None:
     """What a pass gives in the end."""
     found: list[int | None] = []
 
@@ -76,7 +78,7 @@ def ended(work: CompactionSteps) -> int | None:
     return found[0]
 
 
-def columns(log: Log) -> RecordColumns:
+def read_columns(log: Log) -> RecordColumns:
     """All that a reader gets."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
@@ -90,18 +92,18 @@ def columns(log: Log) -> RecordColumns:
     return read
 
 
-def content(log: Log) -> list[BatchRecord]:
+def read_records(log: Log) -> list[BatchRecord]:
     """All records that a reader gets, without markers."""
-    read = columns(log)
+    read = read_columns(log)
     kept = ~read.batches.control[read.batch]
     return [
         record for record, data in zip(iterate_records(read), kept.tolist(), strict=True) if data
     ]
 
 
-def shown(log: Log) -> list[tuple[int, str | None, str | None]]:
+def read_record_texts(log: Log) -> list[tuple[int, str | None, str | None]]:
     """The same, for the eye."""
-    return [(each.offset, _text(each.key), _text(each.value)) for each in content(log)]
+    return [(each.offset, _text(each.key), _text(each.value)) for each in read_records(log)]
 
 
 def _bytes(text: str | None) -> bytes | None:

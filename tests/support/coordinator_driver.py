@@ -54,11 +54,11 @@ from rota.errors import Code
 GROUP = "orders"
 
 
-def metadata(*topics: str) -> bytes:
+def subscription_metadata(*topics: str) -> bytes:
     return consumer_protocol.encode_subscription(Subscription(topics=topics or ("t",)))
 
 
-def join(
+def join_request(
     member_id: str = "",
     *,
     group: str = GROUP,
@@ -78,7 +78,9 @@ def join(
         member_id=member_id,
         group_instance_id=group_instance_id,
         protocol_type=protocol_type,
-        protocols=tuple(JoinGroupProtocol(name, metadata(*topics)) for name in strategies),
+        protocols=tuple(
+            JoinGroupProtocol(name, subscription_metadata(*topics)) for name in strategies
+        ),
         session_timeout=session,
         rebalance_timeout=rebalance,
         client_id=client_id,
@@ -89,7 +91,7 @@ def join(
     )
 
 
-def commit(
+def commit_request(
     offset: int = 5,
     member_id: str = "",
     generation: int = -1,
@@ -217,7 +219,7 @@ class CoordinatorDriver:
 
     def enter(self, request: JoinGroup | None = None) -> tuple[str, int]:
         """A new member joins, with the id it is given; returns the id and the token that waits."""
-        request = request or join()
+        request = request or join_request()
         token = self.send(request)
         if request.group_instance_id is not None or not request.supports_member_id_required:
             return next(reversed(self.members())), token

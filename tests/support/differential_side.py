@@ -21,7 +21,7 @@ import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
 
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 Message: TypeAlias = Any
 #: Dicts, lists, numbers and texts.
@@ -209,7 +209,7 @@ class Side:
 
     def eventually(self, check: Callable[[], bool], what: str) -> None:
         """Waits until something is so."""
-        until(f"{self.name}: {what}", check, seconds=WAIT)
+        wait_until(f"{self.name}: {what}", check, seconds=WAIT)
 
     def other(self) -> BrokerConnection:
         """A connection more, for what waits; the script closes it."""

@@ -38,7 +38,7 @@ def examples(quick: int = 25) -> Callable[[Test], Test]:
     return lambda test: pytest.mark.usefixtures("max_examples")(sizes(test))
 
 
-def checked(own: int) -> int:
+def checked_examples(own: int) -> int:
     """How many examples of a test's own ``max_examples`` this run takes for ``[full]``."""
     return own if NIGHTLY else own // CHECKED
 
@@ -51,7 +51,7 @@ def max_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """
     fewest, most = request.param
     own: settings = getattr(request.function, SETTINGS)
-    wanted = max(fewest, checked(own.max_examples) if most is None else most)
+    wanted = max(fewest, checked_examples(own.max_examples) if most is None else most)
     limited = settings(parent=own, max_examples=min(wanted, own.max_examples))
     monkeypatch.setattr(request.function, SETTINGS, limited)
 

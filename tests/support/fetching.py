@@ -16,7 +16,9 @@ PATIENCE = 20.0
 QUICK = {"retry_backoff": 5, "retry_backoff_max": 20, "reconnect_backoff": 5}
 
 
-def committed_as(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> FetchCommittedOffsets:
+def committed_offsets_lookup(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> FetchCommittedOffsets:
     """A group that has committed this."""
 
     async def ask(
@@ -84,6 +86,6 @@ class Reader:
         await self.fetcher.wait_for_positions(partitions, deadline)
 
 
-def values(records: Iterable[ConsumerRecord]) -> list[str]:
+def record_values(records: Iterable[ConsumerRecord]) -> list[str]:
     """What the records say."""
     return [record.value.decode() for record in records]

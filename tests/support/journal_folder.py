@@ -21,7 +21,9 @@ START = 1_800_000_000_000
 Raw: TypeAlias = tuple[bytes | None, bytes | None]
 
 
-def write(folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + ".log") -> Path:
+def write_segment(
+    folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + ".log"
+) -> Path:
     """A segment file of one partition of the journal."""
     file = folder / f"__consumer_offsets-{partition}" / name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +31,7 @@ def write(folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + 
     return file
 
 
-def batch_of(
+def encode_journal_batch(
     *records: JournalEntry | Raw, offset: int = 0, at: int | Sequence[int] = START
 ) -> bytes:
     """A batch; its records' times are given, or one for all."""
@@ -43,7 +45,7 @@ def batch_of(
     )
 
 
-def commit(
+def offset_commit_entry(
     group: str, offset: int = 1, *, topic: str = "t", partition: int = 0
 ) -> OffsetCommitEntry:
     return OffsetCommitEntry(
@@ -51,7 +53,7 @@ def commit(
     )
 
 
-def member(
+def group_member(
     name: str, *partitions: int, topic: str = "t", asked: bytes | None = None
 ) -> GroupMetadataMember:
     """A member that subscribes to one topic and got partitions of it."""
@@ -71,7 +73,9 @@ def member(
     )
 
 
-def saved(group: str, generation: int, *members: GroupMetadataMember) -> GroupMetadataEntry:
+def group_metadata_entry(
+    group: str, generation: int, *members: GroupMetadataMember
+) -> GroupMetadataEntry:
     """A generation of a classic group."""
     return GroupMetadataEntry(
         group=group,

@@ -21,7 +21,7 @@ from rota.broker.storage.catalog import read_catalog_copies
 from rota.broker.storage.disk import RealDisk
 from rota.engine.formats.primitive import uuid_to_text
 from tests.support.java.launcher import CACHE, HERE, fetch, making, require
-from tests.support.missing_tool import once
+from tests.support.missing_tool import cache_outcome
 from tests.support.process import run_command
 
 LIBS = CACHE / "broker"
@@ -197,7 +197,7 @@ class KafkaBroker:
             self._process.stdin.close()
 
 
-@once
+@cache_outcome
 def prepare() -> None:
     """The broker's jars and their archive of classes, made where they are missing."""
     require("java", "mvn", "sh")

@@ -25,7 +25,7 @@ from rota.engine.model.topic import NO_PARTITIONS, OffsetAndMetadata, Partitions
 from rota.errors import Code
 from rota.protocol.messages import Api
 from tests.support.raw_client import RawClient
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 VERSIONS = {Api.JOIN_GROUP: 9, Api.SYNC_GROUP: 5, Api.OFFSET_COMMIT: 9}
 SESSION = 60_000
@@ -103,7 +103,7 @@ def add_members(
                 joins[place] = replace(joins[place], member_id=reply.member_id)
         for client, join in zip(clients, joins, strict=True):
             send(client, join)
-        until("all have joined", lambda: len(broker.group(group).members) >= len(seats))
+        wait_until("all have joined", lambda: len(broker.group(group).members) >= len(seats))
         broker.clock.advance(DELAY)
         replies = [receive(*pair) for pair in zip(clients, joins, strict=True)]
         joined = [each for each in replies if isinstance(each, JoinGroupResult)]
@@ -120,7 +120,7 @@ def start_join(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     who = LiveMember(name=name, group_instance_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
         send(client, _join(group, who, "range", CONSUMER_PROTOCOL_TYPE))
-        until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
+        wait_until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
         yield
 
 

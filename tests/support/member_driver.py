@@ -63,19 +63,19 @@ def tp(*names: str) -> tuple[TopicPartition, ...]:
     )
 
 
-def at(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    """``at(t0_1=5)``."""
+def offsets(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    """``offsets(t0_1=5)``."""
     return {
         TopicPartition(name.rpartition("_")[0], int(name.rpartition("_")[2])): OffsetAndMetadata(n)
         for name, n in offsets.items()
     }
 
 
-def given(*names: str) -> bytes:
+def encode_assignment(*names: str) -> bytes:
     return consumer_protocol.encode_assignment(Assignment(Partitions.of(tp(*names))))
 
 
-def told(topics: Iterable[str] = ("t0",)) -> bytes:
+def encode_subscription(topics: Iterable[str] = ("t0",)) -> bytes:
     return consumer_protocol.encode_subscription(Subscription(topics=tuple(topics)))
 
 
@@ -224,7 +224,7 @@ class Driver:
         return self.answer(JoinGroup, JoinGroupResult(code=code))
 
     def answer_sync(self, *names: str) -> list[MemberCommand]:
-        return self.answer(SyncGroup, SyncGroupResult(assignment=given(*names)))
+        return self.answer(SyncGroup, SyncGroupResult(assignment=encode_assignment(*names)))
 
     def settle(self, *names: str, generation: int = 1) -> list[MemberCommand]:
         """From wherever it stands, through a poll, to stable with these partitions."""
@@ -280,14 +280,14 @@ class Driver:
         return calls
 
 
-def of(kind: type[T], commands: Iterable[MemberCommand]) -> list[T]:
+def commands_of_type(kind: type[T], commands: Iterable[MemberCommand]) -> list[T]:
     """Those of one kind."""
     return [command for command in commands if isinstance(command, kind)]
 
 
-def raised(commands: Iterable[MemberCommand]) -> list[Exception]:
-    return [command.error for command in of(RaiseError, commands)]
+def raised_errors(commands: Iterable[MemberCommand]) -> list[Exception]:
+    return [command.error for command in commands_of_type(RaiseError, commands)]
 
 
-def requests(commands: Iterable[MemberCommand]) -> list[GroupRequest]:
-    return [command.request for command in of(SendRequest, commands)]
+def sent_requests(commands: Iterable[MemberCommand]) -> list[GroupRequest]:
+    return [command.request for command in commands_of_type(SendRequest, commands)]

@@ -28,7 +28,7 @@ def tools_required() -> bool:
     return bool(os.environ.get(REQUIRED))
 
 
-def once(look: Callable[[], T]) -> Callable[[], T]:
+def cache_outcome(look: Callable[[], T]) -> Callable[[], T]:
     """A function that looks for a tool once, also if it is not there: a look may take minutes."""
 
     @functools.cache

@@ -24,16 +24,16 @@ FOLDER = "t-0"
 ID = bytes(range(16))
 
 
-def sent(*values: bytes, at: int = NOW, **fields: Any) -> bytes:
+def producer_batch(*values: bytes, at: int = NOW, **fields: Any) -> bytes:
     """A batch as a producer sends it: a record for each value, a millisecond apart."""
     return encode_batch(
         [BatchRecord(row, at + row, b"k", value) for row, value in enumerate(values)], **fields
     )
 
 
-def padded(size: int, at: int = NOW, codec: CompressionType = CompressionType.NONE) -> bytes:
+def batch_of_size(size: int, at: int = NOW, codec: CompressionType = CompressionType.NONE) -> bytes:
     """A batch of one record with so many bytes of value."""
-    return sent(bytes(size), at=at, codec=codec)
+    return producer_batch(bytes(size), at=at, codec=codec)
 
 
 class ReportedEvents(list[str]):
@@ -43,7 +43,7 @@ class ReportedEvents(list[str]):
         self.append(text)
 
 
-def create(disk: Disk, told: ReportedEvents | None = None, **options: Any) -> Log:
+def create_log(disk: Disk, told: ReportedEvents | None = None, **options: Any) -> Log:
     config = options.pop("config", TopicConfig())
     return Log.create(
         disk,
@@ -56,7 +56,7 @@ def create(disk: Disk, told: ReportedEvents | None = None, **options: Any) -> Lo
     )
 
 
-def reopen(
+def reopen_log(
     disk: Disk,
     told: ReportedEvents | None = None,
     *,
@@ -77,31 +77,31 @@ def reopen(
     )
 
 
-def batches(log: Log, at: int | None = None, budget: int = 1 << 20) -> list[bytes]:
+def read_batches(log: Log, at: int | None = None, budget: int = 1 << 20) -> list[bytes]:
     """All batches from an offset on, as a consumer gets them that goes on behind the last."""
     found: list[bytes] = []
     offset = log.log_start_offset if at is None else at
     while data := log.read(offset, budget):
-        found += split(data)
+        found += split_batches(data)
         offset = read_batch_header(found[-1]).last_offset + 1
     return found
 
 
-def split(data: Bytes) -> list[bytes]:
+def split_batches(data: Bytes) -> list[bytes]:
     walked = find_batches(data)
     assert not walked.problems
     return [bytes(data[position : position + size]) for position, size in walked]
 
 
-def values(log: Log, at: int | None = None) -> list[tuple[int, bytes | None]]:
+def read_values(log: Log, at: int | None = None) -> list[tuple[int, bytes | None]]:
     """Offsets and values of all records."""
-    found = iterate_records(decode_batches(b"".join(batches(log, at))))
+    found = iterate_records(decode_batches(b"".join(read_batches(log, at))))
     return [(record.offset, record.value) for record in found]
 
 
-def offsets(data: Bytes) -> list[int]:
+def base_offsets(data: Bytes) -> list[int]:
     """The base offsets of the batches of an answer."""
-    return [read_batch_header(each).base_offset for each in split(data)]
+    return [read_batch_header(each).base_offset for each in split_batches(data)]
 
 
 def log_files(disk: Any) -> Sequence[str]:

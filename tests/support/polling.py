@@ -59,7 +59,7 @@ def poll(
     return run(ask())
 
 
-def entries(
+def read_journal_records(
     folder: Path, group: str, partition: str = "__consumer_offsets-*"
 ) -> Iterator[JournalRecord]:
     """What a broker's folder has of a group, in journal order."""
@@ -70,7 +70,7 @@ def entries(
                 yield JournalRecord(record.offset, record.timestamp, entry)
 
 
-def owners(owned: list[PartitionOwnership], time: int) -> dict[tuple[str, int], str]:
+def owners_at(owned: list[PartitionOwnership], time: int) -> dict[tuple[str, int], str]:
     """Who had what at a time."""
     return {
         (one.topic, one.partition): one.member_id

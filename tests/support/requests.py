@@ -47,12 +47,14 @@ def batch(*values: bytes | None, key: bytes | None = b"k", **fields: Any) -> byt
     )
 
 
-def numbered(count: int, *, size: int = 20, codec: CompressionType = CompressionType.NONE) -> bytes:
+def numbered_batch(
+    count: int, *, size: int = 20, codec: CompressionType = CompressionType.NONE
+) -> bytes:
     """Returns a batch whose values are 0, 1, 2 and so on, in this many digits."""
     return batch(*(b"%0*d" % (size, each) for each in range(count)), codec=codec)
 
 
-def values(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+def read_records(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     """Returns offset, key and value of every record of some batches."""
     columns = decode_batches(data)
     assert not columns.problems, columns.problems
@@ -70,7 +72,7 @@ def values(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     ]
 
 
-def code(response: Any) -> Code:
+def error_code(response: Any) -> Code:
     """Returns the error code at the top of a response."""
     return Code(response.error_code)
 
@@ -158,12 +160,12 @@ def _uuid(ids: Mapping[str, bytes], name: str) -> UUID:
 # Groups
 
 
-def find(*keys: str, kind: int = 0) -> Any:
+def find_coordinator_request(*keys: str, kind: int = 0) -> Any:
     names = keys or (GROUP,)
     return FindCoordinatorRequest(key=names[0], key_type=kind, coordinator_keys=list(names))
 
 
-def join(member_id: str = "", *, group: str = GROUP, **fields: Any) -> Any:
+def join_request(member_id: str = "", *, group: str = GROUP, **fields: Any) -> Any:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol
     given: dict[str, Any] = {
         "session_timeout_ms": SESSION,
@@ -175,7 +177,7 @@ def join(member_id: str = "", *, group: str = GROUP, **fields: Any) -> Any:
     return JoinGroupRequest(group_id=group, member_id=member_id, **given)
 
 
-def sync(
+def sync_request(
     member_id: str,
     generation: int,
     assignments: Mapping[str, bytes] | None = None,
@@ -196,11 +198,11 @@ def sync(
     )
 
 
-def heartbeat(member_id: str, generation: int, *, group: str = GROUP) -> Any:
+def heartbeat_request(member_id: str, generation: int, *, group: str = GROUP) -> Any:
     return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
 
 
-def leave(*member_ids: str, group: str = GROUP) -> Any:
+def leave_request(*member_ids: str, group: str = GROUP) -> Any:
     identity = LeaveGroupRequest.MemberIdentity
     return LeaveGroupRequest(
         group_id=group,
@@ -209,7 +211,7 @@ def leave(*member_ids: str, group: str = GROUP) -> Any:
     )
 
 
-def commit(
+def commit_request(
     offsets: Mapping[tuple[str, int], int],
     member_id: str = "",
     generation: int = -1,
@@ -241,7 +243,7 @@ def commit(
     )
 
 
-def offset_fetch(
+def offset_fetch_request(
     partitions: Mapping[str, Iterable[int]] | None, *groups: str, stable: bool = False
 ) -> Any:
     """For all versions at once: up to 7 the first group counts."""
@@ -261,7 +263,7 @@ def offset_fetch(
     )
 
 
-def delete_offsets(partitions: Mapping[str, Iterable[int]], *, group: str = GROUP) -> Any:
+def delete_offsets_request(partitions: Mapping[str, Iterable[int]], *, group: str = GROUP) -> Any:
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     return OffsetDeleteRequest(
         group_id=group,
@@ -277,16 +279,16 @@ def delete_offsets(partitions: Mapping[str, Iterable[int]], *, group: str = GROU
     )
 
 
-def describe(*groups: str, operations: bool = False) -> Any:
+def describe_groups_request(*groups: str, operations: bool = False) -> Any:
     names = list(groups or (GROUP,))
     return DescribeGroupsRequest(groups=names, include_authorized_operations=operations)
 
 
-def list_groups(states: Iterable[str] = (), types: Iterable[str] = ()) -> Any:
+def list_groups_request(states: Iterable[str] = (), types: Iterable[str] = ()) -> Any:
     return ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
 
-def delete(*groups: str) -> Any:
+def delete_groups_request(*groups: str) -> Any:
     return DeleteGroupsRequest(groups_names=list(groups or (GROUP,)))
 
 
@@ -315,7 +317,7 @@ class Member:
             self._send_join()
 
     def _send_join(self) -> None:
-        self.connection.send(join(self.id, group=self.group, **self.fields), self.version)
+        self.connection.send(join_request(self.id, group=self.group, **self.fields), self.version)
 
     def joined(self) -> Any:
         """Takes the answer to the join."""
@@ -329,7 +331,9 @@ class Member:
     def sync(self, version: int = 5) -> None:
         """Asks for its part; the leader gives everybody theirs."""
         parts = {each: f"part of {each}".encode() for each in self.others} if self.leads else {}
-        self.connection.send(sync(self.id, self.generation, parts, group=self.group), version)
+        self.connection.send(
+            sync_request(self.id, self.generation, parts, group=self.group), version
+        )
 
     def synced(self) -> bytes:
         answer = self.connection.receive()
@@ -344,10 +348,14 @@ class Member:
         return self.synced()
 
     def beat(self, version: int = 4) -> Code:
-        answer = self.connection.ask(heartbeat(self.id, self.generation, group=self.group), version)
+        answer = self.connection.ask(
+            heartbeat_request(self.id, self.generation, group=self.group), version
+        )
         return Code(answer.error_code)
 
     def commit(self, offset: int, partition: int = 0, version: int = 8) -> Code:
-        request = commit({("t", partition): offset}, self.id, self.generation, group=self.group)
+        request = commit_request(
+            {("t", partition): offset}, self.id, self.generation, group=self.group
+        )
         answer = self.connection.ask(request, version)
         return Code(answer.topics[0].partitions[0].error_code)

@@ -36,7 +36,9 @@ LEADER, FOLLOWER = 1, 2
 Fetched = Message | bytes | None
 
 
-def fetched(records: bytes = b"", *, end: int = 10, throttled: int = 0, **fields: Any) -> Message:
+def fetch_response(
+    records: bytes = b"", *, end: int = 10, throttled: int = 0, **fields: Any
+) -> Message:
     """An answer with these records of a log that ends there."""
     part = FetchResponse.PartitionData(
         **{
@@ -55,12 +57,12 @@ def fetched(records: bytes = b"", *, end: int = 10, throttled: int = 0, **fields
     return FetchResponse(throttle_time_ms=throttled, error_code=0, session_id=0, responses=[topic])
 
 
-def nothing(throttled: int) -> Message:
+def throttled_response(throttled: int) -> Message:
     """What a broker over its quota answers."""
     return FetchResponse(throttle_time_ms=throttled, error_code=0, session_id=0, responses=[])
 
 
-class Cluster:
+class ScriptedCluster:
     """Two brokers; what they were asked for is kept."""
 
     def __init__(
@@ -191,10 +193,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(
+def scripted_cluster(
     answer: Callable[[int, Message, int], Fetched], extent: tuple[int, int, int] = (0, 0, 10)
-) -> Iterator[Cluster]:
-    made = Cluster(answer, extent)
+) -> Iterator[ScriptedCluster]:
+    made = ScriptedCluster(answer, extent)
     try:
         yield made
     finally:

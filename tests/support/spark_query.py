@@ -20,7 +20,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.errors import Unreachable
 from rota.spark import option
 from rota.spark.query import SourceOptions
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ SHORT = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "300
 p = partial(TopicPartition, "orders")
 
 
-def options_of(
+def source_options(
     broker: Broker, given: Mapping[str, str] | None = None, *, streaming: bool = False
 ) -> SourceOptions:
     """Options of a query of "orders", unless they name something else."""
@@ -42,7 +42,7 @@ def options_of(
     return option.parse_options(whole, streaming=streaming)
 
 
-def once_up(ask: Callable[[], T]) -> T:
+def retry_until_reachable(ask: Callable[[], T]) -> T:
     """Repeats a lookup until the broker is reachable, and returns its result."""
     answers: list[T] = []
 
@@ -53,11 +53,11 @@ def once_up(ask: Callable[[], T]) -> T:
             return False
         return True
 
-    until("the broker answers", asked)
+    wait_until("the broker answers", asked)
     return answers[0]
 
 
-def fill(broker: Broker, *counts: int, topic: str = "orders") -> None:
+def produce_records(broker: Broker, *counts: int, topic: str = "orders") -> None:
     """So many records in each partition; the topic is made if it is missing."""
     if topic not in broker.topics:
         broker.create_topic(topic, len(counts))
@@ -66,14 +66,14 @@ def fill(broker: Broker, *counts: int, topic: str = "orders") -> None:
             broker.produce(topic, *(f"{number}-{each}" for each in range(count)), partition=number)
 
 
-def delete_before(broker: Broker, partition: TopicPartition, offset: int) -> None:
+def delete_records_before(broker: Broker, partition: TopicPartition, offset: int) -> None:
     """The log begins there now."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_records([Place(*partition, offset)]).values():
         done.result()
 
 
-def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def commit_offsets(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """As a group that has read so far."""
 
     async def run() -> None:
@@ -88,7 +88,7 @@ def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) ->
     asyncio.run(run())
 
 
-def connections(broker: Broker) -> int:
+def count_open_connections(broker: Broker) -> int:
     """How many connections to the broker this process has open."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     sockets = [each for each in gc.get_objects() if isinstance(each, socket.socket)]

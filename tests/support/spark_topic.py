@@ -27,26 +27,26 @@ QUICK = {"kafka.retry.backoff.ms": "5", "kafka.reconnect.backoff.ms": "5"}
 Row = tuple[int, int]
 
 
-def data(offset: int, count: int, *, last: int | None = None, **fields: Any) -> bytes:
+def encode_records(offset: int, count: int, *, last: int | None = None, **fields: Any) -> bytes:
     """Records that say where they are, in a batch; it may have none, and offsets up to the last."""
     made = [BatchRecord(at, NOW, b"k", b"%d" % at) for at in range(offset, offset + count)]
     return encode_batch(made, base_offset=offset, last_offset=last, **fields)
 
 
-def part_of(producer: int, offset: int, count: int) -> bytes:
+def encode_transaction_records(producer: int, offset: int, count: int) -> bytes:
     """Records of a transaction."""
     fields: dict[str, Any] = {"producer_epoch": 0, "base_sequence": offset, "transactional": True}
-    return data(offset, count, producer_id=producer, **fields)
+    return encode_records(offset, count, producer_id=producer, **fields)
 
 
-def end(kind: ControlRecordType, producer: int, offset: int) -> bytes:
+def encode_transaction_end(kind: ControlRecordType, producer: int, offset: int) -> bytes:
     """A transaction's end."""
     return encode_end_transaction_marker(
         kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
     )
 
 
-def written(folder: Path, *partitions: Iterable[bytes], topic: str = "t") -> Path:
+def write_topic(folder: Path, *partitions: Iterable[bytes], topic: str = "t") -> Path:
     """A folder with a topic, to be adopted by a broker."""
     for number, batches in enumerate(partitions):
         place = folder / f"{topic}-{number}"
@@ -56,14 +56,14 @@ def written(folder: Path, *partitions: Iterable[bytes], topic: str = "t") -> Pat
 
 
 @contextmanager
-def broker_of(folder: Path, *partitions: Iterable[bytes]) -> Iterator[rota.Broker]:
+def broker_with_topic(folder: Path, *partitions: Iterable[bytes]) -> Iterator[rota.Broker]:
     """A broker with a topic of such partitions, which keeps all of it."""
-    written(folder, *partitions)
+    write_topic(folder, *partitions)
     with rota.Broker(folder, adopt=True, config={"log.retention.ms": -1}) as broker:
         yield broker
 
 
-def options_of(servers: str, given: Mapping[str, object] | None = None) -> SourceOptions:
+def source_options(servers: str, given: Mapping[str, object] | None = None) -> SourceOptions:
     """What a query asks for."""
     every = {"kafka.bootstrap.servers": servers, "subscribe": "t", **QUICK, **(given or {})}
     return option.parse_options(
@@ -71,26 +71,26 @@ def options_of(servers: str, given: Mapping[str, object] | None = None) -> Sourc
     )
 
 
-def rows(
+def read_rows(
     servers: str,
     *ranges: tuple[TopicPartition, int, int],
     given: Mapping[str, object] | None = None,
 ) -> list[dict[str, Any]]:
     """What a task gives that reads these."""
     task = tuple(OffsetRange(*each) for each in ranges)
-    batches = read_ranges(task, options_of(servers, given))
+    batches = read_ranges(task, source_options(servers, given))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def offsets(
+def read_offsets(
     servers: str,
     *ranges: tuple[TopicPartition, int, int],
     given: Mapping[str, object] | None = None,
 ) -> list[Row]:
     """Where its rows are, in their order."""
-    return [(row["partition"], row["offset"]) for row in rows(servers, *ranges, given=given)]
+    return [(row["partition"], row["offset"]) for row in read_rows(servers, *ranges, given=given)]
 
 
-def close_kept() -> None:
+def close_client_pool() -> None:
     """No link outlives its test."""
     CLIENT_POOL.close()

@@ -15,7 +15,7 @@ def pause() -> None:
     time.sleep(0.01)
 
 
-def until(
+def wait_until(
     what: str,
     look: Callable[[], Any],
     shown: Callable[[], Any] = str,

@@ -35,7 +35,7 @@ from tests.support.echo_server import (
     read_frame,
     serving,
 )
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 
@@ -52,7 +52,7 @@ def node_receives_events(server: EchoServerThread, count: int, kind: type) -> bo
     def count_events() -> int:
         return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
 
-    return bool(until(f"{count} of {kind.__name__}", lambda: count_events() >= count, count_events))
+    return bool(wait_until(f"{count} of {kind.__name__}", lambda: count_events() >= count, count_events))
 
 
 # Frames and order
@@ -709,7 +709,7 @@ def test_a_client_that_does_not_trust_the_certificate(tls_server: EchoServerThre
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
         context.wrap_socket(tls_server.connect(), server_hostname="localhost")
-    until("the broker says it", lambda: len(tls_server.lines) > before)
+    wait_until("the broker says it", lambda: len(tls_server.lines) > before)
     assert "does not trust" in tls_server.lines[-1]
 
 

@@ -22,7 +22,7 @@ from rota.pipeline.cluster import LiveCluster, find_journal
 from rota.pipeline.stages import BeforeEnd, FoundEvidence, RunOptions, time_window
 from rota.pipeline.store import translate_spark_errors
 from tests.support.command import RotaCommand
-from tests.support.journal_folder import batch_of, commit, write
+from tests.support.journal_folder import encode_journal_batch, offset_commit_entry, write_segment
 
 JOURNAL = "__consumer_offsets"
 
@@ -31,10 +31,12 @@ JOURNAL = "__consumer_offsets"
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rota.Broker]:
     """It has a journal of two records."""
     folder = tmp_path_factory.mktemp("logs")
-    write(folder, 3, batch_of(commit("g"), commit("g", 2)))
+    write_segment(
+        folder, 3, encode_journal_batch(offset_commit_entry("g"), offset_commit_entry("g", 2))
+    )
     settings = {"offsets.topic.num.partitions": "4"}
     for number in (0, 1, 2):
-        write(folder, number, b"")
+        write_segment(folder, number, b"")
     with rota.Broker(folder, adopt=True, config=settings) as running:
         yield running
 

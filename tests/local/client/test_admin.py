@@ -16,9 +16,9 @@ from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, Unreachable
 from rota.protocol.codec import read_request_header, write_response
 from rota.protocol.messages import Api, ApiVersionsResponse, Message, MetadataResponse
-from tests.support.client import address, client, run, server
+from tests.support.client import client, parse_address, run, server
 from tests.support.live_group import WAITING, LiveMember, add_members, commit
-from tests.support.scripted_cluster import cluster
+from tests.support.scripted_cluster import scripted_cluster
 
 VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
 
@@ -57,7 +57,7 @@ def api_versions_response(code: int = 0) -> Message:
 def metadata_response(brokers: Sequence[str]) -> Message:
     broker = MetadataResponse.MetadataResponseBroker
     listed = [
-        broker(node_id=number, host=address(each).host, port=address(each).port)
+        broker(node_id=number, host=parse_address(each).host, port=parse_address(each).port)
         for number, each in enumerate(brokers, 1)
     ]
     return MetadataResponse(brokers=listed, cluster_id="c", controller_id=1)
@@ -117,7 +117,7 @@ def test_the_request_for_ends_is_cancelled_when_that_for_starts_is_refused() -> 
             with pytest.raises(AuthorizationFailed, match="read topic 't'"):
                 await Admin(made, 30.0).fetch_bounds([TopicPartition("t", 0)])
 
-    with cluster(lambda node, request, count: None) as scripted:
+    with scripted_cluster(lambda node, request, count: None) as scripted:
         scripted.offset_errors[EARLIEST] = Code.TOPIC_AUTHORIZATION_FAILED
         scripted.unanswered.add(LATEST)
         run(bounds(scripted.servers))

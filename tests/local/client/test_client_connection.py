@@ -39,8 +39,17 @@ from rota.protocol.messages import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
-from tests.support.client import Talk, address, client, config, run, server, sockets, soon
-from tests.support.waiting import until
+from tests.support.client import (
+    Talk,
+    client,
+    config,
+    count_open_sockets,
+    new_deadline,
+    parse_address,
+    run,
+    server,
+)
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -52,7 +61,9 @@ def broker() -> Iterator[Broker]:
 
 @asynccontextmanager
 async def open_connection(at: str, **fields: Any) -> AsyncIterator[BrokerConnection]:
-    connection = await BrokerConnection.open(address(at), config(at, **fields), soon())
+    connection = await BrokerConnection.open(
+        parse_address(at), config(at, **fields), new_deadline()
+    )
     try:
         yield connection
     finally:
@@ -129,8 +140,8 @@ def test_answers_are_the_same_however_their_bytes_are_cut(seed: int, sizes: list
         async with server(script) as at, open_connection(at) as connection:
             for size in sizes:
                 script.size = size
-                fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
-                metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+                fetch = connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
+                metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
                 fetched, told = await fetch, await metadata
                 assert len(fetched.responses[0].partitions[0].records or b"") == size
                 assert told.controller_id == fetched.session_id + 1
@@ -142,11 +153,11 @@ def test_a_large_answer_is_a_view_of_what_the_socket_was_read_into() -> None:
     async def main() -> None:
         script = ScriptedBroker(size=60 << 20)
         async with server(script) as at, open_connection(at) as connection:
-            answer = await connection.send(Api.FETCH, FetchRequest(), deadline=soon(60))
+            answer = await connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline(60))
             records = answer.responses[0].partitions[0].records
             assert isinstance(records, memoryview)
             assert records.nbytes == 60 << 20
-            small = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            small = await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             assert small.controller_id > 0
 
     run(main())
@@ -198,8 +209,8 @@ def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
 
     async def main() -> None:
         async with server(PiecewiseBroker(body, pieces)) as at, open_connection(at) as connection:
-            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
-            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             answer, told = await fetch, await metadata
             assert answer.responses[0].partitions[0].records == body
             assert told.controller_id == answer.session_id + 1
@@ -227,7 +238,7 @@ def connection_over_socketpair() -> Iterator[tuple[BrokerConnection, socket.sock
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        connection = BrokerConnection(address("a:1"), ConnectionContext(config("a:1")), "a")
+        connection = BrokerConnection(parse_address("a:1"), ConnectionContext(config("a:1")), "a")
         connection.connection_made(UnwatchedTransport(ours))
         connection._first_bytes, connection._frames.limit = None, 1 << 20
         yield connection, ours, theirs
@@ -236,7 +247,9 @@ def connection_over_socketpair() -> Iterator[tuple[BrokerConnection, socket.sock
 def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
     async def main() -> None:
         with connection_over_socketpair() as (connection, ours, theirs):
-            asked = [connection.send_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
+            asked = [
+                connection.send_raw(Api.FETCH, 4, FetchRequest(), new_deadline()) for _ in range(3)
+            ]
             frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
             for frame in frames[:2]:
                 theirs.sendall(struct.pack(">i", len(frame)) + frame)
@@ -264,7 +277,7 @@ def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -
 def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
     async def main() -> None:
         with connection_over_socketpair() as (connection, ours, theirs):
-            asked = connection.send_raw(Api.FETCH, 4, FetchRequest(), soon())
+            asked = connection.send_raw(Api.FETCH, 4, FetchRequest(), new_deadline())
             theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
             theirs.close()
             room = connection.get_buffer(-1)[:100]
@@ -287,8 +300,8 @@ def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large
     async def main() -> None:
         script = PiecewiseBroker(bytes(5 << 20), pieces, end)
         async with server(script) as at, open_connection(at) as connection:
-            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
-            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             for asked in (fetch, metadata):
                 with pytest.raises(Unreachable, match="the broker has closed the connection"):
                     await asked
@@ -304,8 +317,8 @@ def test_records_come_from_a_broker(broker: Broker) -> None:
 
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
-            answer = await one.send(Api.FETCH, request, node=1, deadline=soon())
+            request = fetch_all_request(await one.refresh(["orders"], deadline=new_deadline()))
+            answer = await one.send(Api.FETCH, request, node=1, deadline=new_deadline())
             assert b"record 999" in bytes(answer.responses[0].partitions[0].records or b"")
 
     run(main())
@@ -315,7 +328,7 @@ def test_many_requests_are_under_way_at_once(broker: Broker) -> None:
     async def main() -> None:
         async with open_connection(broker.bootstrap_servers) as connection:
             asked = [
-                connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
+                connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=new_deadline())
                 for _ in range(200)
             ]
             assert connection.in_flight == 200
@@ -333,8 +346,8 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
 
     async def main() -> None:
         async with open_connection(broker.bootstrap_servers) as connection:
-            first = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
-            second = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(60))
+            first = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline(0.05))
+            second = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline(60))
             with pytest.raises(TimedOut, match=r"no answer to Metadata within [0-9.]+ s"):
                 await first
             with pytest.raises(
@@ -343,13 +356,13 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
                 await second
             await connection.closed
         async with open_connection(broker.bootstrap_servers) as connection:
-            asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            asked = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             await asyncio.sleep(0.01)
             broker.disconnect()
             with pytest.raises(Unreachable, match="the broker has closed the connection"):
                 await asked
             with pytest.raises(Unreachable, match="the broker has closed the connection"):
-                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+                connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
 
     run(main())
 
@@ -358,10 +371,10 @@ def test_a_connection_that_is_not_used_is_closed_and_opened_again() -> None:
     async def main() -> None:
         script = ScriptedBroker()
         async with server(script) as at, client(at, idle_connection=20) as one:
-            connection = await one.connect(deadline=soon())
-            await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            connection = await one.connect(deadline=new_deadline())
+            await one.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             await connection.closed
-            await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            await one.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             assert script.connections == 2
 
     run(main())
@@ -372,7 +385,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
 
     async def main() -> None:
         async with open_connection(broker.bootstrap_servers, idle_connection=10) as connection:
-            metadata = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
+            metadata = await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline(1))
             assert metadata.brokers
             await connection.closed
             assert not connection.is_usable
@@ -385,9 +398,9 @@ def test_a_session_that_ends_is_followed_by_a_new_one() -> None:
         script = ScriptedBroker(lifetime=40)
         login = SaslConfig(mechanism="PLAIN", username="a", password="b")
         async with server(script) as at, client(at, sasl=login) as one:
-            connection = await one.connect(deadline=soon())
+            connection = await one.connect(deadline=new_deadline())
             await connection.closed
-            assert (await one.connect(deadline=soon())) is not connection
+            assert (await one.connect(deadline=new_deadline())) is not connection
             assert script.connections == 2
 
     run(main())
@@ -398,7 +411,9 @@ def test_what_is_under_way_is_answered_before_an_old_connection_is_closed(broker
 
     async def main() -> None:
         async with open_connection(broker.bootstrap_servers) as connection:
-            asked = connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
+            asked = connection.send(
+                Api.METADATA, MetadataRequest(topics=None), deadline=new_deadline()
+            )
             connection.close_when_idle()
             assert not connection.is_usable
             assert [each.name for each in (await asked).topics] == ["orders"]
@@ -412,9 +427,9 @@ def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is(broker:
         async with open_connection(broker.bootstrap_servers) as connection:
             wrong = MetadataRequest(topics=3)  # type: ignore[arg-type]
             with pytest.raises(TypeError, match="MetadataRequest v"):
-                connection.send(Api.METADATA, wrong, deadline=soon())
+                connection.send(Api.METADATA, wrong, deadline=new_deadline())
             assert connection.in_flight == 0
-            await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
 
     run(main())
 
@@ -436,9 +451,9 @@ def test_who_does_not_run_the_loop_for_long_finds_what_came_meanwhile(broker: Br
 
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
-            connection = await one.connect(1, deadline=soon())
-            asked = connection.send(Api.FETCH, request, deadline=soon(0.1))
+            request = fetch_all_request(await one.refresh(["orders"], deadline=new_deadline()))
+            connection = await one.connect(1, deadline=new_deadline())
+            asked = connection.send(Api.FETCH, request, deadline=new_deadline(0.1))
             time.sleep(0.5)
             answer = await asked
             assert len(answer.responses[0].partitions[0].records or b"") > 8_000_000
@@ -451,7 +466,7 @@ def test_a_request_is_sent_while_the_loop_does_not_run(broker: Broker) -> None:
 
     async def opened() -> BrokerConnection:
         at = broker.bootstrap_servers
-        return await BrokerConnection.open(address(at), config(at), soon())
+        return await BrokerConnection.open(parse_address(at), config(at), new_deadline())
 
     try:
         connection = loop.run_until_complete(opened())
@@ -477,8 +492,10 @@ def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
 
     async def main() -> None:
         async with server(Throttling()) as at, open_connection(at) as connection:
-            await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
-            answer = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.01))
+            await connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
+            answer = await connection.send(
+                Api.METADATA, MetadataRequest(), deadline=new_deadline(0.01)
+            )
             assert answer.throttle_time_ms == 10_000
 
     run(main())
@@ -500,9 +517,9 @@ def test_no_throttle_puts_an_answer_off_for_ever() -> None:
             server(Throttling()) as at,
             open_connection(at, request_timeout=50) as connection,
         ):
-            await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            await connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
             with pytest.raises(TimedOut, match="no answer to Metadata within"):
-                await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
+                await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline(0.05))
 
     run(main())
 
@@ -514,7 +531,7 @@ def test_all_who_need_a_connection_share_one() -> None:
     async def main() -> None:
         script = ScriptedBroker()
         async with server(script) as at, client(at) as one:
-            found = await asyncio.gather(*(one.connect(deadline=soon()) for _ in range(50)))
+            found = await asyncio.gather(*(one.connect(deadline=new_deadline()) for _ in range(50)))
             assert len(set(map(id, found))) == 1
             assert script.connections == 1
 
@@ -524,11 +541,11 @@ def test_all_who_need_a_connection_share_one() -> None:
 def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            await one.refresh([], deadline=soon())
-            common = await one.connect(1, deadline=soon())
-            coordinator = await one.find_coordinator("readers", soon())
-            assert await coordinator.endpoint.connect(soon()) is not common
-            assert await one.connect(deadline=soon()) is common
+            await one.refresh([], deadline=new_deadline())
+            common = await one.connect(1, deadline=new_deadline())
+            coordinator = await one.find_coordinator("readers", new_deadline())
+            assert await coordinator.endpoint.connect(new_deadline()) is not common
+            assert await one.connect(deadline=new_deadline()) is common
 
     run(main())
 
@@ -544,10 +561,10 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
 
         script = Slow()
         async with server(script) as at, client(at) as one:
-            patient = asyncio.ensure_future(one.connect(deadline=soon()))
+            patient = asyncio.ensure_future(one.connect(deadline=new_deadline()))
             await asked.wait()  # else the hasty one may give up before there is a connection
-            hasty = asyncio.ensure_future(one.connect(deadline=soon(0.01)))
-            cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
+            hasty = asyncio.ensure_future(one.connect(deadline=new_deadline(0.01)))
+            cancelled = asyncio.ensure_future(one.connect(deadline=new_deadline()))
             await asyncio.sleep(0)
             cancelled.cancel()
             with pytest.raises(
@@ -578,8 +595,8 @@ def test_a_client_is_closed_while_it_connects() -> None:
         async with server(silent_server()) as at:
             one = ClusterClient(config(at))
             waiting = [
-                asyncio.ensure_future(one.connect(deadline=soon())),
-                asyncio.ensure_future(one.refresh([], deadline=soon())),
+                asyncio.ensure_future(one.connect(deadline=new_deadline())),
+                asyncio.ensure_future(one.refresh([], deadline=new_deadline())),
             ]
             await asyncio.sleep(0.01)
             await one.close()
@@ -587,7 +604,7 @@ def test_a_client_is_closed_while_it_connects() -> None:
                 with pytest.raises(Unreachable, match="this client is closed"):
                     await each
             with pytest.raises(Unreachable, match="this client is closed"):
-                await one.connect(deadline=soon())
+                await one.connect(deadline=new_deadline())
             one.request_refresh()
             await one.close()
 
@@ -603,10 +620,12 @@ def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, 
             means = ConnectionContext(settings)
             if how == "late":
                 with pytest.raises(Unreachable):
-                    await BrokerConnection.open(address(at), settings, soon(0.05), context=means)
+                    await BrokerConnection.open(
+                        parse_address(at), settings, new_deadline(0.05), context=means
+                    )
                 return
             opening = asyncio.ensure_future(
-                BrokerConnection.open(address(at), settings, soon(), context=means)
+                BrokerConnection.open(parse_address(at), settings, new_deadline(), context=means)
             )
             await asyncio.sleep(0.05)
             opening.cancel()
@@ -622,21 +641,23 @@ def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, 
 def test_nothing_is_left_open(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            await one.refresh(["orders"], deadline=soon())
-            coordinator = await one.find_coordinator("readers", soon())
-            await coordinator.endpoint.connect(soon())
+            await one.refresh(["orders"], deadline=new_deadline())
+            coordinator = await one.find_coordinator("readers", new_deadline())
+            await coordinator.endpoint.connect(new_deadline())
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(main())
         broker.group("readers")  # the broker has seen the end of the connections too
         gc.collect()
-        before = sockets()
+        before = count_open_sockets()
         for _ in range(5):
             run(main())
         gc.collect()
         # the broker, in this process, closes its own ends
-        assert until("all sockets are closed", lambda: sockets() <= before, sockets)
+        assert wait_until(
+            "all sockets are closed", lambda: count_open_sockets() <= before, count_open_sockets
+        )
 
 
 def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> None:
@@ -644,7 +665,7 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
 
     async def use(made: ClusterClient) -> None:
         try:
-            await made.refresh(["orders"], deadline=soon())
+            await made.refresh(["orders"], deadline=new_deadline())
             made.request_refresh()
         finally:
             await made.close()
@@ -662,25 +683,27 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
         while asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)
 
-    before = sockets()
+    before = count_open_sockets()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(main())
         gc.collect()
     # the broker, in this process, closes its own ends
-    assert until("all sockets are closed", lambda: sockets() <= before, sockets)
+    assert wait_until(
+        "all sockets are closed", lambda: count_open_sockets() <= before, count_open_sockets
+    )
 
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:
     async def main() -> None:
         async with server(ScriptedBroker()) as at:
             one = ClusterClient(config(at))
-            await one.refresh([], deadline=soon())
+            await one.refresh([], deadline=new_deadline())
             [peer] = one._endpoints.values()
             assert isinstance(peer, BrokerEndpoint)
             await one.close()
             with pytest.raises(Unreachable, match="this client is closed"):
-                await peer.connect(soon())
+                await peer.connect(new_deadline())
 
     run(main())
 
@@ -866,8 +889,8 @@ def test_a_connection_that_is_collected_while_it_opens_waits_for_nothing() -> No
 
     async def main() -> None:
         async with server(say_nothing) as at:
-            made = BrokerConnection(address(at), ConnectionContext(config(at)), at)
-            opening = made.establish(soon(), patience=10, silence=10)
+            made = BrokerConnection(parse_address(at), ConnectionContext(config(at)), at)
+            opening = made.establish(new_deadline(), patience=10, silence=10)
             task = asyncio.create_task(opening)
             await asyncio.wait_for(accepted.wait(), 60)
             opening.close()

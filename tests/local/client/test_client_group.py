@@ -48,7 +48,7 @@ from rota.engine.model.response import (
 from rota.engine.model.topic import OffsetAndMetadata, Partitions, TopicPartition
 from rota.errors import Code
 from rota.protocol.messages import Api
-from tests.support.client import JOIN, TOLD, address, config, run, soon
+from tests.support.client import JOIN, SUBSCRIPTION, config, new_deadline, parse_address, run
 
 R = TypeVar("R", bound=GroupResponse)
 GIVEN = consumer_protocol.encode_assignment(Assignment(Partitions.of({"t": (0, 1)})))
@@ -67,7 +67,7 @@ class VersionedConnection:
         api, message = encode_group_request(request)
         low = self.connection.versions[api].low
         most = min(max(self.version, low), MAX_VERSIONS.get(api, 99))
-        answer = await self.connection.send(api, message, deadline=soon(), most=most)
+        answer = await self.connection.send(api, message, deadline=new_deadline(), most=most)
         reply = decode_group_response(request, answer)
         assert isinstance(reply, kind)
         return reply
@@ -106,7 +106,7 @@ async def open_versioned(broker: Broker, version: int) -> VersionedConnection:
     where = broker.bootstrap_servers
     settings = config(where, client_id="tester")
     return VersionedConnection(
-        await BrokerConnection.open(address(where), settings, soon()), version
+        await BrokerConnection.open(parse_address(where), settings, new_deadline()), version
     )
 
 
@@ -121,7 +121,9 @@ def test_a_members_life(broker: Broker, version: int) -> None:
         joined = await me.join()
         assert (joined.code, joined.generation) == (Code.NONE, 1)
         assert (joined.protocol, joined.leader) == ("range", me.member_id)
-        assert [(one.member_id, one.metadata) for one in joined.members] == [(me.member_id, TOLD)]
+        assert [(one.member_id, one.metadata) for one in joined.members] == [
+            (me.member_id, SUBSCRIPTION)
+        ]
         synced = await me.sync()
         assert (synced.code, synced.assignment) == (Code.NONE, GIVEN)
         beat = Heartbeat(group="g", generation=1, member_id=me.member_id)
@@ -193,7 +195,7 @@ def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
         assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
         (member,) = group.members
         assert (member.member_id, member.client_id) == (me.member_id, "tester")
-        assert (member.metadata, member.assignment) == (TOLD, GIVEN)
+        assert (member.metadata, member.assignment) == (SUBSCRIPTION, GIVEN)
         assert missing.state == "Dead"
         unknown = me.version_of(Api.DESCRIBE_GROUPS) >= 6
         assert missing.code is (Code.GROUP_ID_NOT_FOUND if unknown else Code.NONE)

@@ -25,7 +25,7 @@ from rota.errors import (
 )
 from rota.protocol.sasl import MIN_ITERATIONS, Mechanism, Users
 from rota.protocol.sasl import create_sasl_server as served
-from tests.support.client import client, run, soon
+from tests.support.client import client, new_deadline, run
 
 ALICE = {"alice": "wonder,=land"}
 MECHANISMS = pytest.mark.parametrize("mechanism", list(Mechanism))
@@ -38,7 +38,7 @@ def sasl_config(mechanism: str, user: str = "alice", password: str = "wonder,=la
 async def count_brokers(server: str, **fields: Any) -> int:
     """Returns the number of brokers that a client knows after its first request."""
     async with client(server, **fields) as one:
-        return len((await one.refresh([], deadline=soon())).brokers)
+        return len((await one.refresh([], deadline=new_deadline())).brokers)
 
 
 def connect_error(server: str, kind: type[Exception], **fields: Any) -> str:
@@ -91,10 +91,10 @@ def test_no_login_where_one_is_needed() -> None:
 
         async def main() -> None:
             async with client(broker.bootstrap_servers) as one:
-                await one.connect(deadline=soon())
+                await one.connect(deadline=new_deadline())
                 broker.delay("ApiVersions", 60)  # for whoever connects again
                 with pytest.raises(TimedOut, match="after ApiVersions: it may require a login"):
-                    await one.refresh([], deadline=soon(0.5))
+                    await one.refresh([], deadline=new_deadline(0.5))
 
         run(main())
 
@@ -242,7 +242,7 @@ def test_tls_where_there_is_none() -> None:
         async def main() -> None:
             async with client(broker.bootstrap_servers, tls=TlsConfig()) as one:
                 with pytest.raises(Unreachable, match="may be a port without TLS"):
-                    await one.refresh([], deadline=soon(1))
+                    await one.refresh([], deadline=new_deadline(1))
 
         run(main())
 

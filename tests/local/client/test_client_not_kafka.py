@@ -29,7 +29,7 @@ from rota.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from tests.support.client import Talk, address, client, config, run, server, soon
+from tests.support.client import Talk, client, config, new_deadline, parse_address, run, server
 from tests.support.kafka import free_ports
 
 
@@ -50,7 +50,7 @@ def connect_error(talk: Talk, kind: type[Exception] = NotKafka, patience: float 
     async def main() -> str:
         async with server(talk) as at:
             with pytest.raises(kind) as caught:
-                await BrokerConnection.open(address(at), config(at), soon(patience))
+                await BrokerConnection.open(parse_address(at), config(at), new_deadline(patience))
             assert at in str(caught.value)
             return str(caught.value)
 
@@ -139,7 +139,7 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
         async with client(at, tls=tls, **SHORT) as one:
             message = f"{at} of bootstrap.servers: an HTTP server answers there"
             with pytest.raises(NotKafka, match=message) as caught:
-                await one.refresh([], deadline=soon(3600))
+                await one.refresh([], deadline=new_deadline(3600))
             assert caught.value.certain
 
     with http_server(context) as at:
@@ -188,7 +188,9 @@ def test_a_server_that_says_nothing_whatever_it_hears(closes: bool) -> None:
     async def main() -> None:
         async with server(talk) as at:
             with pytest.raises(NotKafka, match=f"{at}: the server sends nothing within") as caught:
-                await BrokerConnection.open(address(at), config(at, **SHORT), soon(3600))
+                await BrokerConnection.open(
+                    parse_address(at), config(at, **SHORT), new_deadline(3600)
+                )
             assert not caught.value.certain
 
     run(main())
@@ -211,7 +213,7 @@ def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
 
     async def main() -> None:
         async with server(talk) as at, client(at, **SHORT) as one:
-            connection = await one.connect(deadline=soon())
+            connection = await one.connect(deadline=new_deadline())
             assert connection.is_usable
             assert len(tries) > 1
 
@@ -238,7 +240,7 @@ def test_http_is_told_at_once_however_long_the_deadline_is() -> None:
     async def main() -> None:
         async with server(reply_once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at, client(at) as one:
             with pytest.raises(NotKafka, match=f"{at} of bootstrap.servers: an HTTP server"):
-                await one.refresh([], deadline=soon(3600))
+                await one.refresh([], deadline=new_deadline(3600))
 
     run(main())
 
@@ -253,11 +255,11 @@ def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
                 await talks[0](reader, writer)
 
         async with server(proxy) as at, client(at) as one:
-            connection = await one.connect(deadline=soon())
+            connection = await one.connect(deadline=new_deadline())
             talks.clear()
             await connection.close_and_wait()
             with pytest.raises(Unreachable, match="the broker does not answer any more") as caught:
-                await one.connect(deadline=soon(0.05))
+                await one.connect(deadline=new_deadline(0.05))
             assert not isinstance(caught.value, NotKafka)
 
     run(main())
@@ -267,7 +269,9 @@ def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
         async with server(reply_once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
             with pytest.raises(NotKafka, match="the port does not use TLS: it may be a port for"):
-                await BrokerConnection.open(address(at), config(at, tls=TlsConfig()), soon())
+                await BrokerConnection.open(
+                    parse_address(at), config(at, tls=TlsConfig()), new_deadline()
+                )
 
     run(main())
 
@@ -280,7 +284,7 @@ def test_a_plain_client_where_tls_is_spoken(tmp_path: Path) -> None:
         async def main() -> None:
             at = broker.bootstrap_servers
             with pytest.raises(NotKafka, match="TLS"):
-                await BrokerConnection.open(address(at), config(at), soon())
+                await BrokerConnection.open(parse_address(at), config(at), new_deadline())
 
         run(main())
 
@@ -294,7 +298,7 @@ def test_each_address_that_nobody_listens_at_is_named_with_its_reason() -> None:
     async def main() -> None:
         async with client(one, other, "no-such-host.invalid:9092") as lost:
             with pytest.raises(Unreachable) as caught:
-                await lost.refresh([], deadline=soon(1))
+                await lost.refresh([], deadline=new_deadline(1))
             message = str(caught.value)
             assert "no broker can be reached" in message
             for at in (one, other):
@@ -310,7 +314,7 @@ def test_one_address_that_answers_is_enough() -> None:
 
         async def main() -> None:
             async with client(*dead, broker.bootstrap_servers) as one:
-                assert (await one.refresh([], deadline=soon())).brokers
+                assert (await one.refresh([], deadline=new_deadline())).brokers
 
         run(main())
 
@@ -323,7 +327,7 @@ def test_an_address_that_swallows_everything_does_not_hold_up_the_others() -> No
                 server(reply_once(b"", stay=True)) as silent,
                 client(*[silent] * 3, broker.bootstrap_servers) as one,
             ):
-                assert (await one.refresh([], deadline=soon(5))).brokers
+                assert (await one.refresh([], deadline=new_deadline(5))).brokers
 
         run(main())
 
@@ -345,7 +349,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
 
         async def main() -> None:
             async with client(at) as one:
-                assert (await one.refresh([], deadline=soon())).brokers
+                assert (await one.refresh([], deadline=new_deadline())).brokers
 
         run(main())
 
@@ -356,15 +360,15 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
 
         async def main() -> None:
             async with client(broker.listening) as one:
-                await one.refresh([], deadline=soon())
+                await one.refresh([], deadline=new_deadline())
                 with pytest.raises(Unreachable) as caught:
-                    await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon())
+                    await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=new_deadline())
                 message = str(caught.value)
                 assert f"broker 1 at localhost:{port}" in message
                 assert "advertised.listeners" in message
-                coordinator = await one.find_coordinator("readers", soon())
+                coordinator = await one.find_coordinator("readers", new_deadline())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
-                    await coordinator.endpoint.connect(soon())
+                    await coordinator.endpoint.connect(new_deadline())
 
         run(main())
 
@@ -374,11 +378,11 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
 
         async def main() -> None:
             async with client(broker.bootstrap_servers) as one:
-                await one.refresh([], deadline=soon())
-                coordinator = await one.find_coordinator("readers", soon())
+                await one.refresh([], deadline=new_deadline())
+                coordinator = await one.find_coordinator("readers", new_deadline())
                 broker.stop()
                 with pytest.raises(Unreachable, match=r"broker 1 at .* is refused") as caught:
-                    await coordinator.endpoint.connect(soon())
+                    await coordinator.endpoint.connect(new_deadline())
                 assert "advertised.listeners" not in str(caught.value)
 
         run(main())
@@ -425,7 +429,7 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
             API_VERSIONS=(0, 2), METADATA=(0, 5), FETCH=(0, 3), PRODUCE=(90, 99)
         )
         async with server(reply_like_broker(offer)) as at:
-            connection = await BrokerConnection.open(address(at), config(at), soon())
+            connection = await BrokerConnection.open(parse_address(at), config(at), new_deadline())
             assert connection.version(Api.METADATA) == 5
             assert connection.version(Api.METADATA, most=2) == 2
             for api, message in (
@@ -434,7 +438,7 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
                 (Api.JOIN_GROUP, "the broker does not serve JoinGroup"),
             ):
                 with pytest.raises(Refused, match=message) as caught:
-                    connection.send(api, FetchRequest(), deadline=soon())
+                    connection.send(api, FetchRequest(), deadline=new_deadline())
                 assert caught.value.code is Code.UNSUPPORTED_VERSION
             await connection.close_and_wait()
 
@@ -469,9 +473,9 @@ def test_what_is_no_answer_ends_the_connection(
     async def main() -> None:
         offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
         async with server(reply_like_broker(offer, answer)) as at:
-            connection = await BrokerConnection.open(address(at), config(at), soon())
-            asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            behind = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            connection = await BrokerConnection.open(parse_address(at), config(at), new_deadline())
+            asked = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
+            behind = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             with pytest.raises(Exception, match=message) as caught:
                 await asked
             assert at in str(caught.value)
@@ -489,10 +493,10 @@ def test_what_comes_without_a_question_ends_the_connection() -> None:
     async def main() -> None:
         offer = api_versions_response(API_VERSIONS=(0, 2), METADATA=(0, 5))
         async with server(reply_like_broker(offer, encode_metadata(3) + encode_metadata(4))) as at:
-            connection = await BrokerConnection.open(address(at), config(at), soon())
-            await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            connection = await BrokerConnection.open(parse_address(at), config(at), new_deadline())
+            await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             await connection.closed
             with pytest.raises(Unreachable, match="a response without a request"):
-                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+                connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
 
     run(main())

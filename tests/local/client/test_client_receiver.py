@@ -28,8 +28,8 @@ from tests.local.client.test_client_connection import (
     fetch_all_request,
     open_connection,
 )
-from tests.support.client import client, run, server, sockets, soon
-from tests.support.waiting import until
+from tests.support.client import client, count_open_sockets, new_deadline, run, server
+from tests.support.waiting import wait_until
 
 LIMIT = 100 << 20
 ANSWER = LARGE_RESPONSE + 1_000
@@ -62,7 +62,7 @@ class FetchScript(ScriptedBroker):
 
 def send_fetch(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[FetchResponse]:
     request = FetchRequest()
-    return connection.send(Api.FETCH, request, deadline=soon(patience), large=True)
+    return connection.send(Api.FETCH, request, deadline=new_deadline(patience), large=True)
 
 
 def response_records(answer: FetchResponse) -> bytes:
@@ -84,7 +84,7 @@ def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
                 assert response_records(await asked) == expected
                 assert transport.is_reading()
             assert len(receivers()) == 1
-            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             assert (await metadata).controller_id > 0
 
     run(main())
@@ -97,7 +97,7 @@ def test_who_does_not_say_that_an_answer_may_be_large_starts_no_thread() -> None
             open_connection(at) as connection,
         ):
             for _ in range(3):
-                await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+                await connection.send(Api.FETCH, FetchRequest(), deadline=new_deadline())
             assert not receivers()
 
     run(main())
@@ -110,7 +110,7 @@ def test_a_thread_is_not_told_while_something_else_is_under_way() -> None:
             open_connection(at) as connection,
         ):
             await send_fetch(connection)
-            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             asked = send_fetch(connection)
             assert not receivers()
             assert (await metadata).controller_id > 0
@@ -128,9 +128,9 @@ def test_nothing_is_sent_while_a_thread_has_the_socket() -> None:
             await send_fetch(connection)
             asked = send_fetch(connection)
             with pytest.raises(AssertionError, match="a thread uses the socket"):
-                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+                connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             assert len(response_records(await asked)) == ANSWER
-            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline())
             assert (await metadata).controller_id > 0
 
     run(main())
@@ -194,11 +194,11 @@ def test_a_thread_receives_while_the_loop_does_not_run() -> None:
 
         async def main() -> None:
             async with client(broker.bootstrap_servers) as one:
-                request = fetch_all_request(await one.refresh(["orders"], deadline=soon()))
-                connection = await one.connect(1, deadline=soon())
-                first = connection.send(Api.FETCH, request, deadline=soon(), large=True)
+                request = fetch_all_request(await one.refresh(["orders"], deadline=new_deadline()))
+                connection = await one.connect(1, deadline=new_deadline())
+                first = connection.send(Api.FETCH, request, deadline=new_deadline(), large=True)
                 expected = response_records(await first)
-                asked = connection.send(Api.FETCH, request, deadline=soon(), large=True)
+                asked = connection.send(Api.FETCH, request, deadline=new_deadline(), large=True)
                 delivered = received_event(connection)
                 assert delivered.wait(10)  # the loop stands still here
                 assert response_records(await asked) == expected
@@ -299,10 +299,10 @@ def test_a_connection_is_closed_while_a_thread_receives(upto: int) -> None:
                         await asked
                 assert not receivers()
 
-    before = sockets()
+    before = count_open_sockets()
     run(main())
     gc.collect()
-    assert sockets() <= before
+    assert count_open_sockets() <= before
 
 
 def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
@@ -435,7 +435,7 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         forgotten = weakref.ref(post)
         del post, receiver
         gc.collect()
-        until("its thread has ended", lambda: not receivers())
+        wait_until("its thread has ended", lambda: not receivers())
         assert forgotten() is None
         assert theirs.recv(1) == b""  # the connection is ended, too
 

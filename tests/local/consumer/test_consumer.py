@@ -29,7 +29,7 @@ from rota.engine.member.events import MarkPendingRevocation, SetAssignment
 from rota.engine.model.response import OffsetFetchResult
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, InputError, Interrupted, RecordError
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -64,7 +64,7 @@ def consumer(broker: Broker) -> Iterator[rota.Consumer]:
 
 def poll_until(consumer: rota.Consumer, condition: Callable[[], bool]) -> None:
     """Polls until something is true."""
-    until("so by polling", condition, meanwhile=partial(consumer.poll, 0.05))
+    wait_until("so by polling", condition, meanwhile=partial(consumer.poll, 0.05))
 
 
 def poll_values(consumer: rota.Consumer, count: int) -> list[bytes]:
@@ -73,7 +73,7 @@ def poll_values(consumer: rota.Consumer, count: int) -> list[bytes]:
     def poll() -> None:
         found.extend(record.value for record in consumer.poll(0.5))
 
-    until(f"{count} records", lambda: len(found) >= count, lambda: found, meanwhile=poll)
+    wait_until(f"{count} records", lambda: len(found) >= count, lambda: found, meanwhile=poll)
     return found
 
 
@@ -115,7 +115,7 @@ def test_a_member_reads_what_is_there_and_what_comes(
 
 
 def poll_records(consumer: rota.Consumer) -> rota.Records:
-    found: rota.Records = until("a record", partial(consumer.poll, 0.5), meanwhile=bool)
+    found: rota.Records = wait_until("a record", partial(consumer.poll, 0.5), meanwhile=bool)
     return found
 
 
@@ -342,7 +342,7 @@ def wait_until_fetched(consumer: rota.Consumer, partitions: set[TopicPartition])
         consumer.seek_to_beginning()
         time.sleep(0.05)
 
-    until(
+    wait_until(
         "records of all",
         lambda: set(consumer.poll(0.5).by_partition) == partitions,
         meanwhile=again,
@@ -629,7 +629,7 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
     monkeypatch.setattr(ConsumerCore, "_take_in_poll", slowly)
     recording_listener = RecordingListener()
     consumer.subscribe(["t"], listener=recording_listener)
-    until(
+    wait_until(
         "it is assigned",
         lambda: consumer.assignment or recording_listener.calls,
         meanwhile=partial(consumer.poll, 0),
@@ -990,7 +990,7 @@ def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
 
         def watch() -> None:
             try:
-                until("5 are committed", lambda: broker.committed("g").get(T0) == 5)
+                wait_until("5 are committed", lambda: broker.committed("g").get(T0) == 5)
                 done.set()
             finally:
                 consumer.wakeup()

@@ -48,9 +48,9 @@ from rota.errors import (
     TimedOut,
 )
 from rota.protocol.messages import Message
-from tests.support.client import sockets
+from tests.support.client import count_open_sockets
 from tests.support.consumer_driver import QUICK, Application, no_thread_left, quick_broker
-from tests.support.waiting import pause, until
+from tests.support.waiting import pause, wait_until
 
 P0 = TopicPartition("t", 0)
 SEVEN, EIGHT = {P0: OffsetAndMetadata(7)}, {P0: OffsetAndMetadata(8)}
@@ -126,7 +126,7 @@ def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCapture
 
 
 def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
-    before = sockets()
+    before = count_open_sockets()
     with application(broker) as app:
         assert not [one for one in threading.enumerate() if one.name == "rota-g"], "not before"
         app.join()
@@ -135,7 +135,9 @@ def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
         app.close()
         assert not thread.is_alive()
         app.driver.stop()  # twice does no harm
-    assert until("its sockets are closed", lambda: sockets() <= before, sockets)
+    assert wait_until(
+        "its sockets are closed", lambda: count_open_sockets() <= before, count_open_sockets
+    )
 
 
 def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:
@@ -175,7 +177,7 @@ def advance_sessions(
     broker.clock.freeze()
     for _ in range(5):
         # the first of two may have been on its way already
-        until("two heartbeats", partial(has_more, count() + 1), count, meanwhile=work_on)
+        wait_until("two heartbeats", partial(has_more, count() + 1), count, meanwhile=work_on)
         broker.clock.advance(0.5)
     broker.clock.resume()
 
@@ -417,7 +419,7 @@ def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None
         app.join()
         other.subscribe()
         other.driver.handle_event(PollBegan())
-        until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
+        wait_until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
         assert fetch_committed(other, timeout=5).offsets == {P0: None}
         assert (other.state, broker.groups["g"]) == (MemberState.JOINING, "PreparingRebalance")
 
@@ -437,12 +439,14 @@ def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broke
         app.join()
         other.subscribe()
         other.driver.handle_event(PollBegan())
-        until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
-        until("two are in", lambda: len(broker.group("g").members) == 2)
+        wait_until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
+        wait_until("two are in", lambda: len(broker.group("g").members) == 2)
         begun = time.monotonic()
         other.close(wait=20_000)
         assert time.monotonic() - begun < 10, "half of what it may take, and far more than it needs"
-        until("one is in", lambda: [one.id for one in broker.group("g").members] == [app.member_id])
+        wait_until(
+            "one is in", lambda: [one.id for one in broker.group("g").members] == [app.member_id]
+        )
 
 
 # What will not pass
@@ -543,7 +547,7 @@ def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
         app.driver.stop(0.2)
         assert time.monotonic() - before < 5
         free.set()
-        until("its thread has ended", lambda: "rota-g" not in thread_names())
+        wait_until("its thread has ended", lambda: "rota-g" not in thread_names())
 
 
 # A strategy at work
@@ -584,7 +588,7 @@ def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
-        until("nobody assigns", is_assignment_over)
+        wait_until("nobody assigns", is_assignment_over)
 
 
 def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
@@ -595,7 +599,7 @@ def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
         app.close(wait=60_000)
         assert not broker.group("g").members
         strategy.free.set()
-        until("nobody assigns", is_assignment_over)
+        wait_until("nobody assigns", is_assignment_over)
         assert not app.raised
 
 
@@ -609,7 +613,7 @@ def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: B
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert strategy.runs == 2
-        until("nobody assigns", is_assignment_over)
+        wait_until("nobody assigns", is_assignment_over)
 
 
 def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Broker) -> None:
@@ -621,9 +625,9 @@ def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Brok
         assert isinstance(error, StrategyFailed)
         assert re.search(r"strategy 'stuck' has made no assignment for \d+\.\d s", str(error))
         assert "max.poll.interval.ms = 300" in str(error)
-        until("it has left", lambda: not broker.group("g").members)
+        wait_until("it has left", lambda: not broker.group("g").members)
         strategy.free.set()
-        until("nobody assigns", is_assignment_over)
+        wait_until("nobody assigns", is_assignment_over)
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()])
@@ -636,7 +640,7 @@ def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseExcepti
         (error,) = app.raised
         assert isinstance(error, StrategyFailed)
         assert error.__cause__ is problem
-        until("nobody assigns", is_assignment_over)
+        wait_until("nobody assigns", is_assignment_over)
 
 
 def is_assignment_over() -> bool:

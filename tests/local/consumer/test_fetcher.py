@@ -20,9 +20,14 @@ from rota.consumer.records import ConsumerRecord
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, NoOffset, Refused, TimedOut, UnknownTopic
 from rota.protocol.messages import Api, Message
-from tests.support.fetching import PATIENCE, Reader, committed_as, values
-from tests.support.scripted_cluster import Fetched, cluster, fetched, nothing
-from tests.support.spark_topic import data
+from tests.support.fetching import PATIENCE, Reader, committed_offsets_lookup, record_values
+from tests.support.scripted_cluster import (
+    Fetched,
+    fetch_response,
+    scripted_cluster,
+    throttled_response,
+)
+from tests.support.spark_topic import encode_records
 
 MIB = 1 << 20
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -62,9 +67,9 @@ def test_what_is_there_and_what_comes(broker: Broker) -> None:
         fill(broker, T0, 3)
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0])
-            assert values(await reader.read(3)) == ["0.0", "0.1", "0.2"]
+            assert record_values(await reader.read(3)) == ["0.0", "0.1", "0.2"]
             fill(broker, T0, 1, 3)
-            assert values(await reader.read(1)) == ["0.3"]
+            assert record_values(await reader.read(1)) == ["0.3"]
             assert reader.fetcher.consumed_positions() == {T0: OffsetAndMetadata(4, "", 0)}
             assert reader.fetcher.position(T0) == 4
             assert reader.fetcher.high_watermark(T0) == 4
@@ -77,7 +82,7 @@ def test_committed_offsets_are_read_on_and_others_by_the_policy(broker: Broker) 
     async def read() -> None:
         for each in (T0, T1):
             fill(broker, each, 5)
-        known = committed_as({T0: OffsetAndMetadata(3, "", 0)})
+        known = committed_offsets_lookup({T0: OffsetAndMetadata(3, "", 0)})
         async with Reader(
             broker.bootstrap_servers, committed=known, auto_offset_reset="latest"
         ) as reader:
@@ -85,7 +90,7 @@ def test_committed_offsets_are_read_on_and_others_by_the_policy(broker: Broker) 
             await reader.ready(T0, T1)
             assert reader.fetcher.consumed_positions()[T1].offset == 5
             fill(broker, T1, 1, 5)
-            assert sorted(values(await reader.read(3))) == ["0.3", "0.4", "1.5"]
+            assert sorted(record_values(await reader.read(3))) == ["0.3", "0.4", "1.5"]
 
     asyncio.run(read())
 
@@ -104,7 +109,7 @@ def test_without_offset_and_policy_all_such_partitions_are_named_each_time(broke
             with pytest.raises(NoOffset, match="for t-0, and"):
                 await reader.poll()
             reader.fetcher.seek(T0, OffsetAndMetadata(0))
-            assert values(await reader.read(1)) == ["0.0"]
+            assert record_values(await reader.read(1)) == ["0.0"]
 
     asyncio.run(read())
 
@@ -120,9 +125,9 @@ def test_by_duration(broker: Broker) -> None:
         ) as reader:
             reader.fetcher.assign([T0, T1])
             await reader.ready(T0, T1)
-            assert values(await reader.read(1)) == ["1 hours ago"]
+            assert record_values(await reader.read(1)) == ["1 hours ago"]
             broker.produce("t", "new", partition=1)
-            assert values(await reader.read(1)) == ["new"]
+            assert record_values(await reader.read(1)) == ["new"]
 
     asyncio.run(read())
 
@@ -134,7 +139,7 @@ def test_look_ups_are_tried_again(broker: Broker) -> None:
         broker.fail("Fetch", "UNKNOWN_LEADER_EPOCH", times=2)
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0])
-            assert values(await reader.read(1)) == ["0.0"]
+            assert record_values(await reader.read(1)) == ["0.0"]
         assert broker.clear_faults() == 0
 
     asyncio.run(read())
@@ -158,7 +163,7 @@ def test_committed_offsets_that_cannot_be_had_are_told_and_asked_for_again(broke
             reader.fetcher.assign([T0])
             with pytest.raises(AuthorizationFailed, match="not your group"):
                 await reader.poll()
-            assert values(await reader.read(1)) == ["0.0"]
+            assert record_values(await reader.read(1)) == ["0.0"]
 
     asyncio.run(read())
 
@@ -272,9 +277,9 @@ def test_nobody_waits_for_a_long_poll_of_others(broker: Broker, change: str) -> 
                     fetcher.assign([T0, T1])
                 case _:
                     fetcher.seek_to([T1], EARLIEST)
-            assert values(await reader.read(2)) == ["1.0", "1.1"]
+            assert record_values(await reader.read(2)) == ["1.0", "1.1"]
             fill(broker, T0, 1, 2)
-            assert values(await reader.read(1)) == ["0.2"]
+            assert record_values(await reader.read(1)) == ["0.2"]
 
     asyncio.run(read())
 
@@ -294,7 +299,7 @@ def test_who_comes_into_question_while_both_fetches_wait_waits_for_a_moment(
             fetcher.resume([T1])
             assert await reader.poll(0.2) == []  # and the second T1, at its end too
             fetcher.resume([T2])
-            assert values(await reader.read(2)) == ["2.0", "2.1"]
+            assert record_values(await reader.read(2)) == ["2.0", "2.1"]
 
     asyncio.run(read())
 
@@ -507,7 +512,7 @@ def test_what_is_assigned_next_waits_for_no_metadata(
             await reader.ready(T0)
             request_counts.clear()
             reader.fetcher.assign([T0, T1])
-            assert values(await reader.read(1)) == ["1.0"]
+            assert record_values(await reader.read(1)) == ["1.0"]
             assert request_counts[Api.METADATA] == 0
 
     asyncio.run(read())
@@ -522,7 +527,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out(broker: Broker) -> Non
             reader.fetcher.seek(T0, OffsetAndMetadata(7))
             assert not reader.fetcher.has_records
             assert reader.fetcher.consumed_positions() == {T0: OffsetAndMetadata(7)}
-            assert values(await reader.read(3)) == ["0.7", "0.8", "0.9"]
+            assert record_values(await reader.read(3)) == ["0.7", "0.8", "0.9"]
             reader.fetcher.seek_to([T0], LATEST)
             await reader.ready(T0)
             assert reader.fetcher.position(T0) == 10
@@ -624,7 +629,7 @@ def test_a_broker_that_is_restarted(broker: Broker) -> None:
             assert len(await reader.read(2)) == 2
             await asyncio.to_thread(broker.restart)
             fill(broker, T0, 1, 2)
-            assert values(await reader.read(1)) == ["0.2"]
+            assert record_values(await reader.read(1)) == ["0.2"]
 
     asyncio.run(read())
 
@@ -671,14 +676,14 @@ def test_a_broker_that_throttles_is_asked_again_without_new_metadata(
     request_counts: Counter[Api],
 ) -> None:
     def respond(node: int, request: Message, before: int) -> Fetched:
-        return nothing(50) if before < 2 else fetched(data(0, 10))
+        return throttled_response(50) if before < 2 else fetch_response(encode_records(0, 10))
 
     async def read(servers: str) -> None:
         async with Reader(servers) as reader:
             reader.fetcher.assign([T0])
             assert [record.offset for record in await reader.read(10)] == list(range(10))
 
-    with cluster(respond) as found:
+    with scripted_cluster(respond) as found:
         asyncio.run(read(found.servers))
     assert request_counts[Api.METADATA] == 1
     assert found.asked[2][1].topics
@@ -716,13 +721,13 @@ def test_a_topic_that_is_missing_is_waited_for_without_haste(
         settings = {"create_topics": False, **slow}
         async with Reader(broker.bootstrap_servers, client=settings) as reader:
             reader.fetcher.assign([T0, late])
-            assert values(await reader.read(1)) == ["0.0"]
+            assert record_values(await reader.read(1)) == ["0.0"]
             request_counts.clear()
             assert await reader.poll(1.0) == []
             assert request_counts[Api.METADATA] <= 15
             assert request_counts[Api.FETCH] <= 4
             broker.produce("late", "at last")
-            assert values(await reader.read(1)) == ["at last"]
+            assert record_values(await reader.read(1)) == ["at last"]
 
     asyncio.run(read())
 
@@ -739,7 +744,7 @@ def test_a_topic_that_is_deleted_and_made_again(broker: Broker) -> None:
             assert await reader.poll(0.3) == []
             broker.create_topic("t", 3)
             fill(broker, T0, 2, 100)
-            assert values(await reader.read(2)) == ["0.100", "0.101"]
+            assert record_values(await reader.read(2)) == ["0.100", "0.101"]
 
     asyncio.run(read())
 
@@ -754,7 +759,7 @@ def test_a_partition_that_is_added_later(broker: Broker, caplog: pytest.LogCaptu
             assert caplog.messages == ["there is no partition t-3: t has 3"]
             broker.create_partitions("t", 4)
             fill(broker, later, 1)
-            assert values(await reader.read(1)) == ["3.0"]
+            assert record_values(await reader.read(1)) == ["3.0"]
 
     asyncio.run(read())
 

@@ -19,7 +19,7 @@ from rota import TopicPartition
 from rota.engine.formats import consumer_protocol
 from tests.support.command import RotaCommand
 from tests.support.paths import FIXTURES, ROOT
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 JAVA = [
     json.loads(line) for line in (FIXTURES / "kafka-2.3.1-sticky.jsonl").read_text().splitlines()
@@ -186,7 +186,7 @@ class Group:
             settled = sorted(map(len, found.values())) == sorted(loads)
             return found if settled and len(every) == sum(loads) else None
 
-        return cast(Owned, until(f"loads {loads}", owned))
+        return cast(Owned, wait_until(f"loads {loads}", owned))
 
 
 def test_a_group_keeps_what_members_own_when_one_leaves_and_one_joins(

@@ -13,7 +13,14 @@ from rota.errors import InputError, UnknownTopic
 from rota.spark.plan import OffsetRange
 from rota.spark.query import DataLost
 from rota.spark.source import BatchReader, RotaDataSource
-from tests.support.spark_query import FAST, commit, delete_before, fill, options_of, p
+from tests.support.spark_query import (
+    FAST,
+    commit_offsets,
+    delete_records_before,
+    p,
+    produce_records,
+    source_options,
+)
 
 
 @pytest.fixture
@@ -24,17 +31,17 @@ def broker() -> Iterator[Broker]:
 
 def plan_ranges(broker: Broker, **given: str) -> list[OffsetRange]:
     named = {name.replace("__", "."): value for name, value in given.items()}
-    tasks = BatchReader(options_of(broker, FAST | named), 2).partitions()
+    tasks = BatchReader(source_options(broker, FAST | named), 2).partitions()
     return sorted(each for task in tasks for each in task.ranges)  # type: ignore[attr-defined]
 
 
 def test_all_that_there_is(broker: Broker) -> None:
-    fill(broker, 3, 0, 2)
+    produce_records(broker, 3, 0, 2)
     assert plan_ranges(broker) == [OffsetRange(p(0), 0, 3), OffsetRange(p(2), 0, 2)]
 
 
 def test_between_offsets(broker: Broker) -> None:
-    fill(broker, 9, 9)
+    produce_records(broker, 9, 9)
     given = {
         "startingOffsets": '{"orders": {"0": 2, "1": -2}}',
         "endingOffsets": '{"orders": {"0": 5, "1": -1}}',
@@ -60,8 +67,8 @@ def test_between_times(broker: Broker) -> None:
 
 
 def test_from_what_a_group_has_read(broker: Broker) -> None:
-    fill(broker, 9)
-    commit(broker, "billing", {p(0): 4})
+    produce_records(broker, 9)
+    commit_offsets(broker, "billing", {p(0): 4})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     assert plan_ranges(broker, **given) == [OffsetRange(p(0), 4, 9)]
 
@@ -111,14 +118,14 @@ def test_a_topic_that_is_missing_is_named(broker: Broker) -> None:
 def test_a_query_that_cannot_be_meant_is_refused(
     broker: Broker, given: dict[str, str], message: str
 ) -> None:
-    fill(broker, 9)
+    produce_records(broker, 9)
     with pytest.raises(InputError, match=message):
         plan_ranges(broker, **given)
 
 
 def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
-    fill(broker, 9, 9)
-    delete_before(broker, p(0), 6)
+    produce_records(broker, 9, 9)
+    delete_records_before(broker, p(0), 6)
     given = {"endingOffsets": '{"orders": {"0": 4, "1": 4}}'}
     with pytest.raises(DataLost, match="reading should start at offset 6, and the end by"):
         plan_ranges(broker, **given)
@@ -126,8 +133,8 @@ def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
 
 
 def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
-    fill(broker, 9)
-    commit(broker, "billing", {p(0): 30})
+    produce_records(broker, 9)
+    commit_offsets(broker, "billing", {p(0): 30})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     with pytest.raises(DataLost, match="reading should start at offset 30, and the end of"):
         plan_ranges(broker, **given)

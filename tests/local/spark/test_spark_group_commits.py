@@ -18,7 +18,7 @@ from rota.client.retry import Backoff
 from rota.engine.model.topic import TopicPartition
 from rota.spark import commit
 from rota.spark.commit import GroupCommitter
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 OpenCommits = Callable[..., AbstractContextManager[GroupCommitter]]
@@ -99,7 +99,7 @@ def test_offsets_are_renewed_before_the_broker_forgets_them(
         kept.set_target(offsets(5))
         assert kept.flush(10)
         written = count_journal_records(broker)
-        until("another commit is in the journal", lambda: count_journal_records(broker) > written)
+        wait_until("another commit is in the journal", lambda: count_journal_records(broker) > written)
 
 
 def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
@@ -111,7 +111,7 @@ def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
     with caplog.at_level(logging.INFO, "rota.spark"), open_commits(**quick) as kept:
         assert kept.last_failure == f"no answer yet from {address}"
         kept.set_target(offsets(1))
-        until("trouble is logged", lambda: "the commit failed" in caplog.text)
+        wait_until("trouble is logged", lambda: "the commit failed" in caplog.text)
         assert address in caplog.text
         assert "refused" in kept.last_failure
         assert not kept.flush(0.1)
@@ -135,7 +135,7 @@ def test_a_group_with_members_is_left_alone_until_they_are_gone(
             while not member.assignment:
                 member.poll(0.1)
             kept.set_target(offsets(5))
-            until("trouble is logged", lambda: "the group has members" in caplog.text)
+            wait_until("trouble is logged", lambda: "the group has members" in caplog.text)
             assert broker.committed("billing") != offsets(5)
             member.poll(0)
         assert kept.flush(20)
@@ -148,11 +148,11 @@ def test_what_is_refused_holds_nothing_else_up(
     gone = TopicPartition("gone", 0)
     with open_commits() as kept:
         kept.set_target({**offsets(5), gone: 1})
-        until("trouble is logged", lambda: "gone-0: there is no such partition" in caplog.text)
+        wait_until("trouble is logged", lambda: "gone-0: there is no such partition" in caplog.text)
         assert not kept.flush(0.1)
         kept.set_target({**offsets(6), gone: 1})
-        until("what can be committed is", lambda: broker.committed("billing") == offsets(6))
-        until("the committer knows it", lambda: kept.pending == {gone: 1})
+        wait_until("what can be committed is", lambda: broker.committed("billing") == offsets(6))
+        wait_until("the committer knows it", lambda: kept.pending == {gone: 1})
         assert caplog.text.count("gone-0") == 1
         broker.create_topic("gone", partitions=1)
         assert kept.flush(10)
@@ -226,9 +226,9 @@ def test_a_commit_that_is_carried_out_late_does_not_stay(
         assert kept.flush(10)
         broker.delay("OffsetCommit", HOUR, times=1)
         kept.set_target(offsets(50))
-        until("the late one is heard of", lambda: kept.pending == offsets(50))
+        wait_until("the late one is heard of", lambda: kept.pending == offsets(50))
         kept.set_target(offsets(40), anew=True)
         assert kept.flush(10)
         broker.clock.advance(HOUR)
-        until("the late one is there", lambda: broker.committed("billing") == offsets(50))
-        until("the new aim is there", lambda: broker.committed("billing") == offsets(40))
+        wait_until("the late one is there", lambda: broker.committed("billing") == offsets(50))
+        wait_until("the new aim is there", lambda: broker.committed("billing") == offsets(40))

@@ -17,13 +17,13 @@ from rota.spark.lookup import OffsetLookup, Offsets
 from tests.support.spark_query import (
     FAST,
     SHORT,
-    commit,
-    connections,
-    delete_before,
-    fill,
-    once_up,
-    options_of,
+    commit_offsets,
+    count_open_connections,
+    delete_records_before,
     p,
+    produce_records,
+    retry_until_reachable,
+    source_options,
 )
 
 
@@ -34,14 +34,14 @@ def broker() -> Iterator[Broker]:
 
 
 def lookup_partitions(broker: Broker, **given: str) -> list[TopicPartition]:
-    with OffsetLookup(options_of(broker, FAST | given)) as lookup:
+    with OffsetLookup(source_options(broker, FAST | given)) as lookup:
         return lookup.partitions()
 
 
 def start_offsets(broker: Broker, **given: str) -> Offsets:
     """Where a query begins."""
     named = {name.replace("__", "."): value for name, value in given.items()}
-    options = options_of(broker, FAST | named)
+    options = source_options(broker, FAST | named)
     with OffsetLookup(options) as lookup:
         return lookup.resolve_offsets(options.starting, lookup.partitions())
 
@@ -88,16 +88,16 @@ def test_a_pattern_is_searched_in_the_names(broker: Broker) -> None:
 
 
 def test_a_pattern_finds_internal_topics_only_if_told_so(broker: Broker) -> None:
-    fill(broker, 1)
-    commit(broker, "billing", {p(0): 1})
+    produce_records(broker, 1)
+    commit_offsets(broker, "billing", {p(0): 1})
     assert lookup_partitions(broker, subscribePattern="offsets") == []
     given = {"subscribePattern": "offsets", "kafka.exclude.internal.topics": "false"}
     assert TopicPartition("__consumer_offsets", 0) in lookup_partitions(broker, **given)
 
 
 def test_an_internal_topic_may_be_named(broker: Broker) -> None:
-    fill(broker, 1)
-    commit(broker, "billing", {p(0): 1})
+    produce_records(broker, 1)
+    commit_offsets(broker, "billing", {p(0): 1})
     assert TopicPartition("__consumer_offsets", 0) in lookup_partitions(
         broker, subscribe="__consumer_offsets"
     )
@@ -121,8 +121,8 @@ def test_a_topic_that_has_no_leader_for_a_moment_is_asked_for_again(broker: Brok
 
 
 def test_the_words_for_the_ends(broker: Broker) -> None:
-    fill(broker, 5, 3)
-    delete_before(broker, p(0), 2)
+    produce_records(broker, 5, 3)
+    delete_records_before(broker, p(0), 2)
     assert start_offsets(broker, startingOffsets="earliest") == {p(0): 2, p(1): 0}
     assert start_offsets(broker, startingOffsets='{"orders": {"0": -1, "1": -2}}') == {
         p(0): 5,
@@ -132,15 +132,15 @@ def test_the_words_for_the_ends(broker: Broker) -> None:
         p(0): 4,
         p(1): 3,
     }
-    options = options_of(broker)
+    options = source_options(broker)
     with OffsetLookup(options) as lookup:
         assert lookup.latest_offsets(lookup.partitions()) == {p(0): 5, p(1): 3}
 
 
 def test_partitions_that_are_gone_are_left_out_at_once(broker: Broker) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     gone = TopicPartition("gone", 0)
-    with OffsetLookup(options_of(broker)) as lookup:
+    with OffsetLookup(source_options(broker)) as lookup:
         assert lookup.latest_offsets([p(0), p(7), gone]) == {p(0): 5}
         assert lookup.earliest_offsets([gone]) == {}
 
@@ -182,7 +182,7 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker
         start_offsets(broker, startingTimestamp="500")
     given = {"startingTimestamp": "500", "startingOffsetsByTimestampStrategy": "latest"}
     assert start_offsets(broker, **given) == {p(0): 0, p(1): 0}
-    with OffsetLookup(options_of(broker)) as lookup:
+    with OffsetLookup(source_options(broker)) as lookup:
         where = query.GlobalTimestamp("endingTimestamp", 5_000)
         assert lookup.resolve_offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
 
@@ -193,8 +193,8 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker
 def test_a_group_that_has_read_goes_on_and_begins_elsewhere(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill(broker, 5, 5)
-    commit(broker, "billing", {p(0): 3})
+    produce_records(broker, 5, 5)
+    commit_offsets(broker, "billing", {p(0): 3})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     with caplog.at_level(logging.WARNING, "rota.spark"):
         assert start_offsets(broker, **given) == {p(0): 3, p(1): 0}
@@ -203,14 +203,14 @@ def test_a_group_that_has_read_goes_on_and_begins_elsewhere(
 
 
 def test_a_group_without_offsets_begins_at_the_beginning(broker: Broker) -> None:
-    fill(broker, 5)
-    delete_before(broker, p(0), 2)
+    produce_records(broker, 5)
+    delete_records_before(broker, p(0), 2)
     given = {"startingOffsets": "committed", "kafka__group__id": "nobody"}
     assert start_offsets(broker, **given) == {p(0): 2}
 
 
 def test_no_permission_for_the_group_is_said(broker: Broker) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     broker.fail("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", times=None)
     with pytest.raises(RotaError, match="the offsets of group 'billing' cannot be read: no perm"):
         start_offsets(broker, startingOffsets="committed", kafka__group__id="billing")
@@ -222,7 +222,7 @@ def test_no_permission_for_the_group_is_said(broker: Broker) -> None:
 def test_a_broker_that_is_down_is_named_after_as_many_tries(broker: Broker) -> None:
     broker.create_topic("orders")
     address = broker.bootstrap_servers
-    options = options_of(broker, FAST | SHORT | {"fetchOffset.numRetries": "2"})
+    options = source_options(broker, FAST | SHORT | {"fetchOffset.numRetries": "2"})
     broker.stop()
     with OffsetLookup(options) as lookup, pytest.raises(Unreachable, match=address):
         lookup.partitions()
@@ -230,48 +230,48 @@ def test_a_broker_that_is_down_is_named_after_as_many_tries(broker: Broker) -> N
 
 def test_a_broker_that_went_down_and_came_back_is_asked_again(tmp_path: Path) -> None:
     with rota.Broker(tmp_path) as broker:
-        fill(broker, 5)
-        with OffsetLookup(options_of(broker, FAST | SHORT)) as lookup:
+        produce_records(broker, 5)
+        with OffsetLookup(source_options(broker, FAST | SHORT)) as lookup:
             ends = lambda: lookup.latest_offsets(lookup.partitions())  # noqa: E731
-            assert once_up(ends) == {p(0): 5}
+            assert retry_until_reachable(ends) == {p(0): 5}
             broker.restart()
-            assert once_up(ends) == {p(0): 5}
+            assert retry_until_reachable(ends) == {p(0): 5}
             address = broker.bootstrap_servers
             broker.stop()
             with pytest.raises(Unreachable, match=address):
                 lookup.latest_offsets([p(0)])
             broker.start()
-            assert once_up(ends) == {p(0): 5}
+            assert retry_until_reachable(ends) == {p(0): 5}
 
 
 def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Broker) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     broker.delay("ListOffsets", 60.0)
-    with OffsetLookup(options_of(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
+    with OffsetLookup(source_options(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
         assert lookup.latest_offsets([p(0)]) == {p(0): 5}
 
 
 def test_an_answer_that_is_lost_is_asked_for_again(broker: Broker) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     broker.drop_response("ListOffsets")
-    with OffsetLookup(options_of(broker)) as lookup:
+    with OffsetLookup(source_options(broker)) as lookup:
         assert lookup.latest_offsets([p(0)]) == {p(0): 5}
     assert broker.clear_faults() == 0
 
 
 def test_close_closes_the_connections(broker: Broker) -> None:
     broker.create_topic("orders")
-    lookup = OffsetLookup(options_of(broker))
+    lookup = OffsetLookup(source_options(broker))
     lookup.partitions()
-    assert connections(broker) == 1
+    assert count_open_connections(broker) == 1
     lookup.close()
     lookup.close()
-    assert connections(broker) == 0
+    assert count_open_connections(broker) == 0
 
 
 def test_ten_thousand_partitions(broker: Broker) -> None:
     broker.create_topic("orders", 10_000)
-    options = options_of(broker)
+    options = source_options(broker)
     with OffsetLookup(options) as lookup:
         every = lookup.partitions()
         assert len(every) == 10_000

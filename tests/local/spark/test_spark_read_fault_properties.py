@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rota
 from rota.engine.model.topic import TopicPartition
-from tests.support.spark_topic import close_kept, offsets
+from tests.support.spark_topic import close_client_pool, read_offsets
 
 PARTITIONS, RECORDS = 3, 40
 CODES = (
@@ -34,7 +34,7 @@ def broker() -> Iterator[rota.Broker]:
             for _ in range(RECORDS // 4):
                 running.produce("t", *["x" * 50] * 4, partition=partition)
         yield running
-    close_kept()
+    close_client_pool()
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,7 +64,7 @@ def test_the_rows_are_the_same(
         for start, until in zip(points[::2], points[1::2], strict=False)
     ]
     asked = {"kafka.max.partition.fetch.bytes": most, "kafka.retry.backoff.max.ms": 20}
-    found = offsets(broker.bootstrap_servers, *ranges, given=asked)
+    found = read_offsets(broker.bootstrap_servers, *ranges, given=asked)
     broker.clear_faults()
     expected = [(name.partition, at) for name, *span in ranges for at in range(*span)]
     assert sorted(found) == sorted(expected)

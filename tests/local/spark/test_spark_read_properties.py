@@ -17,7 +17,13 @@ from rota.engine.model.topic import TopicPartition
 from rota.spark.plan import OffsetRange, plan_tasks
 from rota.spark.query import SourceOptions
 from rota.spark.task import read_ranges
-from tests.support.spark_topic import broker_of, close_kept, data, end, options_of
+from tests.support.spark_topic import (
+    broker_with_topic,
+    close_client_pool,
+    encode_records,
+    encode_transaction_end,
+    source_options,
+)
 
 PRODUCERS = 2
 
@@ -67,24 +73,24 @@ def draw_log(draw: st.DrawFn) -> PartitionLog:
         }
         match kind:
             case "plain":
-                batches.append(data(at, count, **common))
+                batches.append(encode_records(at, count, **common))
                 every += offsets
                 at += count + hole
             case "part":
                 fields = {"producer_epoch": 0, "base_sequence": at, "transactional": True}
-                batches.append(data(at, count, producer_id=producer, **common, **fields))
+                batches.append(encode_records(at, count, producer_id=producer, **common, **fields))
                 running.setdefault(producer, []).extend(offsets)
                 every += offsets
                 at += count + hole
             case "end" if producer in running:
                 how = draw(st.sampled_from(ControlRecordType))
-                batches.append(end(how, producer, at))
+                batches.append(encode_transaction_end(how, producer, at))
                 part = running.pop(producer)
                 aborted |= set(part) if how is ControlRecordType.ABORT else set()
                 markers.append(at)
                 at += 1
             case "empty":
-                batches.append(data(at, 0, last=at + hole))
+                batches.append(encode_records(at, 0, last=at + hole))
                 at += 1 + hole
     stable = min((each[0] for each in running.values()), default=at)
     return PartitionLog(batches, at, stable, every, frozenset(aborted), frozenset(markers))
@@ -126,11 +132,11 @@ def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> Non
     )
     with (
         tempfile.TemporaryDirectory() as folder,
-        broker_of(Path(folder), *(log.batches for log in every)) as broker,
+        broker_with_topic(Path(folder), *(log.batches for log in every)) as broker,
     ):
-        options = options_of(broker.bootstrap_servers, asked)
+        options = source_options(broker.bootstrap_servers, asked)
         try:
             rows = [row for task in split for row in read_offsets(task, options)]
         finally:
-            close_kept()
+            close_client_pool()
     assert sorted(rows) == sorted(expected)

@@ -29,13 +29,13 @@ from rota.spark.source import StreamReader, TaskPartition
 from tests.support.spark_query import (
     FAST,
     SHORT,
-    commit,
-    connections,
-    delete_before,
-    fill,
-    once_up,
-    options_of,
+    commit_offsets,
+    count_open_connections,
+    delete_records_before,
     p,
+    produce_records,
+    retry_until_reachable,
+    source_options,
 )
 
 Json = dict[str, dict[str, int]]
@@ -52,7 +52,7 @@ class Query:
 
     def __init__(self, broker: Broker, log: list[Json] | None = None, /, **given: str) -> None:
         named = {name.replace("__", "."): value for name, value in given.items()}
-        self.reader = StreamReader(options_of(broker, FAST | named, streaming=True), 2)
+        self.reader = StreamReader(source_options(broker, FAST | named, streaming=True), 2)
         #: The ends of the batches, as the checkpoint has them.
         self.log: list[Json] = [] if log is None else log
 
@@ -108,38 +108,38 @@ def begin_query(broker: Broker) -> Iterator[BeginQuery]:
 
 
 def test_from_the_beginning(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3, 2)
+    produce_records(broker, 3, 2)
     query = begin_query(startingOffsets="earliest")
     assert query.trigger() == [OffsetRange(p(0), 0, 3), OffsetRange(p(1), 0, 2)]
     assert query.trigger() is None
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
-    fill(broker, 0, 4)
+    produce_records(broker, 0, 4)
     assert query.trigger() == [OffsetRange(p(1), 2, 6)]
 
 
 def test_from_the_end_only_what_comes_is_read(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3, 2)
+    produce_records(broker, 3, 2)
     query = begin_query()
     assert query.trigger() == []
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
-    fill(broker, 1, 1)
+    produce_records(broker, 1, 1)
     assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 2, 3)]
 
 
 def test_fixed_and_moving_beginnings_together(broker: Broker, begin_query: BeginQuery) -> None:
     """As in Spark's own, whose first batch may be continued here after a kill."""
-    fill(broker, 10, 10)
+    produce_records(broker, 10, 10)
     query = begin_query(startingOffsets='{"orders": {"0": -1, "1": 3}}')
     assert query.trigger() == [OffsetRange(p(1), 3, 10)]
     assert query.log == [{"orders": {"0": 10, "1": 10}}]
-    fill(broker, 1, 1)
+    produce_records(broker, 1, 1)
     again = begin_query(startingOffsets='{"orders": {"0": -1, "1": 3}}')
     assert again.read(again.start, query.log[0]) == [OffsetRange(p(1), 3, 10)]
 
 
 def test_from_what_the_group_has_read(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3, 2)
-    commit(broker, "billing", {p(0): 1})
+    produce_records(broker, 3, 2)
+    commit_offsets(broker, "billing", {p(0): 1})
     query = begin_query(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger() == []
     assert query.trigger() == [OffsetRange(p(0), 1, 3), OffsetRange(p(1), 0, 2)]
@@ -158,13 +158,13 @@ def test_from_what_the_group_has_read(broker: Broker, begin_query: BeginQuery) -
 def test_a_kill_in_the_first_batch_does_not_move_the_beginning(
     broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
-    fill(broker, 3, 2)
-    commit(broker, "billing", {p(0): 3, p(1): 2})
+    produce_records(broker, 3, 2)
+    commit_offsets(broker, "billing", {p(0): 3, p(1): 2})
     first = begin_query(**given)
     end = first.plan_end()  # it is in the checkpoint; then the driver is killed
     assert end == {"orders": {"0": 3, "1": 2}}
-    fill(broker, 1, 1)
-    commit(broker, "billing", {p(0): 4, p(1): 3})
+    produce_records(broker, 1, 1)
+    commit_offsets(broker, "billing", {p(0): 4, p(1): 3})
     again = begin_query(**given)
     assert again.read(again.start, end) == []
     again.log.append(end)
@@ -174,11 +174,11 @@ def test_a_kill_in_the_first_batch_does_not_move_the_beginning(
 def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 10)
-    commit(broker, "billing", {p(0): 8})
+    produce_records(broker, 10)
+    commit_offsets(broker, "billing", {p(0): 8})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
     end = begin_query(**given).plan_end()
-    commit(broker, "billing", {p(0): 0})
+    commit_offsets(broker, "billing", {p(0): 0})
     again = begin_query([end], **given)
     assert again.read(as_spark_json(again.reader.initialOffset()), end) == []
     assert again.trigger() == [OffsetRange(p(0), 8, 10)]
@@ -197,11 +197,11 @@ def test_a_batch_that_was_killed_is_the_same_again(
     broker: Broker, begin_query: BeginQuery, given: dict[str, str], first: int
 ) -> None:
     """Partitions that came after the kill are not of it, and not lost either."""
-    fill(broker, 3, 2)
+    produce_records(broker, 3, 2)
     end = begin_query(**given).plan_end()
-    fill(broker, 1, 1)
+    produce_records(broker, 1, 1)
     broker.create_partitions("orders", 3)
-    fill(broker, 0, 0, 5)
+    produce_records(broker, 0, 0, 5)
     again = begin_query(**given)
     assert again.read(again.start, end) == [
         OffsetRange(p(0), first, 3),
@@ -223,7 +223,7 @@ def test_what_comes_to_a_topic_that_was_not_there_is_read(
     assert query.trigger() == []
     assert query.log == [{}]
     assert query.trigger() is None
-    fill(broker, 3)
+    produce_records(broker, 3)
     assert query.trigger() == [OffsetRange(p(0), 0, 3)]
 
 
@@ -231,7 +231,7 @@ def test_what_comes_to_a_topic_that_was_not_there_is_read(
 def test_the_same_after_a_kill(broker: Broker, begin_query: BeginQuery, words: str) -> None:
     given = {"subscribePattern": "^orders", "startingOffsets": words}
     begin_query(**given).plan_end()
-    fill(broker, 3)
+    produce_records(broker, 3)
     again = begin_query(**given)
     assert again.read(again.start, {}) == []
     again.log.append({})
@@ -241,11 +241,11 @@ def test_the_same_after_a_kill(broker: Broker, begin_query: BeginQuery, words: s
 def test_partitions_that_come_are_read_from_their_beginning(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query()
     query.trigger()
     broker.create_partitions("orders", 2)
-    fill(broker, 1, 4)
+    produce_records(broker, 1, 4)
     assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 0, 4)]
 
 
@@ -257,13 +257,13 @@ def test_a_topic_that_is_missing_is_named(broker: Broker, begin_query: BeginQuer
 def test_a_checkpoint_of_sparks_own_source_is_continued(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 3, 2)
+    produce_records(broker, 3, 2)
     query = begin_query([json.loads('{"orders":{"1":1,"0":2}}')])
     assert query.trigger() == [OffsetRange(p(0), 2, 3), OffsetRange(p(1), 1, 2)]
 
 
 def test_a_checkpoint_of_something_else_is_refused(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     with pytest.raises(InputError, match="the checkpoint: topic 'logOffset': its partitions are"):
         begin_query([{"logOffset": 5}]).plan_end()  # type: ignore[dict-item]
 
@@ -272,7 +272,7 @@ def test_a_checkpoint_of_something_else_is_refused(broker: Broker, begin_query: 
 
 
 def test_a_trigger_has_a_most(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 100, 10, 1)
+    produce_records(broker, 100, 10, 1)
     query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(20)
     while query.trigger() is not None:
@@ -284,7 +284,7 @@ def test_a_trigger_has_a_most(broker: Broker, begin_query: BeginQuery) -> None:
 
 def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin_query: BeginQuery) -> None:
     """Trigger.Once says so."""
-    fill(broker, 100)
+    produce_records(broker, 100)
     query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 100)]
 
@@ -299,7 +299,7 @@ def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin_query: Be
 def test_a_trigger_with_a_single_batch_reads_in_it(
     broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
-    fill(broker, 10, 0)
+    produce_records(broker, 10, 0)
     query = begin_query(**given)
     assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 10)]
     again = begin_query(**given)
@@ -309,7 +309,7 @@ def test_a_trigger_with_a_single_batch_reads_in_it(
 def test_a_single_batch_says_that_it_only_keeps_where_the_group_is(
     broker: Broker, begin_query: BeginQuery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill(broker, 10)
+    produce_records(broker, 10)
     query = begin_query(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger(ReadAllAvailable()) == []
     assert "trigger(once=True) runs no second batch" in caplog.text
@@ -321,38 +321,38 @@ def test_spark_alone_says_that_all_is_to_be_read(begin_query: BeginQuery) -> Non
 
 
 def test_new_partitions_have_their_share(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 50)
+    produce_records(broker, 50)
     query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     query.trigger()
     broker.create_partitions("orders", 2)
-    fill(broker, 0, 40)
+    produce_records(broker, 0, 40)
     assert query.trigger() == [OffsetRange(p(0), 10, 15), OffsetRange(p(1), 0, 5)]
 
 
 def test_a_trigger_waits_for_enough(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query(startingOffsets="earliest", minOffsetsPerTrigger="10")
     assert query.reader.getDefaultReadLimit() == ReadMinRows(10)
     assert query.trigger() == [OffsetRange(p(0), 0, 3)], "the first one does not wait"
-    fill(broker, 9)
+    produce_records(broker, 9)
     assert query.trigger() is None
-    fill(broker, 1)
+    produce_records(broker, 1)
     assert query.trigger() == [OffsetRange(p(0), 3, 13)]
 
 
 def test_a_trigger_does_not_wait_longer_than_it_may(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     given = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "0ms"}
     query = begin_query(startingOffsets="earliest", **given)
     query.trigger()
-    fill(broker, 1)
+    produce_records(broker, 1)
     assert query.trigger() == [OffsetRange(p(0), 3, 4)]
 
 
 def test_least_and_most_together(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 30)
+    produce_records(broker, 30)
     given = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12"}
     query = begin_query(startingOffsets="earliest", **given)
     assert query.trigger() == [OffsetRange(p(0), 0, 12)]
@@ -364,11 +364,11 @@ def test_least_and_most_together(broker: Broker, begin_query: BeginQuery) -> Non
 
 
 def test_what_comes_later_is_left_for_the_next_run(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     query = begin_query(startingOffsets="earliest", maxOffsetsPerTrigger="3")
     query.reader.prepareForTriggerAvailableNow()
     assert query.trigger() == [OffsetRange(p(0), 0, 3)]
-    fill(broker, 5)
+    produce_records(broker, 5)
     assert query.trigger() == [OffsetRange(p(0), 3, 5)]
     assert query.trigger() is None
     after = begin_query(query.log)
@@ -379,7 +379,7 @@ def test_what_comes_later_is_left_for_the_next_run(broker: Broker, begin_query: 
 def test_what_is_there_is_read_however_little_it_is(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     query = begin_query([{"orders": {"0": 4}}], minOffsetsPerTrigger="100")
     query.reader.prepareForTriggerAvailableNow()
     assert query.trigger() == [OffsetRange(p(0), 4, 5)]
@@ -396,12 +396,12 @@ def test_what_is_there_is_read_however_little_it_is(
 def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
     broker: Broker, begin_query: BeginQuery, given: dict[str, str]
 ) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     query = begin_query(**given)
     query.reader.prepareForTriggerAvailableNow()
     broker.create_partitions("orders", 2)
-    fill(broker, 5, 5)
-    commit(broker, "billing", {p(0): 7})
+    produce_records(broker, 5, 5)
+    commit_offsets(broker, "billing", {p(0): 7})
     while query.trigger() is not None:
         pass
     assert query.log[-1]["orders"]["0"] >= 5
@@ -410,10 +410,10 @@ def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
 def test_a_leader_that_is_behind_for_a_moment_does_not_set_a_run_back(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 5)
+    produce_records(broker, 5)
     query = begin_query([{"orders": {"0": 8}}])
     query.reader.prepareForTriggerAvailableNow()
-    fill(broker, 5)
+    produce_records(broker, 5)
     assert query.trigger() is None
 
 
@@ -423,7 +423,7 @@ def test_a_leader_that_is_behind_for_a_moment_does_not_set_a_run_back(
 def test_a_partition_that_is_gone_is_lost(
     broker: Broker, begin_query: BeginQuery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     start: Json = {"orders": {"0": 1, "1": 5}}
     with pytest.raises(DataLost, match="orders-1: gone.*failOnDataLoss=false"):
         begin_query([start]).trigger()
@@ -434,7 +434,7 @@ def test_a_partition_that_is_gone_is_lost(
 
 
 def test_a_topic_that_was_made_anew_went_back(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 10)
+    produce_records(broker, 10)
     start: Json = {"orders": {"0": 30}}
     with pytest.raises(DataLost, match="orders-0: went back from offset 30 to 10"):
         begin_query([start]).trigger()
@@ -444,27 +444,27 @@ def test_a_topic_that_was_made_anew_went_back(broker: Broker, begin_query: Begin
 
 
 def test_committed_offsets_behind_the_end_are_lost(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 40)
+    produce_records(broker, 40)
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
-    commit(broker, "billing", {p(0): 30})
+    commit_offsets(broker, "billing", {p(0): 30})
     broker.delete_topic("orders")
-    fill(broker, 10)
-    commit(broker, "billing", {p(0): 30})
+    produce_records(broker, 10)
+    commit_offsets(broker, "billing", {p(0): 30})
     query = begin_query(**given)
     assert query.trigger() == []
     with pytest.raises(DataLost, match="orders-0: went back from offset 30 to 10"):
         query.trigger()
     query = begin_query(failOnDataLoss="false", **given)
     assert [query.trigger(), query.trigger()] == [[], []]
-    fill(broker, 2)
+    produce_records(broker, 2)
     assert query.trigger() == [OffsetRange(p(0), 10, 12)]
 
 
 def test_a_new_partition_whose_first_records_are_gone_is_lost(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 3, 3)
-    delete_before(broker, p(1), 2)
+    produce_records(broker, 3, 3)
+    delete_records_before(broker, p(1), 2)
     start: Json = {"orders": {"0": 3}}
     with pytest.raises(DataLost, match="orders-1: new, and begins at offset 2, not at 0"):
         begin_query([start]).trigger()
@@ -472,7 +472,7 @@ def test_a_new_partition_whose_first_records_are_gone_is_lost(
 
 
 def test_a_partition_that_came_and_went_is_lost(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query(failOnDataLoss="false")
     assert query.read({}, {"orders": {"0": 3}, "gone": {"0": 5}}) == [OffsetRange(p(0), 0, 3)]
 
@@ -481,8 +481,8 @@ def test_an_end_before_the_start_is_asked_for_again(
     broker: Broker, begin_query: BeginQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker may be behind for a moment."""
-    fill(broker, 3)
-    pause = SimpleNamespace(time=time.time, sleep=lambda _: fill(broker, 4))
+    produce_records(broker, 3)
+    pause = SimpleNamespace(time=time.time, sleep=lambda _: produce_records(broker, 4))
     monkeypatch.setattr(source, "time", pause)
     assert begin_query([{"orders": {"0": 5}}]).plan_end() == {"orders": {"0": 7}}
 
@@ -494,7 +494,7 @@ def test_an_end_before_the_start_is_asked_for_again(
 def test_a_broker_that_is_down_is_named_in_every_phase(
     broker: Broker, begin_query: BeginQuery, phase: str
 ) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query(startingOffsets="earliest", **SHORT)
     address = broker.bootstrap_servers
     acts: dict[str, Callable[[], object]] = {
@@ -510,27 +510,27 @@ def test_a_broker_that_is_down_is_named_in_every_phase(
         with pytest.raises(Unreachable, match=address):
             acts[phase]()
     broker.start()
-    fill(broker, 2)
-    assert once_up(query.trigger) == [OffsetRange(p(0), 0, 2)], "it is asked again"
+    produce_records(broker, 2)
+    assert retry_until_reachable(query.trigger) == [OffsetRange(p(0), 0, 2)], "it is asked again"
 
 
 # Life
 
 
 def test_stop_closes_the_connections(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query()
     query.trigger()
-    assert connections(broker) == 1
+    assert count_open_connections(broker) == 1
     query.reader.stop()
     query.reader.stop()
-    assert connections(broker) == 0
+    assert count_open_connections(broker) == 0
 
 
 def test_what_goes_to_executors_has_no_connections_and_shows_no_secrets(
     broker: Broker, begin_query: BeginQuery
 ) -> None:
-    fill(broker, 3)
+    produce_records(broker, 3)
     query = begin_query(startingOffsets="earliest")
     query.trigger()
     copy = pickle.loads(pickle.dumps(query.reader))
@@ -541,7 +541,7 @@ def test_what_goes_to_executors_has_no_connections_and_shows_no_secrets(
 
 
 def test_slots_and_splits_make_the_tasks(broker: Broker, begin_query: BeginQuery) -> None:
-    fill(broker, 30, 10, 10, 10)
+    produce_records(broker, 30, 10, 10, 10)
     whole = {"orders": {"0": 30, "1": 10, "2": 10, "3": 10}}
     assert len(begin_query().reader.partitions({}, whole)) == 2, "the session's parallelism"
     assert len(begin_query(slots="3").reader.partitions({}, whole)) == 3

@@ -11,7 +11,7 @@ import pytest
 
 from rota.broker.storage.disk import RealDisk
 from rota.errors import DiskError
-from tests.support.partition_log import NOW, create, padded, reopen, values
+from tests.support.partition_log import NOW, batch_of_size, create_log, read_values, reopen_log
 
 
 def test_reading_or_cutting_a_missing_file_makes_none(tmp_path: Path) -> None:
@@ -170,20 +170,20 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path:
 
 def test_a_log_whose_write_the_machine_refuses_takes_it_back(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    log = create(disk)
-    log.append(padded(100), NOW)
+    log = create_log(disk)
+    log.append(batch_of_size(100), NOW)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.size + 50, hard))
     try:
         with pytest.raises(DiskError, match="File too large"):
-            log.append(padded(100), NOW)
+            log.append(batch_of_size(100), NOW)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert disk.size("t-0/00000000000000000000.log") == log.size
-    log.append(padded(100), NOW)
-    assert len(values(log)) == 2
+    log.append(batch_of_size(100), NOW)
+    assert len(read_values(log)) == 2
     disk.close()
-    assert len(values(reopen(RealDisk(tmp_path)))) == 2
+    assert len(read_values(reopen_log(RealDisk(tmp_path)))) == 2
 
 
 def test_the_space_that_is_missing_is_told_apart(tmp_path: Path) -> None:

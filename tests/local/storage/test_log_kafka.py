@@ -23,12 +23,12 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
     ReportedEvents,
-    batches,
-    create,
+    create_log,
     log_files,
-    reopen,
-    sent,
-    split,
+    producer_batch,
+    read_batches,
+    reopen_log,
+    split_batches,
 )
 from tests.support.paths import FIXTURES
 from tests.support.transactions import encode_end_transaction_marker
@@ -67,8 +67,8 @@ def test_every_folder_is_read_and_left_as_it_is(recorded_folder: Path, clean: bo
     for folder in folders:
         log = open_log(recorded_folder, folder.name, events, clean=clean)
         whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
-        assert b"".join(batches(log, budget=1_000)) == whole, folder
-        for batch in split(whole):
+        assert b"".join(read_batches(log, budget=1_000)) == whole, folder
+        for batch in split_batches(whole):
             head = read_batch_header(batch)
             for offset in (head.base_offset, head.last_offset):
                 assert log.read(offset, 1) == batch
@@ -112,10 +112,10 @@ def write_transactions(disk: FaultyDisk, events: ReportedEvents) -> Log:
         encode_batch([BatchRecord(5, NOW, b"k", b"d")], base_sequence=1, **mine),
         encode_end_transaction_marker(ControlRecordType.ABORT, offset=6, producer_id=2, **ends),
     ]
-    create(disk)
+    create_log(disk)
     disk.put("t-0/00000000000000000000.log", b"".join(first))
     disk.put("t-0/00000000000000000003.log", b"".join(second))
-    return reopen(disk, events)
+    return reopen_log(disk, events)
 
 
 def test_what_is_not_decided_is_not_stable() -> None:
@@ -125,10 +125,10 @@ def test_what_is_not_decided_is_not_stable() -> None:
     assert log.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
     assert log.aborted_transactions(4, 7) == [(1, 0), (2, 3)]
     assert log.aborted_transactions(0, 3) == [(1, 0)]
-    assert len(split(log.read(0, 1 << 20, to=log.last_stable_offset))) == 5
+    assert len(split_batches(log.read(0, 1 << 20, to=log.last_stable_offset))) == 5
     assert not events
     log.close()
-    again = reopen(disk, events, clean=True, recovery_point=7)
+    again = reopen_log(disk, events, clean=True, recovery_point=7)
     assert (again.log_end_offset, again.last_stable_offset, events) == (7, 5, [])
     assert again.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
 
@@ -141,7 +141,7 @@ def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
     for bit in range(8 * len(good)):
         disk, events = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
-        log = reopen(disk, events, clean=True, recovery_point=7)
+        log = reopen_log(disk, events, clean=True, recovery_point=7)
         assert log.aborted_transactions(0, 7) == [(1, 0), (2, 3)], bit
         assert path in events[0]
         assert disk.content(path) == good
@@ -155,7 +155,7 @@ def compacted_segments(disk: FaultyDisk) -> list[bytes]:
         encode_batch([], base_offset=14, last_offset=14),
     ]
     later = [encode_batch([BatchRecord(40, NOW + 9, b"k", b"c")], base_offset=38, last_offset=41)]
-    create(disk, config=COMPACTED)
+    create_log(disk, config=COMPACTED)
     disk.put("t-0/00000000000000000000.log", b"".join(kept))
     disk.put("t-0/00000000000000000030.log", b"".join(later))
     disk.put("t-0/00000000000000000050.log", encode_batch([BatchRecord(50, NOW + 10, b"k", b"d")]))
@@ -166,31 +166,31 @@ def compacted_segments(disk: FaultyDisk) -> list[bytes]:
 def test_gaps_are_passed_over(clean: bool) -> None:
     disk, events = FaultyDisk(), ReportedEvents()
     kept = compacted_segments(disk)
-    log = reopen(disk, events, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
+    log = reopen_log(disk, events, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 51)
-    assert batches(log) == kept
+    assert read_batches(log) == kept
     for offset in range(51):
         expected = [each for each in kept if read_batch_header(each).last_offset >= offset]
-        assert batches(log, offset) == expected, offset
+        assert read_batches(log, offset) == expected, offset
     assert log.find_timestamp(NOW + 1) == (9, NOW + 5)
     assert log.find_timestamp(NOW + 6) == (40, NOW + 9)
-    log.append(sent(b"e"), NOW)
-    assert batches(reopen(disk.kill(), config=COMPACTED))[:-1] == kept
+    log.append(producer_batch(b"e"), NOW)
+    assert read_batches(reopen_log(disk.kill(), config=COMPACTED))[:-1] == kept
 
 
 def test_an_offset_that_is_wrong_beside_a_gap_is_found_by_what_follows() -> None:
     """Only a batch with room on both sides can be moved without anybody knowing."""
     whole = FaultyDisk()
     kept = compacted_segments(whole)
-    reopen(whole, config=COMPACTED).close()
+    reopen_log(whole, config=COMPACTED).close()
     path = log_files(whole)[0]
     at = len(kept[0])
     for bit in range(8 * at, 8 * (at + 8)):
         disk = whole.kill()
         disk.flip(path, bit)
         moved = int.from_bytes(disk.content(path)[at : at + 8], signed=True)
-        log = reopen(disk, clean=True, recovery_point=51, config=COMPACTED)
-        found = split(log.read(2, 1 << 20))
+        log = reopen_log(disk, clean=True, recovery_point=51, config=COMPACTED)
+        found = split_batches(log.read(2, 1 << 20))
         if 5 < moved < 14:
             assert found[0] == kept[0]
         else:

@@ -35,7 +35,7 @@ from tests.support.fuzz_frames import (
     with_extreme,
 )
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
-from tests.support.requests import START, values
+from tests.support.requests import START, read_records
 from tests.support.wire_messages import classes
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class FuzzedBroker:
         found = friend.fetch_partition("kept", 0)
         assert found.error_code == 0, self.told()
         expected = [(at, b"k", value) for at, value in enumerate(self.kept)]
-        assert values(bytes(found.records)) == expected, self.told()
+        assert read_records(bytes(found.records)) == expected, self.told()
         if (
             self.committed >= 0 and self.node.topics.get(CONSUMER_OFFSETS_TOPIC) is self.journal
         ):  # not deleted

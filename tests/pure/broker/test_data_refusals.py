@@ -14,7 +14,7 @@ from rota.broker.handlers import fetch, log_offsets, produce
 from rota.errors import Code
 from rota.protocol.messages import Api
 from tests.support.node import InMemoryNode
-from tests.support.requests import fetch_request, numbered, produce_request
+from tests.support.requests import fetch_request, numbered_batch, produce_request
 
 MODULES = (produce, fetch, log_offsets)
 DATA = [each for module in MODULES for each in module.HANDLERS]
@@ -34,7 +34,9 @@ def request_of(api: Api, node: InMemoryNode) -> Any:
     deleted = admin.DeleteRecordsRequest.DeleteRecordsTopic
     match api:
         case Api.PRODUCE:
-            return produce_request(node.topic_ids(), {("t", 0): numbered(1), ("t", 1): numbered(1)})
+            return produce_request(
+                node.topic_ids(), {("t", 0): numbered_batch(1), ("t", 1): numbered_batch(1)}
+            )
         case Api.FETCH:
             return fetch_request(node.topic_ids(), {("t", 0): 0, ("t", 1): 0})
         case Api.LIST_OFFSETS:
@@ -92,5 +94,8 @@ def test_a_producer_that_expects_no_answer_gets_none() -> None:
     node.create_topic("t", 2)
     node.node.faults = Refusing(node.node.context.timers)
     peer = node.connect()
-    assert peer.ask(produce_request(node.topic_ids(), {("t", 0): numbered(1)}, acks=0), 9) is None
+    assert (
+        peer.ask(produce_request(node.topic_ids(), {("t", 0): numbered_batch(1)}, acks=0), 9)
+        is None
+    )
     assert peer.closed is None

@@ -10,7 +10,7 @@ from rota.engine.formats.record_batch_columns import decode_batches, iterate_rec
 from rota.engine.formats.record_batch_scan import find_batches
 from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import fetch_request, numbered, produce_request
+from tests.support.requests import fetch_request, numbered_batch, produce_request
 
 T, U = ("t", 0), ("u", 0)
 
@@ -36,7 +36,7 @@ def offsets(data: bytes) -> list[int]:
 def test_each_version_gives_whole_batches_from_the_one_with_the_offset(
     peer: ClientConnection, version: int
 ) -> None:
-    peer.store(numbered(3), numbered(3), numbered(3))
+    peer.store(numbered_batch(3), numbered_batch(3), numbered_batch(3))
     answers = peer.fetch({T: 4, U: 0}, version)
     assert offsets(answers[T].records) == [3, 4, 5, 6, 7, 8]
     assert (answers[T].error_code, answers[T].high_watermark) == (0, 9)
@@ -58,14 +58,14 @@ def test_an_unknown_topic_partition_or_id(peer: ClientConnection) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 4, 1 << 40])
 def test_an_offset_that_the_log_does_not_have(peer: ClientConnection, offset: int) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     answer = peer.fetch({T: offset}, max_wait=1_000)[T]
     assert Code(answer.error_code) is Code.OFFSET_OUT_OF_RANGE
     assert (answer.high_watermark, answer.log_start_offset) == (-1, -1)
 
 
 def test_what_was_deleted_cannot_be_read(node: InMemoryNode, peer: ClientConnection) -> None:
-    peer.store(numbered(3), numbered(3))
+    peer.store(numbered_batch(3), numbered_batch(3))
     node.topics.delete_records_before({("t", 0): 4})
     answers = peer.fetch({T: 3})
     assert Code(answers[T].error_code) is Code.OFFSET_OUT_OF_RANGE
@@ -79,7 +79,7 @@ def test_the_leaders_epoch_is_checked(peer: ClientConnection, epoch: int, code: 
 
 
 def test_a_client_with_an_epoch_that_never_was(peer: ClientConnection) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     assert peer.fetch({T: 3}, last_epoch=0)[T].error_code == 0
     answer = peer.fetch({T: 3}, last_epoch=9)[T]
     assert Code(answer.error_code) is Code.OFFSET_OUT_OF_RANGE
@@ -97,15 +97,15 @@ def test_a_client_with_an_epoch_that_never_was(peer: ClientConnection) -> None:
     ],
 )
 def test_there_are_no_sessions(peer: ClientConnection, session: tuple[int, int], code: int) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     response = peer.ask(fetch_request(peer.node.topic_ids(), {T: 0}, session=session), 16)
     assert (response.error_code, response.session_id) == (code, 0)
     assert len(response.responses) == (0 if code else 1)
 
 
 def test_a_damaged_batch_is_never_served(node: InMemoryNode, peer: ClientConnection) -> None:
-    peer.store(numbered(3), numbered(3))
-    second = len(numbered(3)) + 70
+    peer.store(numbered_batch(3), numbered_batch(3))
+    second = len(numbered_batch(3)) + 70
     node.disk.flip("t-0/00000000000000000000.log", second * 8)
     assert offsets(peer.fetch({T: 0})[T].records) == [0, 1, 2]
     answer = peer.fetch({T: 3})[T]
@@ -115,7 +115,7 @@ def test_a_damaged_batch_is_never_served(node: InMemoryNode, peer: ClientConnect
 
 @pytest.mark.parametrize(("version", "code"), [(4, 6), (5, 6), (6, 56), (16, 56)])
 def test_a_read_error(node: InMemoryNode, peer: ClientConnection, version: int, code: int) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     node.disk.refuse("read", "*.log")
     assert peer.fetch({T: 0}, version)[T].error_code == code
     assert offsets(peer.fetch({T: 0}, version)[T].records) == [0, 1, 2]
@@ -125,21 +125,21 @@ def test_a_read_error(node: InMemoryNode, peer: ClientConnection, version: int, 
 
 
 def test_a_batch_larger_than_all_limits_comes_whole(peer: ClientConnection) -> None:
-    peer.store(numbered(50), numbered(1))
+    peer.store(numbered_batch(50), numbered_batch(1))
     answers = peer.fetch({T: 0}, max_bytes=1, partition_max=1)
     assert offsets(answers[T].records) == list(range(50))
 
 
 def test_only_the_first_partition_with_records_may_break_the_limits(peer: ClientConnection) -> None:
-    peer.store(numbered(50))
-    peer.store(numbered(50), topic="u")
+    peer.store(numbered_batch(50))
+    peer.store(numbered_batch(50), topic="u")
     answers = peer.fetch({("t", 1): 0, T: 0, U: 0}, max_bytes=10, partition_max=10)
     assert offsets(answers[T].records) == list(range(50))
     assert bytes(answers[U].records) == b""
 
 
 def test_limits_of_a_partition_and_of_all(peer: ClientConnection) -> None:
-    one = numbered(10)
+    one = numbered_batch(10)
     peer.store(*[one] * 10)
     peer.store(*[one] * 10, topic="u")
     size = len(one)
@@ -164,7 +164,7 @@ def test_an_append_ends_the_wait(node: InMemoryNode, peer: ClientConnection) -> 
     wait(peer)
     assert peer.waits
     node.advance(300)
-    node.connect().store(numbered(2), topic="u")
+    node.connect().store(numbered_batch(2), topic="u")
     answers = peer.fetched(peer.receive())
     assert offsets(answers[U].records) == [0, 1]
     assert answers[U].high_watermark == 2
@@ -185,7 +185,7 @@ def test_the_wait_ends_when_its_time_is_up(node: InMemoryNode, peer: ClientConne
 def test_it_waits_until_there_are_enough_bytes_and_then_gives_all(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    one = numbered(10)
+    one = numbered_batch(10)
     producer = node.connect()
     producer.store(one)
     wait(peer, min_bytes=3 * len(one))
@@ -201,7 +201,7 @@ def test_too_little_in_time_is_given_all_the_same(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     wait(peer, min_bytes=10_000)
-    node.connect().store(numbered(3))
+    node.connect().store(numbered_batch(3))
     assert peer.waits
     node.advance(500)
     assert offsets(peer.fetched(peer.receive())[T].records) == [0, 1, 2]
@@ -211,7 +211,7 @@ def test_a_request_that_appends_to_both_is_seen_whole(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     wait(peer)
-    node.connect().produce({T: numbered(2), U: numbered(3)})
+    node.connect().produce({T: numbered_batch(2), U: numbered_batch(3)})
     answers = peer.fetched(peer.receive())
     assert offsets(answers[T].records) == [0, 1]
     assert offsets(answers[U].records) == [0, 1, 2]
@@ -225,7 +225,7 @@ def test_the_producer_is_answered_before_those_it_wakes(
     order: list[object] = []
     for each in (peer, other):
         each.responses = Noted(each, order)
-    other.send(produce_request(node.topic_ids(), {T: numbered(1)}), 9)
+    other.send(produce_request(node.topic_ids(), {T: numbered_batch(1)}), 9)
     assert order == [other, peer]
 
 
@@ -260,7 +260,7 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(
     assert node.node.next_timer() == before
     node.disk.refuse("read", "*.log")
     other = node.connect()
-    other.store(numbered(1))
+    other.store(numbered_batch(1))
     assert not peer.responses
     assert other.fetch({T: 0})[T].error_code == 56, "somebody else has read"
 
@@ -270,7 +270,7 @@ def test_a_fault_in_a_woken_fetch_is_no_fault_of_the_producer(
 ) -> None:
     wait(peer)
     node.disk.refuse("read", "*.log")
-    assert node.connect().store(numbered(1)) == [0]
+    assert node.connect().store(numbered_batch(1)) == [0]
     assert peer.fetched(peer.receive())[T].error_code == 56
 
 
@@ -287,13 +287,13 @@ class Noted(deque[bytes | None]):
 
 
 def test_batches_are_whole(peer: ClientConnection) -> None:
-    peer.store(*[numbered(each + 1) for each in range(20)])
+    peer.store(*[numbered_batch(each + 1) for each in range(20)])
     data = bytes(peer.fetch({T: 0}, partition_max=700)[T].records)
     assert find_batches(data).end == len(data)
 
 
 def test_a_client_that_is_ahead_of_the_log_is_told_where_they_part(peer: ClientConnection) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     answer = peer.fetch({T: 5}, last_epoch=0, max_wait=500)[T]
     assert (answer.error_code, answer.diverging_epoch.end_offset) == (0, 3)
     assert bytes(answer.records) == b""

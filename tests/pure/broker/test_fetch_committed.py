@@ -12,7 +12,7 @@ from rota.engine.formats.record_batch import (
 )
 from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import START, fetch_request, numbered
+from tests.support.requests import START, fetch_request, numbered_batch
 from tests.support.transactions import encode_end_transaction_marker
 
 T = ("t", 0)
@@ -41,7 +41,7 @@ def reopened(*batches: bytes) -> ClientConnection:
     """A partition with two records of no transaction, and then these batches."""
     node = InMemoryNode()
     node.create_topic("t")
-    node.connect().store(numbered(2))
+    node.connect().store(numbered_batch(2))
     for each in batches:
         node.disk.append(FILE, each)
     return node.restart().connect()
@@ -66,7 +66,7 @@ def test_up_to_the_first_open_transaction(version: int) -> None:
 
 def test_other_readers_see_all() -> None:
     answer = reopened(*ONE_OPEN).fetch({T: 0})[T]
-    assert len(bytes(answer.records)) == sum(map(len, (numbered(2), *ONE_OPEN)))
+    assert len(bytes(answer.records)) == sum(map(len, (numbered_batch(2), *ONE_OPEN)))
     assert answer.last_stable_offset == 4
     assert answer.aborted_transactions is None
 
@@ -92,7 +92,7 @@ def test_an_aborted_transaction_behind_what_is_given_is_not_told() -> None:
 def test_what_is_not_stable_does_not_end_a_wait() -> None:
     peer = reopened(*ONE_OPEN)
     peer.send(fetch_request(peer.node.topic_ids(), {T: 4}, isolation=COMMITTED, max_wait=500), 16)
-    peer.node.connect().store(numbered(1))
+    peer.node.connect().store(numbered_batch(1))
     assert peer.waits
     peer.node.advance(500)
     assert bytes(peer.fetched(peer.receive())[T].records) == b""

@@ -9,7 +9,7 @@ from rota.engine.formats.record_batch_columns import decode_batches, iterate_rec
 from rota.engine.formats.record_batch_scan import find_batches
 from tests.support.examples import examples
 from tests.support.node import InMemoryNode
-from tests.support.requests import numbered
+from tests.support.requests import numbered_batch
 
 LIMITS = st.one_of(st.integers(0, 40), st.integers(0, 3_000), st.just(2**31 - 1))
 
@@ -28,8 +28,8 @@ def test_everything_is_read_once_in_order(
     node.create_topic("t", len(sizes))
     peer = node.connect()
     for number, counts in enumerate(sizes):
-        peer.store(*map(numbered, counts), partition=number)
-    largest = max((len(numbered(count)) for counts in sizes for count in counts), default=0)
+        peer.store(*map(numbered_batch, counts), partition=number)
+    largest = max((len(numbered_batch(count)) for counts in sizes for count in counts), default=0)
     positions = {("t", each): 0 for each in range(len(sizes))}
     ends = {("t", each): sum(counts) for each, counts in enumerate(sizes)}
     turn = 0

@@ -21,18 +21,18 @@ from tests.support.requests import (
     GROUP,
     START,
     Member,
-    code,
-    commit,
-    delete,
-    delete_offsets,
-    describe,
-    find,
-    heartbeat,
-    join,
-    leave,
-    list_groups,
-    offset_fetch,
-    sync,
+    commit_request,
+    delete_groups_request,
+    delete_offsets_request,
+    describe_groups_request,
+    error_code,
+    find_coordinator_request,
+    heartbeat_request,
+    join_request,
+    leave_request,
+    list_groups_request,
+    offset_fetch_request,
+    sync_request,
 )
 
 HANDLERS = {
@@ -44,17 +44,17 @@ OFFERED = [
     for version in range(handler.min_version, handler.max_version + 1)
 ]
 REQUESTS: dict[Api, Callable[[], Any]] = {
-    Api.FIND_COORDINATOR: lambda: find(GROUP, "another"),
-    Api.JOIN_GROUP: join,
-    Api.SYNC_GROUP: lambda: sync("m", 1, {"m": b"part"}),
-    Api.HEARTBEAT: lambda: heartbeat("m", 1),
-    Api.LEAVE_GROUP: lambda: leave("m"),
-    Api.OFFSET_COMMIT: lambda: commit({("t", 0): 7, ("u", 1): 8}),
-    Api.OFFSET_FETCH: lambda: offset_fetch({"t": [0, 1]}, GROUP, "another"),
-    Api.DESCRIBE_GROUPS: lambda: describe(GROUP, "another"),
-    Api.LIST_GROUPS: list_groups,
-    Api.DELETE_GROUPS: lambda: delete(GROUP, "another"),
-    Api.OFFSET_DELETE: lambda: delete_offsets({"t": [0]}),
+    Api.FIND_COORDINATOR: lambda: find_coordinator_request(GROUP, "another"),
+    Api.JOIN_GROUP: join_request,
+    Api.SYNC_GROUP: lambda: sync_request("m", 1, {"m": b"part"}),
+    Api.HEARTBEAT: lambda: heartbeat_request("m", 1),
+    Api.LEAVE_GROUP: lambda: leave_request("m"),
+    Api.OFFSET_COMMIT: lambda: commit_request({("t", 0): 7, ("u", 1): 8}),
+    Api.OFFSET_FETCH: lambda: offset_fetch_request({"t": [0, 1]}, GROUP, "another"),
+    Api.DESCRIBE_GROUPS: lambda: describe_groups_request(GROUP, "another"),
+    Api.LIST_GROUPS: list_groups_request,
+    Api.DELETE_GROUPS: lambda: delete_groups_request(GROUP, "another"),
+    Api.OFFSET_DELETE: lambda: delete_offsets_request({"t": [0]}),
 }
 
 
@@ -133,7 +133,7 @@ def test_a_refusal_says_its_code_wherever_there_is_room(
 
 @versions(Api.FIND_COORDINATOR)
 def test_the_coordinator_is_here(peer: ClientConnection, version: int) -> None:
-    answer = peer.ask(find("orders", "payments"), version)
+    answer = peer.ask(find_coordinator_request("orders", "payments"), version)
     found = answer.coordinators if version >= 4 else [answer]
     assert [(each.error_code, each.node_id, each.host, each.port) for each in found] == [
         (Code.NONE, 1, "127.0.0.1", 9092)
@@ -148,9 +148,9 @@ def test_the_coordinator_is_here(peer: ClientConnection, version: int) -> None:
 def test_other_coordinators_are_refused_in_words(
     peer: ClientConnection, kind: int, expected: Code, version: int
 ) -> None:
-    answer = peer.ask(find("key", kind=kind), version)
+    answer = peer.ask(find_coordinator_request("key", kind=kind), version)
     found = answer.coordinators[0] if version >= 4 else answer
-    assert code(found) is expected
+    assert error_code(found) is expected
     assert "this broker has no" in found.error_message
     assert (found.node_id, found.host, found.port) == (-1, "", -1)
 
@@ -171,8 +171,8 @@ def test_a_member_joins(node: InMemoryNode, peer: ClientConnection, version: int
 
 @versions(Api.JOIN_GROUP)
 def test_a_join_is_refused(peer: ClientConnection, version: int) -> None:
-    answer = peer.ask(join("stranger"), version)
-    assert code(answer) is Code.UNKNOWN_MEMBER_ID
+    answer = peer.ask(join_request("stranger"), version)
+    assert error_code(answer) is Code.UNKNOWN_MEMBER_ID
     assert answer.protocol_name == (None if version >= 7 else "")
     assert answer.members == []
 
@@ -204,10 +204,10 @@ def test_a_sync_must_name_the_protocol_from_version_5_on(peer: ClientConnection)
     member.join()
     member.joined()
     for request in (
-        sync(member.id, member.generation, protocol_type=None),
-        sync(member.id, member.generation, protocol_name=None),
+        sync_request(member.id, member.generation, protocol_type=None),
+        sync_request(member.id, member.generation, protocol_name=None),
     ):
-        assert code(peer.ask(request, 5)) is Code.INCONSISTENT_GROUP_PROTOCOL
+        assert error_code(peer.ask(request, 5)) is Code.INCONSISTENT_GROUP_PROTOCOL
 
 
 @versions(Api.HEARTBEAT)
@@ -215,28 +215,30 @@ def test_heartbeats(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
     assert member.beat(version) is Code.NONE
-    assert code(peer.ask(heartbeat("stranger", 1), version)) is Code.UNKNOWN_MEMBER_ID
+    assert error_code(peer.ask(heartbeat_request("stranger", 1), version)) is Code.UNKNOWN_MEMBER_ID
 
 
 @versions(Api.LEAVE_GROUP)
 def test_members_leave(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
-    answer = peer.ask(leave(member.id), version)
-    assert code(answer) is Code.NONE
-    again = peer.ask(leave(member.id), version)
+    answer = peer.ask(leave_request(member.id), version)
+    assert error_code(answer) is Code.NONE
+    again = peer.ask(leave_request(member.id), version)
     if version >= 3:
         assert [each.error_code for each in answer.members] == [Code.NONE]
         assert [each.error_code for each in again.members] == [Code.UNKNOWN_MEMBER_ID]
     else:
-        assert code(again) is Code.UNKNOWN_MEMBER_ID
+        assert error_code(again) is Code.UNKNOWN_MEMBER_ID
 
 
 @versions(Api.DESCRIBE_GROUPS)
 def test_groups_are_described(peer: ClientConnection, version: int) -> None:
     member = Member(peer, group_instance_id="static")
     member.enter()
-    there, gone = peer.ask(describe(GROUP, "gone", operations=version >= 3), version).groups
+    there, gone = peer.ask(
+        describe_groups_request(GROUP, "gone", operations=version >= 3), version
+    ).groups
     assert (there.group_state, there.protocol_type, there.protocol_data) == (
         "Stable",
         "consumer",
@@ -248,7 +250,7 @@ def test_groups_are_described(peer: ClientConnection, version: int) -> None:
     assert bytes(told.member_metadata) == b"told"
     assert bytes(told.member_assignment) == f"part of {member.id}".encode()
     assert gone.group_state == "Dead"
-    assert code(gone) is (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    assert error_code(gone) is (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
     if version >= 3:
         assert there.authorized_operations == {3, 6, 8, 10, 11}
     if version >= 6:
@@ -257,52 +259,58 @@ def test_groups_are_described(peer: ClientConnection, version: int) -> None:
 
 def test_operations_are_told_only_when_asked_for(peer: ClientConnection) -> None:
     Member(peer).enter()
-    (told,) = peer.ask(describe(), 6).groups
+    (told,) = peer.ask(describe_groups_request(), 6).groups
     assert told.authorized_operations is None
 
 
 def test_an_ipv6_client_is_shown_as_java_shows_it(node: InMemoryNode) -> None:
     Member(node.connect("::1")).enter()
-    (told,) = node.connect().ask(describe(), 5).groups
+    (told,) = node.connect().ask(describe_groups_request(), 5).groups
     assert told.members[0].client_host == "/0:0:0:0:0:0:0:1"
 
 
 @versions(Api.LIST_GROUPS)
 def test_groups_are_listed(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
-    assert peer.ask(list_groups(), version).groups == []
+    assert peer.ask(list_groups_request(), version).groups == []
     for name in ("b", "a", "c"):
         Member(node.connect(), name).enter()
-    found = peer.ask(list_groups(), version).groups
+    found = peer.ask(list_groups_request(), version).groups
     assert [(each.group_id, each.protocol_type) for each in found] == [
         (name, "consumer") for name in "abc"
     ]
     if version >= 4:
         assert {each.group_state for each in found} == {"Stable"}
-        assert peer.ask(list_groups(["Empty"]), version).groups == []
-        assert len(peer.ask(list_groups([" stable"]), version).groups) == 3
+        assert peer.ask(list_groups_request(["Empty"]), version).groups == []
+        assert len(peer.ask(list_groups_request([" stable"]), version).groups) == 3
     if version >= 5:
         assert {each.group_type for each in found} == {"classic"}
-        assert peer.ask(list_groups(types=["consumer"]), version).groups == []
-        assert len(peer.ask(list_groups(types=["Consumer", "Classic"]), version).groups) == 3
+        assert peer.ask(list_groups_request(types=["consumer"]), version).groups == []
+        assert (
+            len(peer.ask(list_groups_request(types=["Consumer", "Classic"]), version).groups) == 3
+        )
 
 
 @versions(Api.DELETE_GROUPS)
 def test_groups_are_deleted(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
-    peer.ask(commit({("t", 0): 1}, group="simple"), 8)
-    answer = peer.ask(delete(GROUP, "simple", "gone", "simple"), version)
+    peer.ask(commit_request({("t", 0): 1}, group="simple"), 8)
+    answer = peer.ask(delete_groups_request(GROUP, "simple", "gone", "simple"), version)
     assert [(each.group_id, each.error_code) for each in answer.results] == [
         (GROUP, Code.NON_EMPTY_GROUP),
         ("simple", Code.NONE),
         ("gone", Code.GROUP_ID_NOT_FOUND),
     ]
-    (left,) = peer.ask(list_groups(), 4).groups
+    (left,) = peer.ask(list_groups_request(), 4).groups
     assert left.group_id == GROUP
 
 
 def test_nothing_is_asked_for(peer: ClientConnection) -> None:
-    described, deleted, fetched = describe(), delete(), offset_fetch({})
+    described, deleted, fetched = (
+        describe_groups_request(),
+        delete_groups_request(),
+        offset_fetch_request({}),
+    )
     described.groups = deleted.groups_names = fetched.groups = []
     assert peer.ask(described, 6).groups == []
     assert peer.ask(deleted, 2).results == []

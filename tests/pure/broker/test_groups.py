@@ -23,13 +23,13 @@ from tests.support.requests import (
     GROUP,
     SESSION,
     Member,
-    commit,
-    delete,
-    describe,
-    find,
-    join,
-    list_groups,
-    offset_fetch,
+    commit_request,
+    delete_groups_request,
+    describe_groups_request,
+    find_coordinator_request,
+    join_request,
+    list_groups_request,
+    offset_fetch_request,
 )
 
 
@@ -61,7 +61,7 @@ def pair(node: InMemoryNode) -> tuple[Member, Member]:
 
 
 def state(peer: ClientConnection, group: str = GROUP) -> tuple[str, int]:
-    (told,) = peer.ask(describe(group), 5).groups
+    (told,) = peer.ask(describe_groups_request(group), 5).groups
     return told.group_state, len(told.members)
 
 
@@ -72,9 +72,9 @@ def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
-    assert peer.ask(list_groups(), 4).groups == []
+    assert peer.ask(list_groups_request(), 4).groups == []
     assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
-    peer.ask(find(), 2)
+    peer.ask(find_coordinator_request(), 2)
     made = node.topics.get(CONSUMER_OFFSETS_TOPIC)
     assert made is not None
     assert made.partition_count == BROKER.offsets_partitions
@@ -96,11 +96,11 @@ def test_no_coordinator_while_the_journal_cannot_be_made(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     node.disk.room(0)
-    assert peer.ask(find(), 2).error_code == Code.COORDINATOR_NOT_AVAILABLE
-    assert peer.ask(join(), 5).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert peer.ask(find_coordinator_request(), 2).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert peer.ask(join_request(), 5).error_code == Code.COORDINATOR_NOT_AVAILABLE
     assert node.logged("cannot be made")
     node.disk.room(None)
-    assert peer.ask(find(), 2).error_code == Code.NONE
+    assert peer.ask(find_coordinator_request(), 2).error_code == Code.NONE
 
 
 def test_without_its_journal_a_broker_forgets_its_groups(node: InMemoryNode) -> None:
@@ -112,7 +112,7 @@ def test_without_its_journal_a_broker_forgets_its_groups(node: InMemoryNode) -> 
     node.topics.delete(CONSUMER_OFFSETS_TOPIC, node.now)
     node.advance(0)
     assert late.connection.receive().error_code == Code.NOT_COORDINATOR
-    assert first.connection.ask(list_groups(), 4).groups == []
+    assert first.connection.ask(list_groups_request(), 4).groups == []
     assert first.beat() is Code.UNKNOWN_MEMBER_ID
     first.id = ""
     first.enter()
@@ -130,7 +130,7 @@ def test_a_stable_group_outlives_a_restart_without_a_rebalance(node: InMemoryNod
         member.connection = again.connect()
         assert member.beat() is Code.NONE
     assert second.commit(18, partition=1) is Code.NONE
-    (topic,) = first.connection.ask(offset_fetch(None), 7).topics
+    (topic,) = first.connection.ask(offset_fetch_request(None), 7).topics
     assert {each.partition_index: each.committed_offset for each in topic.partitions} == {
         0: 17,
         1: 18,
@@ -168,10 +168,10 @@ def test_a_group_that_is_too_large_after_a_restart_rebalances(node: InMemoryNode
 
 
 def test_deleted_groups_stay_deleted(node: InMemoryNode, peer: ClientConnection) -> None:
-    peer.ask(commit({("t", 0): 1}), 8)
-    assert peer.ask(delete(), 2).results[0].error_code == Code.NONE
+    peer.ask(commit_request({("t", 0): 1}), 8)
+    assert peer.ask(delete_groups_request(), 2).results[0].error_code == Code.NONE
     again = node.restart().connect()
-    assert again.ask(list_groups(), 4).groups == []
+    assert again.ask(list_groups_request(), 4).groups == []
 
 
 def test_generations_go_on_after_a_restart(node: InMemoryNode) -> None:
@@ -206,16 +206,16 @@ def test_other_records_of_a_journal_are_passed_over_and_said(node: InMemoryNode)
 def test_a_journal_that_kafka_wrote_is_taken_over() -> None:
     config = BrokerConfig(offsets_partitions=50)
     node = InMemoryNode(config=config)
-    node.connect().ask(find(), 2)
+    node.connect().ask(find_coordinator_request(), 2)
     for partition, data in journal_segments().items():
         node.disk.put(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", data)
     again = node.restart(config=config)
     assert not again.logged("cannot be decoded")
     assert again.logged("Skipped records")
     peer = again.connect()
-    found = {each.group_id for each in peer.ask(list_groups(), 4).groups}
+    found = {each.group_id for each in peer.ask(list_groups_request(), 4).groups}
     for name, offsets in recorded_offsets().items():
-        answer = peer.ask(offset_fetch(None, name), 7)
+        answer = peer.ask(offset_fetch_request(None, name), 7)
         told = {
             (topic.name, each.partition_index): each.committed_offset
             for topic in answer.topics
@@ -314,7 +314,7 @@ def test_a_group_is_moved(node: InMemoryNode) -> None:
     assert late.connection.receive().error_code == Code.NOT_COORDINATOR
     assert first.beat() is Code.NOT_COORDINATOR
     assert second.commit(1) is Code.NOT_COORDINATOR
-    assert first.connection.ask(find(), 2).error_code == Code.NONE
+    assert first.connection.ask(find_coordinator_request(), 2).error_code == Code.NONE
     assert first.beat() is Code.NONE
     assert second.commit(1) is Code.NONE
 
@@ -373,7 +373,7 @@ def test_nothing_is_promised_that_is_not_stored(node: InMemoryNode) -> None:
     assert first.commit(6) is Code.NONE
     assert node.logged("can be written again")
     again = node.restart()
-    (topic,) = again.connect().ask(offset_fetch(None), 7).topics
+    (topic,) = again.connect().ask(offset_fetch_request(None), 7).topics
     assert [each.committed_offset for each in topic.partitions] == [6]
     assert state(again.connect()) == ("Stable", 2)
     assert second.beat() is Code.NONE
@@ -419,13 +419,13 @@ def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
     again.disk.flip(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", 8 * 100)
     again.groups.move_coordinator(GROUP, again.now)
     peer = again.connect()
-    peer.ask(find(), 2)
-    (told,) = peer.ask(describe(), 5).groups
+    peer.ask(find_coordinator_request(), 2)
+    (told,) = peer.ask(describe_groups_request(), 5).groups
     assert told.error_code == Code.NOT_COORDINATOR
     (line,) = again.logged("not available")
     assert f"{CONSUMER_OFFSETS_TOPIC}-{partition}" in line
     assert state(peer, other) == ("Stable", 1)
-    assert [each.group_id for each in peer.ask(list_groups(), 4).groups] == [other]
+    assert [each.group_id for each in peer.ask(list_groups_request(), 4).groups] == [other]
 
 
 # the log
@@ -450,7 +450,7 @@ def test_the_log_reads_as_a_broker_s(node: InMemoryNode) -> None:
 
 def test_a_member_without_a_common_strategy_is_told_of(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
-    answer = node.connect().ask(join(protocol_type="connect"), 5)
+    answer = node.connect().ask(join_request(protocol_type="connect"), 5)
     assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
     (line,) = node.logged("is refused")
     assert "'connect'" in line
@@ -474,7 +474,9 @@ def test_a_name_too_long_for_a_member_id_is_refused(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     peer = node.connect()
-    assert peer.ask(join(group_instance_id="s" * 32_760), 6).error_code == Code.INVALID_REQUEST
+    assert (
+        peer.ask(join_request(group_instance_id="s" * 32_760), 6).error_code == Code.INVALID_REQUEST
+    )
     peer.client_id = "x" * 32_760
-    assert peer.ask(join(), 6).error_code == Code.INVALID_REQUEST
+    assert peer.ask(join_request(), 6).error_code == Code.INVALID_REQUEST
     assert first.beat() is Code.NONE

@@ -16,7 +16,15 @@ import pytest
 from rota.errors import Code
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.node import InMemoryNode
-from tests.support.requests import GROUP, Member, commit, delete, describe, leave, offset_fetch
+from tests.support.requests import (
+    GROUP,
+    Member,
+    commit_request,
+    delete_groups_request,
+    describe_groups_request,
+    leave_request,
+    offset_fetch_request,
+)
 
 SIMPLE = "simple"
 
@@ -46,13 +54,19 @@ def tell(node: InMemoryNode, told: AcknowledgedState) -> None:
     for offset in (3, 5):
         told.attempt("offset", offset, lambda offset=offset: first.commit(offset))  # type: ignore[misc]
     peer = node.connect()
-    told.attempt("simple", 7, lambda: _committed(peer.ask(commit({("t", 0): 7}, group=SIMPLE), 8)))
+    told.attempt(
+        "simple", 7, lambda: _committed(peer.ask(commit_request({("t", 0): 7}, group=SIMPLE), 8))
+    )
     second.join()
     told.attempt("members", 2, lambda: _joined(first, second))
     told.attempt("offset", 8, lambda: second.commit(8))
-    first.connection.ask(leave(first.id), 4)
-    told.attempt("members", 0, lambda: Code(second.connection.ask(leave(second.id), 4).error_code))
-    told.attempt("simple", -1, lambda: Code(peer.ask(delete(SIMPLE), 2).results[0].error_code))
+    first.connection.ask(leave_request(first.id), 4)
+    told.attempt(
+        "members", 0, lambda: Code(second.connection.ask(leave_request(second.id), 4).error_code)
+    )
+    told.attempt(
+        "simple", -1, lambda: Code(peer.ask(delete_groups_request(SIMPLE), 2).results[0].error_code)
+    )
 
 
 def _entered(member: Member) -> Code:
@@ -78,10 +92,10 @@ def _committed(answer: Any) -> Code:
 def look(node: InMemoryNode) -> dict[str, Any]:
     """What a broker shows."""
     peer = node.connect()
-    (group,) = peer.ask(describe(), 5).groups
+    (group,) = peer.ask(describe_groups_request(), 5).groups
     assert group.group_state in ("Stable", "Empty", "Dead")
     offsets = [
-        peer.ask(offset_fetch({"t": [0]}, name), 7).topics[0].partitions[0].committed_offset
+        peer.ask(offset_fetch_request({"t": [0]}, name), 7).topics[0].partitions[0].committed_offset
         for name in (GROUP, SIMPLE)
     ]
     return {"members": len(group.members), "offset": offsets[0], "simple": offsets[1]}

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 
 from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import START, batch, numbered
+from tests.support.requests import START, batch, numbered_batch
 
 T = ("t", 0)
 LATEST, EARLIEST, NEWEST, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
@@ -45,7 +45,7 @@ def offset_of(peer: ClientConnection, time: int, version: int = 11, **fields: An
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_the_ends(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
-    peer.store(numbered(3), numbered(3))
+    peer.store(numbered_batch(3), numbered_batch(3))
     node.topics.delete_records_before({("t", 0): 2})
     assert [offset_of(peer, each, version).offset for each in (EARLIEST, LATEST)] == [2, 6]
     assert offset_of(peer, LATEST, version).timestamp == -1
@@ -129,7 +129,7 @@ def end_of(
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_where_an_epoch_ends(peer: ClientConnection, version: int) -> None:
-    peer.store(numbered(3))
+    peer.store(numbered_batch(3))
     found = end_of(peer, 0, version)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 3)
     for epoch in (-1, 4):
@@ -156,7 +156,7 @@ def delete(
 def test_records_are_deleted_up_to_an_offset(
     peer: ClientConnection, version: int, offset: int, start: int
 ) -> None:
-    peer.store(numbered(3), numbered(3))
+    peer.store(numbered_batch(3), numbered_batch(3))
     answer = delete(peer, offset, version)
     assert (answer.error_code, answer.low_watermark) == (0, start)
     assert offset_of(peer, EARLIEST).offset == start
@@ -164,7 +164,7 @@ def test_records_are_deleted_up_to_an_offset(
 
 
 def test_the_start_never_goes_back(peer: ClientConnection) -> None:
-    peer.store(numbered(5))
+    peer.store(numbered_batch(5))
     assert delete(peer, 4).low_watermark == 4
     assert delete(peer, 1).low_watermark == 4
 
@@ -172,7 +172,7 @@ def test_the_start_never_goes_back(peer: ClientConnection) -> None:
 def test_deleted_records_stay_deleted_after_a_crash(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    peer.store(numbered(5))
+    peer.store(numbered_batch(5))
     delete(peer, 3)
     assert offset_of(node.restart().connect(), EARLIEST).offset == 3
 
@@ -192,6 +192,6 @@ def test_what_cannot_be_deleted(
 ) -> None:
     node.create_topic("c", cleanup_policy="compact")
     node.topics.get_or_create_journal(node.now)
-    peer.store(numbered(5))
+    peer.store(numbered_batch(5))
     answer = delete(peer, offset, topic=topic)
     assert (Code(answer.error_code), answer.low_watermark) == (code, -1)

@@ -9,7 +9,14 @@ import pytest
 from rota.engine.model.config import DAY
 from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import GROUP, Member, code, commit, delete_offsets, offset_fetch
+from tests.support.requests import (
+    GROUP,
+    Member,
+    commit_request,
+    delete_offsets_request,
+    error_code,
+    offset_fetch_request,
+)
 
 FETCHES = range(1, 10)
 COMMITS = range(2, 10)
@@ -31,7 +38,7 @@ def stored(
     peer: ClientConnection, version: int = 8, group: str = GROUP
 ) -> dict[tuple[str, int], Any]:
     """All offsets of a group."""
-    answer = peer.ask(offset_fetch(None, group), version)
+    answer = peer.ask(offset_fetch_request(None, group), version)
     topics = answer.groups[0].topics if version >= 8 else answer.topics
     return {
         (topic.name, each.partition_index): each.committed_offset
@@ -42,7 +49,7 @@ def stored(
 
 def codes(answer: Any) -> dict[tuple[str, int], Code]:
     return {
-        (topic.name, each.partition_index): code(each)
+        (topic.name, each.partition_index): error_code(each)
         for topic in answer.topics
         for each in topic.partitions
     }
@@ -52,23 +59,25 @@ def codes(answer: Any) -> dict[tuple[str, int], Code]:
 def test_a_member_commits(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
-    request = commit({("t", 0): 7, ("t", 3): 9}, member.id, member.generation)
+    request = commit_request({("t", 0): 7, ("t", 3): 9}, member.id, member.generation)
     assert set(codes(peer.ask(request, version)).values()) == {Code.NONE}
     assert stored(peer) == {("t", 0): 7, ("t", 3): 9}
-    late = commit({("t", 0): 1}, member.id, member.generation - 1)
+    late = commit_request({("t", 0): 1}, member.id, member.generation - 1)
     assert codes(peer.ask(late, version)) == {("t", 0): Code.ILLEGAL_GENERATION}
 
 
 @pytest.mark.parametrize("version", COMMITS)
 def test_a_commit_of_a_group_that_there_is_not(peer: ClientConnection, version: int) -> None:
-    answer = peer.ask(commit({("t", 0): 7}, "m", 1), version)
+    answer = peer.ask(commit_request({("t", 0): 7}, "m", 1), version)
     expected = Code.GROUP_ID_NOT_FOUND if version >= 9 else Code.ILLEGAL_GENERATION
     assert codes(answer) == {("t", 0): expected}
 
 
 @pytest.mark.parametrize("version", COMMITS)
 def test_topics_and_partitions_must_be_there(peer: ClientConnection, version: int) -> None:
-    answer = peer.ask(commit({("gone", 0): 1, ("t", 4): 2, ("t", 1): 3, ("t", -1): 4}), version)
+    answer = peer.ask(
+        commit_request({("gone", 0): 1, ("t", 4): 2, ("t", 1): 3, ("t", -1): 4}), version
+    )
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(answer) == {
         ("gone", 0): unknown,
@@ -80,31 +89,33 @@ def test_topics_and_partitions_must_be_there(peer: ClientConnection, version: in
 
 
 def test_a_commit_of_nothing_that_is_there_begins_no_group(peer: ClientConnection) -> None:
-    peer.ask(commit({("gone", 0): 1}), 8)
-    peer.ask(commit({}), 8)
+    peer.ask(commit_request({("gone", 0): 1}), 8)
+    peer.ask(commit_request({}), 8)
     assert stored(peer) == {}
 
 
 def test_metadata_may_be_4096_characters_long_and_null(peer: ClientConnection) -> None:
-    assert codes(peer.ask(commit({("t", 0): 1}, note="x" * 4_096), 8)) == {("t", 0): Code.NONE}
-    too_long = commit({("t", 0): 2}, note="x" * 4_097)
+    assert codes(peer.ask(commit_request({("t", 0): 1}, note="x" * 4_096), 8)) == {
+        ("t", 0): Code.NONE
+    }
+    too_long = commit_request({("t", 0): 2}, note="x" * 4_097)
     assert codes(peer.ask(too_long, 8)) == {("t", 0): Code.OFFSET_METADATA_TOO_LARGE}
-    assert codes(peer.ask(commit({("t", 0): 3}, note=None), 8)) == {("t", 0): Code.NONE}
-    (topic,) = peer.ask(offset_fetch({"t": [0]}), 7).topics
+    assert codes(peer.ask(commit_request({("t", 0): 3}, note=None), 8)) == {("t", 0): Code.NONE}
+    (topic,) = peer.ask(offset_fetch_request({"t": [0]}), 7).topics
     assert (topic.partitions[0].committed_offset, topic.partitions[0].metadata) == (3, "")
 
 
 def test_an_offset_below_zero_is_none(peer: ClientConnection) -> None:
-    peer.ask(commit({("t", 0): 5}), 8)
-    assert codes(peer.ask(commit({("t", 0): -1}), 8)) == {("t", 0): Code.NONE}
+    peer.ask(commit_request({("t", 0): 5}), 8)
+    assert codes(peer.ask(commit_request({("t", 0): -1}), 8)) == {("t", 0): Code.NONE}
     assert stored(peer) == {("t", 0): -1}
 
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_old_clients_say_how_long_offsets_are_kept(node: InMemoryNode, version: int) -> None:
     peer = node.connect()
-    peer.ask(commit({("t", 0): 1}, retention=DAY), version)
-    peer.ask(commit({("t", 1): 1}), version)
+    peer.ask(commit_request({("t", 0): 1}, retention=DAY), version)
+    peer.ask(commit_request({("t", 1): 1}), version)
     node.advance(DAY + 600_000)
     assert stored(peer) == {("t", 1): 1}
     node.advance(6 * DAY)
@@ -112,16 +123,16 @@ def test_old_clients_say_how_long_offsets_are_kept(node: InMemoryNode, version: 
 
 
 def test_for_ever_is_long_enough(peer: ClientConnection) -> None:
-    request = commit({("t", 0): 1}, retention=2**63 - 1)
+    request = commit_request({("t", 0): 1}, retention=2**63 - 1)
     assert codes(peer.ask(request, 2)) == {("t", 0): Code.NONE}
     assert stored(peer) == {("t", 0): 1}
 
 
 @pytest.mark.parametrize("version", FETCHES)
 def test_offsets_are_fetched(peer: ClientConnection, version: int) -> None:
-    peer.ask(commit({("t", 1): 7}), 8)
+    peer.ask(commit_request({("t", 1): 7}), 8)
     answer = peer.ask(
-        offset_fetch({"t": [0, 1], "gone": [5]}, GROUP, "nobody", stable=True), version
+        offset_fetch_request({"t": [0, 1], "gone": [5]}, GROUP, "nobody", stable=True), version
     )
     mine = answer.groups[0] if version >= 8 else answer
     found = [
@@ -144,15 +155,15 @@ def test_offsets_are_fetched(peer: ClientConnection, version: int) -> None:
 @pytest.mark.parametrize("version", range(2, 10))
 def test_null_asks_for_all_there_is(peer: ClientConnection, version: int) -> None:
     assert stored(peer, version) == {}
-    peer.ask(commit({("t", 2): 7, ("t", 0): 1}), 8)
+    peer.ask(commit_request({("t", 2): 7, ("t", 0): 1}), 8)
     assert stored(peer, version) == {("t", 0): 1, ("t", 2): 7}
 
 
 def test_offsets_are_deleted(peer: ClientConnection) -> None:
-    peer.ask(commit({("t", 0): 1, ("t", 1): 2}), 8)
-    answer = peer.ask(delete_offsets({"t": [0, 2, 9], "gone": [0]}), 0)
+    peer.ask(commit_request({("t", 0): 1, ("t", 1): 2}), 8)
+    answer = peer.ask(delete_offsets_request({"t": [0, 2, 9], "gone": [0]}), 0)
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert code(answer) is Code.NONE
+    assert error_code(answer) is Code.NONE
     assert codes(answer) == {
         ("t", 0): Code.NONE,
         ("t", 2): Code.NONE,
@@ -160,15 +171,15 @@ def test_offsets_are_deleted(peer: ClientConnection) -> None:
         ("gone", 0): unknown,
     }
     assert stored(peer) == {("t", 1): 2}
-    missing = peer.ask(delete_offsets({"t": [0], "gone": [0]}, group="nobody"), 0)
-    assert (code(missing), missing.topics) == (Code.GROUP_ID_NOT_FOUND, [])
+    missing = peer.ask(delete_offsets_request({"t": [0], "gone": [0]}, group="nobody"), 0)
+    assert (error_code(missing), missing.topics) == (Code.GROUP_ID_NOT_FOUND, [])
 
 
 def test_a_deleted_topic_takes_its_offsets_along(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     node.create_topic("u", 1)
-    peer.ask(commit({("t", 0): 1, ("u", 0): 2}), 8)
+    peer.ask(commit_request({("t", 0): 1, ("u", 0): 2}), 8)
     node.topics.delete("t", node.now)
     assert stored(peer) == {("u", 0): 2}
     node.create_topic("t", 1)

@@ -11,7 +11,7 @@ from rota.engine.formats.record_batch import CompressionType
 from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import START, batch, numbered, produce_request
+from tests.support.requests import START, batch, numbered_batch, produce_request
 
 T = ("t", 0)
 
@@ -36,8 +36,8 @@ def values(peer: ClientConnection, partition: tuple[str, int] = T) -> list[bytes
 def test_each_version_stores_a_batch_for_each_partition(
     peer: ClientConnection, version: int
 ) -> None:
-    peer.store(numbered(3))
-    answers = peer.produce({T: numbered(2), ("t", 1): numbered(5)}, version=version)
+    peer.store(numbered_batch(3))
+    answers = peer.produce({T: numbered_batch(2), ("t", 1): numbered_batch(5)}, version=version)
     assert {each: answers[each].base_offset for each in answers} == {T: 3, ("t", 1): 0}
     assert {answer.error_code for answer in answers.values()} == {0}
     assert answers[T].log_append_time_ms == -1
@@ -48,7 +48,7 @@ def test_each_version_stores_a_batch_for_each_partition(
 def test_a_batch_is_kept_as_it_was_compressed(
     peer: ClientConnection, codec: CompressionType
 ) -> None:
-    sent = numbered(50, codec=codec)
+    sent = numbered_batch(50, codec=codec)
     peer.store(sent)
     kept = bytes(peer.fetch({T: 0})[T].records)
     assert kept[21:] == sent[21:]
@@ -56,18 +56,18 @@ def test_a_batch_is_kept_as_it_was_compressed(
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (11, 0)])
 def test_zstd_needs_version_7(peer: ClientConnection, version: int, code: int) -> None:
-    answer = peer.produce({T: numbered(5, codec=CompressionType.ZSTD)}, version=version)[T]
+    answer = peer.produce({T: numbered_batch(5, codec=CompressionType.ZSTD)}, version=version)[T]
     assert answer.error_code == code
 
 
 def damaged() -> bytes:
-    data = bytearray(numbered(3))
+    data = bytearray(numbered_batch(3))
     data[-1] ^= 1
     return bytes(data)
 
 
 def of_magic(magic: int) -> bytes:
-    data = bytearray(numbered(1))
+    data = bytearray(numbered_batch(1))
     data[16] = magic
     return bytes(data)
 
@@ -77,14 +77,14 @@ def of_magic(magic: int) -> bytes:
     [
         (None, Code.INVALID_RECORD),
         (b"", Code.INVALID_RECORD),
-        (numbered(1) + numbered(1), Code.INVALID_RECORD),
+        (numbered_batch(1) + numbered_batch(1), Code.INVALID_RECORD),
         (of_magic(0), Code.INVALID_RECORD),
         (of_magic(1), Code.INVALID_RECORD),
         (of_magic(3), Code.CORRUPT_MESSAGE),
-        (numbered(3)[:-1], Code.INVALID_RECORD),
-        (numbered(3)[:10], Code.INVALID_RECORD),
+        (numbered_batch(3)[:-1], Code.INVALID_RECORD),
+        (numbered_batch(3)[:10], Code.INVALID_RECORD),
         (damaged(), Code.CORRUPT_MESSAGE),
-        (numbered(1, size=2_000_000), Code.MESSAGE_TOO_LARGE),
+        (numbered_batch(1, size=2_000_000), Code.MESSAGE_TOO_LARGE),
         (batch(b"v", control=True, producer_id=1, producer_epoch=0), Code.INVALID_RECORD),
         (batch(b"v", timestamp=START + 2 * 3_600_000), Code.INVALID_TIMESTAMP),
     ],
@@ -93,7 +93,7 @@ def of_magic(magic: int) -> bytes:
 def test_a_wrong_batch_is_refused_and_the_others_are_stored(
     peer: ClientConnection, sent: bytes | None, code: Code
 ) -> None:
-    answers = peer.produce({T: sent, ("t", 1): numbered(2)})
+    answers = peer.produce({T: sent, ("t", 1): numbered_batch(2)})
     refused, stored = answers[T], answers["t", 1]
     assert Code(refused.error_code) is code
     assert refused.error_message
@@ -112,7 +112,11 @@ def test_a_compacted_topic_wants_keys_and_says_which_record_has_none(node: InMem
 @pytest.mark.parametrize("version", [3, 9, 12])
 def test_an_unknown_topic_or_partition(peer: ClientConnection, version: int) -> None:
     answers = peer.produce(
-        {("nowhere", 0): numbered(1), ("t", 2): numbered(1), ("t", -1): numbered(1)},
+        {
+            ("nowhere", 0): numbered_batch(1),
+            ("t", 2): numbered_batch(1),
+            ("t", -1): numbered_batch(1),
+        },
         version=version,
     )
     assert {answer.error_code for answer in answers.values()} == {3}
@@ -120,13 +124,13 @@ def test_an_unknown_topic_or_partition(peer: ClientConnection, version: int) -> 
 
 def test_an_unknown_topic_id(peer: ClientConnection) -> None:
     ids = {"gone": bytes(15) + b"\1"}
-    answer = peer.produce({("gone", 0): numbered(1)}, version=13, ids=ids)["gone", 0]
+    answer = peer.produce({("gone", 0): numbered_batch(1)}, version=13, ids=ids)["gone", 0]
     assert Code(answer.error_code) is Code.UNKNOWN_TOPIC_ID
 
 
 def test_the_brokers_own_topic_takes_nothing(node: InMemoryNode, peer: ClientConnection) -> None:
     journal = node.topics.get_or_create_journal(node.now).name
-    answer = peer.produce({(journal, 0): numbered(1)})[journal, 0]
+    answer = peer.produce({(journal, 0): numbered_batch(1)})[journal, 0]
     assert Code(answer.error_code) is Code.INVALID_TOPIC_EXCEPTION
 
 
@@ -134,7 +138,7 @@ def test_the_brokers_time(node: InMemoryNode) -> None:
     node.create_topic("a", message_timestamp_type="LogAppendTime")
     node.now += 5
     peer = node.connect()
-    answer = peer.produce({("a", 0): numbered(2)})["a", 0]
+    answer = peer.produce({("a", 0): numbered_batch(2)})["a", 0]
     assert answer.log_append_time_ms == START + 5
     data = bytes(peer.fetch({("a", 0): 0})["a", 0].records)
     assert {record.timestamp for record in iterate_records(decode_batches(data))} == {START + 5}
@@ -144,7 +148,7 @@ def test_the_brokers_time(node: InMemoryNode) -> None:
 
 
 def test_acks_0_gets_no_answer(peer: ClientConnection) -> None:
-    assert peer.produce({T: numbered(2)}, acks=0) == {}
+    assert peer.produce({T: numbered_batch(2)}, acks=0) == {}
     assert peer.closed is None
     assert len(values(peer)) == 2
 
@@ -153,7 +157,10 @@ def test_acks_0_with_an_error_ends_the_connection(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
     peer.send(
-        produce_request(node.topic_ids(), {T: numbered(1), ("nowhere", 0): numbered(1)}, acks=0), 9
+        produce_request(
+            node.topic_ids(), {T: numbered_batch(1), ("nowhere", 0): numbered_batch(1)}, acks=0
+        ),
+        9,
     )
     assert peer.closed is not None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in peer.closed
@@ -163,7 +170,7 @@ def test_acks_0_with_an_error_ends_the_connection(
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 def test_other_acks_are_refused(peer: ClientConnection, acks: int) -> None:
-    answer = peer.produce({T: numbered(1)}, acks=acks)[T]
+    answer = peer.produce({T: numbered_batch(1)}, acks=acks)[T]
     assert Code(answer.error_code) is Code.INVALID_REQUIRED_ACKS
     assert values(peer) == []
 
@@ -181,13 +188,13 @@ def test_a_transactional_batch_is_refused(peer: ClientConnection) -> None:
 def test_a_full_disk_refuses_and_keeps_nothing_of_it(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    peer.store(numbered(2))
+    peer.store(numbered_batch(2))
     node.disk.room(50)
-    answer = peer.produce({T: numbered(3)})[T]
+    answer = peer.produce({T: numbered_batch(3)})[T]
     assert Code(answer.error_code) is Code.KAFKA_STORAGE_ERROR
     assert any("t-0" in line for line in node.log_lines)
     node.disk.room(1 << 30)
-    assert peer.store(numbered(3)) == [2]
+    assert peer.store(numbered_batch(3)) == [2]
     assert len(values(peer)) == 5
 
 

@@ -11,7 +11,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import code, list_groups
+from tests.support.requests import error_code, list_groups_request
 
 #: connection.failed.authentication.delay.ms
 PAUSE = 100
@@ -47,16 +47,20 @@ def authenticate(peer: ClientConnection, data: bytes, version: int = 2) -> Any:
 def served(peer: ClientConnection) -> bool:
     """Is another request answered?"""
     if peer.closed is None:
-        peer.send(list_groups(), 4)
-    return peer.closed is None and code(peer.receive()) is Code.NONE
+        peer.send(list_groups_request(), 4)
+    return peer.closed is None and error_code(peer.receive()) is Code.NONE
 
 
 @AUTHENTICATE
 def test_plain(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     answer = handshake(peer)
-    assert (code(answer), answer.mechanisms) == (Code.NONE, ALL)
+    assert (error_code(answer), answer.mechanisms) == (Code.NONE, ALL)
     answer = authenticate(peer, ALICE, version)
-    assert (code(answer), answer.auth_bytes, answer.session_lifetime_ms) == (Code.NONE, b"", 0)
+    assert (error_code(answer), answer.auth_bytes, answer.session_lifetime_ms) == (
+        Code.NONE,
+        b"",
+        0,
+    )
     assert served(peer)
     assert node.logged("alice has logged in by PLAIN")
 
@@ -83,7 +87,7 @@ def test_nothing_else_is_answered_before(peer: ClientConnection) -> None:
 def test_a_wrong_password(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     handshake(peer)
     answer = authenticate(peer, WRONG, version)
-    assert code(answer) is Code.SASL_AUTHENTICATION_FAILED
+    assert error_code(answer) is Code.SASL_AUTHENTICATION_FAILED
     assert "wrong user or password" in answer.error_message
     assert not served(peer)
     assert node.logged("wrong user or password")
@@ -95,7 +99,7 @@ def test_who_has_failed_must_wait(node: InMemoryNode, peer: ClientConnection) ->
     node.advance(PAUSE - 1)
     assert peer.waits
     node.advance(1)
-    assert code(peer.receive()) is Code.SASL_AUTHENTICATION_FAILED
+    assert error_code(peer.receive()) is Code.SASL_AUTHENTICATION_FAILED
     assert peer.closed is not None
     for data in (WRONG, b"bare"):  # nothing is left of one who does not wait
         other = node.connect()
@@ -111,19 +115,19 @@ def test_who_has_failed_must_wait(node: InMemoryNode, peer: ClientConnection) ->
 @pytest.mark.parametrize("version", range(2))
 def test_a_mechanism_that_is_not_offered(peer: ClientConnection, version: int) -> None:
     answer = handshake(peer, "GSSAPI", version)
-    assert (code(answer), answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, ALL)
+    assert (error_code(answer), answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, ALL)
     assert not served(peer)
 
 
 def test_a_step_without_a_handshake(peer: ClientConnection) -> None:
-    assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
+    assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert not served(peer)
 
 
 def test_a_step_after_the_last(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
-    assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
+    assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert served(peer)
 
 
@@ -137,9 +141,9 @@ def test_what_another_has_said_is_of_no_use(node: InMemoryNode, peer: ClientConn
     other = node.connect()
     handshake(other, "SCRAM-SHA-256")
     authenticate(other, first)
-    assert code(authenticate(other, final)) is Code.SASL_AUTHENTICATION_FAILED
+    assert error_code(authenticate(other, final)) is Code.SASL_AUTHENTICATION_FAILED
     assert not served(other)
-    assert code(authenticate(peer, final)) is Code.NONE
+    assert error_code(authenticate(peer, final)) is Code.NONE
 
 
 # again, over the same connection
@@ -147,8 +151,8 @@ def test_what_another_has_said_is_of_no_use(node: InMemoryNode, peer: ClientConn
 
 def test_the_same_user_logs_in_again(peer: ClientConnection) -> None:
     for _ in range(2):
-        assert code(handshake(peer)) is Code.NONE
-        assert code(authenticate(peer, ALICE)) is Code.NONE
+        assert error_code(handshake(peer)) is Code.NONE
+        assert error_code(authenticate(peer, ALICE)) is Code.NONE
         assert served(peer)
 
 
@@ -156,14 +160,14 @@ def test_nobody_becomes_another_user(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     handshake(peer)
-    assert code(authenticate(peer, BOB)) is Code.SASL_AUTHENTICATION_FAILED
+    assert error_code(authenticate(peer, BOB)) is Code.SASL_AUTHENTICATION_FAILED
     assert not served(peer)
 
 
 def test_nobody_changes_the_mechanism(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
-    assert code(handshake(peer, "SCRAM-SHA-256")) is Code.UNSUPPORTED_SASL_MECHANISM
+    assert error_code(handshake(peer, "SCRAM-SHA-256")) is Code.UNSUPPORTED_SASL_MECHANISM
     assert not served(peer)
 
 
@@ -171,7 +175,7 @@ def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: ClientConne
     handshake(peer)
     authenticate(peer, ALICE)
     handshake(peer)
-    assert code(authenticate(peer, WRONG)) is Code.SASL_AUTHENTICATION_FAILED
+    assert error_code(authenticate(peer, WRONG)) is Code.SASL_AUTHENTICATION_FAILED
     assert not served(peer)
 
 
@@ -188,7 +192,7 @@ def bare(peer: ClientConnection, data: bytes) -> bytes:
 
 
 def test_bare_plain(peer: ClientConnection) -> None:
-    assert code(handshake(peer, version=0)) is Code.NONE
+    assert error_code(handshake(peer, version=0)) is Code.NONE
     assert bare(peer, ALICE) == b""
     assert served(peer)
 
@@ -222,7 +226,7 @@ def test_without_users_there_is_no_login() -> None:
     peer = node.connect()
     for version in range(2):
         answer = handshake(peer, version=version)
-        assert (code(answer), answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
-    assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
+        assert (error_code(answer), answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
+    assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert served(peer)
     assert node.logged("the broker has no users (is the client's security.protocol PLAINTEXT")

@@ -14,7 +14,7 @@ from rota.engine.model.config import BrokerConfig, TopicConfig
 from rota.errors import Code, DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
-from tests.support.partition_log import sent, values
+from tests.support.partition_log import producer_batch, read_values
 from tests.support.requests import START
 
 
@@ -323,7 +323,7 @@ def test_a_producer_id_that_a_log_knows_is_not_given_again() -> None:
     """As after the loss of the catalogue, or where a Kafka had given it."""
     node = InMemoryNode()
     node.topics.create("orders", 2, {}, START)
-    batch = sent(b"a", producer_id=70_000, producer_epoch=0, base_sequence=0)
+    batch = producer_batch(b"a", producer_id=70_000, producer_epoch=0, base_sequence=0)
     node.topics.append("orders", 1, batch, START)
     assert node.restart(node.disk).topics.new_producer_id() == 70_001
     assert node.restart(node.disk, clean=True).topics.new_producer_id() > 70_001
@@ -358,7 +358,7 @@ def test_the_compaction_of_a_topic_ends_with_it(anew: bool) -> None:
     if anew:
         log = node.topics.get_log("orders", 0)
         assert log is not None
-        assert values(log) == [(0, b"new")]
+        assert read_values(log) == [(0, b"new")]
         assert not any(
             ".cleaned" in name or ".swap" in name for name in node.disk.list_names("orders-0")
         )

@@ -23,7 +23,7 @@ from rota.client.retry import JITTER, Backoff
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthenticationFailed, Code, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import MetadataRequest, MetadataResponse
-from tests.support.client import config, run, soon
+from tests.support.client import config, new_deadline, run
 
 ID, OTHER = b"1" * 16, b"2" * 16
 ORDERS = TopicPartition("orders", 0)
@@ -170,7 +170,7 @@ class Cluster:
     async def refresh(
         self, *topics: str, create: bool = False, seconds: float = 10
     ) -> ClusterMetadata:
-        return await self.refresher.refresh(frozenset(topics), soon(seconds), create=create)
+        return await self.refresher.refresh(frozenset(topics), new_deadline(seconds), create=create)
 
 
 def test_who_asks_at_the_same_time_shares_the_answer() -> None:
@@ -192,7 +192,7 @@ def test_who_asks_for_more_waits_for_the_next() -> None:
         assert cluster.asked == [["a"], ["a", "b", "c"]]
         for name, each in zip(wanted, found, strict=True):
             assert name in each.topics
-        await cluster.refresher.refresh(None, soon(), create=False)
+        await cluster.refresher.refresh(None, new_deadline(), create=False)
         assert cluster.asked[-1] is None
         assert cluster.refresher.metadata.topics.keys() == {"all"}
         await cluster.refresh("a")

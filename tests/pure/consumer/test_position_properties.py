@@ -33,7 +33,7 @@ from rota.engine.formats.record_batch import BatchRecord
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from tests.support.examples import checked
+from tests.support.examples import checked_examples
 
 NAMES = tuple(TopicPartition("orders", number) for number in range(4))
 #: ``max.partition.fetch.bytes``: a batch or two.
@@ -411,5 +411,5 @@ class LongReading(Reading):
 
 TestLongReading = pytest.mark.check(LongReading.TestCase)
 TestLongReading.settings = settings(
-    stateful_step_count=80, max_examples=checked(settings().max_examples)
+    stateful_step_count=80, max_examples=checked_examples(settings().max_examples)
 )

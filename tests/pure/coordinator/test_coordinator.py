@@ -42,7 +42,13 @@ from rota.engine.model.response import (
     OffsetDeleteResult,
 )
 from rota.errors import Code, InputError
-from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join, metadata
+from tests.support.coordinator_driver import (
+    GROUP,
+    CoordinatorDriver,
+    commit_request,
+    join_request,
+    subscription_metadata,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_a_group_has_its_place_in_the_journal(group: str, partition: int) -> Non
 
 def test_a_group_begins_with_an_entry_of_its_own() -> None:
     driver = CoordinatorDriver()
-    reply = driver.joined(driver.send(join()))
+    reply = driver.joined(driver.send(join_request()))
     assert (reply.code, reply.member_id) == (Code.MEMBER_ID_REQUIRED, "app-id1")
     entry = GroupMetadataEntry(
         group=GROUP, protocol_type="", generation=0, protocol=None, leader=None, state_timestamp=0
@@ -80,7 +86,7 @@ def test_the_first_to_join_leads_and_is_told_of_all() -> None:
 
 def test_an_old_client_is_taken_in_without_an_id_of_its_own() -> None:
     driver = CoordinatorDriver()
-    token = driver.send(join(supports_member_id_required=False))
+    token = driver.send(join_request(supports_member_id_required=False))
     driver.wait(3_000)
     assert driver.joined(token).member_id == "app-id1"
 
@@ -100,11 +106,11 @@ def test_the_initial_delay_is_extended_while_members_arrive() -> None:
 
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     driver = CoordinatorDriver()
-    _, first = driver.enter(join(rebalance=5_000))
+    _, first = driver.enter(join_request(rebalance=5_000))
     driver.wait(2_999)
-    driver.enter(join(rebalance=5_000))
+    driver.enter(join_request(rebalance=5_000))
     driver.wait(2_000)
-    driver.enter(join(rebalance=5_000))
+    driver.enter(join_request(rebalance=5_000))
     assert first not in driver.answers
     driver.wait(1)
     assert driver.joined(first).generation == 1
@@ -112,20 +118,22 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 def test_an_id_that_is_not_used_expires() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join())
-    pending = driver.joined(driver.send(join(session=8_000))).member_id
-    rejoined = driver.send(join(ids[0]))  # the leader asks for a rebalance; the newcomer is awaited
+    ids = driver.stable(join_request())
+    pending = driver.joined(driver.send(join_request(session=8_000))).member_id
+    rejoined = driver.send(
+        join_request(ids[0])
+    )  # the leader asks for a rebalance; the newcomer is awaited
     driver.wait(7_999)
     assert rejoined not in driver.answers
     driver.wait(1)
     assert driver.joined(rejoined).generation == 2
-    assert driver.joined(driver.send(join(pending))).code == Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.send(join_request(pending))).code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_does_not_wait_for_ever() -> None:
     driver = CoordinatorDriver()
-    driver.stable(join(session=1_800_000, rebalance=600_000))
-    _, token = driver.enter(join(rebalance=600_000))
+    driver.stable(join_request(session=1_800_000, rebalance=600_000))
+    _, token = driver.enter(join_request(rebalance=600_000))
     driver.wait(299_999)
     assert token not in driver.answers
     driver.wait(1)
@@ -134,18 +142,18 @@ def test_a_new_member_does_not_wait_for_ever() -> None:
 
 def test_a_full_group_refuses() -> None:
     driver = CoordinatorDriver(GroupConfig(max_size=2))
-    ids = driver.stable(join(), join())
-    assert driver.joined(driver.send(join())).code == Code.GROUP_MAX_SIZE_REACHED
+    ids = driver.stable(join_request(), join_request())
+    assert driver.joined(driver.send(join_request())).code == Code.GROUP_MAX_SIZE_REACHED
     assert driver.members() == ids
 
 
 def test_a_group_over_its_size_loses_who_joins_last() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join(), join())
+    ids = driver.stable(join_request(), join_request(), join_request())
     driver.config = GroupConfig(max_size=2)
     driver.restart()
     assert driver.state() == "PreparingRebalance"
-    tokens = [driver.send(join(member_id)) for member_id in ids]
+    tokens = [driver.send(join_request(member_id)) for member_id in ids]
     assert driver.joined(tokens[2]).code == Code.GROUP_MAX_SIZE_REACHED
     assert driver.joined(tokens[0]).generation == 2
     assert driver.members() == ids[:2]
@@ -154,16 +162,16 @@ def test_a_group_over_its_size_loses_who_joins_last() -> None:
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (join(group=""), Code.INVALID_GROUP_ID),
-        (join(session=5_999), Code.INVALID_SESSION_TIMEOUT),
-        (join(session=1_800_001), Code.INVALID_SESSION_TIMEOUT),
-        (join("nobody"), Code.UNKNOWN_MEMBER_ID),
-        (join(strategies=()), Code.INCONSISTENT_GROUP_PROTOCOL),
-        (join(protocol_type=""), Code.INCONSISTENT_GROUP_PROTOCOL),
+        (join_request(group=""), Code.INVALID_GROUP_ID),
+        (join_request(session=5_999), Code.INVALID_SESSION_TIMEOUT),
+        (join_request(session=1_800_001), Code.INVALID_SESSION_TIMEOUT),
+        (join_request("nobody"), Code.UNKNOWN_MEMBER_ID),
+        (join_request(strategies=()), Code.INCONSISTENT_GROUP_PROTOCOL),
+        (join_request(protocol_type=""), Code.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
 def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
-    assert isinstance(request_, type(join()))
+    assert isinstance(request_, type(join_request()))
     assert CoordinatorDriver().ask(request_) == JoinGroupResult(
         code=code, member_id=request_.member_id
     )
@@ -171,8 +179,10 @@ def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
 
 def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
     driver = CoordinatorDriver()
-    driver.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
-    refused = driver.joined(driver.send(join(strategies=("roundrobin",), client_id="new")))
+    driver.stable(
+        join_request(strategies=("range", "sticky")), join_request(strategies=("sticky", "range"))
+    )
+    refused = driver.joined(driver.send(join_request(strategies=("roundrobin",), client_id="new")))
     assert refused.code == Code.INCONSISTENT_GROUP_PROTOCOL
     (mismatch,) = (one.change for one in driver.notes if isinstance(one.change, ProtocolMismatch))
     assert mismatch == ProtocolMismatch(
@@ -209,17 +219,17 @@ def test_most_votes_win_and_the_leader_decides_a_tie(
 
 def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join(), join())
+    ids = driver.stable(join_request(), join_request(), join_request())
     assert driver.leave(LeavingMember(member_id=ids[0])) == [Code.NONE]
-    tokens = [driver.send(join(member_id)) for member_id in (ids[2], ids[1])]
+    tokens = [driver.send(join_request(member_id)) for member_id in (ids[2], ids[1])]
     assert driver.joined(tokens[0]).leader == ids[1]
     assert len(driver.joined(tokens[1]).members) == 2
 
 
 def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join())
-    token = driver.send(join(ids[1], topics=("t", "u")))
+    ids = driver.stable(join_request(group_instance_id="a"), join_request())
+    token = driver.send(join_request(ids[1], topics=("t", "u")))
     for _ in range(12):
         driver.wait(5_000)
         assert driver.beat(ids[0], 1, "a") in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION)
@@ -232,8 +242,8 @@ def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
 
 def test_a_follower_that_missed_the_answer_is_told_again() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    again = driver.joined(driver.send(join(ids[1])))
+    ids = driver.stable(join_request(), join_request())
+    again = driver.joined(driver.send(join_request(ids[1])))
     assert (again.code, again.generation, again.members) == (Code.NONE, 1, ())
     assert driver.state() == "Stable"
 
@@ -243,27 +253,27 @@ def test_a_follower_that_missed_the_answer_is_told_again() -> None:
 )
 def test_a_leader_or_other_topics_start_a_rebalance(position: int, topics: tuple[str, ...]) -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    token = driver.send(join(ids[position], topics=topics))
+    ids = driver.stable(join_request(), join_request())
+    token = driver.send(join_request(ids[position], topics=topics))
     assert driver.state() == "PreparingRebalance"
     assert driver.beat(ids[1 - position], 1) == Code.REBALANCE_IN_PROGRESS
-    driver.send(join(ids[1 - position]))
+    driver.send(join_request(ids[1 - position]))
     assert driver.joined(token).generation == 2
 
 
 def test_who_joins_twice_is_answered_once_with_the_new_generation() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    older, newer = (driver.send(join(ids[0])) for _ in range(2))
+    ids = driver.stable(join_request(), join_request())
+    older, newer = (driver.send(join_request(ids[0])) for _ in range(2))
     assert driver.joined(older).code == Code.REBALANCE_IN_PROGRESS
-    driver.send(join(ids[1]))
+    driver.send(join_request(ids[1]))
     assert driver.joined(newer).generation == 2
 
 
 def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(session=120_000), join())
-    token = driver.send(join(ids[1], topics=("t", "u")))
+    ids = driver.stable(join_request(session=120_000), join_request())
+    token = driver.send(join_request(ids[1], topics=("t", "u")))
     driver.wait(60_000)
     assert driver.joined(token).leader == ids[1]
     assert driver.members() == [ids[1]]
@@ -271,8 +281,8 @@ def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
 
 def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join(group_instance_id="a", rebalance=7_000))
-    newcomer, _ = driver.enter(join(rebalance=7_000))
+    (member,) = driver.stable(join_request(group_instance_id="a", rebalance=7_000))
+    newcomer, _ = driver.enter(join_request(rebalance=7_000))
     assert driver.leave(LeavingMember(member_id=newcomer)) == [Code.NONE]
     for _ in range(4):
         driver.wait(7_000)
@@ -313,8 +323,8 @@ def test_a_leader_that_forgets_members_or_invents_them() -> None:
 
 def test_who_does_not_sync_in_time_is_removed() -> None:
     driver = CoordinatorDriver()
-    leader, _ = driver.enter(join(session=120_000))
-    silent, _ = driver.enter(join(session=120_000))
+    leader, _ = driver.enter(join_request(session=120_000))
+    silent, _ = driver.enter(join_request(session=120_000))
     driver.wait(6_000)
     driver.sync(leader, 1, **{leader: b"L"})
     driver.wait(59_999)
@@ -327,22 +337,22 @@ def test_who_does_not_sync_in_time_is_removed() -> None:
 def test_a_leader_that_dies_before_its_sync() -> None:
     driver = CoordinatorDriver()
     leader, _ = driver.enter()
-    follower, _ = driver.enter(join(session=120_000))
+    follower, _ = driver.enter(join_request(session=120_000))
     driver.wait(6_000)
     waits = driver.sync(follower, 1)
     driver.wait(10_000)
     assert driver.synced(waits).code == Code.REBALANCE_IN_PROGRESS
-    assert driver.joined(driver.send(join(follower))).leader == follower
+    assert driver.joined(driver.send(join_request(follower))).leader == follower
     assert leader not in driver.members()
 
 
 def test_codes_of_a_sync() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join())
+    ids = driver.stable(join_request(group_instance_id="a"), join_request())
     assert driver.synced(driver.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
     assert driver.synced(driver.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
     assert driver.synced(driver.sync("nobody", 1)).code == Code.UNKNOWN_MEMBER_ID
-    driver.send(join(ids[0]))
+    driver.send(join_request(ids[0]))
     assert driver.synced(driver.sync(ids[1], 1)).code == Code.REBALANCE_IN_PROGRESS
 
 
@@ -351,7 +361,7 @@ def test_codes_of_a_sync() -> None:
 
 def test_silence_past_the_session_removes_a_member() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
+    ids = driver.stable(join_request(), join_request())
     for _ in range(4):
         driver.wait(3_000)
         driver.beat(ids[0], 1)
@@ -362,17 +372,17 @@ def test_silence_past_the_session_removes_a_member() -> None:
 
 def test_who_waits_for_the_coordinator_is_not_called_silent() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join(session=120_000))
-    token = driver.send(join(ids[0]))
+    ids = driver.stable(join_request(), join_request(session=120_000))
+    token = driver.send(join_request(ids[0]))
     driver.wait(50_000)
     assert token not in driver.answers
-    driver.send(join(ids[1]))
+    driver.send(join_request(ids[1]))
     assert driver.joined(token).generation == 2
 
 
 def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     driver.appends = [None]
     token = driver.send_leave(member)
     assert token not in driver.answers
@@ -386,8 +396,13 @@ def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> No
 
 def test_several_leave_at_once_each_with_its_code() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"), join(), join())
-    pending = driver.joined(driver.send(join())).member_id
+    ids = driver.stable(
+        join_request(group_instance_id="a"),
+        join_request(group_instance_id="b"),
+        join_request(),
+        join_request(),
+    )
+    pending = driver.joined(driver.send(join_request())).member_id
     assert driver.leave(
         LeavingMember(group_instance_id="a"),
         LeavingMember(group_instance_id="nobody"),
@@ -410,8 +425,8 @@ def test_several_leave_at_once_each_with_its_code() -> None:
 
 def test_whoever_waits_when_removed_is_answered() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    waits = driver.send(join(ids[0]))
+    ids = driver.stable(join_request(), join_request())
+    waits = driver.send(join_request(ids[0]))
     driver.leave(LeavingMember(member_id=ids[0]))
     assert driver.joined(waits).code == Code.UNKNOWN_MEMBER_ID
 
@@ -421,8 +436,8 @@ def test_whoever_waits_when_removed_is_answered() -> None:
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"))
-    back = driver.joined(driver.send(join(group_instance_id="b")))
+    ids = driver.stable(join_request(group_instance_id="a"), join_request(group_instance_id="b"))
+    back = driver.joined(driver.send(join_request(group_instance_id="b")))
     assert (back.code, back.generation, back.leader) == (Code.NONE, 1, ids[0])
     assert driver.state() == "Stable"
     assert driver.synced(driver.sync(back.member_id, 1)).assignment == ids[1].encode()
@@ -436,9 +451,11 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 @pytest.mark.parametrize("supports_skip_assignment", [True, False])
 def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join())
+    ids = driver.stable(join_request(group_instance_id="a"), join_request())
     back = driver.joined(
-        driver.send(join(group_instance_id="a", supports_skip_assignment=supports_skip_assignment))
+        driver.send(
+            join_request(group_instance_id="a", supports_skip_assignment=supports_skip_assignment)
+        )
     )
     assert back.skip_assignment is supports_skip_assignment
     assert len(back.members) == (2 if supports_skip_assignment else 0)
@@ -448,8 +465,12 @@ def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
 def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
     driver = CoordinatorDriver()
     both = ("range", "sticky")
-    ids = driver.stable(join(group_instance_id="a", strategies=both), join(strategies=both[::-1]))
-    token = driver.send(join(group_instance_id="a", strategies=both[::-1], reason="deployed"))
+    ids = driver.stable(
+        join_request(group_instance_id="a", strategies=both), join_request(strategies=both[::-1])
+    )
+    token = driver.send(
+        join_request(group_instance_id="a", strategies=both[::-1], reason="deployed")
+    )
     assert driver.state() == "PreparingRebalance"
     replaced = StaticMemberReplaced(
         "a", ids[0], "a-id3", keeps_assignment=False, client_reason="deployed"
@@ -461,27 +482,27 @@ def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
         "(reason: Group's selectedProtocol will change because static member a-id3 with instance "
         "id a joined with change of protocol; client reason: deployed).",
     )
-    driver.send(join(ids[1], strategies=both[::-1]))
+    driver.send(join_request(ids[1], strategies=both[::-1]))
     assert driver.joined(token).protocol == "sticky"
 
 
 def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join(group_instance_id="b"))
-    old = driver.send(join(ids[1], group_instance_id="b", topics=("t", "u")))
-    new = driver.send(join(group_instance_id="b"))
+    ids = driver.stable(join_request(group_instance_id="a"), join_request(group_instance_id="b"))
+    old = driver.send(join_request(ids[1], group_instance_id="b", topics=("t", "u")))
+    new = driver.send(join_request(group_instance_id="b"))
     assert driver.joined(old).code == Code.FENCED_INSTANCE_ID
-    driver.send(join(ids[0], group_instance_id="a"))
+    driver.send(join_request(ids[0], group_instance_id="a"))
     assert driver.joined(new).generation == 2
 
 
 def test_a_static_member_that_is_back_before_the_assignment() -> None:
     driver = CoordinatorDriver()
-    tokens = [driver.send(join(group_instance_id=name)) for name in "ab"]
+    tokens = [driver.send(join_request(group_instance_id=name)) for name in "ab"]
     driver.wait(6_000)
     leader, follower = (driver.joined(token).member_id for token in tokens)
     waits = driver.send_sync(follower, 1, "b")
-    driver.send(join(group_instance_id="b", reason="deployed"))
+    driver.send(join_request(group_instance_id="b", reason="deployed"))
     assert driver.synced(waits).code == Code.FENCED_INSTANCE_ID
     assert driver.state() == "PreparingRebalance"
     (line,) = format_note(driver.notes[-1])
@@ -495,7 +516,7 @@ def test_a_static_member_that_is_back_before_the_assignment() -> None:
 def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
     driver = CoordinatorDriver()
     driver.appends = [Code.REQUEST_TIMED_OUT]
-    assert driver.joined(driver.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
+    assert driver.joined(driver.send(join_request())).code == Code.COORDINATOR_NOT_AVAILABLE
     assert driver.ask(ListGroups()) == ListGroupsResult()
 
 
@@ -518,15 +539,15 @@ def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
     token = driver.sync(leader, 1, **{leader: b"L"})
     assert driver.synced(token).code == driver.synced(waits).code == told
     assert driver.state() == "PreparingRebalance"
-    tokens = [driver.send(join(member_id)) for member_id in (leader, follower)]
+    tokens = [driver.send(join_request(member_id)) for member_id in (leader, follower)]
     assert driver.settle(tokens) == [leader, follower]
 
 
 def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join(group_instance_id="a"))
+    (member,) = driver.stable(join_request(group_instance_id="a"))
     driver.appends = [Code.REQUEST_TIMED_OUT]
-    refused = driver.joined(driver.send(join(group_instance_id="a")))
+    refused = driver.joined(driver.send(join_request(group_instance_id="a")))
     assert refused.code == Code.COORDINATOR_NOT_AVAILABLE
     assert driver.beat(member, 1, "a") == Code.NONE
 
@@ -539,7 +560,7 @@ def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do
     sync = driver.sync(leader, 1, **{leader: b"L"})
     beat = driver.send(Heartbeat(group=GROUP, generation=1, member_id=leader))
     leave = driver.send_leave(leader)
-    other = driver.send(join(group="other"))
+    other = driver.send(join_request(group="other"))
     assert {sync, leave}.isdisjoint(driver.answers)
     assert driver.answers[beat] == HeartbeatResult()
     assert driver.joined(other).code == Code.MEMBER_ID_REQUIRED
@@ -551,8 +572,8 @@ def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do
 
 def test_a_restart_is_a_replay() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join())
-    driver.ask(commit(7, ids[0], 1, group_instance_id="a"))
+    ids = driver.stable(join_request(group_instance_id="a"), join_request())
+    driver.ask(commit_request(7, ids[0], 1, group_instance_id="a"))
     before = list(driver.coordinator.make_journal_snapshot())
     driver.restart()
     assert list(driver.coordinator.make_journal_snapshot()) == [
@@ -561,7 +582,7 @@ def test_a_restart_is_a_replay() -> None:
     ]
     assert {key.kind for key in driver.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
     assert driver.beat(ids[1], 1) == Code.NONE
-    assert driver.joined(driver.send(join(group_instance_id="a"))).generation == 1
+    assert driver.joined(driver.send(join_request(group_instance_id="a"))).generation == 1
 
 
 def _at(entry: GroupMetadataEntry, driver: CoordinatorDriver) -> GroupMetadataEntry:
@@ -574,8 +595,8 @@ def _at(entry: GroupMetadataEntry, driver: CoordinatorDriver) -> GroupMetadataEn
 
 def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    driver.send(join(ids[0]))
+    ids = driver.stable(join_request(), join_request())
+    driver.send(join_request(ids[0]))
     driver.restart()
     assert driver.state() == "Stable"
     assert driver.beat(ids[1], 1) == Code.NONE
@@ -586,9 +607,9 @@ def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
 def test_requests_while_loading() -> None:
     driver = CoordinatorDriver()
     driver.handle(JournalLoadStarted())
-    assert driver.joined(driver.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert driver.joined(driver.send(join_request())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert driver.beat("anybody", 3) == Code.NONE
-    reply = driver.ask(commit())
+    reply = driver.ask(commit_request())
     assert isinstance(reply, OffsetCommitResult)
     assert set(reply.codes.values()) == {Code.COORDINATOR_LOAD_IN_PROGRESS}
     driver.handle(JournalLoaded())
@@ -597,10 +618,10 @@ def test_requests_while_loading() -> None:
 
 def test_a_coordinator_that_moves_sends_everybody_away() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    waits = driver.send(join(ids[0]))
+    ids = driver.stable(join_request(), join_request())
+    waits = driver.send(join_request(ids[0]))
     driver.appends = [None]
-    storing = driver.send(commit(group="other"))
+    storing = driver.send(commit_request(group="other"))
     queued = driver.send(OffsetDelete(group="other", partitions=()))
     driver.handle(JournalUnloaded())
     assert driver.joined(waits).code == Code.NOT_COORDINATOR
@@ -618,8 +639,8 @@ def test_a_coordinator_that_moves_sends_everybody_away() -> None:
 
 def test_only_empty_groups_are_deleted() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join())
-    driver.ask(commit(group="simple"))
+    ids = driver.stable(join_request())
+    driver.ask(commit_request(group="simple"))
     reply = driver.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
     assert reply == DeleteGroupsResult(
         codes={
@@ -635,11 +656,11 @@ def test_only_empty_groups_are_deleted() -> None:
 
 def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     driver.leave(LeavingMember(member_id=member))
     driver.appends = [None]
     driver.send(DeleteGroups(groups=(GROUP,)))
-    token = driver.send(join())
+    token = driver.send(join_request())
     assert token not in driver.answers
     driver.store(driver.held.pop())
     assert driver.joined(token).code == Code.MEMBER_ID_REQUIRED
@@ -651,9 +672,9 @@ def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
 
 def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
     driver = CoordinatorDriver()
-    _, follower = driver.stable(join(group_instance_id="a"), join())
+    _, follower = driver.stable(join_request(group_instance_id="a"), join_request())
     driver.appends = [None]
-    driver.send(join(group_instance_id="a"))  # being stored: what changes the group waits
+    driver.send(join_request(group_instance_id="a"))  # being stored: what changes the group waits
     driver.wait(10_000)  # the follower's session ends, and waits
     assert driver.beat(follower, 1) == Code.NONE
     driver.store(driver.held.pop())
@@ -663,24 +684,24 @@ def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
 
 def test_a_join_timer_of_the_phase_before_is_void() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(session=200_000), join(session=200_000))
-    driver.send(join(ids[0]))
+    ids = driver.stable(join_request(session=200_000), join_request(session=200_000))
+    driver.send(join_request(ids[0]))
     driver.appends = [None]
-    driver.send(commit(1, ids[1], 1))
+    driver.send(commit_request(1, ids[1], 1))
     driver.send(OffsetDelete(group=GROUP, partitions=()))  # waits for the commit
     driver.wait(60_000)  # the join phase has lasted long enough, which waits too
-    driver.send(join(ids[1]))
+    driver.send(join_request(ids[1]))
     driver.store(driver.held.pop())
     assert driver.state() == "CompletingRebalance"
     assert driver.members() == [ids[0]]  # the timer was first: it was not moved
-    assert driver.joined(driver.send(join(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.send(join_request(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_commits_do_not_wait_for_each_other() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     driver.appends = [None] * 100
-    tokens = [driver.send(commit(number, member, 1)) for number in range(100)]
+    tokens = [driver.send(commit_request(number, member, 1)) for number in range(100)]
     assert driver.beat(member, 1) == Code.NONE
     assert len(driver.held) == 100
     for held in driver.held:
@@ -692,9 +713,9 @@ def test_commits_do_not_wait_for_each_other() -> None:
 def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() -> None:
     driver = CoordinatorDriver()
     driver.appends = [None]
-    first = driver.send(commit(1))
+    first = driver.send(commit_request(1))
     deletion = driver.send(DeleteGroups(groups=(GROUP, "other")))
-    second = driver.send(commit(2))
+    second = driver.send(commit_request(2))
     assert driver.answers.keys().isdisjoint({first, deletion, second})
     driver.store(driver.held.pop())
     assert driver.answers[deletion] == DeleteGroupsResult(
@@ -710,8 +731,8 @@ def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() ->
 
 def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(), join())
-    waits = driver.send(join(ids[0]))
+    ids = driver.stable(join_request(), join_request())
+    waits = driver.send(join_request(ids[0]))
     driver.handle(JournalLoadStarted())
     assert driver.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert driver.timers == {}
@@ -740,7 +761,7 @@ def saved(
             client_host="/",
             rebalance_timeout=rebalance_timeout,
             session_timeout=10_000,
-            subscription=metadata("t"),
+            subscription=subscription_metadata("t"),
             assignment=b"",
         )
         for number, group_instance_id in enumerate(group_instance_ids)
@@ -768,9 +789,9 @@ def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
 
 def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     for number in range(20):
-        token = driver.send(join(member, strategies=("range", f"x{number}")))
+        token = driver.send(join_request(member, strategies=("range", f"x{number}")))
         driver.settle([token])  # the books are checked after every event
 
 
@@ -793,7 +814,7 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
     driver.journal = [saved(group_instance_ids, leader, protocol)]
     driver.restart()
     assert driver.members() == left
-    driver.send(join(group_instance_id="a"))
+    driver.send(join_request(group_instance_id="a"))
     driver.wait(20_000)
     assert set(driver.members()) & set(left) == set()
 
@@ -801,6 +822,6 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
 def test_what_is_no_event_is_said_so() -> None:
     driver = CoordinatorDriver()
     with pytest.raises(InputError, match="not an event of a coordinator"):
-        driver.handle(join())  # type: ignore[arg-type]
+        driver.handle(join_request())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="between the events JournalLoadStarted and JournalLoaded"):
         driver.coordinator.replay(saved((None,)))

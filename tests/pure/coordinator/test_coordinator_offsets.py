@@ -15,7 +15,7 @@ from rota.engine.model.request import LeavingMember, OffsetCommit, OffsetDelete,
 from rota.engine.model.response import OffsetCommitResult, OffsetDeleteResult, OffsetFetchResult
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join
+from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit_request, join_request
 
 T0 = TopicPartition("t", 0)
 U0 = TopicPartition("u", 0)
@@ -38,8 +38,8 @@ def fetched(
 
 def test_a_member_commits_and_fetches() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
-    assert code(driver, commit(7, member, 1, text="note")) == Code.NONE
+    (member,) = driver.stable(join_request())
+    assert code(driver, commit_request(7, member, 1, text="note")) == Code.NONE
     assert fetched(driver, T0, U0) == [7, None]
     reply = driver.ask(OffsetFetch(group=GROUP))
     assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(7, "note")})
@@ -50,9 +50,9 @@ def test_a_member_commits_and_fetches() -> None:
 
 def test_an_offset_is_there_only_once_it_is_stored() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     driver.appends = [None]
-    token = driver.send(commit(7, member, 1))
+    token = driver.send(commit_request(7, member, 1))
     assert token not in driver.answers
     driver.store(driver.held.pop())
     assert token in driver.answers
@@ -61,26 +61,31 @@ def test_an_offset_is_there_only_once_it_is_stored() -> None:
 
 def test_an_offset_that_is_not_stored_is_not_there() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     driver.appends = [Code.KAFKA_STORAGE_ERROR]
-    assert code(driver, commit(7, member, 1)) == Code.NOT_COORDINATOR
+    assert code(driver, commit_request(7, member, 1)) == Code.NOT_COORDINATOR
     assert fetched(driver, T0) == [None]
 
 
 def test_codes_of_a_commit() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(group_instance_id="a"), join())
-    assert code(driver, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
-    assert code(driver, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
-    assert code(driver, commit(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
-    assert code(driver, commit(1, "nobody", 1, group_instance_id="a")) == Code.FENCED_INSTANCE_ID
-    assert code(driver, commit(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
-    driver.send(join(ids[0], group_instance_id="a"))
-    assert code(driver, commit(1, ids[1], 1)) == Code.NONE  # preparing: what it read counts still
-    token = driver.send(join(ids[1]))
-    assert code(driver, commit(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
+    ids = driver.stable(join_request(group_instance_id="a"), join_request())
+    assert code(driver, commit_request(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
+    assert code(driver, commit_request(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
+    assert code(driver, commit_request(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
+    assert (
+        code(driver, commit_request(1, "nobody", 1, group_instance_id="a"))
+        == Code.FENCED_INSTANCE_ID
+    )
+    assert code(driver, commit_request(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
+    driver.send(join_request(ids[0], group_instance_id="a"))
+    assert (
+        code(driver, commit_request(1, ids[1], 1)) == Code.NONE
+    )  # preparing: what it read counts still
+    token = driver.send(join_request(ids[1]))
+    assert code(driver, commit_request(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
     generation = driver.joined(token).generation
-    assert code(driver, commit(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
+    assert code(driver, commit_request(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
@@ -107,15 +112,15 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
     ],
 )
 def test_metadata_has_a_limit_in_utf16(text: str, told: Code) -> None:
-    assert code(CoordinatorDriver(), commit(text=text)) == told
+    assert code(CoordinatorDriver(), commit_request(text=text)) == told
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     for _ in range(5):
         driver.wait(9_000)
-        assert code(driver, commit(1, member, 1)) == Code.NONE
+        assert code(driver, commit_request(1, member, 1)) == Code.NONE
     assert driver.state() == "Stable"
 
 
@@ -136,11 +141,11 @@ def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
 def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
     driver = CoordinatorDriver()
     driver.appends = [None]
-    driver.send(commit(5))
+    driver.send(commit_request(5))
     driver.handle(TopicsDeleted((("t", None),)))
     driver.store(driver.held.pop())
     assert fetched(driver, T0) == [None]
-    driver.ask(commit(5))
+    driver.ask(commit_request(5))
     driver.handle(JournalLoadStarted())
     driver.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
     for entry in driver.journal:
@@ -171,9 +176,9 @@ def test_deleting_offsets() -> None:
     driver = CoordinatorDriver()
     missing = driver.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
     assert missing == OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND)
-    (member,) = driver.stable(join())
+    (member,) = driver.stable(join_request())
     for topic in "tu":
-        driver.ask(commit(3, member, 1, topic=topic))
+        driver.ask(commit_request(3, member, 1, topic=topic))
     reply = driver.ask(OffsetDelete(group=GROUP, partitions=(T0, U0)))
     assert reply == OffsetDeleteResult(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
     assert fetched(driver, T0, U0) == [3, None]
@@ -181,7 +186,7 @@ def test_deleting_offsets() -> None:
 
 def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
     driver = CoordinatorDriver()
-    driver.enter(join(protocol_type="connect"))
+    driver.enter(join_request(protocol_type="connect"))
     reply = driver.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
     assert reply == OffsetDeleteResult(code=Code.NON_EMPTY_GROUP)
 
@@ -191,8 +196,8 @@ def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() ->
 
 def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join(session=1_800_000))
-    driver.ask(commit(3, member, 1))
+    (member,) = driver.stable(join_request(session=1_800_000))
+    driver.ask(commit_request(3, member, 1))
     driver.wait(1_000_000)
     driver.leave(LeavingMember(member_id=member))
     emptied = driver.now
@@ -212,9 +217,9 @@ def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
 
 def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
     driver = CoordinatorDriver()
-    driver.ask(commit(3))
+    driver.ask(commit_request(3))
     driver.wait(3 * DAY)
-    driver.ask(commit(4, topic="u"))
+    driver.ask(commit_request(4, topic="u"))
     driver.wait(4 * DAY)
     assert fetched(driver, T0, U0) == [None, 4]
     driver.wait(3 * DAY)
@@ -223,9 +228,9 @@ def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
 
 def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
     driver = CoordinatorDriver()
-    (member,) = driver.stable(join(session=1_800_000))
+    (member,) = driver.stable(join_request(session=1_800_000))
     for topic in "tu":
-        driver.ask(commit(3, member, 1, topic=topic))
+        driver.ask(commit_request(3, member, 1, topic=topic))
     for _ in range(8 * 50):
         driver.wait(DAY // 50)
         driver.beat(member, 1)
@@ -234,16 +239,18 @@ def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
 
 def test_a_client_may_ask_for_a_retention_of_its_own() -> None:
     driver = CoordinatorDriver()
-    driver.ask(commit(3, retention=DAY))
+    driver.ask(commit_request(3, retention=DAY))
     driver.wait(DAY)
     assert fetched(driver, T0) == [None]
 
 
 def test_nothing_expires_while_rebalancing() -> None:
     driver = CoordinatorDriver()
-    ids = driver.stable(join(rebalance=2**31 - 1), join(session=1_800_000, rebalance=2**31 - 1))
-    driver.ask(commit(3, ids[0], 1, topic="u"))
-    driver.send(join(ids[0], rebalance=2**31 - 1))
+    ids = driver.stable(
+        join_request(rebalance=2**31 - 1), join_request(session=1_800_000, rebalance=2**31 - 1)
+    )
+    driver.ask(commit_request(3, ids[0], 1, topic="u"))
+    driver.send(join_request(ids[0], rebalance=2**31 - 1))
     for _ in range(8 * 50):
         driver.wait(DAY // 50)
         assert driver.beat(ids[1], 1) == Code.REBALANCE_IN_PROGRESS

@@ -53,7 +53,7 @@ from rota.engine.model.response import (
 )
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from tests.support.coordinator_driver import metadata
+from tests.support.coordinator_driver import subscription_metadata
 
 GROUPS = ("g", "g", "g", "h", "")
 T0 = TopicPartition("t", 0)
@@ -174,7 +174,7 @@ class Hostile:
             TopicPartition(pick("tu"), some(2)): OffsetAndMetadata(some(9), pick(("", "x" * 5_000)))
             for _ in range(some(3))
         }
-        told = (metadata("t"), metadata("u"), b"junk", b"")
+        told = (subscription_metadata("t"), subscription_metadata("u"), b"junk", b"")
         choices: tuple[GroupRequest, ...] = (
             *[
                 JoinGroup(

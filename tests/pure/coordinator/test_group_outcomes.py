@@ -43,7 +43,7 @@ from rota.engine.model.response import (
 )
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code
-from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join
+from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit_request, join_request
 
 CONFIG = GroupConfig(offsets_retention=1_000)
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
@@ -109,14 +109,14 @@ def _code(response: GroupResponse) -> Code:
 def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
     """Four members, of which the last has left where the state is PREPARING."""
     driver = CoordinatorDriver(config)
-    requests = [join(), join(), join(group_instance_id="s"), join()]
+    requests = [join_request(), join_request(), join_request(group_instance_id="s"), join_request()]
     if state is COMPLETING:
         leader, follower, static, _ = (driver.enter(request)[0] for request in requests)
         driver.wait(6_000)
         return Case(driver, leader, follower, static)
     leader, follower, static, last = driver.stable(*requests)
     case = Case(driver, leader, follower, static)
-    case.send(commit(5, leader, 1))
+    case.send(commit_request(5, leader, 1))
     if state is PREPARING:
         case.leave(last)
     elif state is not STABLE:
@@ -129,7 +129,7 @@ def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
 def make_single_member_case(state: GroupState, group_instance_id: str | None = None) -> Case:
     """One member is left."""
     driver = CoordinatorDriver(CONFIG)
-    first = join(group_instance_id=group_instance_id)
+    first = join_request(group_instance_id=group_instance_id)
     if state is COMPLETING:
         leader, _ = driver.enter(first)
         driver.wait(6_000)
@@ -142,7 +142,7 @@ def make_single_member_case(state: GroupState, group_instance_id: str | None = N
         if state is DEAD:
             case.send(DeleteGroups(groups=(GROUP,)))
         return case
-    leader, last = driver.stable(first, join())
+    leader, last = driver.stable(first, join_request())
     case = Case(driver, leader, leader, leader)
     case.leave(last)
     return case
@@ -155,15 +155,21 @@ def make_full_case(state: GroupState) -> Case:
         return make_case(state, config)
     driver = CoordinatorDriver(config)
     leader, follower, static, _ = (
-        driver.enter(one)[0] for one in [join(), join(), join(group_instance_id="s"), join()]
+        driver.enter(one)[0]
+        for one in [
+            join_request(),
+            join_request(),
+            join_request(group_instance_id="s"),
+            join_request(),
+        ]
     )
     return Case(driver, leader, follower, static, 0)
 
 
 def join_with_assigned_id(case: Case) -> Code | None:
     if case.driver.state() == "Dead":
-        return case.send(join("app-id99"))
-    return case.send(join(case.driver.joined(case.driver.send(join())).member_id))
+        return case.send(join_request("app-id99"))
+    return case.send(join_request(case.driver.joined(case.driver.send(join_request())).member_id))
 
 
 def delete_offsets(case: Case) -> Code | None:
@@ -177,11 +183,11 @@ def fail_append(case: Case) -> Code | None:
         case GroupState.EMPTY:
             return case.send(DeleteGroups(groups=(GROUP,)))
         case GroupState.PREPARING:
-            return case.send(commit(5, case.leader, case.generation))
+            return case.send(commit_request(5, case.leader, case.generation))
         case GroupState.COMPLETING:
             return case.sync(case.leader)
         case GroupState.STABLE | GroupState.DEAD:
-            return case.send(join(group_instance_id="s"))
+            return case.send(join_request(group_instance_id="s"))
 
 
 def expire_assigned_id(case: Case) -> None:
@@ -189,12 +195,12 @@ def expire_assigned_id(case: Case) -> None:
     if case.driver.state() == "Dead":
         case.fire(GroupTimerKind.SESSION, "app-id99")
         return
-    member_id = case.driver.joined(case.driver.send(join())).member_id
+    member_id = case.driver.joined(case.driver.send(join_request())).member_id
     if case.driver.state() == "PreparingRebalance":
         for request in (
-            join(case.leader),
-            join(case.follower),
-            join(case.static, group_instance_id="s"),
+            join_request(case.leader),
+            join_request(case.follower),
+            join_request(case.static, group_instance_id="s"),
         ):
             case.driver.send(request)
     case.fire(GroupTimerKind.SESSION, member_id)
@@ -206,7 +212,7 @@ def end_initial_delay(case: Case) -> None:
 
 def end_join_phase(case: Case) -> None:
     if case.driver.state() == "PreparingRebalance":
-        case.driver.send(join(case.leader))
+        case.driver.send(join_request(case.leader))
     case.fire(GroupTimerKind.JOIN)
 
 
@@ -234,7 +240,7 @@ def unload(case: Case) -> Code | None:
     """The code that a waiting JoinGroup or SyncGroup gets."""
     waiting = None
     if case.driver.state() == "PreparingRebalance":
-        waiting = case.driver.send(join(case.leader))
+        waiting = case.driver.send(join_request(case.leader))
     elif case.driver.state() == "CompletingRebalance":
         waiting = case.driver.sync(case.follower, case.generation)
     case.driver.handle(JournalUnloaded())
@@ -244,18 +250,27 @@ def unload(case: Case) -> Code | None:
 Scenario = tuple[Callable[[GroupState], Case], Callable[[Case], Code | None]]
 
 SCENARIOS: dict[GroupTrigger, Scenario] = {
-    GroupTrigger.JOIN_NEW: (make_single_member_case, lambda case: case.send(join())),
+    GroupTrigger.JOIN_NEW: (make_single_member_case, lambda case: case.send(join_request())),
     GroupTrigger.JOIN_ASSIGNED_ID: (make_single_member_case, join_with_assigned_id),
     GroupTrigger.JOIN_STATIC: (
         make_single_member_case,
-        lambda c: c.send(join(group_instance_id="new")),
+        lambda c: c.send(join_request(group_instance_id="new")),
     ),
-    GroupTrigger.JOIN_STATIC_BACK: (make_case, lambda case: case.send(join(group_instance_id="s"))),
-    GroupTrigger.JOIN_FOLLOWER: (make_case, lambda case: case.send(join(case.follower))),
-    GroupTrigger.JOIN_LEADER: (make_case, lambda case: case.send(join(case.leader))),
-    GroupTrigger.JOIN_CHANGED: (make_case, lambda c: c.send(join(c.follower, topics=("u",)))),
-    GroupTrigger.JOIN_MISMATCH: (make_case, lambda case: case.send(join(strategies=("x",)))),
-    GroupTrigger.JOIN_FULL: (make_full_case, lambda case: case.send(join())),
+    GroupTrigger.JOIN_STATIC_BACK: (
+        make_case,
+        lambda case: case.send(join_request(group_instance_id="s")),
+    ),
+    GroupTrigger.JOIN_FOLLOWER: (make_case, lambda case: case.send(join_request(case.follower))),
+    GroupTrigger.JOIN_LEADER: (make_case, lambda case: case.send(join_request(case.leader))),
+    GroupTrigger.JOIN_CHANGED: (
+        make_case,
+        lambda c: c.send(join_request(c.follower, topics=("u",))),
+    ),
+    GroupTrigger.JOIN_MISMATCH: (
+        make_case,
+        lambda case: case.send(join_request(strategies=("x",))),
+    ),
+    GroupTrigger.JOIN_FULL: (make_full_case, lambda case: case.send(join_request())),
     GroupTrigger.SYNC_LEADER: (make_case, lambda case: case.sync(case.leader)),
     GroupTrigger.SYNC_FOLLOWER: (make_case, lambda case: case.sync(case.follower)),
     GroupTrigger.SYNC_OLD: (make_case, lambda case: case.sync(case.leader, 7)),
@@ -267,8 +282,8 @@ SCENARIOS: dict[GroupTrigger, Scenario] = {
     ),
     GroupTrigger.LEAVE: (make_case, lambda case: case.leave(case.follower)),
     GroupTrigger.LEAVE_LAST: (make_single_member_case, lambda case: case.leave(case.leader)),
-    GroupTrigger.COMMIT: (make_case, lambda c: c.send(commit(5, c.leader, c.generation))),
-    GroupTrigger.COMMIT_SIMPLE: (make_case, lambda case: case.send(commit())),
+    GroupTrigger.COMMIT: (make_case, lambda c: c.send(commit_request(5, c.leader, c.generation))),
+    GroupTrigger.COMMIT_SIMPLE: (make_case, lambda case: case.send(commit_request())),
     GroupTrigger.OFFSET_FETCH: (make_case, lambda case: case.send(OffsetFetch(group=GROUP))),
     GroupTrigger.OFFSET_DELETE: (make_case, delete_offsets),
     GroupTrigger.DESCRIBE: (

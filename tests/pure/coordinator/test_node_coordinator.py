@@ -28,7 +28,7 @@ from tests.support.coordinator.table import asked, bundles
 from tests.support.coordinator.transcript import difference
 from tests.support.coordinator.walk import walks
 from tests.support.node import ClientConnection, InMemoryNode
-from tests.support.requests import find
+from tests.support.requests import find_coordinator_request
 
 BROKER = BrokerConfig(offsets_partitions=1)
 WALKS = 100
@@ -41,7 +41,7 @@ class NodeSide:
         self._node = InMemoryNode(config=BROKER, group_config=CONFIG)
         for name, count in TOPICS.items():
             self._node.create_topic(name, count)
-        self._node.connect().ask(find(), 2)
+        self._node.connect().ask(find_coordinator_request(), 2)
         self._sent: dict[str, tuple[ClientConnection, GroupRequest]] = {}
 
     @property

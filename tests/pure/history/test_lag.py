@@ -14,7 +14,14 @@ from rota.engine.history.lag import (
     compute_lags,
 )
 from rota.engine.history.verdicts import DELETED_OFFSET
-from tests.support.captured_lag import Printed, commits, ends, partitions, printed, timeline
+from tests.support.captured_lag import (
+    ConsumerGroupsRow,
+    end_offsets,
+    group_commits,
+    group_history,
+    partitions,
+    read_consumer_groups_output,
+)
 
 FOREVER = np.iinfo(np.int64).max
 
@@ -119,13 +126,13 @@ def test_the_owner_is_who_had_the_partition_then() -> None:
 
 
 def captured(group: str) -> tuple[Int64Array, CommitLags]:
-    found = commits()[group]
+    found = group_commits()[group]
     kept = found.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in found)
-    return partition, compute_lags(partition, at, offset, ends())
+    return partition, compute_lags(partition, at, offset, end_offsets())
 
 
-@pytest.mark.parametrize("group", sorted(commits()))
+@pytest.mark.parametrize("group", sorted(group_commits()))
 def test_every_commit_of_the_captured_run_has_its_lag(group: str) -> None:
     partition, found = captured(group)
     assert len(found.row) == len(partition)
@@ -142,11 +149,11 @@ def test_a_paused_partition_falls_behind_second_by_second() -> None:
     assert found.seconds[np.setdiff1d(found.row, paused)].max() < 2.5
 
 
-def reading(start: int, rows: list[Printed]) -> tuple[int, int]:
+def reading(start: int, rows: list[ConsumerGroupsRow]) -> tuple[int, int]:
     """When the tool read a group's offsets: while those that it printed were the committed ones."""
     since, until = start, start + 20_000
     for row in rows:
-        found = commits()[row.group]
+        found = group_commits()[row.group]
         mine = found.partition == partitions().index((row.topic, row.partition))
         next_at = np.append(found.at[mine][1:], FOREVER)
         shown = (found.offset[mine] == row.offset) & (next_at > start)
@@ -156,9 +163,9 @@ def reading(start: int, rows: list[Printed]) -> tuple[int, int]:
     return since, until
 
 
-def moments(name: str) -> tuple[Int64Array, list[Printed]]:
+def moments(name: str) -> tuple[Int64Array, list[ConsumerGroupsRow]]:
     """What the tool printed, and when it read that."""
-    start, rows = printed(name)
+    start, rows = read_consumer_groups_output(name)
     rows = [row for row in rows if row.group != "a-eos"]  # aborted commits among its records
     spans = {
         group: reading(start, [row for row in rows if row.group == group])
@@ -174,10 +181,10 @@ def test_lag_is_what_kafka_printed(name: str) -> None:
     """Off by no more than was produced between the samples around it; mostly by a record or two."""
     at, rows = moments(name)
     number = column(*(partitions().index((row.topic, row.partition)) for row in rows))
-    lag = compute_lags(number, at, column(*(row.offset for row in rows)), ends()).lag
-    before = ends().end[ends().at_times(number, at).sample]
+    lag = compute_lags(number, at, column(*(row.offset for row in rows)), end_offsets()).lag
+    before = end_offsets().end[end_offsets().at_times(number, at).sample]
     after = (
-        ends().at_times(number, at + 1000).ceiling
+        end_offsets().at_times(number, at + 1000).ceiling
     )  # the tool asks for the ends after the offsets
     end = column(*(row.end for row in rows))
     assert ((before <= end) & (end <= after)).all()
@@ -193,11 +200,11 @@ def test_owners_are_those_that_kafka_printed(name: str) -> None:
     times, rows = moments(name)
     compared = 0
     for at, row in zip(times.tolist(), rows, strict=True):
-        if any(at - 2000 < span.since <= at for span in timeline(row.group).ownership):
+        if any(at - 2000 < span.since <= at for span in group_history(row.group).ownership):
             continue
         spans = [
             span
-            for span in timeline(row.group).ownership
+            for span in group_history(row.group).ownership
             if (span.topic, span.partition) == (row.topic, row.partition)
         ]
         since = column(*(span.since for span in spans))

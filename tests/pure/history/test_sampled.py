@@ -41,7 +41,7 @@ from rota.engine.simulator.trace import TraceEventType
 from tests.pure.history.example_history import member
 from tests.support.examples import examples
 from tests.support.policies import policy_of
-from tests.support.simulation.days import day
+from tests.support.simulation.days import random_scenario
 
 A, B, C = (member(name) for name in "abc")
 
@@ -278,7 +278,7 @@ def test_other_policies_begin_from_what_was_found() -> None:
 
 @cache
 def played(seed: int) -> tuple[str, GroupHistory]:
-    simulation = rota.simulate(day(seed), seed=seed)
+    simulation = rota.simulate(random_scenario(seed), seed=seed)
     saved = (record for record in simulation.trace if record.type is TraceEventType.JOURNAL)
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     group = simulation.scenario.group

@@ -24,7 +24,7 @@ from rota.engine.history.rebalances import find_rebalances
 from rota.engine.member.events import ListenerMethod
 from rota.engine.simulator.simulation import Simulation
 from rota.engine.simulator.trace import TraceEventType
-from tests.support.simulation.days import day
+from tests.support.simulation.days import random_scenario
 
 #: How a member says that it joins for the next round of a cooperative rebalance.
 FOLLOW_UP = "need to revoke partitions and re-join"
@@ -32,7 +32,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
 def _played(seed: int) -> tuple[Simulation, GroupHistory]:
-    simulation = rota.simulate(day(seed), seed=seed)
+    simulation = rota.simulate(random_scenario(seed), seed=seed)
     saved = (record for record in simulation.trace if record.type is TraceEventType.JOURNAL)
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     return simulation, read_history(simulation.scenario.group, records, {})

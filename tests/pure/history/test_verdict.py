@@ -25,7 +25,13 @@ from rota.engine.history.verdicts import (
     compute_statuses,
     judge_windows,
 )
-from tests.support.captured_lag import commits, ends, partitions, second, timeline
+from tests.support.captured_lag import (
+    end_offsets,
+    group_commits,
+    group_history,
+    partitions,
+    time_of_second,
+)
 
 OK, WARN, STALL, STOP, REWIND, ERR = (
     LagVerdict.OK,
@@ -311,14 +317,24 @@ def test_a_clock_that_went_back_breaks_no_order() -> None:
 
 def captured(group: str, topic: str, partition: int, at: float) -> LagVerdict:
     found = compute_statuses(
-        group, partitions(), commits()[group], ends(), SubscriptionHistory(()), [second(at)]
+        group,
+        partitions(),
+        group_commits()[group],
+        end_offsets(),
+        SubscriptionHistory(()),
+        [time_of_second(at)],
     )
     return next(s.verdict for s in found if (s.topic, s.partition) == (topic, partition))
 
 
 def whole(group: str, at: float) -> LagVerdict:
     found = compute_statuses(
-        group, partitions(), commits()[group], ends(), SubscriptionHistory(()), [second(at)]
+        group,
+        partitions(),
+        group_commits()[group],
+        end_offsets(),
+        SubscriptionHistory(()),
+        [time_of_second(at)],
     )
     return found[-1].verdict
 
@@ -368,10 +384,10 @@ def reported(group: str, at: float) -> set[tuple[str | None, int | None]]:
     found = compute_statuses(
         group,
         partitions(),
-        commits()[group],
-        ends(),
-        SubscriptionHistory(timeline(group).generations),
-        [second(at)],
+        group_commits()[group],
+        end_offsets(),
+        SubscriptionHistory(group_history(group).generations),
+        [time_of_second(at)],
     )
     return {(status.topic, status.partition) for status in found if status.topic}
 
@@ -391,5 +407,5 @@ def test_captured_groups_that_were_deleted_have_no_verdict() -> None:
 
 @pytest.mark.parametrize("group", ["a-next", "a-next-regex", "a-migrate", "a-protoswitch"])
 def test_captured_consumer_groups_keep_all_their_partitions(group: str) -> None:
-    everything = {partitions()[n] for n in commits()[group].partition.tolist()}
+    everything = {partitions()[n] for n in group_commits()[group].partition.tolist()}
     assert reported(group, 268) == everything

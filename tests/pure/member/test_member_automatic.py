@@ -17,7 +17,7 @@ from rota.engine.member.events import (
 )
 from rota.engine.model.request import JoinGroup, OffsetCommit
 from rota.errors import Code
-from tests.support.member_driver import Driver, at, of, requests, tp
+from tests.support.member_driver import Driver, commands_of_type, offsets, sent_requests, tp
 
 
 def automatic(strategies: str = "range") -> Driver:
@@ -26,7 +26,7 @@ def automatic(strategies: str = "range") -> Driver:
     member.settle("t0-0", "t0-1")
     member.end_poll()
     member.heard()
-    member.consumed = at(t0_0=1)
+    member.consumed = offsets(t0_0=1)
     return member
 
 
@@ -35,12 +35,12 @@ def test_the_interval_ends_and_the_next_poll_commits() -> None:
     member.pass_time(5_000, alive=True)
     assert not member.in_flight(OffsetCommit), "only the application's own poll does it"
     member.poll()
-    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=1)
+    assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=1)
     assert not any(
         isinstance(one, RunCommitCallback | FinishSyncCommit) for one in member.answer_commit()
     )
     commands = member.pass_time(5_000, alive=True)
-    assert OffsetCommit in [type(request) for request in requests(commands)]
+    assert OffsetCommit in [type(request) for request in sent_requests(commands)]
 
 
 def test_an_interval_of_zero_lets_time_pass_between_commits() -> None:
@@ -62,7 +62,7 @@ def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    assert any("automatic commit" in note.text for note in of(MemberNote, commands))
+    assert any("automatic commit" in note.text for note in commands_of_type(MemberNote, commands))
     assert member.timers[MemberTimer.COMMIT] == member.now + member.config.retry_backoff
 
 
@@ -71,7 +71,7 @@ def test_an_automatic_commit_that_fails_for_good_waits_for_its_interval() -> Non
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
-    assert any("automatic commit" in note.text for note in of(MemberNote, commands))
+    assert any("automatic commit" in note.text for note in commands_of_type(MemberNote, commands))
     assert member.timers[MemberTimer.COMMIT] == member.now + 5_000
 
 
@@ -104,7 +104,9 @@ def test_one_that_fails_for_good_does_not_hold_the_rebalance_up(code: Code) -> N
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(code)
-    assert any("before the revocation" in note.text for note in of(MemberNote, commands))
+    assert any(
+        "before the revocation" in note.text for note in commands_of_type(MemberNote, commands)
+    )
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
@@ -114,7 +116,9 @@ def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> N
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    assert any("no such partition any more" in note.text for note in of(MemberNote, commands))
+    assert any(
+        "no such partition any more" in note.text for note in commands_of_type(MemberNote, commands)
+    )
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
     assert member.in_flight(JoinGroup)
 
@@ -180,15 +184,17 @@ def test_a_cooperative_member_commits_before_the_join_and_before_it_gives_up() -
     member = automatic("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = member.poll()
-    assert not of(MarkPendingRevocation, commands), "it goes on reading while it joins"
+    assert not commands_of_type(MarkPendingRevocation, commands), (
+        "it goes on reading while it joins"
+    )
     member.answer_commit()
-    member.consumed = at(t0_0=1, t0_1=4)
+    member.consumed = offsets(t0_0=1, t0_1=4)
     member.answer_join(2)
     commands = member.answer_sync("t0-0")
-    assert of(MarkPendingRevocation, commands) == [MarkPendingRevocation(tp("t0-1"))]
+    assert commands_of_type(MarkPendingRevocation, commands) == [MarkPendingRevocation(tp("t0-1"))]
     assert member.sent(OffsetCommit).generation == 2
-    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=1, t0_1=4)
+    assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=1, t0_1=4)
     assert member.heard() == []
     commands = member.answer_commit()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-1")), (ListenerMethod.ASSIGNED, ())]
-    assert of(SetAssignment, commands)[-1] == SetAssignment(tp("t0-0"), 2)
+    assert commands_of_type(SetAssignment, commands)[-1] == SetAssignment(tp("t0-0"), 2)

@@ -24,7 +24,7 @@ from rota.engine.member.state import MemberState
 from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit
 from rota.engine.model.response import LeaveGroupResult
 from rota.errors import Code, CommitFailed, RetriableCommitFailed, TimedOut
-from tests.support.member_driver import ME, Driver, at, of, requests, tp
+from tests.support.member_driver import ME, Driver, commands_of_type, offsets, sent_requests, tp
 
 
 def stable(strategies: str = "range", **settings: object) -> Driver:
@@ -37,9 +37,9 @@ def stable(strategies: str = "range", **settings: object) -> Driver:
 
 def test_commit_revoke_leave() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.give(CloseRequested())
-    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3)
+    assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=3)
     assert member.heard() == []
     commands = member.answer_commit()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
@@ -71,17 +71,17 @@ def test_without_a_group_there_is_nothing_to_say() -> None:
 
 def test_without_a_coordinator_and_without_time_it_ends_at_once() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
     commands = member.give(CloseRequested())
     assert FinishClose() in commands
-    assert requests(commands) == []
+    assert sent_requests(commands) == []
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 def test_with_time_it_looks_for_the_coordinator() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
     member.give(CloseRequested(member.now + 30_000))
     member.give(CoordinatorNotFound())
@@ -93,7 +93,7 @@ def test_with_time_it_looks_for_the_coordinator() -> None:
 
 def test_with_time_it_tries_the_commit_again_but_not_for_ever() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.give(CloseRequested(member.now + 500))
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.pass_time(100)
@@ -112,34 +112,34 @@ def test_a_leave_without_an_answer_is_waited_for_no_longer_than_the_application_
 
 def test_a_commit_that_fails_for_good_is_noted() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.give(CloseRequested())
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
-    assert any("commit" in note.text for note in of(MemberNote, commands))
+    assert any("commit" in note.text for note in commands_of_type(MemberNote, commands))
     assert member.in_flight(LeaveGroup)
 
 
 def test_callbacks_run_before_the_end() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1))
-    member.commit(2, at(t0_0=2))
+    member.commit(1, offsets(t0_0=1))
+    member.commit(2, offsets(t0_0=2))
     member.answer_commit()
     commands = member.give(CloseRequested())
-    assert of(RunCommitCallback, commands) == [RunCommitCallback(2, at(t0_0=2))]
+    assert commands_of_type(RunCommitCallback, commands) == [RunCommitCallback(2, offsets(t0_0=2))]
     assert FinishClose() not in member.answer(LeaveGroup, LeaveGroupResult())
     commands = member.answer_commit()
-    assert of(RunCommitCallback, commands) == [RunCommitCallback(1, at(t0_0=1))]
+    assert commands_of_type(RunCommitCallback, commands) == [RunCommitCallback(1, offsets(t0_0=1))]
     assert commands[-1] == FinishClose()
 
 
 def test_commits_that_are_not_done_in_time_have_failed() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1))
-    member.commit(2, at(t0_0=1), wait=60_000)
+    member.commit(1, offsets(t0_0=1))
+    member.commit(2, offsets(t0_0=1), wait=60_000)
     member.give(CloseRequested(member.now + 500))
     commands = member.pass_time(500)
-    (callback,) = of(RunCommitCallback, commands)
-    (returned,) = of(FinishSyncCommit, commands)
+    (callback,) = commands_of_type(RunCommitCallback, commands)
+    (returned,) = commands_of_type(FinishSyncCommit, commands)
     assert isinstance(callback.error, TimedOut)
     assert isinstance(returned.error, TimedOut)
     assert commands[-1] == FinishClose()
@@ -147,9 +147,9 @@ def test_commits_that_are_not_done_in_time_have_failed() -> None:
 
 def test_commits_that_wait_for_a_coordinator_have_failed() -> None:
     member = Driver(topics=())
-    member.commit(1, at(t0_0=1))
+    member.commit(1, offsets(t0_0=1))
     commands = member.give(CloseRequested())
-    (callback,) = of(RunCommitCallback, commands)
+    (callback,) = commands_of_type(RunCommitCallback, commands)
     assert isinstance(callback.error, RetriableCommitFailed)
     assert commands[-1] == FinishClose()
 
@@ -158,13 +158,13 @@ def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -
     member = stable()
     member.pass_time(3_000)
     member.fail(Heartbeat)
-    member.commit(1, at(t0_0=1))
+    member.commit(1, offsets(t0_0=1))
     commands = member.give(CloseRequested(member.now + 30_000))
-    assert not of(CallListener, commands)
+    assert not commands_of_type(CallListener, commands)
     commands = member.found()
-    assert [type(request) for request in requests(commands)][-2:] == [OffsetCommit, LeaveGroup]
+    assert [type(request) for request in sent_requests(commands)][-2:] == [OffsetCommit, LeaveGroup]
     member.answer_commit()
-    assert RunCommitCallback(1, at(t0_0=1)) in member.log + member.answer(
+    assert RunCommitCallback(1, offsets(t0_0=1)) in member.log + member.answer(
         LeaveGroup, LeaveGroupResult()
     )
 
@@ -173,10 +173,10 @@ def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
     member = stable()
     member.pass_time(3_000)
     member.fail(Heartbeat)
-    member.commit(1, at(t0_0=1))
+    member.commit(1, offsets(t0_0=1))
     member.give(CloseRequested(member.now + 30_000))
     commands = member.give(CoordinatorNotFound())
-    (callback,) = of(RunCommitCallback, commands)
+    (callback,) = commands_of_type(RunCommitCallback, commands)
     assert isinstance(callback.error, RetriableCommitFailed)
     assert commands[-1] == FinishClose()
 
@@ -185,18 +185,18 @@ def test_nor_do_they_wait_longer_than_the_application() -> None:
     member = stable()
     member.pass_time(3_000)
     member.fail(Heartbeat)
-    member.commit(1, at(t0_0=1))
+    member.commit(1, offsets(t0_0=1))
     member.give(CloseRequested(member.now + 500))
     assert FinishClose() in member.pass_time(500)
 
 
 def test_a_commit_to_be_tried_again_is_not_sent_by_one_who_left() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1), wait=60_000)
+    member.commit(1, offsets(t0_0=1), wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.give(CloseRequested(member.now + 30_000))
     member.answer(LeaveGroup, LeaveGroupResult())
-    (returned,) = of(FinishSyncCommit, member.pass_time(100))
+    (returned,) = commands_of_type(FinishSyncCommit, member.pass_time(100))
     assert isinstance(returned.error, CommitFailed)
     assert member.log[-1] == FinishClose()
 
@@ -228,7 +228,7 @@ def test_a_fenced_member_only_ends(waits: int | None) -> None:
     commands = member.give(CloseRequested(until))
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
     assert FinishClose() in commands
-    assert requests(commands) == []
+    assert sent_requests(commands) == []
 
 
 def test_a_listener_that_raises_is_told_before_the_end() -> None:
@@ -252,7 +252,7 @@ def test_a_listener_at_work_returns_first() -> None:
     member.answers_listener = False
     member.answer_sync("t0-0")
     assert [call.method for call in member.calls] == [ListenerMethod.REVOKED]
-    assert not of(FinishClose, member.give(CloseRequested()))
+    assert not commands_of_type(FinishClose, member.give(CloseRequested()))
     member.answers_listener = True
     member.give(ListenerReturned(member.calls.pop().call_id))
     assert member.heard() == [(ListenerMethod.ASSIGNED, ()), (ListenerMethod.REVOKED, tp("t0-0"))]
@@ -262,7 +262,7 @@ def test_a_listener_at_work_returns_first() -> None:
 
 def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     assert MemberTimer.DEADLINE in member.timers
@@ -281,4 +281,6 @@ def test_what_was_never_told_is_noted() -> None:
     member.end_poll()
     member.refuse_join(Code.GROUP_MAX_SIZE_REACHED)
     commands = member.give(CloseRequested())
-    assert any("GROUP_MAX_SIZE_REACHED" in note.text for note in of(MemberNote, commands))
+    assert any(
+        "GROUP_MAX_SIZE_REACHED" in note.text for note in commands_of_type(MemberNote, commands)
+    )

@@ -46,7 +46,17 @@ from rota.errors import (
     RetriableCommitFailed,
     RotaError,
 )
-from tests.support.member_driver import ME, OTHER, Driver, at, of, raised, requests, told, tp
+from tests.support.member_driver import (
+    ME,
+    OTHER,
+    Driver,
+    commands_of_type,
+    encode_subscription,
+    offsets,
+    raised_errors,
+    sent_requests,
+    tp,
+)
 
 #: A code that nobody knows.
 ODD = cast(Code, 999)
@@ -97,7 +107,7 @@ def test_join_needs_the_id() -> None:
 def test_join_needs_the_id_but_none_comes() -> None:
     member = joining()
     commands = member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED))
-    assert [type(error) for error in raised(commands)] == [GroupError]
+    assert [type(error) for error in raised_errors(commands)] == [GroupError]
 
 
 def test_join_of_an_unknown_member_starts_anew() -> None:
@@ -120,7 +130,7 @@ def test_join_that_may_work_later_is_tried_later(code: Code) -> None:
     member = joining()
     commands = member.answer(JoinGroup, JoinGroupResult(code=code))
     assert member.state is MemberState.JOINING
-    assert not requests(commands)
+    assert not sent_requests(commands)
     commands = member.pass_time(member.config.retry_backoff)
     if code in ELSEWHERE:
         assert FindCoordinator() in commands
@@ -134,9 +144,9 @@ def test_join_of_a_fenced_member_is_its_end() -> None:
     commands = member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
     assert member.state is MemberState.FENCED
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
-    assert [type(error) for error in raised(commands)] == [Fenced]
+    assert [type(error) for error in raised_errors(commands)] == [Fenced]
     member.end_poll()
-    assert [type(error) for error in raised(member.poll())] == [Fenced]
+    assert [type(error) for error in raised_errors(member.poll())] == [Fenced]
     assert not member.open
     assert not member.timers
 
@@ -159,13 +169,13 @@ FATAL_FOR_JOIN = [
 def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) -> None:
     member = joining()
     commands = member.answer(JoinGroup, JoinGroupResult(code=code))
-    (error,) = raised(commands)
+    (error,) = raised_errors(commands)
     assert isinstance(error, GroupError | AuthorizationFailed)
     assert isinstance(error, AuthorizationFailed) == (code == Code.GROUP_AUTHORIZATION_FAILED)
     assert error.code == code
     assert not member.open
-    assert not requests(member.end_poll())
-    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
+    assert not sent_requests(member.end_poll())
+    assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
 def stranger() -> Driver:
@@ -173,7 +183,7 @@ def stranger() -> Driver:
     member = Driver("range,cooperative-sticky")
     member.poll()
     member.found()
-    assert not raised(
+    assert not raised_errors(
         member.answer(JoinGroup, JoinGroupResult(code=Code.INCONSISTENT_GROUP_PROTOCOL))
     )
     assert [type(request) for request in member.open.values()] == [DescribeGroups]
@@ -199,13 +209,13 @@ def test_join_without_a_common_strategy_names_both_sides() -> None:
     member = stranger()
     others = (a_member("billing"), a_member("audit"))
     reply = described(state="Stable", protocol_type="consumer", protocol="sticky", members=others)
-    (error,) = raised(member.answer(DescribeGroups, reply))
+    (error,) = raised_errors(member.answer(DescribeGroups, reply))
     assert isinstance(error, InconsistentProtocol)
     assert error.code == Code.INCONSISTENT_GROUP_PROTOCOL
     assert "range, cooperative-sticky" in str(error)
     assert "the group's is sticky, of 2 members (audit, billing)" in str(error)
-    assert not requests(member.end_poll())
-    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
+    assert not sent_requests(member.end_poll())
+    assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
 @pytest.mark.parametrize(
@@ -220,14 +230,14 @@ def test_join_without_a_common_strategy_names_both_sides() -> None:
 def test_where_the_broker_does_not_tell_the_groups_strategy_that_is_said(
     reply: DescribeGroupsResult, text: str
 ) -> None:
-    (error,) = raised(stranger().answer(DescribeGroups, reply))
+    (error,) = raised_errors(stranger().answer(DescribeGroups, reply))
     assert isinstance(error, InconsistentProtocol)
     assert "range, cooperative-sticky" in str(error)
     assert text in str(error)
 
 
 def test_a_coordinator_that_goes_meanwhile_does_not_hide_the_error() -> None:
-    (error,) = raised(stranger().fail(DescribeGroups))
+    (error,) = raised_errors(stranger().fail(DescribeGroups))
     assert isinstance(error, InconsistentProtocol)
     assert "did not say" in str(error)
 
@@ -235,31 +245,33 @@ def test_a_coordinator_that_goes_meanwhile_does_not_hide_the_error() -> None:
 def test_no_join_is_tried_while_the_group_is_asked_about() -> None:
     member = stranger()
     member.end_poll()
-    assert not requests(member.poll())
-    assert raised(member.answer(DescribeGroups, described()))
+    assert not sent_requests(member.poll())
+    assert raised_errors(member.answer(DescribeGroups, described()))
 
 
 def test_who_unsubscribes_meanwhile_is_told_nothing() -> None:
     member = stranger()
     member.give(Unsubscribed())
-    assert not raised(member.answer(DescribeGroups, described()))
+    assert not raised_errors(member.answer(DescribeGroups, described()))
 
 
 def test_join_refused_outside_a_poll_is_told_by_the_next_one() -> None:
     member = joining()
     member.end_poll()
-    assert not raised(member.answer(JoinGroup, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED)))
+    assert not raised_errors(
+        member.answer(JoinGroup, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
+    )
     commands = member.poll()
-    assert [type(error) for error in raised(commands)] == [GroupError]
-    assert not requests(commands)
+    assert [type(error) for error in raised_errors(commands)] == [GroupError]
+    assert not sent_requests(commands)
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
+    assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
 def test_join_answered_by_a_group_of_another_kind() -> None:
     member = joining()
     reply = JoinGroupResult(member_id=ME, generation=2, protocol_type="connect", protocol="range")
-    (error,) = raised(member.answer(JoinGroup, reply))
+    (error,) = raised_errors(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
     assert member.state is MemberState.JOINING
 
@@ -267,7 +279,7 @@ def test_join_answered_by_a_group_of_another_kind() -> None:
 def test_join_answered_with_a_strategy_that_the_member_does_not_have() -> None:
     member = joining()
     reply = JoinGroupResult(member_id=ME, generation=2, protocol="odd", leader=OTHER)
-    (error,) = raised(member.answer(JoinGroup, reply))
+    (error,) = raised_errors(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
     assert member.sent(LeaveGroup).members[0].member_id == ME
     assert member.state is MemberState.UNJOINED
@@ -275,14 +287,16 @@ def test_join_answered_with_a_strategy_that_the_member_does_not_have() -> None:
 
 def test_join_answered_without_a_generation() -> None:
     member = joining()
-    (error,) = raised(member.answer(JoinGroup, JoinGroupResult(protocol="cooperative-sticky")))
+    (error,) = raised_errors(
+        member.answer(JoinGroup, JoinGroupResult(protocol="cooperative-sticky"))
+    )
     assert isinstance(error, GroupError)
 
 
 def test_join_not_answered() -> None:
     member = joining()
     commands = member.fail(JoinGroup)
-    assert (member.state, requests(commands)) == (MemberState.JOINING, [])
+    assert (member.state, sent_requests(commands)) == (MemberState.JOINING, [])
     assert FindCoordinator() in member.pass_time(100)
     member.found()
     assert member.sent(JoinGroup).member_id == ME
@@ -318,7 +332,7 @@ def test_sync_of_one_who_is_not_known(code: Code, kept: str) -> None:
 def test_sync_that_may_work_later_is_a_join_later(code: Code) -> None:
     member = syncing()
     commands = member.answer(SyncGroup, SyncGroupResult(code=code))
-    assert not requests(commands)
+    assert not sent_requests(commands)
     member.pass_time(member.config.retry_backoff)
     if code in ELSEWHERE:
         member.found()
@@ -331,7 +345,7 @@ def test_sync_of_a_fenced_member_is_its_end() -> None:
     member.found()
     member.answer_join()
     commands = member.answer(SyncGroup, SyncGroupResult(code=Code.FENCED_INSTANCE_ID))
-    assert [type(error) for error in raised(commands)] == [Fenced]
+    assert [type(error) for error in raised_errors(commands)] == [Fenced]
     assert member.state is MemberState.FENCED
 
 
@@ -346,11 +360,11 @@ FATAL_FOR_SYNC = [
 @pytest.mark.parametrize("code", FATAL_FOR_SYNC)
 def test_sync_refused_for_good_is_told(code: Code) -> None:
     member = syncing()
-    (error,) = raised(member.answer(SyncGroup, SyncGroupResult(code=code)))
+    (error,) = raised_errors(member.answer(SyncGroup, SyncGroupResult(code=code)))
     assert isinstance(error, GroupError | AuthorizationFailed)
     assert error.code == code
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
+    assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +372,7 @@ def test_sync_refused_for_good_is_told(code: Code) -> None:
 )
 def test_sync_answered_by_a_group_of_another_kind(reply: SyncGroupResult) -> None:
     member = syncing()
-    (error,) = raised(member.answer(SyncGroup, reply))
+    (error,) = raised_errors(member.answer(SyncGroup, reply))
     assert isinstance(error, InconsistentProtocol)
 
 
@@ -388,8 +402,8 @@ def test_heartbeats(code: Code) -> None:
     else:
         assert member.state is MemberState.STABLE
     assert (FindCoordinator() in commands) == (code in ELSEWHERE)
-    assert not raised(commands), "outside a poll nothing is raised"
-    joins = [type(request) for request in requests(member.poll())]
+    assert not raised_errors(commands), "outside a poll nothing is raised"
+    joins = [type(request) for request in sent_requests(member.poll())]
     assert (joins == [JoinGroup]) == (code in {*lost, Code.REBALANCE_IN_PROGRESS})
 
 
@@ -425,7 +439,7 @@ def test_an_answer_to_a_heartbeat_of_another_generation_counts_for_nothing(code:
     member.open = {number: heartbeat}
     commands = member.answer(Heartbeat, HeartbeatResult(code=code))
     assert (member.state, member.machine.generation) == (MemberState.STABLE, 3)
-    assert not requests(commands)
+    assert not sent_requests(commands)
 
 
 @pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION])
@@ -438,7 +452,7 @@ def test_while_joining_the_join_decides(code: Code) -> None:
     assert member.state is MemberState.JOINING
     member.open |= waiting
     commands = member.answer(Heartbeat, HeartbeatResult(code=code))
-    assert (requests(commands), member.heard()) == ([], [])
+    assert (sent_requests(commands), member.heard()) == ([], [])
     member.answer_join(3)
     assert (member.state, member.machine.generation) == (MemberState.SYNCING, 3)
 
@@ -455,7 +469,9 @@ def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
         members=(LeavingMemberResult(member_id=ME, group_instance_id=None, code=code),)
     )
     commands = member.answer(LeaveGroup, reply)
-    assert [str(int(code)) in note.text for note in of(MemberNote, commands)] == [True]
+    assert [str(int(code)) in note.text for note in commands_of_type(MemberNote, commands)] == [
+        True
+    ]
     assert member.state is MemberState.UNJOINED
 
 
@@ -480,10 +496,10 @@ MAY_PASS = {
 @pytest.mark.parametrize("code", ALL)
 def test_asynchronous_commits(code: Code) -> None:
     member = stable()
-    member.commit(1, at(t0_0=5))
+    member.commit(1, offsets(t0_0=5))
     commands = member.answer_commit(code)
-    assert bool(of(CallInterceptors, commands)) == (code == Code.NONE)
-    (done,) = of(RunCommitCallback, commands)
+    assert bool(commands_of_type(CallInterceptors, commands)) == (code == Code.NONE)
+    (done,) = commands_of_type(RunCommitCallback, commands)
     member.end_poll()
     member.poll()
     expected = ENDS.get(code, RetriableCommitFailed if code in MAY_PASS else GroupError)
@@ -497,16 +513,16 @@ def test_asynchronous_commits(code: Code) -> None:
 def test_synchronous_commits(code: Code) -> None:
     member = stable()
     member.end_poll()
-    member.commit(1, at(t0_0=5), wait=10_000)
-    done = of(FinishSyncCommit, member.answer_commit(code))
+    member.commit(1, offsets(t0_0=5), wait=10_000)
+    done = commands_of_type(FinishSyncCommit, member.answer_commit(code))
     if code in MAY_PASS:
         assert done == []
         commands = member.pass_time(member.config.retry_backoff)
         if code in ELSEWHERE | {Code.REQUEST_TIMED_OUT}:
             assert FindCoordinator() in member.log
             commands = member.found()
-        assert OffsetCommit in [type(request) for request in requests(commands)]
-        done = of(FinishSyncCommit, member.answer_commit())
+        assert OffsetCommit in [type(request) for request in sent_requests(commands)]
+        done = commands_of_type(FinishSyncCommit, member.answer_commit())
         assert done == [FinishSyncCommit(1, None)]
     else:
         expected = ENDS.get(code, GroupError)
@@ -515,5 +531,7 @@ def test_synchronous_commits(code: Code) -> None:
 
 def test_the_leader_is_told_of_the_group() -> None:
     member = joining()
-    member.answer_join(2, leader=ME, members={ME: told(), OTHER: told()})
+    member.answer_join(
+        2, leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()}
+    )
     assert {who for who, _ in member.sent(SyncGroup).assignments} == {ME, OTHER}

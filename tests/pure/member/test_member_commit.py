@@ -26,9 +26,9 @@ from rota.errors import (
     RetriableCommitFailed,
     TimedOut,
 )
-from tests.support.member_driver import ME, Driver, at, of, tp
+from tests.support.member_driver import ME, Driver, commands_of_type, offsets, tp
 
-A, B, C = at(t0_0=5), at(t0_0=6), at(t0_0=7)
+A, B, C = offsets(t0_0=5), offsets(t0_0=6), offsets(t0_0=7)
 
 
 def stable(strategies: str = "range", **settings: object) -> Driver:
@@ -62,9 +62,9 @@ def test_a_commit_carries_who_the_member_is() -> None:
 
 def test_without_offsets_what_was_handed_out_is_committed() -> None:
     member = stable()
-    member.consumed = at(t0_0=3, t0_1=9)
+    member.consumed = offsets(t0_0=3, t0_1=9)
     member.commit(1)
-    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3, t0_1=9)
+    assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=3, t0_1=9)
 
 
 def test_one_that_only_assigns_commits_as_nobody() -> None:
@@ -113,7 +113,7 @@ def test_its_time_is_over() -> None:
     member = stable()
     member.commit(1, A, wait=500)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    (done,) = of(FinishSyncCommit, member.pass_time(500))
+    (done,) = commands_of_type(FinishSyncCommit, member.pass_time(500))
     assert isinstance(done.error, TimedOut)
     assert "LOAD_IN_PROGRESS" in str(done.error), "the last reason is told"
     late = dict.fromkeys(A, Code.NONE)
@@ -126,7 +126,7 @@ def test_it_waits_for_a_coordinator_no_longer_than_it_may() -> None:
     for _ in range(2):
         member.give(CoordinatorNotFound(why="kafka.example:9092: the connection is refused"))
         member.pass_time(200)
-    (done,) = of(FinishSyncCommit, member.pass_time(200))
+    (done,) = commands_of_type(FinishSyncCommit, member.pass_time(200))
     assert isinstance(done.error, TimedOut)
     assert "coordinator was not found" in str(done.error)
     assert "kafka.example:9092" in str(done.error)
@@ -144,7 +144,9 @@ def test_two_at_a_time_do_not_disturb_each_other() -> None:
     member.commit(2, B, wait=60_000)
     first, second = numbers(member)
     assert ends(member.answer_commit(number=second)) == [FinishSyncCommit(2)]
-    assert [one.commit_id for one in of(FinishSyncCommit, member.pass_time(300))] == [1]
+    assert [one.commit_id for one in commands_of_type(FinishSyncCommit, member.pass_time(300))] == [
+        1
+    ]
     assert first < second
 
 
@@ -175,20 +177,24 @@ def test_the_next_commit_is_an_occasion_too() -> None:
 
 def test_callbacks_run_in_the_order_of_completion() -> None:
     member = stable()
-    for commit_id, offsets in ((1, A), (2, B), (3, C)):
-        member.commit(commit_id, offsets)
+    for commit_id, committed in ((1, A), (2, B), (3, C)):
+        member.commit(commit_id, committed)
     first, second, third = numbers(member)
     for number in (second, third, first):
         member.answer_commit(number=number)
-    assert [one.commit_id for one in of(RunCommitCallback, member.poll())] == [2, 3, 1]
+    assert [one.commit_id for one in commands_of_type(RunCommitCallback, member.poll())] == [
+        2,
+        3,
+        1,
+    ]
 
 
 def test_interceptors_hear_of_a_success_at_once() -> None:
     member = stable()
     member.commit(1, A)
-    assert of(CallInterceptors, member.answer_commit()) == [CallInterceptors(A)]
+    assert commands_of_type(CallInterceptors, member.answer_commit()) == [CallInterceptors(A)]
     member.commit(2, B)
-    assert of(CallInterceptors, member.answer_commit(Code.UNKNOWN)) == []
+    assert commands_of_type(CallInterceptors, member.answer_commit(Code.UNKNOWN)) == []
 
 
 def test_a_failure_that_may_pass_is_told_and_not_tried_again() -> None:
@@ -198,24 +204,24 @@ def test_a_failure_that_may_pass_is_told_and_not_tried_again() -> None:
     member.found()
     member.pass_time(2_000)
     assert not numbers(member)
-    (done,) = of(RunCommitCallback, member.poll())
+    (done,) = commands_of_type(RunCommitCallback, member.poll())
     assert isinstance(done.error, RetriableCommitFailed)
 
 
 def test_a_commit_waits_for_one_search_for_the_coordinator() -> None:
     member = Driver(topics=())
     member.commit(1, A)
-    assert of(FindCoordinator, member.log) == [FindCoordinator()]
+    assert commands_of_type(FindCoordinator, member.log) == [FindCoordinator()]
     member.found()
     assert len(numbers(member)) == 1
 
     member = Driver(topics=())
     member.commit(1, A)
     member.give(CoordinatorNotFound())
-    (done,) = of(RunCommitCallback, member.poll())
+    (done,) = commands_of_type(RunCommitCallback, member.poll())
     assert isinstance(done.error, RetriableCommitFailed)
     member.pass_time(5_000)
-    assert len(of(FindCoordinator, member.log)) == 1
+    assert len(commands_of_type(FindCoordinator, member.log)) == 1
 
 
 def test_of_nothing_it_succeeds() -> None:
@@ -263,7 +269,7 @@ def test_nor_longer_than_it_may() -> None:
 
 def test_an_unjoined_member_cannot_commit() -> None:
     member = Driver()
-    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
+    (done,) = commands_of_type(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, CommitFailed)
 
 
@@ -271,24 +277,24 @@ def test_a_member_that_rebalances_is_asked_to_poll_first() -> None:
     member = stable("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
+    (done,) = commands_of_type(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, RebalanceInProgress)
     member.answer_join(2)
-    (done,) = of(FinishSyncCommit, member.commit(2, A, wait=1_000))
+    (done,) = commands_of_type(FinishSyncCommit, member.commit(2, A, wait=1_000))
     assert isinstance(done.error, RebalanceInProgress)
 
 
 def test_a_fenced_member_cannot_commit() -> None:
     member = stable(group_instance_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
-    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
+    (done,) = commands_of_type(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, Fenced)
 
 
 def test_a_commit_that_is_fenced_ends_the_member() -> None:
     member = stable(group_instance_id="s")
     member.commit(1, A, wait=1_000)
-    (done,) = of(FinishSyncCommit, member.answer_commit(Code.FENCED_INSTANCE_ID))
+    (done,) = commands_of_type(FinishSyncCommit, member.answer_commit(Code.FENCED_INSTANCE_ID))
     assert isinstance(done.error, Fenced)
     assert member.state is MemberState.FENCED
 
@@ -299,7 +305,7 @@ def test_a_commit_waiting_for_its_next_try_hears_of_the_fence() -> None:
     member.commit(1, A, wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.beat_answered(Code.FENCED_INSTANCE_ID)
-    (done,) = of(FinishSyncCommit, member.pass_time(100))
+    (done,) = commands_of_type(FinishSyncCommit, member.pass_time(100))
     assert isinstance(done.error, Fenced)
 
 
@@ -311,7 +317,7 @@ def test_an_answer_overtaken_by_a_rebalance_does_not_harm_it(code: Code) -> None
     member.poll()
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    (done,) = of(RunCommitCallback, member.answer_commit(code))
+    (done,) = commands_of_type(RunCommitCallback, member.answer_commit(code))
     member.end_poll()
     assert (member.state, member.machine.generation) == (MemberState.STABLE, 2)
     member.poll()
@@ -325,7 +331,7 @@ def test_an_answer_while_joining_leaves_the_verdict_to_the_join(code: Code) -> N
     member.commit(1, A, wait=60_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    (done,) = of(FinishSyncCommit, member.answer_commit(code))
+    (done,) = commands_of_type(FinishSyncCommit, member.answer_commit(code))
     assert isinstance(done.error, RebalanceInProgress)
     member.answer_join(2)
     assert member.state is MemberState.SYNCING
@@ -334,7 +340,7 @@ def test_an_answer_while_joining_leaves_the_verdict_to_the_join(code: Code) -> N
 def test_a_commit_met_by_a_rebalance_makes_the_member_join() -> None:
     member = stable()
     member.commit(1, A, wait=1_000)
-    (done,) = of(FinishSyncCommit, member.answer_commit(Code.REBALANCE_IN_PROGRESS))
+    (done,) = commands_of_type(FinishSyncCommit, member.answer_commit(Code.REBALANCE_IN_PROGRESS))
     assert isinstance(done.error, RebalanceInProgress)
     assert member.state is MemberState.STABLE
     member.poll()
@@ -355,17 +361,17 @@ def test_a_commit_retried_in_the_next_generation_says_so() -> None:
 
 def test_the_first_partition_that_is_refused_decides() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1, t0_1=2), wait=1_000)
+    member.commit(1, offsets(t0_0=1, t0_1=2), wait=1_000)
     codes = dict(zip(tp("t0-0", "t0-1"), (Code.NONE, Code.OFFSET_METADATA_TOO_LARGE), strict=True))
     commands = member.give(ResponseReceived(numbers(member)[0], OffsetCommitResult(codes=codes)))
-    (done,) = of(FinishSyncCommit, commands)
+    (done,) = commands_of_type(FinishSyncCommit, commands)
     assert isinstance(done.error, GroupError)
     assert "t0-1" in str(done.error)
 
 
 def test_topics_that_may_not_be_committed_for_are_named_together() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1, t1_0=2), wait=1_000)
+    member.commit(1, offsets(t0_0=1, t1_0=2), wait=1_000)
     commands = member.answer_commit(Code.TOPIC_AUTHORIZATION_FAILED)
-    (done,) = of(FinishSyncCommit, commands)
+    (done,) = commands_of_type(FinishSyncCommit, commands)
     assert "t0, t1" in str(done.error)

@@ -27,9 +27,15 @@ from rota.errors import (
     GroupError,
     Refused,
 )
-from tests.support.member_driver import Driver, at, of, raised, requests
+from tests.support.member_driver import (
+    Driver,
+    commands_of_type,
+    offsets,
+    raised_errors,
+    sent_requests,
+)
 
-A = at(t0_0=5)
+A = offsets(t0_0=5)
 DENIED = AuthenticationFailed(Code.SASL_AUTHENTICATION_FAILED, "broker:9092: wrong password")
 
 
@@ -43,7 +49,7 @@ def stable(**settings: object) -> Driver:
 
 def told(member: Driver) -> str:
     """What a commit is refused with."""
-    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=60_000) + answers(member))
+    (done,) = commands_of_type(FinishSyncCommit, member.commit(1, A, wait=60_000) + answers(member))
     assert isinstance(done.error, CommitFailed)
     return str(done.error)
 
@@ -64,7 +70,7 @@ def test_one_that_has_not_joined_is_asked_to_poll() -> None:
 def test_one_that_polled_too_late_hears_by_how_much_and_what_to_set() -> None:
     member = stable(max_poll_interval=300_000)
     commands = member.pass_time(312_345, alive=True)
-    assert [note.text for note in of(MemberNote, commands) if note.is_warning]
+    assert [note.text for note in commands_of_type(MemberNote, commands) if note.is_warning]
     text = told(member)
     assert "has not polled for 312.3 s, 12.3 s longer than max.poll.interval.ms = 300000" in text
     assert "max.poll.records" in text
@@ -131,7 +137,7 @@ def test_a_commit_of_a_generation_before_names_both() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    (done,) = of(RunCommitCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
+    (done,) = commands_of_type(RunCommitCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
     assert isinstance(done.error, CommitFailed)
     assert "sent as of generation 1, and this member is in generation 2" in str(done.error)
 
@@ -140,7 +146,7 @@ def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
     member = Driver(topics=())
     member.commit(1, A, wait=1_000)
     member.found()
-    (done,) = of(FinishSyncCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
+    (done,) = commands_of_type(FinishSyncCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
     assert isinstance(done.error, CommitFailed)
     assert "not one of them" in str(done.error)
 
@@ -151,21 +157,21 @@ def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
 def test_a_search_refused_for_good_is_told_by_every_poll() -> None:
     member = Driver()
     member.poll()
-    assert raised(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
+    assert raised_errors(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
     assert FindCoordinator() not in member.pass_time(10_000), "not before the next poll"
     assert FindCoordinator() not in member.end_poll()
     assert FindCoordinator() in member.poll()
-    assert raised(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
+    assert raised_errors(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
 
 
 def test_outside_a_poll_it_waits_for_the_next_one() -> None:
     member = stable()
     member.pass_time(3_000)
     assert FindCoordinator() in member.fail(Heartbeat)
-    assert not raised(member.give(CoordinatorNotFound(DENIED)))
+    assert not raised_errors(member.give(CoordinatorNotFound(DENIED)))
     member.pass_time(10_000)
-    assert raised(member.poll()) == [DENIED]
-    assert not raised(member.end_poll())
+    assert raised_errors(member.poll()) == [DENIED]
+    assert not raised_errors(member.end_poll())
 
 
 def test_commits_that_wait_for_the_coordinator_fail_with_it() -> None:
@@ -173,21 +179,21 @@ def test_commits_that_wait_for_the_coordinator_fail_with_it() -> None:
     member.commit(1, A, wait=60_000)
     member.commit(2, A)
     member.fail(OffsetCommit)
-    (done,) = of(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
+    (done,) = commands_of_type(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
     assert (done.commit_id, done.error) == (1, DENIED)
-    (later,) = of(FinishSyncCommit, member.commit(3, A, wait=60_000))
+    (later,) = commands_of_type(FinishSyncCommit, member.commit(3, A, wait=60_000))
     assert later.error is DENIED, "at once"
 
 
 def test_one_that_only_assigns_is_told_by_its_commit_and_may_try_again() -> None:
     member = Driver(topics=())
     member.commit(1, A, wait=60_000)
-    (done,) = of(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
+    (done,) = commands_of_type(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
     assert done.error is DENIED
     member.pass_time(100)
     assert FindCoordinator() in member.commit(2, A, wait=60_000)
     member.found()
-    assert of(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(2)]
+    assert commands_of_type(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(2)]
 
 
 def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
@@ -214,10 +220,10 @@ def test_a_join_that_cannot_be_sent_is_told_and_tried_by_the_next_poll() -> None
     member = Driver(group_instance_id="s")
     member.poll()
     member.found()
-    assert raised(refuse(member, JoinGroup)) == [TOO_OLD]
-    assert not requests(member.pass_time(10_000))
+    assert raised_errors(refuse(member, JoinGroup)) == [TOO_OLD]
+    assert not sent_requests(member.pass_time(10_000))
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
+    assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
 def test_a_commit_that_cannot_be_sent_is_not_tried_again() -> None:
@@ -241,10 +247,10 @@ def test_a_heartbeat_without_permission_is_told_once_a_poll() -> None:
     for _ in range(2):
         member.beat(Code.GROUP_AUTHORIZATION_FAILED)
         member.beat(Code.GROUP_AUTHORIZATION_FAILED)
-        (error,) = raised(member.poll())
+        (error,) = raised_errors(member.poll())
         assert isinstance(error, AuthorizationFailed)
         assert "group 'g'" in str(error)
-        assert not raised(member.end_poll())
+        assert not raised_errors(member.end_poll())
 
 
 @pytest.mark.parametrize(
@@ -258,6 +264,6 @@ def test_a_refused_join_says_which_setting_to_look_at(code: Code, text: str) -> 
     member = Driver()
     member.poll()
     member.found()
-    (error,) = raised(member.refuse_join(code))
+    (error,) = raised_errors(member.refuse_join(code))
     assert isinstance(error, GroupError)
     assert text in str(error)

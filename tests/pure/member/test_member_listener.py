@@ -17,7 +17,14 @@ from rota.engine.member.events import (
 from rota.engine.member.state import MemberState
 from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit
 from rota.errors import Code
-from tests.support.member_driver import Driver, at, of, raised, requests, tp
+from tests.support.member_driver import (
+    Driver,
+    commands_of_type,
+    offsets,
+    raised_errors,
+    sent_requests,
+    tp,
+)
 
 OOPS = RuntimeError("oops")
 
@@ -104,12 +111,12 @@ def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> No
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
-    assert not of(RaiseError, returned(member, OOPS))
+    assert not commands_of_type(RaiseError, returned(member, OOPS))
     assert [(one.method, one.partitions) for one in member.calls] == [
         (ListenerMethod.ASSIGNED, tp("t0-2"))
     ]
     commands = returned(member, ValueError("the second is not told"))
-    assert of(RaiseError, commands) == [RaiseError(OOPS)]
+    assert commands_of_type(RaiseError, commands) == [RaiseError(OOPS)]
     assert member.machine.assignment == tp("t0-0", "t0-2")
     assert member.state is MemberState.JOINING
 
@@ -129,9 +136,9 @@ def test_errors_are_raised_one_a_poll() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0")
     late = ValueError("late")
-    assert not of(RaiseError, returned(member, late))
+    assert not commands_of_type(RaiseError, returned(member, late))
     member.end_poll()
-    assert raised(member.poll()) == [late]
+    assert raised_errors(member.poll()) == [late]
 
 
 def test_heartbeats_go_on_while_a_listener_is_at_work() -> None:
@@ -173,9 +180,9 @@ def test_an_assignment_lost_while_its_listener_worked_is_told_as_lost() -> None:
 def test_one_that_commits_while_revoking_commits_for_the_old_generation() -> None:
     member = slow()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    member.give(CommitRequested(1, at(t0_0=5), member.now + 1_000))
+    member.give(CommitRequested(1, offsets(t0_0=5), member.now + 1_000))
     assert member.sent(OffsetCommit).generation == 1
-    assert of(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(1)]
+    assert commands_of_type(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(1)]
     returned(member)
     assert member.in_flight(JoinGroup)
 
@@ -185,7 +192,7 @@ def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0")
-    member.commit(1, at(t0_1=7), wait=1_000)
+    member.commit(1, offsets(t0_1=7), wait=1_000)
     assert member.sent(OffsetCommit).generation == 2
 
 
@@ -225,5 +232,5 @@ def test_heartbeats_tell_of_the_generation_being_revoked() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.pass_time(3_000)
     assert member.sent(Heartbeat).generation == 1
-    assert not of(CallListener, member.log[-2:])
-    assert requests(member.log[-2:]) == [member.sent(Heartbeat)]
+    assert not commands_of_type(CallListener, member.log[-2:])
+    assert sent_requests(member.log[-2:]) == [member.sent(Heartbeat)]

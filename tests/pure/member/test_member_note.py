@@ -16,11 +16,18 @@ from rota.engine.member.events import (
 from rota.engine.member.state import MemberState
 from rota.engine.model.request import OffsetCommit
 from rota.errors import Code, CommitFailed, TimedOut
-from tests.support.member_driver import ME, OTHER, Driver, at, of, told
+from tests.support.member_driver import (
+    ME,
+    OTHER,
+    Driver,
+    commands_of_type,
+    encode_subscription,
+    offsets,
+)
 
 
 def said(commands: Iterable[MemberCommand]) -> list[str]:
-    return [note.text for note in of(MemberNote, commands)]
+    return [note.text for note in commands_of_type(MemberNote, commands)]
 
 
 def stable(strategies: str = "range", **settings: object) -> Driver:
@@ -46,9 +53,11 @@ def test_a_leader() -> None:
     member = Driver()
     member.poll()
     member.found()
-    assert said(member.answer_join(leader=ME, members={ME: told(), OTHER: told()})) == [
-        f"joined generation 1 under 'range' as {ME}, leading 2 members"
-    ]
+    assert said(
+        member.answer_join(
+            leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()}
+        )
+    ) == [f"joined generation 1 under 'range' as {ME}, leading 2 members"]
 
 
 def test_one_that_goes_empty_handed() -> None:
@@ -66,7 +75,7 @@ def test_of_very_many_partitions_only_some_are_named() -> None:
 def test_heartbeats_and_polls_are_no_news() -> None:
     member = stable()
     commands = member.pass_time(60_000, alive=True)
-    assert of(MemberNote, commands + member.poll() + member.end_poll()) == []
+    assert commands_of_type(MemberNote, commands + member.poll() + member.end_poll()) == []
 
 
 # Rebalances
@@ -143,7 +152,7 @@ def test_one_that_never_joined_has_nothing_to_give_up() -> None:
 
 def test_a_synchronous_one_that_waits_says_so_once() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1), wait=1_000)
+    member.commit(1, offsets(t0_0=1), wait=1_000)
     assert said(member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)) == [
         "commit is tried again until its time is over: commit of t0-0 refused with 3 "
         "UNKNOWN_TOPIC_OR_PARTITION"
@@ -155,10 +164,10 @@ def test_a_synchronous_one_that_waits_says_so_once() -> None:
 def test_at_the_end_the_true_reason_is_told() -> None:
     """Not that the member has left: it was not reached before."""
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
-    member.commit(1, at(t0_1=1))
+    member.consumed = offsets(t0_0=3)
+    member.commit(1, offsets(t0_1=1))
     member.fail(OffsetCommit)
-    member.commit(2, at(t0_1=2))
+    member.commit(2, offsets(t0_1=2))
     member.give(CloseRequested(member.now + 1_000))
     member.give(CoordinatorNotFound(why="a:9092 refuses"))
     commands = member.pass_time(1_000)
@@ -167,37 +176,38 @@ def test_at_the_end_the_true_reason_is_told() -> None:
         "a:9092 refuses"
     ) in said(commands)
     assert not any("has left" in text for text in said(commands))
-    errors = [done.error for done in of(RunCommitCallback, member.log)]
+    errors = [done.error for done in commands_of_type(RunCommitCallback, member.log)]
     assert not any(isinstance(error, CommitFailed) for error in errors)
     assert member.state is MemberState.LEFT
 
 
 def test_a_late_answer_to_what_was_given_up_does_no_harm() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.give(CloseRequested(member.now + 1_000))
     commands = member.pass_time(1_000)
     assert "commit before the revocation failed: the commit could not be stored in time" in said(
         commands
     )
-    assert not of(MemberNote, member.answer_commit())
+    assert not commands_of_type(MemberNote, member.answer_commit())
     assert member.state is MemberState.LEFT
 
 
 def test_unsubscribing_without_a_coordinator_commits_nothing_and_says_so() -> None:
     member = stable(auto_commit=True)
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.beat_at_once(Code.NOT_COORDINATOR)
-    (note, *_) = of(MemberNote, member.give(Unsubscribed()))
+    (note, *_) = commands_of_type(MemberNote, member.give(Unsubscribed()))
     assert note.is_warning
     assert note.text == "no commit before the revocation: the coordinator is not known just now"
 
 
 def test_each_error_names_the_group_once() -> None:
     member = stable()
-    (done,) = of(
+    (done,) = commands_of_type(
         FinishSyncCommit,
-        member.commit(1, at(t0_0=1), wait=1_000) + member.answer_commit(Code.ILLEGAL_GENERATION),
+        member.commit(1, offsets(t0_0=1), wait=1_000)
+        + member.answer_commit(Code.ILLEGAL_GENERATION),
     )
     assert str(done.error).startswith(
         "group 'g': generation 1 of this member is over (encountered ILLEGAL_GENERATION from "
@@ -208,10 +218,10 @@ def test_each_error_names_the_group_once() -> None:
 
 def test_one_that_is_late_names_its_group_and_the_last_trouble() -> None:
     member = stable()
-    member.commit(1, at(t0_0=1), wait=1_000)
+    member.commit(1, offsets(t0_0=1), wait=1_000)
     member.fail(OffsetCommit)
     member.give(CoordinatorNotFound(why="a:9092 refuses"))
-    (done,) = of(FinishSyncCommit, member.pass_time(1_000))
+    (done,) = commands_of_type(FinishSyncCommit, member.pass_time(1_000))
     assert isinstance(done.error, TimedOut)
     assert str(done.error) == (
         "group 'g': the commit could not be stored in time: the coordinator did not answer; "

@@ -39,7 +39,17 @@ from rota.engine.model.response import (
     SyncGroupResult,
 )
 from rota.errors import Code, StrategyFailed
-from tests.support.member_driver import ME, Driver, at, given, of, raised, requests, told, tp
+from tests.support.member_driver import (
+    ME,
+    Driver,
+    commands_of_type,
+    encode_assignment,
+    encode_subscription,
+    offsets,
+    raised_errors,
+    sent_requests,
+    tp,
+)
 
 UNJOINED, JOINING, SYNCING, STABLE, FENCED, LEFT = MemberState
 
@@ -60,7 +70,7 @@ def enter(member: Driver, state: MemberState, *, leads: bool = False) -> Driver:
         generation = max(member.machine.generation, 0) + 1
         if leads:
             member.makes_assignments = False
-            member.answer_join(generation, leader=ME, members={ME: told()})
+            member.answer_join(generation, leader=ME, members={ME: encode_subscription()})
         else:
             member.answer_join(generation)
         if state is STABLE:
@@ -91,7 +101,7 @@ def make_member_that_waits(state: MemberState, request: type[GroupRequest]) -> D
     if request is Heartbeat:
         member.pass_time(member.timers[MemberTimer.HEARTBEAT] - member.now)
     elif request is OffsetCommit:
-        member.commit(1, at(t0_0=1))
+        member.commit(1, offsets(t0_0=1))
     if state is sent_in:
         return member
     if sent_in is STABLE and state in {JOINING, SYNCING}:
@@ -181,7 +191,7 @@ def lead(state: MemberState) -> tuple[Driver, int]:
     """A member whose strategy runs: in this state, or since an earlier one."""
     member = Driver()
     enter(member, SYNCING, leads=True)
-    number = of(ComputeAssignment, member.log)[-1].assignment_id
+    number = commands_of_type(ComputeAssignment, member.log)[-1].assignment_id
     if state is not SYNCING:
         poll_late(member)
         enter(member, state)
@@ -212,7 +222,7 @@ def join_result(leader: str) -> JoinGroupResult:
 SCENARIOS: dict[MemberTrigger, Callable[[MemberState], tuple[Driver, list[MemberCommand]]]] = {
     MemberTrigger.POLL: call(lambda m: m.poll()),
     MemberTrigger.POLL_REJOIN: poll_to_rejoin,
-    MemberTrigger.COMMIT: call(lambda m: m.commit(1, at(t0_0=1), wait=1_000)),
+    MemberTrigger.COMMIT: call(lambda m: m.commit(1, offsets(t0_0=1), wait=1_000)),
     MemberTrigger.ENFORCE_REBALANCE: call(lambda m: m.give(RejoinRequested("test"))),
     MemberTrigger.UNSUBSCRIBE: call(lambda m: m.give(Unsubscribed())),
     MemberTrigger.CLOSE: call(lambda m: m.give(CloseRequested())),
@@ -225,7 +235,9 @@ SCENARIOS: dict[MemberTrigger, Callable[[MemberState], tuple[Driver, list[Member
     MemberTrigger.JOIN_INCONSISTENT: refuse_join(Code.INCONSISTENT_GROUP_PROTOCOL),
     MemberTrigger.JOIN_FENCED: refuse_join(Code.FENCED_INSTANCE_ID),
     MemberTrigger.JOIN_FATAL: refuse_join(Code.INVALID_SESSION_TIMEOUT),
-    MemberTrigger.SYNC_ASSIGNED: respond(SyncGroup, SyncGroupResult(assignment=given("t0-0"))),
+    MemberTrigger.SYNC_ASSIGNED: respond(
+        SyncGroup, SyncGroupResult(assignment=encode_assignment("t0-0"))
+    ),
     MemberTrigger.SYNC_UNKNOWN: refuse_sync(Code.UNKNOWN_MEMBER_ID),
     MemberTrigger.SYNC_ILLEGAL: refuse_sync(Code.ILLEGAL_GENERATION),
     MemberTrigger.SYNC_REBALANCING: refuse_sync(Code.REBALANCE_IN_PROGRESS),
@@ -262,15 +274,19 @@ def test_the_member_does_what_the_table_says(state: MemberState, trigger: Member
     outcome = MEMBER_OUTCOMES[state, trigger]
     member, commands = SCENARIOS[trigger](state)
     assert member.state is (outcome.next_state or state)
-    assert [type(one) for one in requests(commands)] == [outcome.request] * bool(outcome.request)
-    errors = raised(commands)
-    errors += [one.error for one in of(FinishSyncCommit, commands) if one.error is not None]
+    assert [type(one) for one in sent_requests(commands)] == [outcome.request] * bool(
+        outcome.request
+    )
+    errors = raised_errors(commands)
+    errors += [
+        one.error for one in commands_of_type(FinishSyncCommit, commands) if one.error is not None
+    ]
     assert [type(error) for error in errors] == [outcome.error] * bool(outcome.error)
     if outcome.rejoins:
         again = member.pass_time(1_000) + member.poll()  # the backoff is over
         if FindCoordinator() in again:
             again += member.found()
-        assert JoinGroup in [type(one) for one in requests(again)]
+        assert JoinGroup in [type(one) for one in sent_requests(again)]
 
 
 def test_the_table_has_every_legal_transition() -> None:

@@ -22,12 +22,21 @@ from rota.engine.model.config import MemberConfig
 from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, SyncGroup, truncate_reason
 from rota.engine.model.response import JoinGroupResult, LeaveGroupResult
 from rota.errors import Code
-from tests.support.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
+from tests.support.member_driver import (
+    ME,
+    OTHER,
+    Driver,
+    commands_of_type,
+    encode_subscription,
+    offsets,
+    sent_requests,
+    tp,
+)
 
 
 def test_nothing_happens_before_the_application_polls() -> None:
     member = Driver()
-    assert not of(FindCoordinator, member.log)
+    assert not commands_of_type(FindCoordinator, member.log)
     assert member.poll() == [FindCoordinator()]
     assert not member.open
 
@@ -52,7 +61,7 @@ def test_the_leader_assigns_for_all() -> None:
     member = Driver()
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    member.answer_join(leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()})
     sent = member.sent(SyncGroup)
     placed = {
         who: consumer_protocol.decode_assignment(data).partitions.by_topic()
@@ -135,14 +144,19 @@ def test_a_static_member_does_not_leave() -> None:
     member.end_poll()
     commands = member.give(CloseRequested())
     assert FinishClose() in commands
-    assert requests(commands) == []
+    assert sent_requests(commands) == []
 
 
 def test_a_static_leader_that_is_back_keeps_the_assignment() -> None:
     member = Driver(group_instance_id="s")
     member.poll()
     member.found()
-    member.answer_join(5, leader=ME, members={ME: told(), OTHER: told()}, skip_assignment=True)
+    member.answer_join(
+        5,
+        leader=ME,
+        members={ME: encode_subscription(), OTHER: encode_subscription()},
+        skip_assignment=True,
+    )
     assert member.sent(SyncGroup).assignments == ()
     member.answer_sync("t0-0", "t0-1")
     member.change(t0=5, t1=4)
@@ -208,7 +222,7 @@ def test_after_a_refused_heartbeat_or_commit_the_reason_names_the_response() -> 
     member.poll()
     assert member.sent(JoinGroup).reason == "encountered ILLEGAL_GENERATION from HEARTBEAT response"
     member = stable()
-    member.commit(1, at(t0_0=1))
+    member.commit(1, offsets(t0_0=1))
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
     member.poll()
     reason = "encountered UNKNOWN_MEMBER_ID from OFFSET_COMMIT response"
@@ -257,6 +271,6 @@ def test_the_reason_of_a_leave_is_cut_too() -> None:
     session.transition_to(MemberState.JOINING)
     session.enter_generation(MemberIdentity(1, ME, "range"))
     session.leave_group("y" * 300)
-    (leave,) = requests(commands.take_commands())
+    (leave,) = sent_requests(commands.take_commands())
     assert isinstance(leave, LeaveGroup)
     assert leave.members[0].reason == "y" * 255

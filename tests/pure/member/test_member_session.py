@@ -21,7 +21,7 @@ from rota.engine.model.config import MemberConfig
 from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup
 from rota.engine.model.response import LeaveGroupResult
 from rota.errors import Code, InputError
-from tests.support.member_driver import ME, Driver, of, requests, tp
+from tests.support.member_driver import ME, Driver, commands_of_type, sent_requests, tp
 
 
 def test_a_member_needs_a_strategy() -> None:
@@ -98,7 +98,7 @@ def test_heartbeats_missed_in_a_standstill_are_not_made_up_for() -> None:
     member.now = 10_500
     del member.timers[MemberTimer.HEARTBEAT]
     commands = member.give(MemberTimerFired(MemberTimer.HEARTBEAT))
-    assert [type(request) for request in requests(commands)] == [Heartbeat]
+    assert [type(request) for request in sent_requests(commands)] == [Heartbeat]
     assert member.timers[MemberTimer.HEARTBEAT] == 13_500
 
 
@@ -115,7 +115,7 @@ def test_a_heartbeat_waits_for_the_coordinator_and_then_does_not_wait() -> None:
     member.pass_time(3_000)
     assert not member.in_flight(Heartbeat)
     commands = member.found()
-    assert [type(request) for request in requests(commands)] == [Heartbeat]
+    assert [type(request) for request in sent_requests(commands)] == [Heartbeat]
     assert member.timers[MemberTimer.HEARTBEAT] == member.now + 3_000
 
 
@@ -178,7 +178,9 @@ def test_a_member_that_is_polled_too_late_leaves() -> None:
     assert member.sent(LeaveGroup).members[0].member_id == ME
     assert (member.state, member.machine.member_id) == (MemberState.UNJOINED, "")
     assert member.heard() == [], "its listener hears of it when the application polls"
-    assert any("max.poll.interval.ms" in note.text for note in of(MemberNote, member.log))
+    assert any(
+        "max.poll.interval.ms" in note.text for note in commands_of_type(MemberNote, member.log)
+    )
     member.poll()
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
     assert member.sent(JoinGroup).member_id == ""
@@ -187,9 +189,9 @@ def test_a_member_that_is_polled_too_late_leaves() -> None:
 def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
     member = Driver(group_instance_id="s")
     late(member)
-    sent = len(of(SendRequest, member.log))
+    sent = len(commands_of_type(SendRequest, member.log))
     member.pass_time(600_000)
-    assert len(of(SendRequest, member.log)) == sent
+    assert len(commands_of_type(SendRequest, member.log)) == sent
     assert not member.in_flight(LeaveGroup)
     member.poll()
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
@@ -228,7 +230,7 @@ def test_a_member_outside_the_group_has_no_deadline() -> None:
     member = Driver(max_poll_interval=10_000)
     member.poll()
     member.end_poll()
-    assert requests(member.pass_time(20_000)) == []
+    assert sent_requests(member.pass_time(20_000)) == []
 
 
 def test_pauses_are_spread_but_not_beyond_the_longest() -> None:

@@ -16,7 +16,7 @@ from rota.engine.member.state import (
 from rota.engine.model.request import JoinGroup, LeaveGroup, SyncGroup
 from rota.engine.model.response import JoinGroupResult, SyncGroupResult
 from rota.errors import Code, FormatError
-from tests.support.member_driver import Driver, given, raised
+from tests.support.member_driver import Driver, encode_assignment, raised_errors
 
 U, J, SY, ST = MemberState.UNJOINED, MemberState.JOINING, MemberState.SYNCING, MemberState.STABLE
 F, L = MemberState.FENCED, MemberState.LEFT
@@ -163,8 +163,8 @@ def test_heartbeats_run_in_a_generation_only(state: MemberState) -> None:
 def test_an_assignment_that_cannot_be_read_is_left_and_told() -> None:
     member = syncing()
     member.end_poll()
-    member.answer(SyncGroup, SyncGroupResult(assignment=given("t0-0")[:3]))
+    member.answer(SyncGroup, SyncGroupResult(assignment=encode_assignment("t0-0")[:3]))
     commands = member.poll()
     assert (ST, U) in member.moves
-    assert [type(error) for error in raised(commands)] == [FormatError]
+    assert [type(error) for error in raised_errors(commands)] == [FormatError]
     assert member.sent(LeaveGroup).members[0].group_instance_id == "s"

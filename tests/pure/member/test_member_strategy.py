@@ -23,7 +23,16 @@ from rota.engine.model.request import JoinGroup, LeaveGroup, SyncGroup
 from rota.engine.model.response import LeaveGroupResult, SyncGroupResult
 from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import BrokenRule, Code, FormatError, InputError, StrategyFailed
-from tests.support.member_driver import ME, OTHER, Driver, of, raised, requests, told, tp
+from tests.support.member_driver import (
+    ME,
+    OTHER,
+    Driver,
+    commands_of_type,
+    encode_subscription,
+    raised_errors,
+    sent_requests,
+    tp,
+)
 
 
 class Raises(RangeAssignor):
@@ -69,7 +78,7 @@ def lead_with(assignor: Assignor, group_instance_id: str | None = None) -> Drive
     member = Driver([assignor], group_instance_id=group_instance_id)
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    member.answer_join(leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()})
     return member
 
 
@@ -83,7 +92,7 @@ def test_the_leader_leaves_and_tells(
     assignor: Assignor, error: type[Exception], group_instance_id: str | None
 ) -> None:
     member = lead_with(assignor, group_instance_id)
-    assert [type(one) for one in raised(member.log)] == [error]
+    assert [type(one) for one in raised_errors(member.log)] == [error]
     leaver = member.sent(LeaveGroup).members[0]
     assert (leaver.member_id, leaver.group_instance_id) == (ME, group_instance_id), (
         "or the others would wait"
@@ -93,7 +102,7 @@ def test_the_leader_leaves_and_tells(
 
 
 def test_the_rule_is_named() -> None:
-    (error,) = raised(lead_with(Doubles()).log)
+    (error,) = raised_errors(lead_with(Doubles()).log)
     assert isinstance(error, BrokenRule)
     assert error.rule == "one-owner"
 
@@ -110,11 +119,11 @@ def test_it_is_tried_again_if_the_application_polls_again() -> None:
 def test_a_strategy_without_its_user_data_does_not_join(assignor: Assignor) -> None:
     member = Driver([assignor])
     member.poll()
-    (error,) = raised(member.found())
+    (error,) = raised_errors(member.found())
     assert isinstance(error, StrategyFailed)
     assert "'range' gave no user data" in str(error)
     member.end_poll()
-    assert [type(one) for one in raised(member.poll())] == [StrategyFailed]
+    assert [type(one) for one in raised_errors(member.poll())] == [StrategyFailed]
     assert not member.open
 
 
@@ -122,7 +131,7 @@ def test_a_strategy_that_dislikes_its_share_is_told_after_the_rebalance() -> Non
     member = Driver([DislikesItsShare()])
     commands = member.settle("t0-0")
     assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-0"))]
-    assert [type(one) for one in raised(commands)] == [StrategyFailed]
+    assert [type(one) for one in raised_errors(commands)] == [StrategyFailed]
     assert member.state is MemberState.STABLE
 
 
@@ -133,7 +142,7 @@ def test_an_assignment_that_cannot_be_read_is_left(data: bytes) -> None:
     member.found()
     member.answer_join()
     commands = member.answer(SyncGroup, SyncGroupResult(assignment=data))
-    assert [type(one) for one in raised(commands)] == [FormatError]
+    assert [type(one) for one in raised_errors(commands)] == [FormatError]
     assert member.sent(LeaveGroup).members[0].member_id == ME
     assert (member.state, member.machine.assignment) == (MemberState.UNJOINED, ())
 
@@ -142,8 +151,8 @@ def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
     member = Driver()
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
-    assert any(OTHER in note.text for note in of(MemberNote, member.log))
+    member.answer_join(leader=ME, members={ME: encode_subscription(), OTHER: b"\0"})
+    assert any(OTHER in note.text for note in commands_of_type(MemberNote, member.log))
     assert {who for who, _ in member.sent(SyncGroup).assignments} == {ME, OTHER}
 
 
@@ -172,8 +181,11 @@ def wait_for_strategy(
     member.makes_assignments = False
     member.poll()
     member.found()
-    (task,) = of(
-        ComputeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    (task,) = commands_of_type(
+        ComputeAssignment,
+        member.answer_join(
+            leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()}
+        ),
     )
     assert not member.in_flight(SyncGroup)
     return member, task
@@ -191,17 +203,17 @@ def test_heartbeats_go_on_while_the_strategy_is_at_work() -> None:
 
 def test_what_changes_meanwhile_comes_after_it() -> None:
     member, task = wait_for_strategy()
-    assert not requests(member.change(t0=5, t1=4))
+    assert not sent_requests(member.change(t0=5, t1=4))
     member.give(compute_assignment(task))
     commands = member.answer_sync("t0-0", "t0-1")
-    (again,) = [one for one in requests(commands) if isinstance(one, JoinGroup)]
+    (again,) = [one for one in sent_requests(commands) if isinstance(one, JoinGroup)]
     assert again.reason == "cached metadata has changed"
 
 
 def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
     member, task = wait_for_strategy()
     commands = member.beat(Code.UNKNOWN_MEMBER_ID)
-    (note,) = [one for one in of(MemberNote, commands) if "strategy" in one.text]
+    (note,) = [one for one in commands_of_type(MemberNote, commands) if "strategy" in one.text]
     assert note.is_warning
     assert note.text == (
         "strategy 'range' ran for 3.0 s, and its result was not used: encountered "
@@ -215,7 +227,7 @@ def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
 def test_nor_is_what_it_makes_for_one_who_closes() -> None:
     member, task = wait_for_strategy()
     commands = member.give(CloseRequested(member.now + 1_000))
-    assert not [one for one in of(MemberNote, commands) if one.is_warning]
+    assert not [one for one in commands_of_type(MemberNote, commands) if one.is_warning]
     member.answer(LeaveGroup, LeaveGroupResult())
     assert member.state is MemberState.LEFT
     assert not member.give(compute_assignment(task))
@@ -234,13 +246,13 @@ def test_what_it_makes_while_there_is_no_coordinator_is_made_anew() -> None:
 def test_one_that_takes_longer_than_the_rebalance_may(group_instance_id: str | None) -> None:
     member, task = wait_for_strategy(max_poll_interval=10_000, group_instance_id=group_instance_id)
     commands = member.pass_time(10_000, alive=True)
-    (error,) = raised(commands)
+    (error,) = raised_errors(commands)
     assert isinstance(error, StrategyFailed)
     assert str(error) == (
         "group 'g': strategy 'range' has made no assignment for 10.0 s, and the group waits no "
         "longer than max.poll.interval.ms = 10000. The strategy must be faster, or "
         "max.poll.interval.ms higher"
     )
-    assert LeaveGroup in map(type, requests(commands))
+    assert LeaveGroup in map(type, sent_requests(commands))
     assert member.state is MemberState.UNJOINED
     assert not member.give(compute_assignment(task))

@@ -19,7 +19,16 @@ from rota.engine.model.member import Subscription
 from rota.engine.model.request import JoinGroup, LeaveGroup, OffsetCommit, SyncGroup
 from rota.engine.model.topic import Cluster
 from rota.errors import Code, InputError
-from tests.support.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
+from tests.support.member_driver import (
+    ME,
+    OTHER,
+    Driver,
+    commands_of_type,
+    encode_subscription,
+    offsets,
+    sent_requests,
+    tp,
+)
 
 #: One byte more than a string may have.
 TOO_LONG = "orders" + "é" * 16_381
@@ -37,7 +46,9 @@ def leading(
     member = Driver(strategies, **kw)  # type: ignore[arg-type]
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: told(others)})
+    member.answer_join(
+        leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription(others)}
+    )
     member.answer_sync("t0-0", "t0-1")
     member.heard()
     return member
@@ -76,7 +87,7 @@ def test_sticky_remembers_in_its_user_data_what_it_had() -> None:
     member = Driver("sticky")
     member.settle("t0-1", "t0-0", generation=6)
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    group = {ME: member.sent(JoinGroup).protocols[0].metadata, OTHER: told()}
+    group = {ME: member.sent(JoinGroup).protocols[0].metadata, OTHER: encode_subscription()}
     member.answer_join(7, leader=ME, members=group)
     assert placed(member) == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
 
@@ -118,7 +129,7 @@ def test_other_topics_are_joined_for_by_the_next_poll() -> None:
     member.end_poll()
     commands = member.give(Subscribed(("t1", "t0")))
     assert RequestMetadata(("t0", "t1")) in commands
-    assert not requests(commands)
+    assert not sent_requests(commands)
     member.poll()
     assert subscribed(member).topics == ("t0", "t1")
 
@@ -188,16 +199,16 @@ def test_one_that_unsubscribes_gives_up_and_leaves(event: Unsubscribed | Subscri
     assert member.sent(LeaveGroup).members[0].member_id == ME
     assert (member.state, member.machine.assignment) == (MemberState.UNJOINED, ())
     assert not member.timers
-    assert not requests(member.poll())
+    assert not sent_requests(member.poll())
 
 
 def test_one_that_unsubscribes_commits_first() -> None:
     member = Driver(auto_commit=True)
     member.settle("t0-0")
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.heard()
     member.give(Unsubscribed())
-    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3)
+    assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=3)
     assert member.heard() == []
     member.answer_commit()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0"))]
@@ -207,7 +218,7 @@ def test_one_that_unsubscribes_commits_first() -> None:
 def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
     member = Driver(auto_commit=True)
     member.settle("t0-0")
-    member.consumed = at(t0_0=3)
+    member.consumed = offsets(t0_0=3)
     member.give(Unsubscribed())
     member.give(Subscribed(("t1",)))
     member.answer_commit()
@@ -244,7 +255,7 @@ def test_a_pattern_waits_for_the_topics_and_matches_them_whole() -> None:
     member = Driver(topics=())
     member.gives_metadata = False
     commands = member.give(Subscribed(pattern="t[0-9]"))
-    assert of(RequestMetadata, commands) == [RequestMetadata(None)]
+    assert commands_of_type(RequestMetadata, commands) == [RequestMetadata(None)]
     member.poll()
     member.found()
     assert not member.in_flight(JoinGroup)
@@ -355,8 +366,10 @@ def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:
     member.give(MetadataUpdated(Cluster({"t0": 4})))
     member.poll()
     member.found()
-    commands = member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
-    assert of(RequestMetadata, commands) == [RequestMetadata(("t0", "t1"))]
+    commands = member.answer_join(
+        leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription(("t1",))}
+    )
+    assert commands_of_type(RequestMetadata, commands) == [RequestMetadata(("t0", "t1"))]
     assert not member.in_flight(SyncGroup), "it cannot assign what it does not know"
     member.beat()
     member.change(t0=4, t1=2)
@@ -368,9 +381,11 @@ def test_a_leader_that_lost_its_place_while_it_waited_does_not_assign() -> None:
     member.gives_metadata = False
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
+    member.answer_join(
+        leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription(("t1",))}
+    )
     member.beat(Code.UNKNOWN_MEMBER_ID)
-    assert not requests(member.change(t0=4, t1=2))
+    assert not sent_requests(member.change(t0=4, t1=2))
     assert member.in_flight(JoinGroup)
 
 
@@ -379,7 +394,9 @@ def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> Non
     member.gives_metadata = False
     member.poll()
     member.found()
-    member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
+    member.answer_join(
+        leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription(("t1",))}
+    )
     member.beat(Code.NOT_COORDINATOR)
     member.change(t0=4, t1=2)
     member.found()

@@ -28,10 +28,10 @@ from tests.support.simulation.unreliable_network import FAILURES
 def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with story.state() as world:
+    with story.open_world() as world:
         world.driver.on_append = found.append
-        story.tell(world)
-        story.play_out(world)
+        story.schedule_events(world)
+        story.run_to_end(world)
     return tuple(found)
 
 
@@ -54,7 +54,7 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
 
     What an admin asked for is not asked again, so that after a crash there may be fewer appends.
     """
-    with story.state() as world:
+    with story.open_world() as world:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
@@ -64,8 +64,8 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
             count += 1
 
         world.driver.on_append = arm
-        story.tell(world)
-        story.play_out(world)
+        story.schedule_events(world)
+        story.run_to_end(world)
         return [record.detail for record in world.trace].count("stopped")
 
 
@@ -88,10 +88,10 @@ def test_it_dies_twice(first: CrashPoint, second: CrashPoint) -> None:
 def test_every_append_fails_once(code: Code) -> None:
     told = 0
     for number in range(len(appends())):
-        with story.state() as world:
+        with story.open_world() as world:
             world.unreliable_network.failures[number] = code
-            story.tell(world)
-            story.play_out(world)
+            story.schedule_events(world)
+            story.run_to_end(world)
             assert world.tally["append failed"] == 1
             told += story.count_retriable(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
@@ -99,10 +99,10 @@ def test_every_append_fails_once(code: Code) -> None:
 
 
 def test_no_append_succeeds_for_a_while() -> None:
-    with story.state() as world:
-        story.tell(world)
+    with story.open_world() as world:
+        story.schedule_events(world)
         world.unreliable_network.failures.update(
             dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR)
         )
-        story.play_out(world)
+        story.run_to_end(world)
         assert world.tally["append failed"] >= 20

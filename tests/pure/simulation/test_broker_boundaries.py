@@ -31,7 +31,7 @@ EVERY = 3
 
 @contextmanager
 def state() -> Iterator[CheckedBrokerWorld]:
-    with story.state(watched=broker.watched) as world:
+    with story.open_world(watched=broker.create_checked_world) as world:
         assert isinstance(world, CheckedBrokerWorld)
         yield world
 
@@ -42,8 +42,8 @@ def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     found: list[tuple[ClassicEntry, ...]] = []
     with state() as world:
         world.driver.on_append = found.append
-        story.tell(world)
-        story.play_out(world)
+        story.schedule_events(world)
+        story.run_to_end(world)
     return tuple(found)
 
 
@@ -69,8 +69,8 @@ def crash_at(number: int, boundary: CrashPoint) -> int:
             count += 1
 
         world.driver.on_append = arm
-        story.tell(world)
-        story.play_out(world)
+        story.schedule_events(world)
+        story.run_to_end(world)
         return [record.detail for record in world.trace].count("stopped")
 
 
@@ -89,8 +89,8 @@ def test_every_append_fails_once() -> None:
     for number in numbers:
         with state() as world:
             world.unreliable_network.failures[number] = Code.KAFKA_STORAGE_ERROR
-            story.tell(world)
-            story.play_out(world)
+            story.schedule_events(world)
+            story.run_to_end(world)
             assert world.tally["append failed"] == 1
             assert [
                 line for line in world.broker.lines if "cannot be written; members wait" in line
@@ -102,10 +102,10 @@ def test_every_append_fails_once() -> None:
 
 def test_the_disk_is_full_for_a_while() -> None:
     with state() as world:
-        story.tell(world)
+        story.schedule_events(world)
         world.unreliable_network.failures.update(
             dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR)
         )
-        story.play_out(world)
+        story.run_to_end(world)
         assert world.tally["append failed"] >= 20
         assert [line for line in world.broker.lines if "can be written again" in line]

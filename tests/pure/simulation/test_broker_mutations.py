@@ -82,7 +82,7 @@ def test_a_broken_broker_is_found(broken: Callable[[], Any], first: int, rules: 
 
 def broken_rule(seed: int) -> str | None:
     try:
-        run_seed(seed, broker.watched)
+        run_seed(seed, broker.create_checked_world)
     except Failure as failure:
         return failure.rule
     return None

@@ -22,7 +22,7 @@ NIGHTLY = range(50, 2_000, BATCH)
 
 @pytest.mark.parametrize("seed", first(6, SEEDS))
 def test_broker_seed(seed: int) -> None:
-    run_seed(seed, broker.watched)
+    run_seed(seed, broker.create_checked_world)
 
 
 @pytest.mark.nightly
@@ -31,7 +31,7 @@ def test_many_broker_seeds(first: int) -> None:
     failures = []
     for seed in range(first, first + BATCH):
         try:
-            run_seed(seed, broker.watched)
+            run_seed(seed, broker.create_checked_world)
         except Failure as failure:
             failures.append(failure)
     assert not failures, "\n\n".join(map(str, failures))

@@ -12,7 +12,7 @@ from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType
 from rota.engine.simulator.world import World
 from tests.support.examples import first
-from tests.support.simulation.days import day
+from tests.support.simulation.days import random_scenario
 
 SHORT = 30
 LONG = 1_500
@@ -25,7 +25,7 @@ def played(text: str, seed: int, *, skip: bool) -> World:
 
 
 def compare(seed: int) -> None:
-    text = day(seed)
+    text = random_scenario(seed)
     full, skipped = (played(text, seed, skip=skip) for skip in (False, True))
     for one, other in zip(full.trace, skipped.trace, strict=False):
         assert one == other, f"seed {seed}:\n{text}"
@@ -119,5 +119,5 @@ def test_telling_progress_costs_nothing() -> None:
 
 
 def test_another_seed_gives_another_trace() -> None:
-    text = day(1)
+    text = random_scenario(1)
     assert played(text, 1, skip=True).trace != played(text, 2, skip=True).trace

@@ -19,7 +19,7 @@ from rota.engine.coordinator.state import GROUP_TRANSITIONS
 from rota.engine.member.events import ListenerMethod
 from tests.support.examples import first
 from tests.support.simulation.mutations import MUTATIONS
-from tests.support.simulation.plan import KINDS, Action, FaultKind, drawn
+from tests.support.simulation.plan import KINDS, Action, FaultKind, draw_plan
 from tests.support.simulation.run_seed import Failure, run_seed
 from tests.support.simulation.unreliable_network import FAILURES
 
@@ -73,7 +73,7 @@ def test_everything_that_can_happen_did(tally: Counter[str]) -> None:
     assert not _missing(tally, [f"act {act.name}" for act in Action])
     faults = ["message slow", "request lost", "request repeated", "connection cut"]
     assert not _missing(tally, faults + [f"append failed: {code.name}" for code in FAILURES])
-    assert {drawn(seed).kind for seed in SEEDS} == set(FaultKind) == set(KINDS)
+    assert {draw_plan(seed).kind for seed in SEEDS} == set(FaultKind) == set(KINDS)
 
 
 @pytest.mark.check

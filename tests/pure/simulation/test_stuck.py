@@ -69,9 +69,9 @@ def owners(world: CheckedWorld) -> dict[str, int]:
 @pytest.fixture
 def world() -> Iterable[CheckedWorld]:
     """Two members, a and b, in a stable group; no member takes longer than it may."""
-    with story.state() as world:
-        world.start(story.program("a"))
-        world.start(story.program("b"))
+    with story.open_world() as world:
+        world.start(story.process_config("a"))
+        world.start(story.process_config("b"))
         run(world, 10 * SECOND)
         assert owners(world) == {"a": 3, "b": 2}
         yield world
@@ -80,23 +80,23 @@ def world() -> Iterable[CheckedWorld]:
 def test_who_was_given_an_id_and_never_comes_holds_nobody_up_for_longer_than_its_session(
     world: CheckedWorld,
 ) -> None:
-    world.start(story.program("c", session=3 * SECOND))
+    world.start(story.process_config("c", session=3 * SECOND))
     run_until(world, told("c", Code.MEMBER_ID_REQUIRED))
     world["c"].crash()
     crashed = world.now
-    world.start(story.program("d"))
+    world.start(story.process_config("d"))
     run_until(world, told("d", Code.NONE))
     assert world.now <= crashed + 3 * SECOND + 100
-    story.settle(world)
+    story.settle_and_check(world)
     assert owners(world) == {"a": 2, "b": 2, "d": 1}
 
 
 def test_who_joins_and_never_syncs_is_removed(world: CheckedWorld) -> None:
-    world.start(story.program("c"))
+    world.start(story.process_config("c"))
     run_until(world, told("c", Code.NONE))
     joined = world.now
     world["c"].crash()
-    story.settle(world)
+    story.settle_and_check(world)
     (removed,) = noted(world, SessionExpired, "'c-")
     assert removed == joined + 6 * SECOND
     assert owners(world) == {"a": 3, "b": 2}
@@ -104,7 +104,7 @@ def test_who_joins_and_never_syncs_is_removed(world: CheckedWorld) -> None:
 
 def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(world: CheckedWorld) -> None:
     """Its heartbeats come through, its sync does not. It takes nothing, so no round follows."""
-    one = story.program("c", session=30 * SECOND)
+    one = story.process_config("c", session=30 * SECOND)
     world.start(dataclasses.replace(one, topics=("none of these",)))
     run_until(world, told("c", Code.NONE))
     joined = world.now
@@ -115,18 +115,18 @@ def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(world: Chec
     (removed,) = noted(world, SyncTimedOut, "('c-")
     assert removed == joined + 10 * SECOND
     world.unreliable_network.loses = lambda sender, request: False
-    story.settle(world)
+    story.settle_and_check(world)
     assert owners(world) == {"a": 3, "b": 2, "c": 0}
 
 
 def test_a_leader_that_dies_before_it_assigns_is_succeeded(world: CheckedWorld) -> None:
-    world.start(story.program("c"))
+    world.start(story.process_config("c"))
     run_until(world, told("c", Code.NONE))
     leader = world.driver.stored.groups[story.GROUP].saved.leader or ""
     name = leader.partition("-")[0]
     world[name].crash()
     assert not noted(world, AssignmentReceived)[1:]
-    story.settle(world)
+    story.settle_and_check(world)
     saved = world.driver.stored.groups[story.GROUP].saved
     assert saved.leader in {one.member_id for one in saved.members}
     assert saved.leader != leader
@@ -135,10 +135,10 @@ def test_a_leader_that_dies_before_it_assigns_is_succeeded(world: CheckedWorld) 
 
 def test_a_leader_that_dies_with_its_assignment_under_way_is_succeeded(world: CheckedWorld) -> None:
     leader = (world.driver.stored.groups[story.GROUP].saved.leader or "").partition("-")[0]
-    world.start(story.program("c"))
+    world.start(story.process_config("c"))
     run_until(world, came(leader))
     world[leader].crash()
-    story.settle(world)
+    story.settle_and_check(world)
     assert sum(owners(world).values()) == 5
     assert leader not in owners(world)
 
@@ -188,9 +188,9 @@ class Forgetful(Odd):
 @pytest.mark.parametrize("strategy", [Odd, Raising, Strange, Forgetful])
 def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -> None:
     """Each says why and leaves, so that the next may do better; here none does."""
-    with story.state() as world:
+    with story.open_world() as world:
         for name in ("a", "b", "c"):
-            one = story.program(name)
+            one = story.process_config(name)
             world.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
         run(world, 60 * SECOND)
         assert not world.processes
@@ -202,8 +202,8 @@ def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -
 
 def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
     """Only who leads assigns: once it has left, the others' own strategies do their work."""
-    with story.state() as world:
-        bad = dataclasses.replace(story.program("a"), assignors=lambda: (Raising(),))
+    with story.open_world() as world:
+        bad = dataclasses.replace(story.process_config("a"), assignors=lambda: (Raising(),))
 
         class Good(Raising):
             def assign_partitions(
@@ -212,11 +212,11 @@ def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
                 first, *rest = sorted(subscriptions)
                 return {first: every(partitions), **dict.fromkeys(rest, ())}
 
-        good = dataclasses.replace(story.program("b"), assignors=lambda: (Good(),))
+        good = dataclasses.replace(story.process_config("b"), assignors=lambda: (Good(),))
         world.start(bad)
         run(world, 100)
         world.start(good)
-        story.settle(world)
+        story.settle_and_check(world)
         assert owners(world) == {"b": 5}
 
 
@@ -228,18 +228,18 @@ def test_a_coordinator_that_loads_for_long_is_waited_for(world: CheckedWorld) ->
     run(world, world.now + 20 * SECOND + 100)
     loading = Code.COORDINATOR_LOAD_IN_PROGRESS.name
     assert not world.tally[f"Heartbeat {loading}"]
-    story.settle(world)
+    story.settle_and_check(world)
     assert owners(world) == before
     assert world.driver.generations[story.GROUP] == 1
 
 
 def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(world: CheckedWorld) -> None:
     """A rebalance under way is soft: after a restart it starts again by itself."""
-    world.start(story.program("c"))
+    world.start(story.process_config("c"))
     run_until(world, told("c", Code.MEMBER_ID_REQUIRED))
     run_until(world, lambda record: record.type is TraceEventType.NOTE)
     assert world.driver.live[story.GROUP].state.value == "PreparingRebalance"
     world.stop_coordinator()
     world.start_coordinator()
-    story.settle(world)
+    story.settle_and_check(world)
     assert owners(world) == {"a": 2, "b": 2, "c": 1}

@@ -13,7 +13,7 @@ from rota.broker.storage.log import Log
 from rota.engine.formats.record_batch import BatchRecord, CompressionType
 from rota.engine.formats.record_batch_columns import decode_batches
 from rota.engine.model.config import TopicConfig
-from tests.support.compacted_log import FOLDER, NOW, batch, compacted, content, opened
+from tests.support.compacted_log import FOLDER, NOW, batch, open_log, read_records, run_compaction
 from tests.support.examples import examples
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
@@ -71,11 +71,11 @@ class Story:
 
     def compact(self) -> None:
         limit = inspect_log(self.log, self.point, self.now).first_uncleanable_offset
-        self.point = compacted(self.log, self.now, point=self.point)
+        self.point = run_compaction(self.log, self.now, point=self.point)
         assert self.point is not None
         self.mark(limit)
         self.check()
-        keys_there = [each.key for each in content(self.log) if each.offset < limit]
+        keys_there = [each.key for each in read_records(self.log) if each.offset < limit]
         assert len(keys_there) == len(set(keys_there))
 
     def mark(self, limit: int) -> None:
@@ -86,7 +86,7 @@ class Story:
     def check(self, log: Log | None = None) -> None:
         """Nothing is there that was not written, and nothing is missing that must be there."""
         log = log or self.log
-        there = content(log)
+        there = read_records(log)
         assert [each.offset for each in there] == sorted({each.offset for each in there})
         written = {each.offset: each for each in self.written}
         assert all(written[each.offset] == each for each in there)
@@ -112,11 +112,11 @@ def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[An
     for step in script:
         story.play(step)
     story.check()
-    before = content(story.log)
+    before = read_records(story.log)
     known = known_of(story.log)
     story.log.flush()
-    again = opened(story.disk.crash(least=True), CONFIG)
-    assert content(again) == before
+    again = open_log(story.disk.crash(least=True), CONFIG)
+    assert read_records(again) == before
     assert known_of(again) == known
     data = again.read(again.log_start_offset, 1 << 20) if again.log_end_offset else b""
     assert decode_batches(data).problems == ()
@@ -142,7 +142,7 @@ def test_a_crash_in_the_middle_loses_nothing(
     except Stopped:
         pass
     after = story.disk.crash() if power else story.disk.kill()
-    found = opened(after, CONFIG)
+    found = open_log(after, CONFIG)
     story.check(found)
     assert known_of(found) == known_of(story.log)
     assert not [name for name in after.list_names(FOLDER) if name.endswith((".cleaned", ".swap"))]

@@ -12,7 +12,14 @@ from rota.broker.storage.log import Log
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
 from rota.engine.model.config import TopicConfig
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.partition_log import NOW, ReportedEvents, create, offsets, reopen, split
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    base_offsets,
+    create_log,
+    reopen_log,
+    split_batches,
+)
 
 
 class Stored(NamedTuple):
@@ -43,7 +50,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start = 0
         self.segment = segment
         self.checkpoint = 0
-        self.log = create(self.disk, self.told, config=self.config(), segment_bytes=segment)
+        self.log = create_log(self.disk, self.told, config=self.config(), segment_bytes=segment)
 
     @staticmethod
     def config(retention_bytes: int = -1) -> TopicConfig:
@@ -133,7 +140,7 @@ class LogMachine(RuleBasedStateMachine):
         end = self.log.log_end_offset
         point = self.log.log_end_offset if clean else min(self.checkpoint, end)
         self.disk = disk
-        self.log = reopen(
+        self.log = reopen_log(
             disk,
             self.told,
             clean=clean,
@@ -148,7 +155,7 @@ class LogMachine(RuleBasedStateMachine):
             each for each in self.model if each.last < self.log.log_end_offset and self.log.size
         ]
         if self.log.log_end_offset > self.end:  # what was being written has arrived
-            (data,) = split(self.log.read(self.end, 1))
+            (data,) = split_batches(self.log.read(self.end, 1))
             self.model.append(Stored(self.end, data, (NOW + 1, NOW + 2)))
         self.start = self.log.log_start_offset
 
@@ -169,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
             if each.base >= until or not (fits or (whole and not expected)):
                 break
             expected.append(each.data)
-        assert split(found) == expected
+        assert split_batches(found) == expected
 
     @rule(time=st.integers(-25, 205))
     def look_up_time(self, time: int) -> None:
@@ -191,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
         log = self.log
         assert log.log_start_offset == self.start <= log.log_end_offset == self.end
         kept = [each for each in self.model if each.last >= self.start]
-        assert offsets(log.read(log.log_start_offset, 1 << 20)) == [each.base for each in kept]
+        assert base_offsets(log.read(log.log_start_offset, 1 << 20)) == [each.base for each in kept]
         assert log.failed is None
         assert log.producers.end_offset == log.log_end_offset
         check_segments(log)

@@ -13,21 +13,21 @@ from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.partition_log import (
     NOW,
     ReportedEvents,
-    batches,
-    create,
+    create_log,
     log_files,
-    reopen,
-    sent,
-    values,
+    producer_batch,
+    read_batches,
+    read_values,
+    reopen_log,
 )
 
-BATCH = sent(b"a", b"b")
+BATCH = producer_batch(b"a", b"b")
 
 
 def test_a_short_write_is_taken_back_at_every_byte() -> None:
     for size in range(len(BATCH) + 1):
         disk = FaultyDisk()
-        log = create(disk)
+        log = create_log(disk)
         log.append(BATCH, NOW)
         disk.refuse("append", "*.log", partly=size)
         with pytest.raises(DiskError, match=r"0\.log: Input/output error"):
@@ -35,12 +35,12 @@ def test_a_short_write_is_taken_back_at_every_byte() -> None:
         assert (log.log_end_offset, log.failed) == (2, None)
         assert len(disk.content(log_files(disk)[0])) == len(BATCH) == log.size
         assert log.append(BATCH, NOW).base_offset == 2
-        assert [offset for offset, _ in values(log)] == [0, 1, 2, 3]
+        assert [offset for offset, _ in read_values(log)] == [0, 1, 2, 3]
 
 
 def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
     disk = FaultyDisk()
-    log = create(disk)
+    log = create_log(disk)
     disk.room(2 * len(BATCH) + 5)
     log.append(BATCH, NOW)
     log.append(BATCH, NOW)
@@ -50,11 +50,11 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
     assert "t-0/" in str(error.value)
     disk.room(None)
     assert log.append(BATCH, NOW).base_offset == 4
-    assert values(reopen(disk.kill())) == values(log)
+    assert read_values(reopen_log(disk.kill())) == read_values(log)
 
 
 def failed(disk: FaultyDisk, told: ReportedEvents) -> Log:
-    log = create(disk, told)
+    log = create_log(disk, told)
     log.append(BATCH, NOW)
     disk.refuse("append", "*.log", partly=9)
     disk.refuse("truncate", "*.log")
@@ -74,10 +74,10 @@ def test_what_cannot_be_taken_back_ends_the_log_until_it_is_opened_anew() -> Non
     with pytest.raises(Refused):
         log.append_records([(b"k", b"v")], NOW)
     assert [line for line in told if "until it is reopened" in line] == told != []
-    assert values(log) == [(0, b"a"), (1, b"b")]
+    assert read_values(log) == [(0, b"a"), (1, b"b")]
     log.close()
-    again = reopen(disk, told)
-    assert values(again) == [(0, b"a"), (1, b"b")]
+    again = reopen_log(disk, told)
+    assert read_values(again) == [(0, b"a"), (1, b"b")]
     assert "9 bytes removed" in told[-1]
     assert again.append(BATCH, NOW).base_offset == 2
 
@@ -88,41 +88,41 @@ def test_a_segment_that_cannot_be_begun_leaves_the_old_one_as_it_is(
     operation: str, path: str
 ) -> None:
     disk = FaultyDisk()
-    log = create(disk, segment_bytes=300)
+    log = create_log(disk, segment_bytes=300)
     for row in range(2):
-        log.append(sent(bytes(60), at=NOW + row), NOW)
-    before = batches(log)
+        log.append(producer_batch(bytes(60), at=NOW + row), NOW)
+    before = read_batches(log)
     disk.refuse(operation, path)
     try:
-        log.append(sent(bytes(60)), NOW)
+        log.append(producer_batch(bytes(60)), NOW)
     except DiskError:
-        assert batches(log) == before
+        assert read_batches(log) == before
         if log.failed is None:
-            assert log.append(sent(bytes(60)), NOW).base_offset == 2
+            assert log.append(producer_batch(bytes(60)), NOW).base_offset == 2
             assert len(log.segments) == 2
     else:
         disk.allow()
         assert log.log_end_offset == 3
-    again = reopen(disk.kill())
-    assert batches(again) == batches(log)
+    again = reopen_log(disk.kill())
+    assert read_batches(again) == read_batches(log)
     for _ in range(5):
-        again.append(sent(bytes(60)), NOW)
-    assert [offset for offset, _ in values(again)] == list(range(again.log_end_offset))
+        again.append(producer_batch(bytes(60)), NOW)
+    assert [offset for offset, _ in read_values(again)] == list(range(again.log_end_offset))
 
 
 def test_with_flush_messages_every_answer_is_durable() -> None:
     disk = FaultyDisk()
-    log = create(disk, config=TopicConfig(flush_messages=1), segment_bytes=300)
+    log = create_log(disk, config=TopicConfig(flush_messages=1), segment_bytes=300)
     for row in range(9):
-        log.append(sent(b"%d" % row, bytes(40)), NOW)
+        log.append(producer_batch(b"%d" % row, bytes(40)), NOW)
         assert log.recovery_point == log.log_end_offset
         after = disk.crash(least=True)
-        assert values(reopen(after, recovery_point=log.recovery_point)) == values(log)
+        assert read_values(reopen_log(after, recovery_point=log.recovery_point)) == read_values(log)
 
 
 @pytest.mark.parametrize(("most", "flushed"), [(4, [0, 4, 4, 8, 8]), (5, [0, 0, 6, 6, 6])])
 def test_flush_messages_counts_records(most: int, flushed: list[int]) -> None:
-    log = create(FaultyDisk(), config=TopicConfig(flush_messages=most))
+    log = create_log(FaultyDisk(), config=TopicConfig(flush_messages=most))
     points = []
     for _ in range(5):
         log.append(BATCH, NOW)
@@ -133,7 +133,7 @@ def test_flush_messages_counts_records(most: int, flushed: list[int]) -> None:
 def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
     """The machine may have dropped what it could not write, and say next time that all is well."""
     disk, told = FaultyDisk(), ReportedEvents()
-    log = create(disk, told, config=TopicConfig(flush_messages=1))
+    log = create_log(disk, told, config=TopicConfig(flush_messages=1))
     log.append(BATCH, NOW)
     disk.refuse("sync", "*.log")
     with pytest.raises(DiskError):
@@ -147,18 +147,18 @@ def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
 
 def test_a_folder_that_cannot_be_read_is_told_of() -> None:
     disk = FaultyDisk()
-    create(disk).append(BATCH, NOW)
+    create_log(disk).append(BATCH, NOW)
     disk.refuse("read", "*.log", code=errno.EIO)
     with pytest.raises(DiskError, match=r"\.log: Input/output error"):
-        reopen(disk)
+        reopen_log(disk)
 
 
 def story(disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: list[int]) -> None:
     """A life of a log: some appends, segments, flushes, and old segments that go."""
     config = TopicConfig(retention_bytes=1_000, index_interval=100)
-    log = create(disk, config=config, segment_bytes=400)
+    log = create_log(disk, config=config, segment_bytes=400)
     for row in range(14):
-        batch = sent(b"%02d" % row, bytes(40), at=NOW + row)
+        batch = producer_batch(b"%02d" % row, bytes(40), at=NOW + row)
         base = log.append(batch, NOW).base_offset
         acknowledged.append((base, base.to_bytes(8) + batch[8:]))
         if row % 5 == 3:
@@ -195,8 +195,8 @@ def _check(
     case: tuple[int, int],
 ) -> None:
     told = ReportedEvents()
-    log = reopen(disk, told, recovery_point=promised, config=TopicConfig(index_interval=100))
-    found = batches(log)
+    log = reopen_log(disk, told, recovery_point=promised, config=TopicConfig(index_interval=100))
+    found = read_batches(log)
     stored = dict(acknowledged)
     bases = [int.from_bytes(each[:8]) for each in found]
     assert bases == list(range(log.log_start_offset, log.log_end_offset, 2)), case
@@ -206,4 +206,6 @@ def _check(
     end = acknowledged[-1][0] + 2 if acknowledged else 0
     assert log.log_end_offset >= (promised if power else end), case
     assert log.log_end_offset <= end + 2, case
-    assert log.append(sent(b"next"), NOW).base_offset == bases[-1] + 2 if bases else True, case
+    assert (
+        log.append(producer_batch(b"next"), NOW).base_offset == bases[-1] + 2 if bases else True
+    ), case

@@ -16,11 +16,11 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
     ReportedEvents,
-    batches,
-    create,
+    create_log,
     log_files,
-    reopen,
-    sent,
+    producer_batch,
+    read_batches,
+    reopen_log,
 )
 
 CONFIG = TopicConfig(index_interval=150)
@@ -31,16 +31,16 @@ def filled(
     disk: FaultyDisk, told: ReportedEvents | None = None, times: Sequence[int] = TIMES
 ) -> Log:
     """Three segments; times go up and down."""
-    log = create(disk, told, config=CONFIG, segment_bytes=1_000)
+    log = create_log(disk, told, config=CONFIG, segment_bytes=1_000)
     for row, at in enumerate(times):
-        log.append(sent(b"%02d" % row, bytes(20 + row), at=NOW + at), NOW)
+        log.append(producer_batch(b"%02d" % row, bytes(20 + row), at=NOW + at), NOW)
     assert len(log.segments) == 3
     return log
 
 
 def look_up(log: Log, step: int = 1) -> None:
     """Every offset and every time is where a reader of all records finds it."""
-    whole = list(iterate_records(decode_batches(b"".join(batches(log)))))
+    whole = list(iterate_records(decode_batches(b"".join(read_batches(log)))))
     assert [each.offset for each in whole] == list(range(40))
     for offset in range(40):
         found = read_batch_header(log.read(offset, 1))
@@ -88,7 +88,7 @@ def test_look_ups_are_right_whatever_is_in_an_index(
     disk.remove(path)
     if bad is not None:
         disk.put(path, bad)
-    log = reopen(disk, told, clean=clean, recovery_point=40 if clean else 0, config=CONFIG)
+    log = reopen_log(disk, told, clean=clean, recovery_point=40 if clean else 0, config=CONFIG)
     look_up(log)
     log.close()
     shorter = kind == "index" and damage in {"empty", "without its last entry"}
@@ -108,7 +108,7 @@ def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
     mine, other = disk.content(first), disk.content(second)
     disk.put(first, other)
     disk.put(second, mine)
-    look_up(reopen(disk, told, clean=True, recovery_point=40, config=CONFIG))
+    look_up(reopen_log(disk, told, clean=True, recovery_point=40, config=CONFIG))
     assert any("rebuilt" in line for line in told)
     assert (disk.content(first), disk.content(second)) == (mine, other)
 
@@ -132,7 +132,7 @@ def test_no_flipped_bit_of_an_index_misleads(
     for bit in range(0, 8 * len(whole.content(path)), every):
         disk = whole.kill()
         disk.flip(path, bit)
-        look_up(reopen(disk, clean=True, recovery_point=40, config=CONFIG), step=17)
+        look_up(reopen_log(disk, clean=True, recovery_point=40, config=CONFIG), step=17)
 
 
 def test_look_ups_are_right_while_the_log_is_written() -> None:
@@ -172,7 +172,7 @@ def test_look_ups_are_right_however_times_run(
     log = filled(disk, told, SHAPES[shape])
     look_up(log)
     log.close()
-    look_up(reopen(disk, told, clean=True, recovery_point=40, config=CONFIG))
+    look_up(reopen_log(disk, told, clean=True, recovery_point=40, config=CONFIG))
     assert told == []
 
 
@@ -190,15 +190,15 @@ class Counted(FaultyDisk):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_look_up_by_time_reads_little_however_times_run(shape: str) -> None:
     disk, told = Counted(), ReportedEvents()
-    log = create(disk, config=TopicConfig(), segment_bytes=6 << 20)
+    log = create_log(disk, config=TopicConfig(), segment_bytes=6 << 20)
     value = bytes(8_000)
     for at in SHAPES[shape]:
         for _ in range(100):  # 16 MB in all
-            log.append(sent(value, at=NOW + at), NOW)
+            log.append(producer_batch(value, at=NOW + at), NOW)
     assert len(log.segments) == 3
     log.close()
     for at in (9, 45, 70, 200):
-        log = reopen(
+        log = reopen_log(
             disk, told, clean=True, recovery_point=log.log_end_offset, config=TopicConfig()
         )
         disk.taken = 0

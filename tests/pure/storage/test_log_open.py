@@ -12,25 +12,25 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
     ReportedEvents,
-    batches,
-    create,
+    create_log,
     log_files,
-    reopen,
-    sent,
-    values,
+    producer_batch,
+    read_batches,
+    read_values,
+    reopen_log,
 )
 
 CONFIG = TopicConfig(index_interval=150)
 
 
 def filled(disk: FaultyDisk, count: int = 12, segment_bytes: int = 400) -> Log:
-    log = create(disk, config=CONFIG, segment_bytes=segment_bytes)
+    log = create_log(disk, config=CONFIG, segment_bytes=segment_bytes)
     for row in range(count):
-        log.append(sent(b"%02d" % row, bytes(30), at=NOW + row), NOW)
+        log.append(producer_batch(b"%02d" % row, bytes(30), at=NOW + row), NOW)
     return log
 
 
-SIZE = len(sent(b"00", bytes(30)))
+SIZE = len(producer_batch(b"00", bytes(30)))
 
 
 def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
@@ -38,7 +38,7 @@ def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
         log.log_start_offset,
         log.log_end_offset,
         log.size,
-        batches(log),
+        read_batches(log),
         log.producers.end_offset,
     )
 
@@ -50,14 +50,14 @@ def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
     before = state(log)
     log.close()
     files = {path: disk.content(path) for path in disk.paths()}
-    again = reopen(disk, told, clean=clean, recovery_point=log.recovery_point, config=CONFIG)
+    again = reopen_log(disk, told, clean=clean, recovery_point=log.recovery_point, config=CONFIG)
     assert state(again) == before
     assert again.recovery_point == log.log_end_offset
     assert not told
     again.close()
     assert {path: disk.content(path) for path in disk.paths()} == files
-    again.append(sent(b"more"), NOW)
-    assert values(again)[-1] == (24, b"more")
+    again.append(producer_batch(b"more"), NOW)
+    assert read_values(again)[-1] == (24, b"more")
 
 
 def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
@@ -66,7 +66,7 @@ def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
         log = filled(disk)
         before = state(log)
         log.close()
-        again = reopen(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
+        again = reopen_log(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
         assert state(again) == before
         assert again.find_newest_record() == log.find_newest_record()
 
@@ -75,7 +75,7 @@ def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
     log = filled(disk)
     before = state(log)
-    again = reopen(disk.kill(), told, recovery_point=log.recovery_point, config=CONFIG)
+    again = reopen_log(disk.kill(), told, recovery_point=log.recovery_point, config=CONFIG)
     assert state(again) == before
     assert not told
 
@@ -84,14 +84,16 @@ def test_what_a_killed_process_did_not_flush_is_flushed_by_the_next() -> None:
     """The records are in the page cache, and a loss of power would still cost them."""
     disk = FaultyDisk()
     log = filled(disk, segment_bytes=10_000)
-    before = batches(log)
+    before = read_batches(log)
     assert log.recovery_point == 0
-    again = reopen(disk, config=CONFIG)
+    again = reopen_log(disk, config=CONFIG)
     assert (again.log_end_offset, again.recovery_point) == (24, 0)
-    assert reopen(disk.crash(least=True), config=CONFIG).log_end_offset == 0
+    assert reopen_log(disk.crash(least=True), config=CONFIG).log_end_offset == 0
     again.flush()
     assert again.recovery_point == 24
-    assert batches(reopen(disk.crash(least=True), recovery_point=24, config=CONFIG)) == before
+    assert (
+        read_batches(reopen_log(disk.crash(least=True), recovery_point=24, config=CONFIG)) == before
+    )
 
 
 def test_after_a_clean_stop_only_the_ends_are_read() -> None:
@@ -108,7 +110,7 @@ def test_after_a_clean_stop_only_the_ends_are_read() -> None:
         return found
 
     disk.read = counted  # type: ignore[method-assign]
-    again = reopen(disk, clean=True, recovery_point=log.log_end_offset, config=CONFIG)
+    again = reopen_log(disk, clean=True, recovery_point=log.log_end_offset, config=CONFIG)
     assert again.log_end_offset == 1_000
     assert {path for path, _ in reads} == set(log_files(disk)), "the ends, for gaps"
     assert sum(size for _, size in reads) < log.size / 10
@@ -127,10 +129,10 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
         copy = disk.kill()
         copy.put(path, left)
         told.clear()
-        again = reopen(copy, told, config=CONFIG)
-        assert [offset for offset, _ in values(again)] == list(range(22))
-        assert again.append(sent(b"x"), NOW).base_offset == 22
-        assert values(again)[-1] == (22, b"x")
+        again = reopen_log(copy, told, config=CONFIG)
+        assert [offset for offset, _ in read_values(again)] == list(range(22))
+        assert again.append(producer_batch(b"x"), NOW).base_offset == 22
+        assert read_values(again)[-1] == (22, b"x")
         assert again.size == sum(len(copy.content(each)) for each in log_files(copy))
         if len(left) > len(content) - SIZE:
             (line,) = told
@@ -144,31 +146,31 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
 def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> None:
     whole = FaultyDisk()
     log = filled(whole, segment_bytes=10_000)
-    good = batches(log)
+    good = read_batches(log)
     log.close()
     path = log_files(whole)[0]
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
         disk, told = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
-        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
-        assert batches(again) == good[:row], bit
+        again = reopen_log(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert read_batches(again) == good[:row], bit
         assert f"{path}: byte {row * SIZE}: " in told[0], bit
-        assert again.append(sent(b"x"), NOW).base_offset == again.log_end_offset - 1
+        assert again.append(producer_batch(b"x"), NOW).base_offset == again.log_end_offset - 1
 
 
 @pytest.mark.parametrize("row", [0, 5, 11])
 def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
     whole = FaultyDisk()
     log = filled(whole, segment_bytes=10_000)
-    good = batches(log)
+    good = read_batches(log)
     log.close()
     path = log_files(whole)[0]
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
         disk, told = whole.kill(), ReportedEvents()
         disk.flip(path, bit)
-        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
-        assert again.append(sent(b"x"), NOW).base_offset == 24, bit
-        assert values(again, 24) == [(24, b"x")]
+        again = reopen_log(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(producer_batch(b"x"), NOW).base_offset == 24, bit
+        assert read_values(again, 24) == [(24, b"x")]
         with pytest.raises(Refused, match=f"byte {row * SIZE}"):
             again.read(2 * row, 10_000)
         assert any(f"{path}: byte {row * SIZE}: " in line for line in told), bit
@@ -182,8 +184,8 @@ def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
         log = filled(disk, segment_bytes=10_000)
         log.close()
         disk.truncate(log_files(disk)[0], size)
-        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
-        assert again.append(sent(b"x"), NOW).base_offset == 24
+        again = reopen_log(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(producer_batch(b"x"), NOW).base_offset == 24
         assert told
 
 
@@ -193,9 +195,9 @@ def test_what_follows_damage_is_removed_and_said() -> None:
     files = log_files(disk)
     assert len(files) == 4
     disk.flip(files[1], 8 * (SIZE + 70))
-    again = reopen(disk, told, config=CONFIG)
+    again = reopen_log(disk, told, config=CONFIG)
     assert again.log_end_offset == 8
-    assert [offset for offset, _ in values(again)] == list(range(8))
+    assert [offset for offset, _ in read_values(again)] == list(range(8))
     assert log_files(disk) == files[:2]
     assert [line.split(":")[0] for line in told] == [files[3], files[2], files[1], files[1]][:3]
     assert f"byte {SIZE}: checksum" in told[-1]
@@ -207,10 +209,10 @@ def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
     log = filled(disk)
     files = log_files(disk)
     disk.flip(files[0], 8 * 100)
-    again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    again = reopen_log(disk, told, recovery_point=log.recovery_point, config=CONFIG)
     assert (again.log_end_offset, told) == (24, [])
     disk.flip(files[3], 8 * 100)
-    again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    again = reopen_log(disk, told, recovery_point=log.recovery_point, config=CONFIG)
     assert again.log_end_offset == 18
     assert files[3] in told[0]
 
@@ -221,7 +223,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
     log.flush()
     path = log_files(disk)[-1]
     disk.put(path, disk.content(path)[:-SIZE])
-    reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    reopen_log(disk, told, recovery_point=log.recovery_point, config=CONFIG)
     assert told == [f"{path}: ends at offset 22, but 24 was flushed"]
 
 
@@ -231,8 +233,8 @@ def test_a_segment_that_begins_too_early_is_removed() -> None:
     files = log_files(disk)
     early = files[1].replace("06.log", "05.log")
     disk.put(early, disk.content(files[1]))
-    again = reopen(disk, told, config=CONFIG)
-    assert [offset for offset, _ in values(again)] == list(range(24))
+    again = reopen_log(disk, told, config=CONFIG)
+    assert [offset for offset, _ in read_values(again)] == list(range(24))
     (line,) = told
     assert early in line
     assert "removed, because the segment before it ends at offset 5" in line
@@ -243,8 +245,8 @@ def test_of_segments_that_overlap_the_later_one_is_read() -> None:
     filled(disk).close()
     first, second, *_ = log_files(disk)
     disk.put(first, disk.content(first) + disk.content(second))
-    again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
-    assert [offset for offset, _ in values(again)] == list(range(24))
+    again = reopen_log(disk, told, clean=True, recovery_point=24, config=CONFIG)
+    assert [offset for offset, _ in read_values(again)] == list(range(24))
 
 
 def test_a_missing_segment_is_told_of() -> None:
@@ -252,8 +254,8 @@ def test_a_missing_segment_is_told_of() -> None:
     filled(disk)
     files = log_files(disk)
     disk.remove(files[1])
-    again = reopen(disk, told, config=CONFIG)
-    found = [offset for offset, _ in values(again)]
+    again = reopen_log(disk, told, config=CONFIG)
+    found = [offset for offset, _ in read_values(again)]
     assert found == [*range(6), *range(12, 24)]
     assert any("offsets 6 to 11 are missing" in line for line in told)
     assert any(files[1].replace(".log", ".index") in line for line in told)
@@ -262,27 +264,27 @@ def test_a_missing_segment_is_told_of() -> None:
 def test_an_empty_folder_begins_where_it_should() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
     disk.make_folder("t-0")
-    log = reopen(disk, told, log_start=70)
+    log = reopen_log(disk, told, log_start=70)
     assert (log.log_start_offset, log.log_end_offset) == (70, 70)
-    assert log.append(sent(b"a"), NOW).base_offset == 70
+    assert log.append(producer_batch(b"a"), NOW).base_offset == 70
     assert "no segment" in told[1]
 
 
 def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
     filled(disk)
-    log = reopen(disk, told, log_start=100, config=CONFIG)
+    log = reopen_log(disk, told, log_start=100, config=CONFIG)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert log_files(disk) == ["t-0/00000000000000000100.log"]
     assert "before its start 100" in told[0]
-    log.append(sent(b"a"), NOW)
-    assert values(log) == [(100, b"a")]
+    log.append(producer_batch(b"a"), NOW)
+    assert read_values(log) == [(100, b"a")]
 
 
 def test_the_start_is_where_records_were_deleted() -> None:
     disk = FaultyDisk()
     filled(disk)
-    log = reopen(disk, log_start=9, config=CONFIG)
+    log = reopen_log(disk, log_start=9, config=CONFIG)
     assert log.log_start_offset == 9
 
 
@@ -293,7 +295,7 @@ def test_what_was_to_go_goes(left: str) -> None:
     files = disk.paths()
     disk.put(f"t-0/00000000000000000006.log{left}", b"x")
     disk.put(f"t-0/00000000000000000006.index{left}", b"x")
-    assert reopen(disk, config=CONFIG).log_end_offset == log.log_end_offset
+    assert reopen_log(disk, config=CONFIG).log_end_offset == log.log_end_offset
     assert set(disk.paths()) <= set(files)
 
 
@@ -308,7 +310,7 @@ def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
         again = disk.kill()
         again.flip(path, bit)
         told = ReportedEvents()
-        opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
+        opened = reopen_log(again, told, clean=clean, recovery_point=0, config=CONFIG)
         assert state(opened) == before
         assert opened.epochs.epoch_at(0) == opened.epochs.latest == 0
 
@@ -321,7 +323,7 @@ def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
         log.close()
         disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
         disk.remove(path)
-        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        again = reopen_log(disk, told, clean=False, recovery_point=0, config=CONFIG)
         assert again.log_end_offset == 2 * batch
         assert any("leader epoch 4, it was 0" in line for line in told)
 
@@ -331,25 +333,29 @@ def test_the_leader_epochs_are_found_again() -> None:
     log = filled(disk)
     path = "t-0/leader-epoch-checkpoint"
     disk.put(path, b"0\n1\nx 0\n")
-    again = reopen(disk, told, config=CONFIG)
+    again = reopen_log(disk, told, config=CONFIG)
     assert again.log_end_offset == log.log_end_offset
     assert disk.content(path) == b"0\n1\n0 0\n"
     assert path in told[0]
     disk.remove(path)
-    assert reopen(disk, told, config=CONFIG).end_offset_for_epoch(0) == (0, 24)
+    assert reopen_log(disk, told, config=CONFIG).end_offset_for_epoch(0) == (0, 24)
     assert "missing" in told[1]
 
 
 def test_producers_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for clean in (True, False):
         disk = FaultyDisk()
-        log = create(disk, config=CONFIG, segment_bytes=400)
+        log = create_log(disk, config=CONFIG, segment_bytes=400)
         for row in range(12):
-            log.append(sent(b"%d" % row, producer_id=7, producer_epoch=1, base_sequence=row), NOW)
+            log.append(
+                producer_batch(b"%d" % row, producer_id=7, producer_epoch=1, base_sequence=row), NOW
+            )
         if clean:
             log.close()
-        again = reopen(disk.kill(), clean=clean, recovery_point=12 if clean else 0, config=CONFIG)
-        retried = sent(b"11", producer_id=7, producer_epoch=1, base_sequence=11)
+        again = reopen_log(
+            disk.kill(), clean=clean, recovery_point=12 if clean else 0, config=CONFIG
+        )
+        retried = producer_batch(b"11", producer_id=7, producer_epoch=1, base_sequence=11)
         assert again.append(retried, NOW).duplicate
         assert again.log_end_offset == 12
         assert read_batch_header(again.read(11, 1)).base_offset == 11
@@ -361,19 +367,19 @@ LARGE = TopicConfig(max_message_bytes=40 << 20)
 @pytest.mark.parametrize("place", [8, 30, 100, 6 << 20, (9 << 20) + 50])
 def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = create(disk, config=LARGE)
-    log.append(sent(b"a"), NOW)
-    log.append(sent(bytes(9 << 20)), NOW)
-    log.append(sent(b"b"), NOW)
+    log = create_log(disk, config=LARGE)
+    log.append(producer_batch(b"a"), NOW)
+    log.append(producer_batch(bytes(9 << 20)), NOW)
+    log.append(producer_batch(b"b"), NOW)
     first = len(log.read(0, 1))
-    assert [len(each) > 9 << 20 for each in batches(log)] == [False, True, False]
-    assert batches(reopen(disk, told, config=LARGE)) == batches(log)
+    assert [len(each) > 9 << 20 for each in read_batches(log)] == [False, True, False]
+    assert read_batches(reopen_log(disk, told, config=LARGE)) == read_batches(log)
     assert not told
     disk.flip(log_files(disk)[0], 8 * (first + place))
     with pytest.raises(Refused, match=f"byte {first}: "):
         log.read(1, 1)
-    again = reopen(disk, told, config=LARGE)
-    assert len(batches(again)) == 1
+    again = reopen_log(disk, told, config=LARGE)
+    assert len(read_batches(again)) == 1
     assert f"byte {first}: " in told[0]
 
 
@@ -386,7 +392,7 @@ def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
     gone = log_files(disk)[row]
     for kind in ("log", "index", "timeindex"):
         disk.remove(gone.replace(".log", f".{kind}"))
-    again = reopen(disk, told, clean=clean, recovery_point=24, config=CONFIG)
+    again = reopen_log(disk, told, clean=clean, recovery_point=24, config=CONFIG)
     assert again.log_end_offset == 24
     expected = "begins at offset 6, but its start was 0" if row == 0 else "a gap follows"
     assert any(expected in line for line in told) == (clean or row > 0)

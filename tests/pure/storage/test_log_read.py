@@ -14,27 +14,27 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
     ReportedEvents,
-    batches,
-    create,
+    base_offsets,
+    batch_of_size,
+    create_log,
     log_files,
-    offsets,
-    padded,
-    reopen,
-    sent,
-    values,
+    producer_batch,
+    read_batches,
+    read_values,
+    reopen_log,
 )
 
-SIZE = len(padded(100))
-SHORT = len(sent(b"5", bytes(20), bytes(30)))
+SIZE = len(batch_of_size(100))
+SHORT = len(producer_batch(b"5", bytes(20), bytes(30)))
 
 
 def filled(
     disk: FaultyDisk, told: ReportedEvents | None = None, count: int = 20, segment: int = 700
 ) -> Log:
     """Batches of three records each, a segment has five of them."""
-    log = create(disk, told, segment_bytes=segment, config=TopicConfig(index_interval=200))
+    log = create_log(disk, told, segment_bytes=segment, config=TopicConfig(index_interval=200))
     for row in range(count):
-        log.append(sent(b"%d" % row, bytes(20), bytes(30), at=NOW + 10 * row), NOW)
+        log.append(producer_batch(b"%d" % row, bytes(20), bytes(30), at=NOW + 10 * row), NOW)
     return log
 
 
@@ -42,7 +42,7 @@ def filled(
 def test_every_offset_gives_the_batch_that_has_it_and_those_behind_it(offset: int) -> None:
     log = filled(FaultyDisk())
     assert len(log.segments) > 3
-    found = [read_batch_header(each).base_offset for each in batches(log, offset)]
+    found = [read_batch_header(each).base_offset for each in read_batches(log, offset)]
     assert found == list(range(offset // 3 * 3, 60, 3))
 
 
@@ -55,38 +55,38 @@ def test_outside_the_log_there_is_nothing_to_read(offset: int) -> None:
 
 
 def test_an_answer_is_no_larger_than_asked_for_but_for_one_batch() -> None:
-    log = create(FaultyDisk())
+    log = create_log(FaultyDisk())
     for _ in range(5):
-        log.append(padded(100), NOW)
-    assert offsets(log.read(1, 3 * SIZE)) == [1, 2, 3]
-    assert offsets(log.read(1, 3 * SIZE - 1)) == [1, 2]
-    assert offsets(log.read(1, 1)) == [1]
-    assert offsets(log.read(1, 0)) == [1]
+        log.append(batch_of_size(100), NOW)
+    assert base_offsets(log.read(1, 3 * SIZE)) == [1, 2, 3]
+    assert base_offsets(log.read(1, 3 * SIZE - 1)) == [1, 2]
+    assert base_offsets(log.read(1, 1)) == [1]
+    assert base_offsets(log.read(1, 0)) == [1]
     assert log.read(1, SIZE - 1, at_least_one=False) == b""
-    assert offsets(log.read(1, SIZE, at_least_one=False)) == [1]
+    assert base_offsets(log.read(1, SIZE, at_least_one=False)) == [1]
 
 
 def test_an_answer_goes_on_in_the_next_segment() -> None:
     log = filled(FaultyDisk())
-    assert offsets(log.read(0, 1 << 20)) == list(range(0, 60, 3))
+    assert base_offsets(log.read(0, 1 << 20)) == list(range(0, 60, 3))
     size = len(log.read(57, 1))
-    assert len(offsets(log.read(0, 12 * size))) == 12
+    assert len(base_offsets(log.read(0, 12 * size))) == 12
 
 
 def test_nothing_is_read_from_the_limit_on() -> None:
     log = filled(FaultyDisk())
     for to in (27, 30):  # inside a segment, and where one begins
-        assert offsets(log.read(0, 1 << 20, to=to)) == list(range(0, to, 3))
+        assert base_offsets(log.read(0, 1 << 20, to=to)) == list(range(0, to, 3))
     assert log.read(30, 1 << 20, to=30) == b""
     assert log.read(33, 1 << 20, to=30) == b""
     assert log.read(60, 1 << 20) == b""
 
 
 def test_a_batch_larger_than_any_window_is_read_whole() -> None:
-    log = create(FaultyDisk())
+    log = create_log(FaultyDisk())
     for codec in CompressionType:
-        log.append(padded(900_000, codec=codec), NOW)
-    assert len(batches(log, budget=1)) == 5
+        log.append(batch_of_size(900_000, codec=codec), NOW)
+    assert len(read_batches(log, budget=1)) == 5
     assert len(log.read(0, 1)) > 900_000
 
 
@@ -100,18 +100,18 @@ def test_what_is_before_damage_is_read_and_what_is_behind_it_too(behind: bool) -
     log = filled(disk, told)
     if not behind:
         log.close()
-        log = reopen(disk, told, clean=True, recovery_point=60)
+        log = reopen_log(disk, told, clean=True, recovery_point=60)
     second = log_files(disk)[1]
     base = int(second[-24:-4])
     flipped(disk, second, 400)
     position = 400 // SHORT * SHORT
     bad = base + position // SHORT * 3
-    assert offsets(log.read(0, 1 << 20)) == list(range(0, bad, 3))
+    assert base_offsets(log.read(0, 1 << 20)) == list(range(0, bad, 3))
     with pytest.raises(Refused) as refused:
         log.read(bad, 1 << 20)
     assert refused.value.code is Code.CORRUPT_MESSAGE
     later = log.segments[2].base_offset
-    assert offsets(log.read(later, 1 << 20)) == list(range(later, 60, 3))
+    assert base_offsets(log.read(later, 1 << 20)) == list(range(later, 60, 3))
     (line,) = told
     assert second in line
     assert f"byte {position}:" in line
@@ -122,15 +122,15 @@ def test_no_flipped_bit_is_ever_served() -> None:
     for bit in range(0, 8 * 600, 7):
         disk, told = FaultyDisk(), ReportedEvents()
         log = filled(disk, told, count=8, segment=600)
-        good = batches(log)
+        good = read_batches(log)
         path = log_files(disk)[0]
-        fresh = reopen(disk, told, clean=True, recovery_point=24) if bit % 2 else log
+        fresh = reopen_log(disk, told, clean=True, recovery_point=24) if bit % 2 else log
         told.clear()
         disk.flip(path, bit % (8 * len(disk.content(path))))
         for offset in range(24):
             expected = [each for each in good if read_batch_header(each).last_offset >= offset]
             with suppress(Refused):
-                found = batches(fresh, offset)
+                found = read_batches(fresh, offset)
                 assert found == expected[: len(found)], bit
         assert path in "".join(told), bit
 
@@ -143,8 +143,10 @@ def test_a_batch_that_begins_inside_the_one_before_is_not_served() -> None:
     content = bytearray(disk.content(path))
     content[SHORT + 7] = 2
     disk.put(path, bytes(content))
-    log = reopen(disk, told, clean=True, recovery_point=15, config=TopicConfig(index_interval=200))
-    assert offsets(log.read(0, 1 << 20)) == [0]
+    log = reopen_log(
+        disk, told, clean=True, recovery_point=15, config=TopicConfig(index_interval=200)
+    )
+    assert base_offsets(log.read(0, 1 << 20)) == [0]
     assert f"{path}: byte {SHORT}: offset 2 after 2" in "".join(told)
 
 
@@ -154,7 +156,7 @@ def test_a_read_that_the_machine_refuses_is_told_with_the_file() -> None:
     disk.refuse("read", "*.log")
     with pytest.raises(DiskError, match=r"t-0/0+\.log: Input/output error"):
         log.read(0, 100)
-    assert offsets(log.read(0, 1)) == [0]
+    assert base_offsets(log.read(0, 1)) == [0]
 
 
 def test_times_are_found_to_the_record() -> None:
@@ -169,11 +171,11 @@ def test_times_are_found_to_the_record() -> None:
 
 
 def test_the_first_record_of_the_newest_time_counts() -> None:
-    log = create(FaultyDisk())
+    log = create_log(FaultyDisk())
     assert log.find_newest_record() is None
     assert log.find_timestamp(0) is None
     for at in (NOW, NOW + 90, NOW + 50, NOW + 90):
-        log.append(sent(b"a", at=at), NOW)
+        log.append(producer_batch(b"a", at=at), NOW)
         log.roll(NOW)
     assert log.find_newest_record() == (1, NOW + 90)
     assert log.find_timestamp(NOW + 1) == (1, NOW + 90)
@@ -182,8 +184,8 @@ def test_the_first_record_of_the_newest_time_counts() -> None:
 
 
 def test_records_without_times_have_no_newest() -> None:
-    log = create(FaultyDisk())
-    log.append(sent(b"a", at=-1), NOW)
+    log = create_log(FaultyDisk())
+    log.append(producer_batch(b"a", at=-1), NOW)
     assert log.find_newest_record() is None
     assert log.find_timestamp(0) is None
 
@@ -201,7 +203,7 @@ def test_nothing_before_the_start_is_served() -> None:
     with pytest.raises(Refused) as refused:
         log.read(30, 100)
     assert refused.value.code is Code.OFFSET_OUT_OF_RANGE
-    assert values(log)[0][0] == 30  # its batch is whole, a reader passes over the first
+    assert read_values(log)[0][0] == 30  # its batch is whole, a reader passes over the first
     log.advance_log_start(10)
     assert log.log_start_offset == 31
     with pytest.raises(Refused):

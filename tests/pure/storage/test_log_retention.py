@@ -8,7 +8,15 @@ from rota.broker.storage.log import Log
 from rota.engine.model.config import TopicConfig
 from rota.errors import DiskError
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.partition_log import NOW, ReportedEvents, create, log_files, reopen, sent, values
+from tests.support.partition_log import (
+    NOW,
+    ReportedEvents,
+    create_log,
+    log_files,
+    producer_batch,
+    read_values,
+    reopen_log,
+)
 
 MINUTE = 60_000
 HOUR = 3_600_000
@@ -16,10 +24,10 @@ HOUR = 3_600_000
 
 def hourly(disk: FaultyDisk, config: TopicConfig, count: int = 6) -> Log:
     """A segment for each hour, with one batch."""
-    log = create(disk, config=config)
+    log = create_log(disk, config=config)
     for row in range(count):
         log.roll(NOW)
-        log.append(sent(b"%d" % row, at=NOW + row * HOUR), NOW + row * HOUR)
+        log.append(producer_batch(b"%d" % row, at=NOW + row * HOUR), NOW + row * HOUR)
     return log
 
 
@@ -35,7 +43,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     assert bases(log) == [3, 4, 5]
     assert (log.log_start_offset, log.log_end_offset) == (3, 6)
     assert [int(path[-24:-4]) for path in log_files(disk)] == [3, 4, 5]
-    assert values(log)[0] == (3, b"3")
+    assert read_values(log)[0] == (3, b"3")
     assert not [path for path in disk.paths() if ".deleted" in path]
 
 
@@ -45,21 +53,21 @@ def test_the_last_segment_goes_too_and_the_log_goes_on_behind_it() -> None:
     assert log.delete_old_segments(NOW + 100 * HOUR) == 6
     assert (log.log_start_offset, log.log_end_offset, log.size, bases(log)) == (6, 6, 0, [6])
     assert log.delete_old_segments(NOW + 100 * HOUR) == 0
-    assert log.append(sent(b"x", at=NOW + 100 * HOUR), NOW + 100 * HOUR).base_offset == 6
-    assert values(reopen(disk.kill())) == [(6, b"x")]
+    assert log.append(producer_batch(b"x", at=NOW + 100 * HOUR), NOW + 100 * HOUR).base_offset == 6
+    assert read_values(reopen_log(disk.kill())) == [(6, b"x")]
 
 
 def test_a_record_of_the_future_keeps_its_segment_and_those_behind_it() -> None:
     log = hourly(FaultyDisk(), TopicConfig(retention=HOUR, timestamp_after_max=1 << 50))
-    log.append(sent(b"late", at=NOW + 160 * HOUR), NOW)
+    log.append(producer_batch(b"late", at=NOW + 160 * HOUR), NOW)
     log.roll(NOW)
     assert log.delete_old_segments(NOW + 100 * HOUR) == 5
-    assert values(log) == [(5, b"5"), (6, b"late")]
+    assert read_values(log) == [(5, b"5"), (6, b"late")]
 
 
 def test_without_times_segments_age_from_when_they_were_written() -> None:
-    log = create(FaultyDisk(), config=TopicConfig(retention=HOUR))
-    log.append(sent(b"a", at=-1), NOW + HOUR)
+    log = create_log(FaultyDisk(), config=TopicConfig(retention=HOUR))
+    log.append(producer_batch(b"a", at=-1), NOW + HOUR)
     log.roll(NOW)
     assert log.delete_old_segments(NOW + 2 * HOUR) == 0
     assert log.delete_old_segments(NOW + 2 * HOUR + 1) == 1
@@ -69,13 +77,13 @@ def test_without_times_segments_age_from_when_they_were_written() -> None:
 def test_without_times_segments_age_across_restarts(crash: bool) -> None:
     disk, config = FaultyDisk(), TopicConfig(retention=HOUR)
     disk.now = NOW
-    log = create(disk, config=config)
-    log.append(sent(b"a", at=-1), NOW)
+    log = create_log(disk, config=config)
+    log.append(producer_batch(b"a", at=-1), NOW)
     log.roll(NOW)
     log.flush()
     for minutes in (20, 40, 60):
         disk = disk.crash(least=True) if crash else disk.kill()
-        log = reopen(disk, config=config, now=NOW + minutes * MINUTE)
+        log = reopen_log(disk, config=config, now=NOW + minutes * MINUTE)
         assert log.delete_old_segments(NOW + minutes * MINUTE) == 0
     assert log.delete_old_segments(NOW + HOUR + 1) == 1
 
@@ -83,14 +91,14 @@ def test_without_times_segments_age_across_restarts(crash: bool) -> None:
 def test_a_file_of_the_future_is_of_now() -> None:
     disk, config = FaultyDisk(), TopicConfig(retention=HOUR)
     disk.now = NOW + 100 * HOUR
-    create(disk, config=config).append(sent(b"a", at=-1), NOW)
-    log = reopen(disk.kill(), config=config)
+    create_log(disk, config=config).append(producer_batch(b"a", at=-1), NOW)
+    log = reopen_log(disk.kill(), config=config)
     assert log.delete_old_segments(NOW + HOUR) == 0
     assert log.delete_old_segments(NOW + HOUR + 1) == 1
 
 
 def test_segments_go_while_there_is_more_than_wanted() -> None:
-    size = len(sent(b"0"))
+    size = len(producer_batch(b"0"))
     log = hourly(FaultyDisk(), TopicConfig(retention_bytes=3 * size, retention=-1))
     assert log.delete_old_segments(NOW) == 3
     assert log.size == 3 * size
@@ -113,16 +121,16 @@ def test_a_compacted_topic_keeps_all_but_what_is_before_its_start() -> None:
 
 
 def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
-    log = create(FaultyDisk(), config=TopicConfig(retention=-1))
+    log = create_log(FaultyDisk(), config=TopicConfig(retention=-1))
     for _ in range(3):
-        log.append(sent(b"a", b"b", b"c"), NOW)
+        log.append(producer_batch(b"a", b"b", b"c"), NOW)
         log.roll(NOW)
     log.advance_log_start(4)
     assert log.delete_old_segments(NOW) == 1
     assert (bases(log), log.log_start_offset) == ([3, 6, 9], 4)
     log.advance_log_start(9)
     assert log.delete_old_segments(NOW) == 2
-    assert values(log) == []
+    assert read_values(log) == []
     assert log.log_end_offset == 9
 
 
@@ -130,7 +138,7 @@ def test_a_damaged_segment_does_not_go_by_age() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
     hourly(disk, TopicConfig()).close()
     disk.flip(log_files(disk)[0], 8 * 30)
-    log = reopen(disk, told, clean=True, recovery_point=6, config=TopicConfig(retention=HOUR))
+    log = reopen_log(disk, told, clean=True, recovery_point=6, config=TopicConfig(retention=HOUR))
     assert log.delete_old_segments(NOW + 100 * HOUR) == 0
     assert log_files(disk)[0] in told[0]
 
@@ -155,9 +163,9 @@ def test_files_that_cannot_be_removed_are_not_served_any_more() -> None:
     disk.refuse("rename", "*.index")
     with pytest.raises(DiskError, match="index"):
         log.delete_old_segments(NOW + 4 * HOUR + 1)
-    assert values(log)[0] == (1, b"1")
+    assert read_values(log)[0] == (1, b"1")
     assert log.delete_old_segments(NOW + 4 * HOUR + 1) == 2
-    assert values(log)[0] == (3, b"3")
-    again = reopen(disk.kill(), log_start=log.log_start_offset)
-    assert values(again) == values(log)
+    assert read_values(log)[0] == (3, b"3")
+    again = reopen_log(disk.kill(), log_start=log.log_start_offset)
+    assert read_values(again) == read_values(log)
     assert bases(again) == [3, 4, 5]

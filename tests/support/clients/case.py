@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.clients.driver_process import Driver, DriverAt
 from tests.support.clients.registry import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.cluster import Cluster
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 _numbers = itertools.count(1)
 
@@ -81,7 +81,7 @@ class ClientCase:
         self.steady.ask("create_topic", topic=made, partitions=partitions, configs=configs)
         # a Kafka's broker hears of it a moment later than its controller says yes. The list of all:
         # librdkafka asks a second time for one that it is asked for, which makes it if it is gone
-        until("it is known", lambda: made in self.steady.ask("topics"))
+        wait_until("it is known", lambda: made in self.steady.ask("topics"))
         return made
 
 

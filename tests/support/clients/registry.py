@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support import kafka as java_broker
 from tests.support.clients.driver_process import Driver, News
 from tests.support.java.launcher import CACHE, HERE, compiled, fetch, fetch_by, making, require
-from tests.support.missing_tool import Unavailable, once
+from tests.support.missing_tool import Unavailable, cache_outcome
 from tests.support.paths import ROOT
 from tests.support.process import run_command
 
@@ -49,7 +49,7 @@ def _python(module: str) -> Driver:
     return python_driver(f"tests.support.clients.driver.{module}")
 
 
-@once
+@cache_outcome
 def old_python() -> str:
     """A Python that the old wheel is for."""
     pyenv = shutil.which("pyenv")
@@ -68,7 +68,7 @@ def old_python() -> str:
     )
 
 
-@once
+@cache_outcome
 def old_confluent() -> Path:
     """confluent-kafka with librdkafka 1.9, in a folder of its own."""
     python = old_python()
@@ -116,7 +116,7 @@ def java_driver(version: str, news: News | None = None) -> Driver:
     return Driver(["java", *flags, "-cp", path, "ClientDriver"], news=news)
 
 
-@once
+@cache_outcome
 def _franz_program() -> Path:
     go = shutil.which("go")
     if go is None:

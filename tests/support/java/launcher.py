@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.missing_tool import Unavailable, once
+from tests.support.missing_tool import Unavailable, cache_outcome
 from tests.support.paths import ROOT
 from tests.support.process import run_command
 
@@ -31,7 +31,7 @@ FETCH_TIMEOUT = 1_200
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-@once
+@cache_outcome
 def prepare() -> None:
     """Jars and compiled classes, made where they are missing or older than their sources."""
     require("java", "javac", "mvn")

@@ -387,7 +387,7 @@ class CheckedBrokerWorld(CheckedWorld):
         self.broker.set_topics(self._topics)
 
 
-def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedBrokerWorld:
+def create_checked_world(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedBrokerWorld:
     """A world of this plan; until the stack is closed, all machines are watched."""
     driver = CoordinatorChecker(tally)
     checker = OwnershipChecker(driver)

@@ -10,7 +10,7 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 TOPICS = ('["a"]', '["b"]', '["a", "b"]')
 
 
-def day(seed: int) -> str:
+def random_scenario(seed: int) -> str:
     """A group of a few members, and up to six things that happen to it within half an hour."""
     chance = SeededRandom(seed)
     members = chance.between(1, 6)

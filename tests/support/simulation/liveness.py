@@ -153,7 +153,7 @@ ACTS = (Action.UNSUBSCRIBE, Action.REMOVE_STATIC, Action.STRAY)
 FAULTS = ("message slow", "request lost", "request repeated", "connection cut", "append failed")
 
 
-def most_generations(world: CheckedWorld) -> int:
+def max_generations(world: CheckedWorld) -> int:
     """No rebalance without a reason: each gives two generations at most, in each group.
 
     A cooperative change takes two rounds; so does whoever comes back after it was thrown out. Who

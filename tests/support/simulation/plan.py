@@ -196,7 +196,7 @@ class Plan:
     script: tuple[tuple[int, Action], ...]
 
 
-def drawn(seed: int) -> Plan:
+def draw_plan(seed: int) -> Plan:
     """The plan of this seed."""
     chance = SeededRandom(seed, 1)
     kind = KINDS[seed % len(KINDS)]

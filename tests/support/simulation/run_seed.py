@@ -19,13 +19,13 @@ from tests.support.simulation.liveness import (
     CALM,
     check_no_removals,
     check_settled,
-    most_generations,
+    max_generations,
     resubscribe_if_needed,
     settling_time,
 )
-from tests.support.simulation.plan import Plan, drawn
+from tests.support.simulation.plan import Plan, draw_plan
 from tests.support.simulation.rule import RuleViolation, must
-from tests.support.simulation.worlds import CheckedWorld, watched
+from tests.support.simulation.worlds import CheckedWorld, create_checked_world
 
 Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], CheckedWorld]
 WIDTH = 170
@@ -46,13 +46,13 @@ class Failure(AssertionError):
         self.rule = rule
 
 
-def run_seed(seed: int, watched: Watched = watched) -> Counter[str]:
+def run_seed(seed: int, watched: Watched = create_checked_world) -> Counter[str]:
     """Plays a seed; counts what happened in it.
 
     :param watched: makes the world
     :raises Failure: a rule was broken
     """
-    plan = drawn(seed)
+    plan = draw_plan(seed)
     tally: Counter[str] = Counter()
     with ExitStack() as stack:
         count_moves(tally, stack)
@@ -61,7 +61,7 @@ def run_seed(seed: int, watched: Watched = watched) -> Counter[str]:
             _play(checked_world)
         except Exception as error:
             rule = error.rule if isinstance(error, RuleViolation) else type(error).__name__
-            trace = tail(checked_world.trace)
+            trace = format_last_records(checked_world.trace)
             raise Failure(plan, rule, error, trace) from error
     return tally
 
@@ -70,7 +70,7 @@ def fingerprint(seed: int) -> str:
     """Of everything that happens in a world, in its order."""
     digest = hashlib.sha256()
     with ExitStack() as stack:
-        checked_world = watched(drawn(seed), Counter(), stack)
+        checked_world = create_checked_world(draw_plan(seed), Counter(), stack)
         _play(checked_world)
         for record in checked_world.trace:
             digest.update(f"{record}\n".encode())
@@ -81,11 +81,11 @@ def _play(checked_world: CheckedWorld) -> None:
     check_no_removals(checked_world)
     ActionRunner(checked_world).plan_actions()
     run(checked_world, checked_world.plan.horizon)
-    settle(checked_world)
+    settle_world(checked_world)
     check_settled(checked_world)
     if resubscribe_if_needed(checked_world):
         checked_world.tally["static member came back"] += 1
-        settle(checked_world)
+        settle_world(checked_world)
         must(
             not checked_world.driver.returned, "members get stable", *checked_world.driver.returned
         )
@@ -97,12 +97,12 @@ def _play(checked_world: CheckedWorld) -> None:
         settled == dict(checked_world.driver.generations), "no rebalance without a reason", settled
     )
     total = checked_world.driver.generations.total()
-    most = most_generations(checked_world)
+    most = max_generations(checked_world)
     must(total <= most, "generations are bounded by events", total, "of at most", most)
     checked_world.tally["generations"] += total
 
 
-def settle(checked_world: CheckedWorld) -> None:
+def settle_world(checked_world: CheckedWorld) -> None:
     """As long as it may take; an application that has enough even now begins it anew."""
     until = checked_world.now + settling_time(checked_world)
     while checked_world.now < until:
@@ -130,7 +130,7 @@ def count_moves(tally: Counter[str], stack: ExitStack) -> None:
     stack.enter_context(mock.patch.object(ClassicGroup, "transition_to", counted))
 
 
-def tail(trace: list[TraceRecord]) -> list[str]:
+def format_last_records(trace: list[TraceRecord]) -> list[str]:
     """The last things that happened, without commits that went well, each in one line."""
     lines: list[str] = []
     for record in reversed(trace):

@@ -20,7 +20,7 @@ GROUP = "g"
 PROMPT = GroupConfig(initial_rebalance_delay=0)
 
 
-def program(name: str, strategy: str = "range", **options: Any) -> ProcessConfig:
+def process_config(name: str, strategy: str = "range", **options: Any) -> ProcessConfig:
     """A process of the group; options of the configuration or of the program."""
     own = {"processing", "listener_time", "listener", "topics", "pattern"}
     settings: dict[str, Any] = {
@@ -36,7 +36,7 @@ def program(name: str, strategy: str = "range", **options: Any) -> ProcessConfig
     )
 
 
-def settled(
+def settled_world(
     count: int,
     strategy: str = "range",
     topics: Mapping[str, int] | None = None,
@@ -53,12 +53,16 @@ def settled(
     )
     for number in range(count):
         static = f"s{number}" if options.get("group_instance_id") else None
-        world.start(program(f"p{number}", strategy, **{**options, "group_instance_id": static}))
+        world.start(
+            process_config(f"p{number}", strategy, **{**options, "group_instance_id": static})
+        )
     world.run_until(60_000)
     return world
 
 
-def notes(world: World, change: type[GroupChange], since: int = 0) -> list[tuple[int, GroupChange]]:
+def group_changes(
+    world: World, change: type[GroupChange], since: int = 0
+) -> list[tuple[int, GroupChange]]:
     """The changes of this type that the coordinator noted, and when."""
     return [
         (record.at, record.detail.change)
@@ -69,26 +73,26 @@ def notes(world: World, change: type[GroupChange], since: int = 0) -> list[tuple
     ]
 
 
-def calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int, ...]]]:
+def listener_calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int, ...]]]:
     """The listener calls of a process: which, and for which partitions."""
     return [
-        (record.detail[0].removeprefix("on_partitions_"), numbers(record.detail[1]))
+        (record.detail[0].removeprefix("on_partitions_"), partition_numbers(record.detail[1]))
         for record in world.trace
         if record.type is TraceEventType.LISTENER and record.subject == name and record.at >= since
         if isinstance(record.detail, tuple)
     ]
 
 
-def numbers(partitions: tuple[TopicPartition, ...]) -> tuple[int, ...]:
+def partition_numbers(partitions: tuple[TopicPartition, ...]) -> tuple[int, ...]:
     return tuple(partition.partition for partition in partitions)
 
 
-def owned(world: World) -> dict[str, tuple[int, ...]]:
+def owned_partitions(world: World) -> dict[str, tuple[int, ...]]:
     """What each process has now."""
-    return {name: numbers(process.owned) for name, process in world.processes.items()}
+    return {name: partition_numbers(process.owned) for name, process in world.processes.items()}
 
 
-def saved(world: World) -> list[GroupMetadataEntry]:
+def journal_generations(world: World) -> list[GroupMetadataEntry]:
     """The generations in the journal."""
     return [entry for entry in world.journal if isinstance(entry, GroupMetadataEntry)]
 

@@ -19,9 +19,9 @@ from tests.support.simulation.liveness import CALM, check_settled, resubscribe_i
 from tests.support.simulation.plan import SECOND, FaultKind, GroupPlan, Plan
 from tests.support.simulation.rule import must
 from tests.support.simulation.run_seed import Watched, run
-from tests.support.simulation.run_seed import settle as settle_down
+from tests.support.simulation.run_seed import settle_world as settle_down
 from tests.support.simulation.unreliable_network import FaultRates
-from tests.support.simulation.worlds import CheckedWorld, watched
+from tests.support.simulation.worlds import CheckedWorld, create_checked_world
 
 GROUP = "g"
 END = 100 * SECOND
@@ -44,7 +44,7 @@ PLAN = Plan(
 )
 
 
-def program(name: str, *, static: bool = False, **settings: int) -> ProcessConfig:
+def process_config(name: str, *, static: bool = False, **settings: int) -> ProcessConfig:
     config = MemberConfig(
         group=GROUP,
         client_id=name,
@@ -63,7 +63,9 @@ def program(name: str, *, static: bool = False, **settings: int) -> ProcessConfi
 
 
 @contextmanager
-def state(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[CheckedWorld]:
+def open_world(
+    plan: Plan = PLAN, watched: Watched = create_checked_world
+) -> Iterator[CheckedWorld]:
     """A watched world with nobody in it."""
     with ExitStack() as stack:
         yield watched(plan, Counter(), stack)
@@ -85,11 +87,11 @@ def _commit(wait: int | None) -> Callable[[SimulatedProcess], None]:
     return lambda one: one.commit(wait=wait)
 
 
-def tell(checked_world: CheckedWorld) -> None:
+def schedule_events(checked_world: CheckedWorld) -> None:
     """Three come, commit, see a topic grow, lose one, and go; then the group is deleted."""
     for name in ("a", "b"):
-        checked_world.schedule(0, functools.partial(checked_world.start, program(name)))
-    static = program("s", static=True)
+        checked_world.schedule(0, functools.partial(checked_world.start, process_config(name)))
+    static = process_config("s", static=True)
     checked_world.schedule(100, functools.partial(checked_world.start, static))
     checked_world.schedule(8 * SECOND, _do(checked_world, "a", _commit(3 * SECOND)))
     checked_world.schedule(9 * SECOND, _do(checked_world, "b", _commit(None)))
@@ -104,7 +106,7 @@ def tell(checked_world: CheckedWorld) -> None:
     offsets = OffsetDelete(group=GROUP, partitions=(TopicPartition("t1", 0),))
     checked_world.schedule(90 * SECOND, lambda: checked_world.ask(offsets))
     checked_world.schedule(92 * SECOND, lambda: checked_world.ask(DeleteGroups(groups=(GROUP,))))
-    checked_world.schedule(94 * SECOND, functools.partial(checked_world.start, program("c")))
+    checked_world.schedule(94 * SECOND, functools.partial(checked_world.start, process_config("c")))
 
 
 def _start(checked_world: CheckedWorld, one: ProcessConfig) -> None:
@@ -112,15 +114,15 @@ def _start(checked_world: CheckedWorld, one: ProcessConfig) -> None:
         checked_world.start(one)
 
 
-def play_out(checked_world: CheckedWorld) -> None:
+def run_to_end(checked_world: CheckedWorld) -> None:
     """To the end of the story, and on until everything is well."""
     run(checked_world, END)
     if checked_world.coordinator is None:
         checked_world.start_coordinator()
-    settle(checked_world)
+    settle_and_check(checked_world)
 
 
-def settle(checked_world: CheckedWorld) -> None:
+def settle_and_check(checked_world: CheckedWorld) -> None:
     """Everything is well in time, and stays so."""
     settle_down(checked_world)
     check_settled(checked_world)

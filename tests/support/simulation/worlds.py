@@ -205,7 +205,7 @@ class CheckedWorld(World):
                 one.connection.disconnect(None)
 
 
-def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedWorld:
+def create_checked_world(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedWorld:
     """A world of this plan; until the stack is closed, all machines are watched."""
     driver = CoordinatorChecker(tally)
     checker = OwnershipChecker(driver)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Locator, Page
 
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 Scheme = Literal["light", "dark"]
 #: Milliseconds that something may take to come.
@@ -141,7 +141,7 @@ class ReportWindow:
         """Waits until something is true in the page, which forbids the browser's own way to wait:
         that evaluates text.
         """
-        until(expression, lambda: self.page.evaluate(expression, about))
+        wait_until(expression, lambda: self.page.evaluate(expression, about))
 
     def settle(self) -> None:
         """Waits until what was asked for is drawn."""

@@ -13,7 +13,7 @@ from typing import Any
 import rota
 from rota import TopicPartition
 from rota.consumer.records import ConsumerRecord, RebalanceListener
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.consumer.client_drivers import ASYNC, ConsumerKind
 
 
@@ -66,7 +66,7 @@ def read_records(own: Any, count: int) -> list[ConsumerRecord]:
         found.extend(own.poll(timeout=0.1))
         return len(found) >= count
 
-    until(f"{count} records", enough, lambda: found)
+    wait_until(f"{count} records", enough, lambda: found)
     return found
 
 
@@ -77,7 +77,7 @@ def poll_until(own: Any, what: str, true: Callable[[], object]) -> None:
         assert not own.poll(timeout=0.1)
         return bool(true())
 
-    until(what, look)
+    wait_until(what, look)
 
 
 class BlockingListener(RebalanceListener):

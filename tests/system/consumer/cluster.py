@@ -16,7 +16,7 @@ from tests.support.broker_process import BrokerProcess, free_port
 from tests.support.cluster import PASSWORD, USER, add_scram, certificates, security
 from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.proxy import Proxy
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 SETTINGS = {
     "group.min.session.timeout.ms": "500",  # else a member that was killed is missed for long
@@ -63,7 +63,7 @@ class Cluster(ABC):
             self.start()
         admin = AdminClient({"bootstrap.servers": self.plain, "log_level": 0})
         # a Kafka that stood still has shut itself out, and is let in again after a while
-        until("the broker is let in", lambda: admin.list_topics(timeout=60).brokers)
+        wait_until("the broker is let in", lambda: admin.list_topics(timeout=60).brokers)
 
     @abstractmethod
     def _kill(self) -> None: ...

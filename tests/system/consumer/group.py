@@ -18,7 +18,7 @@ from rota import TopicPartition
 from tests.support.clients.case import fresh, plain_record
 from tests.support.clients.driver.confluent import Confluent, done
 from tests.support.clients.driver_process import ClientError, Driver, DriverAt
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ClientDrivers, ConsumerKind
 from tests.system.consumer.cluster import Cluster
 from tests.system.consumer.history import (
@@ -79,7 +79,7 @@ class GroupCase:
         """Makes a topic of this name."""
         self.admin.create_topic(topic, partitions, configs)
         # a Kafka's broker hears of it a moment later than its controller says yes
-        until("it is known", lambda: self.admin.partitions(topic) == partitions)
+        wait_until("it is known", lambda: self.admin.partitions(topic) == partitions)
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class Group:
     def grow(self, topic: str, count: int) -> None:
         """Add partitions to a topic."""
         self.group_case.admin.grow_topic(topic, count)
-        until("it has grown", lambda: self.group_case.admin.partitions(topic) == count)
+        wait_until("it has grown", lambda: self.group_case.admin.partitions(topic) == count)
         self.partitions[topic] = count
 
     def add_topic(self, topic: str) -> None:
@@ -268,7 +268,7 @@ class Group:
             return have == want and (all(owned) or not all_busy)
 
         shares = f", the members have {sizes}" if sizes else ""
-        until(f"every partition of {self.name} has one owner{shares};", settled, self._shown)
+        wait_until(f"every partition of {self.name} has one owner{shares};", settled, self._shown)
 
     def finish(self) -> None:
         """Wait until all that was written was handed out."""
@@ -277,7 +277,7 @@ class Group:
             self._check()
             return not self._missing()
 
-        until(
+        wait_until(
             f"{self.name} handles all;", finished, lambda: f"{self._missing()[:9]} {self._shown()}"
         )
 
@@ -303,7 +303,7 @@ class Group:
             self._check()
             return bool(true())
 
-        until(what, look, self._shown)
+        wait_until(what, look, self._shown)
 
     def _missing(self) -> list[tuple[TopicPartition, int]]:
         with self._lock:

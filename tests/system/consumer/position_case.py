@@ -13,7 +13,7 @@ from rota import TopicPartition
 from rota.engine.model.topic import OffsetAndMetadata
 from rota.errors import InconsistentProtocol, NoOffset
 from tests.support.clients.case import fresh, plain_record
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.consumer.blocking_calls import open_consumer, poll_until, read_records
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, JAVA, ConsumerKind
 from tests.system.consumer.group import SESSION, Group, GroupCase
@@ -104,7 +104,7 @@ def expired(kind: ConsumerKind, group_case: GroupCase) -> None:
         own.assign([place])
         _write(group_case, topic, 0, 1, timestamp=int(time.time() * 1000) - 2 * HOUR)
         assert not own.poll(timeout=0.2) or own.position(place) <= 2
-        until(
+        wait_until(
             "they are gone", lambda: group_case.admin.log_offsets(topic, 1, "earliest") == [[0, 2]]
         )
         own.seek(place, 0)

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from rota import TopicPartition
 from rota.errors import NoOffset, TimedOut
 from tests.support.clients.case import fresh, plain_record
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.consumer.blocking_calls import open_consumer, poll_until, read_records
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, CONFLUENT, JAVA, ConsumerKind
 from tests.system.consumer.group import Group, GroupCase
@@ -128,7 +128,7 @@ def truncate_logs(group_case: GroupCase, topics: Sequence[str]) -> list[int]:
         (log,) = (group_case.cluster.data / f"{topic}-0").glob("*.log")
         os.truncate(log, log.stat().st_size // 2 + 1)
     group_case.cluster.start()
-    return [until("it is led again", partial(log_end, group_case, topic)) for topic in topics]
+    return [wait_until("it is led again", partial(log_end, group_case, topic)) for topic in topics]
 
 
 def log_end(group_case: GroupCase, topic: str) -> int | None:

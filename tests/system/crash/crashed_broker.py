@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.broker_process import BrokerProcess, free_port
 from tests.support.proxy import Proxy
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.crash.history import History
 from tests.system.crash.load import Client, Reader, Writer, create_topic, read_all
 
@@ -130,7 +130,7 @@ class CrashedBroker:
             assert not failures, failures
             return true()
 
-        until(what, look, self.broker.log_tail, seconds=seconds)
+        wait_until(what, look, self.broker.log_tail, seconds=seconds)
 
     def check_history(self) -> None:
         """Lets all clients finish, reads everything, and holds the history against it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.support.clients.case import ClientCase, fresh, plain_record
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.interop.group_case import Group
 from tests.system.interop.record_case import START
 
@@ -14,31 +14,31 @@ def create(client_case: ClientCase) -> None:
     topic = fresh("t")
     configs = {"retention.ms": "123456", "cleanup.policy": "compact"}
     client_case.own.ask("create_topic", topic=topic, partitions=3, configs=configs)
-    until("it is there", lambda: topic in client_case.steady.ask("topics"))
+    wait_until("it is there", lambda: topic in client_case.steady.ask("topics"))
     assert client_case.steady.ask("partitions", topic=topic) == 3
     assert configs.items() <= client_case.steady.ask("describe_config", topic=topic).items()
 
 
 def list_topics(client_case: ClientCase) -> None:
     topics = {client_case.topic(1), client_case.topic(2)}
-    until("both are listed", lambda: topics <= set(client_case.own.ask("topics")))
+    wait_until("both are listed", lambda: topics <= set(client_case.own.ask("topics")))
 
 
 def describe_topic(client_case: ClientCase) -> None:
     topic = client_case.topic(5)
-    until("it has five", lambda: client_case.own.ask("partitions", topic=topic) == 5)
+    wait_until("it has five", lambda: client_case.own.ask("partitions", topic=topic) == 5)
 
 
 def delete(client_case: ClientCase) -> None:
     topic = client_case.topic(1)
     client_case.own.ask("delete_topic", topic=topic)
-    until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
+    wait_until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
 
 
 def grow(client_case: ClientCase) -> None:
     topic = client_case.topic(1)
     client_case.own.ask("grow_topic", topic=topic, count=4)
-    until("it has grown", lambda: client_case.steady.ask("partitions", topic=topic) == 4)
+    wait_until("it has grown", lambda: client_case.steady.ask("partitions", topic=topic) == 4)
     records = [plain_record(1, 3)]
     assert client_case.steady.ask("produce", topic=topic, records=records) == [[3, 0]]
 
@@ -59,7 +59,7 @@ def alter_config(client_case: ClientCase) -> None:
         found = client_case.steady.ask("describe_config", topic=topic)["retention.ms"]
         return bool(found == "98765")
 
-    until("it is altered", altered)
+    wait_until("it is altered", altered)
 
 
 def create_group_with_commits(client_case: ClientCase) -> Group:

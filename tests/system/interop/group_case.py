@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
 from tests.support.clients.driver_process import ClientError, DriverAt
 from tests.support.clients.registry import Client
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 PARTITIONS = 6
 SESSION = 3_000
@@ -77,7 +77,7 @@ class Group:
             return all(mine) and sorted(chain(*mine)) == list(range(self.partitions))
 
         shares = "" if each is None else f", each member has {each}"
-        until(f"every partition of {self.name} has one owner{shares};", settled, lambda: owned)
+        wait_until(f"every partition of {self.name} has one owner{shares};", settled, lambda: owned)
         return {member: owned[member] for member in self.members}
 
     def write(self, rounds: int = 10) -> None:
@@ -97,7 +97,9 @@ class Group:
     def finish(self) -> None:
         """Wait until all that was written was handled, each record once."""
         want = list(range(self.written))
-        until(f"{self.name} handles {self.written}", lambda: len(set(self.handled())) == len(want))
+        wait_until(
+            f"{self.name} handles {self.written}", lambda: len(set(self.handled())) == len(want)
+        )
         again = {number: times for number, times in Counter(self.handled()).items() if times > 1}
         assert not again, f"handled more than once: {again}"
 
@@ -146,7 +148,7 @@ def killed(client_case: ClientCase) -> None:
             group.write()
         for group, member in groups:
             group.finish()
-            until("all commit", partial(_committed, group))
+            wait_until("all commit", partial(_committed, group))
             group.lose(member)
     finally:
         doomed.kill()
@@ -210,7 +212,7 @@ def commit(how: str, client_case: ClientCase) -> None:
     again = Group(client_case, name=group.name)
     again.topic = group.topic
     member = again.join(client_case.own, manual=True)
-    until("the rest is read", lambda: len(again.member_status(member)["handled"]) >= PARTITIONS)
+    wait_until("the rest is read", lambda: len(again.member_status(member)["handled"]) >= PARTITIONS)
     assert again.handled() == list(range(group.written - PARTITIONS, group.written))
     again.end()
 

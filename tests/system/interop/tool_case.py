@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.clients.case import ClientCase, fresh, plain_record
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.interop.group_case import Group
 
 TOOLS = "org.apache.kafka.tools"
@@ -61,7 +61,7 @@ def topics(client_case: ClientCase) -> None:
     assert "retention.ms=5000" in shown
     assert shown.count("Leader: ") == 3
     run_tool(client_case, "TopicCommand", "--delete", *named)
-    until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
+    wait_until("it is gone", lambda: topic not in client_case.steady.ask("topics"))
 
 
 def consumer_groups(client_case: ClientCase) -> None:

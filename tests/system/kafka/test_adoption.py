@@ -19,7 +19,7 @@ import rota
 from rota.broker.storage.log_directory import DirectoryLock
 from rota.errors import InputError, Unreachable
 from tests.support.kafka import KafkaBroker
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 MONTH = 30 * 86_400 * 1_000
 WAIT = 60
@@ -90,7 +90,7 @@ def wait_for_unlock(data: Path) -> Path:
             return False
         return True
 
-    until("Kafka has no lock on its folder", free, seconds=WAIT)
+    wait_until("Kafka has no lock on its folder", free, seconds=WAIT)
     return data
 
 

@@ -31,7 +31,7 @@ from rota.protocol.messages import (
     HeartbeatRequest,
     MetadataRequest,
 )
-from tests.support.client import address, client, config, run, soon
+from tests.support.client import client, config, new_deadline, parse_address, run
 from tests.support.kafka import KafkaBroker, free_ports
 
 LISTENERS = {
@@ -122,15 +122,15 @@ def sasl_config(mechanism: str, password: str = "secret") -> SaslConfig:
 async def advertised_address(at: str, **fields: Any) -> str:
     """The address that the broker gives to who came in there."""
     async with client(at, **fields) as one:
-        known = await one.refresh([], deadline=soon(30))
-        await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(30))
+        known = await one.refresh([], deadline=new_deadline(30))
+        await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=new_deadline(30))
         return str(known.brokers[1].address)
 
 
 async def connect_error(kind: type[Exception], at: str, seconds: float = 30, **fields: Any) -> str:
     async with client(at, **fields) as one:
         with pytest.raises(kind) as caught:
-            await one.refresh([], deadline=soon(seconds))
+            await one.refresh([], deadline=new_deadline(seconds))
     assert at in str(caught.value)
     return str(caught.value)
 
@@ -145,7 +145,7 @@ def test_without_anything(kafka: SecuredKafka) -> None:
 def test_every_version_is_agreed_on(kafka: SecuredKafka) -> None:
     async def main() -> None:
         at = kafka.at["PLAINTEXT"]
-        connection = await BrokerConnection.open(address(at), config(at), soon(30))
+        connection = await BrokerConnection.open(parse_address(at), config(at), new_deadline(30))
         for api in Api:
             assert connection.version(api) == min(
                 supported_versions(api).high, connection.versions[api].high
@@ -228,11 +228,11 @@ def test_tls_and_plain_mixed_up(kafka: SecuredKafka) -> None:
 def test_a_session_that_ends_is_followed_by_a_new_one(kafka: SecuredKafka) -> None:
     async def main() -> None:
         async with client(kafka.at["SHORT"], sasl=sasl_config("PLAIN")) as one:
-            await one.refresh([], deadline=soon(30))
-            first = await one.connect(1, deadline=soon(30))
-            end = soon(2.5 * SESSION / 1000)
+            await one.refresh([], deadline=new_deadline(30))
+            first = await one.connect(1, deadline=new_deadline(30))
+            end = new_deadline(2.5 * SESSION / 1000)
             while asyncio.get_running_loop().time() < end:
-                await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(30))
+                await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=new_deadline(30))
                 await asyncio.sleep(0.01)
             assert first.closed.done()
 
@@ -246,26 +246,30 @@ def test_topics_come_and_go(kafka: SecuredKafka) -> None:
     async def main() -> None:
         async with client(kafka.at["PLAINTEXT"]) as one:
             tp = TopicPartition("client-orders", 2)
-            assert (await one.refresh(["client-orders"], deadline=soon(30))).topics[
+            assert (await one.refresh(["client-orders"], deadline=new_deadline(30))).topics[
                 "client-orders"
             ].error == Code.UNKNOWN_TOPIC_OR_PARTITION
             topic = CreateTopicsRequest.CreatableTopic(
                 name=tp.topic, num_partitions=3, replication_factor=1
             )
             create = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-            await one.send(Api.CREATE_TOPICS, create, deadline=soon(30))
-            assert await one.find_leader(tp, soon(30)) == 1
+            await one.send(Api.CREATE_TOPICS, create, deadline=new_deadline(30))
+            assert await one.find_leader(tp, new_deadline(30)) == 1
             first = one.metadata.topics[tp.topic]
             name = DeleteTopicsRequest.DeleteTopicState(name=tp.topic)
             delete = DeleteTopicsRequest(topics=[name], topic_names=[tp.topic], timeout_ms=30_000)
-            await one.send(Api.DELETE_TOPICS, delete, deadline=soon(30))
+            await one.send(Api.DELETE_TOPICS, delete, deadline=new_deadline(30))
             async with asyncio.timeout(30):
-                while not (await one.refresh([tp.topic], deadline=soon(30))).topics[tp.topic].error:
+                while (
+                    not (await one.refresh([tp.topic], deadline=new_deadline(30)))
+                    .topics[tp.topic]
+                    .error
+                ):
                     await asyncio.sleep(0.05)
-            await one.send(Api.CREATE_TOPICS, create, deadline=soon(30))
-            assert await one.find_leader(tp, soon(30)) == 1
+            await one.send(Api.CREATE_TOPICS, create, deadline=new_deadline(30))
+            assert await one.find_leader(tp, new_deadline(30)) == 1
             assert one.metadata.topics[tp.topic].id != first.id
-            everything = await one.refresh(None, deadline=soon(30))
+            everything = await one.refresh(None, deadline=new_deadline(30))
             assert tp.topic in everything.cluster().partitions
 
     run(main())
@@ -277,14 +281,17 @@ def test_a_coordinator_is_found_and_asked(kafka: SecuredKafka) -> None:
             kafka.at["BOTH"], sasl=sasl_config("SCRAM-SHA-512"), tls=kafka.tls
         ) as one:
             described = await one.send_to_coordinator(
-                "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon(60)
+                "readers",
+                Api.DESCRIBE_GROUPS,
+                DescribeGroupsRequest(groups=["readers"]),
+                new_deadline(60),
             )
             assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
-            coordinator = await one.find_coordinator("readers", soon(30))
+            coordinator = await one.find_coordinator("readers", new_deadline(30))
             assert str(coordinator.node.address) == kafka.at["BOTH"]
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
-            connection = await coordinator.endpoint.connect(soon(30))
-            answer = await one.send_over(connection, Api.HEARTBEAT, heartbeat, soon(30))
+            connection = await coordinator.endpoint.connect(new_deadline(30))
+            answer = await one.send_over(connection, Api.HEARTBEAT, heartbeat, new_deadline(30))
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID
 
     run(main())
@@ -296,23 +303,28 @@ def test_a_coordinator_is_found_and_asked(kafka: SecuredKafka) -> None:
 def test_a_broker_that_is_killed_and_comes_back(kafka: SecuredKafka) -> None:
     async def main() -> None:
         async with client(kafka.at["PLAINTEXT"], api_timeout=120_000) as one:
-            await one.refresh([], deadline=soon(30))
+            await one.refresh([], deadline=new_deadline(30))
             restart = threading.Thread(target=kafka.broker.restart)
             restart.start()
             try:
                 failed: list[str] = []
                 while restart.is_alive():
                     try:
-                        await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(5))
+                        await one.send(
+                            Api.METADATA, MetadataRequest(), node=1, deadline=new_deadline(5)
+                        )
                     except Unreachable as error:
                         failed.append(str(error))
                 assert failed, "it was not gone at all"
                 assert all(kafka.at["PLAINTEXT"] in each for each in failed)
             finally:
                 restart.join()
-            await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(30))
+            await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=new_deadline(30))
             described = await one.send_to_coordinator(
-                "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon(60)
+                "readers",
+                Api.DESCRIBE_GROUPS,
+                DescribeGroupsRequest(groups=["readers"]),
+                new_deadline(60),
             )
             assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
 

@@ -29,11 +29,11 @@ from rota.engine.formats.record_batch_scan import find_batches
 from rota.engine.model.config import DAY, TopicConfig
 from rota.errors import Unreachable
 from tests.support import kafka as broker
-from tests.support.compacted_log import batch, compacted
+from tests.support.compacted_log import batch, run_compaction
 from tests.support.kafka import KafkaBroker
 from tests.support.process import run_command
 from tests.support.transactions import encode_end_transaction_marker
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.kafka.oracle import PATIENCE
 
 TOPIC = "compacted"
@@ -95,7 +95,7 @@ class Writers:
         self.transactional.begin_transaction()
         self.send(self.transactional, at + 2 * STEP, c=text, **{f"k{number - 1}": None})
         self.transactional.commit_transaction()
-        until("the markers of transactions", lambda: are_transactions_over(self._admin))
+        wait_until("the markers of transactions", lambda: are_transactions_over(self._admin))
         self.send(self.plain, at + 3 * STEP, d=text, e=text, b=None)
         self.send(self.plain, at + 4 * STEP, d="again", f=text)
 
@@ -169,7 +169,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(
         shutil.copytree(folder, copied / folder.name, ignore=shutil.ignore_patterns("*.deleted"))
         active = int(segments(folder)[-1].stem)
         set_lag(admin, 0)
-        until("Kafka's compaction", lambda upto=active: cleaned_offset(data) >= upto)  # type: ignore[misc]
+        wait_until("Kafka's compaction", lambda upto=active: cleaned_offset(data) >= upto)  # type: ignore[misc]
         set_lag(admin, DAY)
         log = Log.open(
             RealDisk(copied),
@@ -181,7 +181,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(
             now=now,
         )
         before = len(read_batches(copied / folder.name))
-        assert compacted(log, int(time.time() * 1_000)) == active
+        assert run_compaction(log, int(time.time() * 1_000)) == active
         log.close()
         assert read_batches(copied / folder.name) == read_batches(folder)
         assert len(read_batches(folder)) < before

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import NoOffset
-from tests.support.fetching import Reader, values
+from tests.support.fetching import Reader, record_values
 from tests.support.kafka import KafkaBroker
 
 
@@ -87,7 +87,7 @@ def test_only_what_is_committed(broker: KafkaBroker) -> None:
     async def read(isolation: str, count: int) -> tuple[list[str], int]:
         async with Reader(topic.bootstrap, isolation=isolation) as reader:
             reader.fetcher.assign([topic[0]])
-            found = values(await reader.read(count))
+            found = record_values(await reader.read(count))
             assert await reader.poll(0.6) == []
             assert reader.fetcher.lag(topic[0]) == 0
             return found, reader.fetcher.consumed_positions()[topic[0]].offset
@@ -111,7 +111,7 @@ def test_records_deleted_past_the_position(broker: KafkaBroker) -> None:
         async with Reader(topic.bootstrap, auto_offset_reset=reset) as reader:
             reader.fetcher.assign([topic[0]])
             reader.fetcher.seek(topic[0], OffsetAndMetadata(2))
-            return values(await reader.read(4))
+            return record_values(await reader.read(4))
 
     topic.delete_records(6)
     assert asyncio.run(read("earliest")) == ["6", "7", "8", "9"]
@@ -127,7 +127,7 @@ def test_an_epoch_that_the_log_does_not_have_is_a_truncation(broker: KafkaBroker
         async with Reader(topic.bootstrap, auto_offset_reset=reset) as reader:
             reader.fetcher.assign([topic[0]])
             reader.fetcher.seek(topic[0], at)
-            return values(await reader.poll())
+            return record_values(await reader.poll())
 
     assert asyncio.run(read("none", OffsetAndMetadata(1, "", 0))) == ["b", "c"]
     # epoch 0 ends at 3: what was read up to 5 in it is not in this log
@@ -144,7 +144,7 @@ def test_partitions_that_are_added(broker: KafkaBroker) -> None:
             assert await reader.poll(0.2) == []
             await asyncio.to_thread(topic.grow, 2)
             await asyncio.to_thread(topic.fill, "new", partition=1)
-            assert values(await reader.read(1)) == ["new"]
+            assert record_values(await reader.read(1)) == ["new"]
 
     asyncio.run(read())
 
@@ -161,7 +161,7 @@ def test_a_topic_that_is_deleted_and_made_again(broker: KafkaBroker) -> None:
             assert await reader.poll(0.5) == []
             await asyncio.to_thread(topic.create)
             await asyncio.to_thread(topic.fill, "again")
-            assert values(await reader.read(1)) == ["again"]
+            assert record_values(await reader.read(1)) == ["again"]
 
     asyncio.run(read())
 
@@ -179,7 +179,7 @@ def test_batches_larger_than_the_limits_come_one_by_one(broker: KafkaBroker) -> 
             reader.fetcher.assign([topic[0], topic[1]])
             found = await reader.read(12)
             for number in (0, 1):
-                assert values(each for each in found if each.partition == number) == texts
+                assert record_values(each for each in found if each.partition == number) == texts
 
     asyncio.run(read())
 
@@ -198,6 +198,6 @@ def test_compressed_batches_and_answers_cut_at_their_end(broker: KafkaBroker, co
     async def read() -> None:
         async with Reader(topic.bootstrap, max_partition_bytes=10_000) as reader:
             reader.fetcher.assign([topic[0]])
-            assert values(await reader.read(3_000)) == texts
+            assert record_values(await reader.read(3_000)) == texts
 
     asyncio.run(read())

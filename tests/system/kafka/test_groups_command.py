@@ -32,7 +32,7 @@ from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
 from tests.support.clients.registry import JAVA_4
 from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
 from tests.support.kafka import KafkaBroker, free_ports
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.interop.group_case import Group
 from tests.system.interop.tool_case import run_tool, server_option
 
@@ -252,7 +252,7 @@ def stopped_group(client_case: ClientCase) -> Group:
     made.end()
     deletions = [[0, 4]]
     client_case.own.ask("delete_records", topic=made.topic, offsets=deletions)
-    until("they are gone", lambda: earliest_offsets(client_case, made)[0] == 4)
+    wait_until("they are gone", lambda: earliest_offsets(client_case, made)[0] == 4)
     return made
 
 
@@ -396,7 +396,7 @@ def test_a_plan_of_a_live_group_comes_true(client_case: ClientCase, strategy: st
 
     wanted = {who: given[made.topic] for who, given in plan["target_assignment"].items()}
     expected = wanted.pop("new-1")
-    until("the group has settled", lambda: len(assigned()) == 3 and all(assigned().values()))
+    wait_until("the group has settled", lambda: len(assigned()) == 3 and all(assigned().values()))
     found = assigned()
     assert {who: found.pop(who) for who in wanted} == wanted
     assert list(found.values()) == [expected]
@@ -419,7 +419,9 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
     )
     try:
         consumer.subscribe([topic])
-        until("it is assigned", lambda: not consumer.poll(0.1) and len(consumer.assignment()) == 4)
+        wait_until(
+            "it is assigned", lambda: not consumer.poll(0.1) and len(consumer.assignment()) == 4
+        )
         listed = {each["group"]: each for each in rota_groups_json(client_case, "groups", "list")}
         assert (listed[name]["type"], len(listed[name]["members"])) == ("consumer", 1)
         (found,) = rota_groups_json(client_case, "groups", "describe", name)
@@ -440,7 +442,7 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
         assert plan["moved"] == 2
     finally:
         consumer.close()
-    until("it is empty", lambda: "Empty" in rota_groups(client_case, "groups", "describe", name))
+    wait_until("it is empty", lambda: "Empty" in rota_groups(client_case, "groups", "describe", name))
     flags = ("--topic", topic, "--to-latest", "--execute")
     rota_groups(client_case, "groups", "reset", name, *flags)
     assert len(client_case.own.ask("offsets", group=name)) == 4
@@ -481,7 +483,7 @@ def test_what_is_not_allowed_is_named(
     servers, asked = kafka_with_acls
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
-    until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
+    wait_until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
     offsets = confluent_kafka.ConsumerGroupTopicPartitions(
         "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
     )
@@ -509,9 +511,9 @@ def test_what_is_not_allowed_is_named(
     for command in (("groups", "describe", "billing"), reset, ("plan", "--group", "billing")):
         assert "no permission for group 'billing'" in refused(*command)
     allow(ResourceType.GROUP, "billing", AclOperation.DESCRIBE)
-    until("it is allowed", lambda: "topic 'orders' cannot be looked at" in refused(*reset))
+    wait_until("it is allowed", lambda: "topic 'orders' cannot be looked at" in refused(*reset))
     allow(ResourceType.TOPIC, "orders", AclOperation.DESCRIBE)
-    until("it is allowed", lambda: "GROUP_AUTHORIZATION_FAILED" in refused(*reset))
+    wait_until("it is allowed", lambda: "GROUP_AUTHORIZATION_FAILED" in refused(*reset))
     assert "not deleted: billing: no permission" in refused(
         "groups", "delete", "billing", "--execute"
     )

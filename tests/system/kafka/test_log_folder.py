@@ -75,7 +75,7 @@ def test_kafka_finds_both_indexes_sound(folder: Path) -> None:
 def produced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topic of many segments: every codec, an idempotent producer, and a crash in between."""
     disk = RealDisk(tmp_path_factory.mktemp("produced"))
-    log = partition.create(disk, segment_bytes=15_000)
+    log = partition.create_log(disk, segment_bytes=15_000)
     sequence = 0
     for row in range(300):
         values = [b"%d" % row, bytes(row), b"x" * (row * 7 % 900)]
@@ -85,9 +85,9 @@ def produced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             fields = {"producer_id": 5, "producer_epoch": 1, "base_sequence": sequence}
             sequence += len(values)
         at = partition.NOW + row * 31 % 200
-        log.append(partition.sent(*values, at=at, codec=codec, **fields), partition.NOW)
+        log.append(partition.producer_batch(*values, at=at, codec=codec, **fields), partition.NOW)
         if row == 170:  # nobody closes it
-            log = partition.reopen(disk, recovery_point=0, segment_bytes=15_000)
+            log = partition.reopen_log(disk, recovery_point=0, segment_bytes=15_000)
     log.close()
     disk.close()
     return disk.root / partition.FOLDER

@@ -26,9 +26,9 @@ from rota.pipeline.tables import COMMITS, SAMPLES
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
-from tests.support.polling import Script, entries, owners, poll
+from tests.support.polling import Script, owners_at, poll, read_journal_records
 from tests.support.process import RunningCommand
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 CLASSIC, MODERN = "poll-classic", "poll-modern"
 PARTITIONS = 4
@@ -84,7 +84,7 @@ class JavaConsumers:
     def _settle(self) -> None:
         """Until all members have what they shall have; it is not asked in the loop of polls."""
         cluster = LiveCluster(settings={"bootstrap.servers": self.servers})
-        until(
+        wait_until(
             "all members have their partitions",
             lambda: self.thread.submit(run_with_client, cluster, self._is_settled).result(60),
         )
@@ -128,7 +128,7 @@ class PolledGroups:
         return list(reading.generations(mine)), reading.take_ownership()
 
     def journal(self, group: str) -> GroupHistory:
-        return read_history(group, list(entries(self.data, group)), self._names())
+        return read_history(group, list(read_journal_records(self.data, group)), self._names())
 
     def _names(self) -> dict[bytes, str]:
         rows = parquet.read_table(poll_log_path(Path(self.polled.folder), COMMITS)).to_pylist()
@@ -180,8 +180,8 @@ def test_owners_at_the_times_of_samples(polled_group: PolledGroups, group: str) 
     _, owned = polled_group.sampled_generations(group)
     expected = polled_group.journal(group).ownership
     for time in polled_group.times:
-        assert owners(owned, time) == owners(expected, time)
-    assert len(owners(expected, polled_group.times[0])) == PARTITIONS
+        assert owners_at(owned, time) == owners_at(expected, time)
+    assert len(owners_at(expected, polled_group.times[0])) == PARTITIONS
 
 
 @GROUPS

@@ -21,7 +21,7 @@ from rota.client.cluster import ClusterClient
 from rota.pipeline.cluster import LiveCluster, run_with_client
 from rota.pipeline.poll import ClusterSnapshot, SnapshotReader
 from tests.support.cluster import PASSWORD, USER
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.kafka.test_groups_command import kafka_with_acls
 
 __all__ = ["kafka_with_acls"]
@@ -53,7 +53,7 @@ def test_what_is_not_allowed_is_named(
     servers, own = kafka_with_acls
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
-    until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
+    wait_until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
     offsets = confluent_kafka.ConsumerGroupTopicPartitions(
         "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
     )
@@ -62,7 +62,7 @@ def test_what_is_not_allowed_is_named(
         results = admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
         return all(each.error is None for each in results.topic_partitions)
 
-    until("it is committed", is_committed)
+    wait_until("it is committed", is_committed)
     login = tmp_path / "client.properties"
     login.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
 
@@ -85,8 +85,8 @@ def test_what_is_not_allowed_is_named(
     )
     assert "no permission to describe group 'billing'" in refused("--group", "billing")
     allow(ResourceType.GROUP, "billing")
-    until("it is allowed", lambda: set(run_survey(own).groups) == {"billing"})
+    wait_until("it is allowed", lambda: set(run_survey(own).groups) == {"billing"})
     assert run_survey(own).offsets == {"billing": {}}  # the broker leaves out what is not allowed
     allow(ResourceType.TOPIC, "orders")
-    until("it is allowed", lambda: bool(run_survey(own).offsets["billing"]))
+    wait_until("it is allowed", lambda: bool(run_survey(own).offsets["billing"]))
     assert list(run_survey(own).ends.values()) == [(0, 0)]

@@ -17,8 +17,8 @@ from rota.spark.plan import OffsetRange
 from rota.spark.query import DataLost
 from rota.spark.task import read_ranges
 from tests.support.kafka import KafkaBroker
-from tests.support.spark_topic import close_kept, options_of, rows
-from tests.support.waiting import until
+from tests.support.spark_topic import close_client_pool, read_rows, source_options
+from tests.support.waiting import wait_until
 from tests.system.kafka.test_fetcher import Topic
 
 COMMITTED: dict[str, object] = {"kafka.isolation.level": "read_committed"}
@@ -36,13 +36,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 @pytest.fixture(autouse=True)
 def close_kept_readers() -> Iterator[None]:
     yield
-    close_kept()
+    close_client_pool()
 
 
 def end_offset(topic: Topic, given: dict[str, object] | None = None) -> int:
     """Where a query would stop now."""
     with OffsetLookup(
-        options_of(topic.bootstrap, {"subscribe": topic.name, **(given or {})})
+        source_options(topic.bootstrap, {"subscribe": topic.name, **(given or {})})
     ) as lookup:
         return lookup.latest_offsets([topic[0]])[topic[0]]
 
@@ -50,7 +50,7 @@ def end_offset(topic: Topic, given: dict[str, object] | None = None) -> int:
 def read_texts(
     topic: Topic, start: int, until: int, given: dict[str, object] | None = None
 ) -> list[str]:
-    found = rows(topic.bootstrap, (topic[0], start, until), given=given)
+    found = read_rows(topic.bootstrap, (topic[0], start, until), given=given)
     assert [row["offset"] for row in found] == sorted({row["offset"] for row in found})
     assert all(start <= row["offset"] < until for row in found)
     return [row["value"].decode() for row in found]
@@ -81,7 +81,7 @@ def test_transactions_end_a_range_wherever_it_ends(kafka: KafkaBroker) -> None:
     producer = transactional_producer(topic, "ended")
     write_transaction(topic, producer, "kept", commit=True)
     write_transaction(topic, producer, "dropped", commit=False)
-    until("the marker of the abort", lambda: end_offset(topic, COMMITTED) == 8)
+    wait_until("the marker of the abort", lambda: end_offset(topic, COMMITTED) == 8)
     own = {at: f"kept {at}" for at in range(3)}
     for start, end in itertools.combinations(range(9), 2):
         found = read_texts(topic, start, end, COMMITTED)
@@ -95,10 +95,10 @@ def test_transactions_end_a_range_wherever_it_ends(kafka: KafkaBroker) -> None:
     assert read_texts(topic, 0, 9, COMMITTED) == [*own.values(), "plain"]
     assert read_texts(topic, 4, 10) == ["dropped 0", "dropped 1", "dropped 2", "plain", "open"]
     still.abort_transaction(20)
-    until("the marker of the last one", lambda: end_offset(topic, COMMITTED) == 11)
+    wait_until("the marker of the last one", lambda: end_offset(topic, COMMITTED) == 11)
     assert read_texts(topic, 4, 11, COMMITTED) == ["plain"]
     info: dict[str, object] = {"includeBatchInfo": "true"}
-    every = rows(topic.bootstrap, (topic[0], 0, 11), given=info)
+    every = read_rows(topic.bootstrap, (topic[0], 0, 11), given=info)
     assert [row["offset"] for row in every if row["control"]] == [3, 7, 10]
 
 
@@ -116,7 +116,7 @@ def test_compaction_leaves_gaps(kafka: KafkaBroker) -> None:
     time.sleep(0.6)  # the next begins a new segment
     topic.producer.produce(topic.name, "last", key="last", partition=0)
     assert topic.producer.flush(20) == 0
-    until("compaction", lambda: read_texts(topic, 0, 21) == ["18", "19", "last"])
+    wait_until("compaction", lambda: read_texts(topic, 0, 21) == ["18", "19", "last"])
     for start, end in ((0, 18), (0, 1), (5, 9), (17, 18)):
         assert read_texts(topic, start, end) == []
     assert read_texts(topic, 3, 19) == ["18"]
@@ -155,7 +155,7 @@ def test_a_broker_that_is_killed_and_comes_back(kafka: KafkaBroker) -> None:
         topic.fill(*(str(number) for number in range(30)), partition=partition)
     given: dict[str, object] = {"kafka.max.partition.fetch.bytes": 200}
     task = tuple(OffsetRange(TopicPartition(topic.name, number), 0, 30) for number in (0, 1))
-    reading = read_ranges(task, options_of(topic.bootstrap, given))
+    reading = read_ranges(task, source_options(topic.bootstrap, given))
     found = next(reading).to_pylist()
     back = threading.Thread(target=kafka.restart)
     back.start()

@@ -12,7 +12,7 @@ import pytest
 import rota
 from tests.support.command import ROTA, RotaCommand
 from tests.support.process import RunningCommand
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_what_is_printed_is_committed_while_no_more_records_come(broker: rota.Br
     with start_consume(broker, *flags, "--config", "auto.commit.interval.ms=200") as running:
         for _ in range(12):
             running.read_line()
-        until("12 are committed", lambda: sum(broker.committed("quiet").values()) == 12)
+        wait_until("12 are committed", lambda: sum(broker.committed("quiet").values()) == 12)
         assert running.is_running
 
 
@@ -76,7 +76,7 @@ def test_a_reader_that_has_seen_enough_ends_it(broker: rota.Broker) -> None:
     ) as running:
         running.read_line()
         running.close_output()
-        until(
+        wait_until(
             "it has ended",
             lambda: not running.is_running,
             meanwhile=lambda: broker.produce("flood", *["line" * 100] * 100),

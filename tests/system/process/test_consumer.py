@@ -13,7 +13,7 @@ from rota.broker.embedded import Broker
 from rota.engine.model.topic import TopicPartition
 from rota.errors import RotaError
 from tests.support.process import run_command, wait_for_child
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 T0 = TopicPartition("t", 0)
 
@@ -41,7 +41,7 @@ def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
         assert wait_for_child(child) == 0
         broker.produce("t", "still there", partition=0)
         found: list[bytes] = []
-        until(
+        wait_until(
             "a record",
             lambda: bool(found),
             meanwhile=lambda: found.extend(record.value for record in consumer.poll(0.5)),

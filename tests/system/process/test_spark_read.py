@@ -11,15 +11,15 @@ import rota
 from tests.support.process import wait_for_child
 from tests.support.spark_topic import (
     T0,
-    close_kept,
-    offsets,
+    close_client_pool,
+    read_offsets,
 )
 
 
 @pytest.fixture(autouse=True)
 def close_kept_readers() -> Iterator[None]:
     yield
-    close_kept()
+    close_client_pool()
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def fill(broker: rota.Broker, partition: int, count: int, *, size: int = 5, each
 def test_a_fork_has_links_of_its_own(broker: rota.Broker) -> None:
     fill(broker, 0, 4)
     servers = broker.bootstrap_servers
-    assert len(offsets(servers, (T0, 0, 4))) == 4
+    assert len(read_offsets(servers, (T0, 0, 4))) == 4
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = 0 if len(offsets(servers, (T0, 0, 4))) == 4 else 2
+            status = 0 if len(read_offsets(servers, (T0, 0, 4))) == 4 else 2
         finally:
             os._exit(status)
     assert wait_for_child(child) == 0
-    assert len(offsets(servers, (T0, 0, 4))) == 4
+    assert len(read_offsets(servers, (T0, 0, 4))) == 4

@@ -9,7 +9,7 @@ import pytest
 
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
 from tests.support.process import run_python
-from tests.support.spark_topic import NOW, broker_of
+from tests.support.spark_topic import NOW, broker_with_topic
 
 STATUS = Path("/proc/self/status")
 #: MiB of a worker.
@@ -43,7 +43,7 @@ def test_large_batches_and_many_small_records(tmp_path: Path) -> None:
     """64 MiB in a batch of 2 KiB, records of 1 MiB, and a million of 7 bytes."""
     large = [BatchRecord(at, NOW, None, bytes(1 << 20)) for at in range(64)]
     small = [BatchRecord(at, NOW, None, b"") for at in range(100_000)]
-    with broker_of(tmp_path, repeat_batches(large, 3), repeat_batches(small, 10)) as broker:
+    with broker_with_topic(tmp_path, repeat_batches(large, 3), repeat_batches(small, 10)) as broker:
         done = run_python(READER, broker.bootstrap_servers, "192", "1000000").checked()
     count, peak = map(int, done.out.split())
     assert count == 1_000_192

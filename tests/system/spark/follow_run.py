@@ -17,7 +17,7 @@ from rota.pipeline.follow import MicroBatchResult, follow_cluster
 from rota.pipeline.stages import EvidenceSources, RunOptions
 from rota.pipeline.tables import REBALANCES
 from rota.spark import register
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.pipeline_run import SilentProgress, read_rows
 
 #: The topic that the members consume.
@@ -38,7 +38,7 @@ class RecordedProgress(SilentProgress):
 
     def until(self, what: str, look: Callable[[], object]) -> None:
         """Wait until `look` finds something. Raise the error if one ended the rounds."""
-        until(what, lambda: self.problems or look(), seconds=PATIENCE)
+        wait_until(what, lambda: self.problems or look(), seconds=PATIENCE)
         self.check()
 
     def check(self) -> None:

@@ -28,7 +28,15 @@ from rota.errors import Unreachable
 from rota.pipeline.stages import EvidenceSources, RunSummary
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from rota.report.story import build_story, read_gold_tables
-from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write
+from tests.support.journal_folder import (
+    START,
+    Raw,
+    encode_journal_batch,
+    group_member,
+    group_metadata_entry,
+    offset_commit_entry,
+    write_segment,
+)
 from tests.system.spark.pipeline_run import run_evidence
 
 #: Bytes of a string, in Kafka.
@@ -46,8 +54,10 @@ NAMES = [
     "x" * LONGEST,
 ]
 
-OFFSET_KEY, OFFSET_VALUE = journal.encode_entry(commit("undecodable"))
-GROUP_KEY, GROUP_VALUE = journal.encode_entry(saved("undecodable", 1, member("a", 0)))
+OFFSET_KEY, OFFSET_VALUE = journal.encode_entry(offset_commit_entry("undecodable"))
+GROUP_KEY, GROUP_VALUE = journal.encode_entry(
+    group_metadata_entry("undecodable", 1, group_member("a", 0))
+)
 assert OFFSET_VALUE is not None
 assert GROUP_VALUE is not None
 BAD_KEYS: list[Raw] = [
@@ -77,43 +87,72 @@ BACK = [START + 60_000, START + 50_000, START, -1, START + 70_000, 1 << 62]
 
 
 def write_journal(folder: Path) -> None:
-    write(
-        folder, 0, *(batch_of(*group_entries(name), offset=2 * n) for n, name in enumerate(NAMES))
+    write_segment(
+        folder,
+        0,
+        *(encode_journal_batch(*group_entries(name), offset=2 * n) for n, name in enumerate(NAMES)),
     )
-    write(folder, 1, batch_of(*BAD_KEYS, *BAD_VALUES, *STRANGE, saved("still", 1, member("a", 0))))
-    odd = member("odd", 1, asked=b"\xff\xff garbage")
-    write(folder, 2, batch_of(saved("odd-member", 1, member("a", 0), odd)))
+    write_segment(
+        folder,
+        1,
+        encode_journal_batch(
+            *BAD_KEYS, *BAD_VALUES, *STRANGE, group_metadata_entry("still", 1, group_member("a", 0))
+        ),
+    )
+    odd = group_member("odd", 1, asked=b"\xff\xff garbage")
+    write_segment(
+        folder,
+        2,
+        encode_journal_batch(group_metadata_entry("odd-member", 1, group_member("a", 0), odd)),
+    )
     reborn: list[JournalEntry] = [
-        saved("reborn", 1, member("a", 0)), saved("reborn", 2), commit("reborn"),
+        group_metadata_entry("reborn", 1, group_member("a", 0)),
+        group_metadata_entry("reborn", 2),
+        offset_commit_entry("reborn"),
         OffsetCommitTombstone(group="reborn", topic="t", partition=0),
         GroupMetadataTombstone(group="reborn"),
-        saved("reborn", 1, member("b", 0)),
+        group_metadata_entry("reborn", 1, group_member("b", 0)),
     ]  # fmt: skip
-    write(folder, 3, batch_of(*reborn, at=[START + n for n in range(len(reborn))]))
-    clock = [saved("clock", n, member("a", n)) for n in range(1, len(BACK) + 1)]
-    write(folder, 4, batch_of(*clock, at=BACK))
-    crowd = [member(f"m{n:05}", n) for n in range(10_000)]
-    write(folder, 5, batch_of(saved("crowd", 7, *crowd)))
-    write(folder, 6, batch_of(saved("last", 2**31 - 1, member("a", 0))))
-    write(folder, 7, batch_of(replace(commit("long", 5), metadata="m" * LONGEST)))
+    write_segment(
+        folder, 3, encode_journal_batch(*reborn, at=[START + n for n in range(len(reborn))])
+    )
+    clock = [
+        group_metadata_entry("clock", n, group_member("a", n)) for n in range(1, len(BACK) + 1)
+    ]
+    write_segment(folder, 4, encode_journal_batch(*clock, at=BACK))
+    crowd = [group_member(f"m{n:05}", n) for n in range(10_000)]
+    write_segment(folder, 5, encode_journal_batch(group_metadata_entry("crowd", 7, *crowd)))
+    write_segment(
+        folder,
+        6,
+        encode_journal_batch(group_metadata_entry("last", 2**31 - 1, group_member("a", 0))),
+    )
+    write_segment(
+        folder,
+        7,
+        encode_journal_batch(replace(offset_commit_entry("long", 5), metadata="m" * LONGEST)),
+    )
     write_damaged_files(folder)
 
 
 def group_entries(name: str) -> tuple[JournalEntry, JournalEntry]:
-    return saved(name, 1, member("a", 0)), commit(name, 42)
+    return group_metadata_entry(name, 1, group_member("a", 0)), offset_commit_entry(name, 42)
 
 
 def write_damaged_files(folder: Path) -> None:
     """Files that are cut, filled, flipped, empty or of something else."""
-    good = [batch_of(saved(f"kept-{n}", 1, member("a", 0)), offset=n) for n in range(4)]
+    good = [
+        encode_journal_batch(group_metadata_entry(f"kept-{n}", 1, group_member("a", 0)), offset=n)
+        for n in range(4)
+    ]
     flipped = bytearray(good[1])
     flipped[-3] ^= 0x40
-    write(folder, 10, good[0], bytes(flipped), good[2])
-    write(folder, 11, good[0], good[3][:-10])
-    write(folder, 12, good[0], bytes(4096))
-    write(folder, 13, b"")
-    write(folder, 14, b"this is a text, not a log\n" * 50)
-    write(folder, 15, good[0], name="0" * 20 + ".log.deleted")
+    write_segment(folder, 10, good[0], bytes(flipped), good[2])
+    write_segment(folder, 11, good[0], good[3][:-10])
+    write_segment(folder, 12, good[0], bytes(4096))
+    write_segment(folder, 13, b"")
+    write_segment(folder, 14, b"this is a text, not a log\n" * 50)
+    write_segment(folder, 15, good[0], name="0" * 20 + ".log.deleted")
     (folder / "__consumer_offsets-16").mkdir()
     (folder / "__consumer_offsets-x").mkdir()
     (folder / "clicks-0").mkdir()
@@ -364,7 +403,7 @@ def test_a_folder_without_a_journal_is_bad_input(
 def test_a_folder_that_may_not_be_read_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write(tmp_path, 0, batch_of(commit("g")))
+    file = write_segment(tmp_path, 0, encode_journal_batch(offset_commit_entry("g")))
     file.chmod(0)
     code, line = rota_run(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
     assert code == ExitCode.UNREACHABLE
@@ -372,7 +411,7 @@ def test_a_folder_that_may_not_be_read_is_named(
 
 
 def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path, 0, batch_of(commit("g")))
+    write_segment(tmp_path, 0, encode_journal_batch(offset_commit_entry("g")))
     missing = str(tmp_path / "missing.log")
     for option, evidence in (
         ("--server-log", EvidenceSources(segments=(str(tmp_path),), server_logs=(missing,))),
@@ -386,7 +425,7 @@ def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Pa
 def test_a_journal_with_nothing_in_it_gives_empty_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    write(tmp_path, 0, b"")
+    write_segment(tmp_path, 0, b"")
     empty = run_evidence(spark, EvidenceSources(segments=(str(tmp_path),)), tmp_path / "out")
     assert empty.summary.records == 0
     for table in TABLES:

@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.pipeline.tables import EVIDENCE
 from tests.support.clients.driver_process import Driver
-from tests.support.spark_query import fill
+from tests.support.spark_query import produce_records
 from tests.system.spark.pipeline_run import (
     LOG,
     PipelineRun,
@@ -54,7 +54,7 @@ def broker() -> Iterator[rota.Broker]:
 def test_the_source_reads_a_table_and_a_stream(
     spark_connect: Driver, broker: rota.Broker, tmp_path: Path
 ) -> None:
-    fill(broker, 2, 3)
+    produce_records(broker, 2, 3)
     servers = broker.bootstrap_servers
     assert spark_connect.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
     assert spark_connect.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]
@@ -63,7 +63,7 @@ def test_the_source_reads_a_table_and_a_stream(
 def test_a_group_sees_what_a_query_has_finished(
     spark_connect: Driver, broker: rota.Broker, tmp_path: Path
 ) -> None:
-    fill(broker, ROWS, ROWS)
+    produce_records(broker, ROWS, ROWS)
     folder = tmp_path / "checkpoint"
     assert spark_connect.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
     assert set(finished_offsets(folder).values()) == {ROWS}

@@ -31,7 +31,7 @@ from tests.system.spark.follow_run import (
 )
 from tests.system.spark.pipeline_run import read_all_tables, read_rows, run_evidence
 
-until = partial(waiting.until, seconds=PATIENCE)
+until = partial(waiting.wait_until, seconds=PATIENCE)
 
 
 @pytest.fixture

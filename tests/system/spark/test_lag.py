@@ -12,7 +12,7 @@ import pytest
 from rota.engine.history.lag import compute_lags
 from rota.engine.history.verdicts import DELETED_OFFSET
 from rota.report import story
-from tests.support.captured_lag import commits, ends, partitions, timeline
+from tests.support.captured_lag import end_offsets, group_commits, group_history, partitions
 from tests.system.spark.pipeline_run import PipelineRun
 
 
@@ -28,13 +28,13 @@ def to_milliseconds(at: datetime) -> int:
 
 @pytest.mark.parametrize("group", ["a-range", "a-stall", "a-deloff", "a-next", "a-migrate"])
 def test_every_commit_has_its_lag_and_its_owner(logged_run: PipelineRun, group: str) -> None:
-    made = commits()[group]
+    made = group_commits()[group]
     kept = made.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in made)
-    found = compute_lags(partition, at, offset, ends())
+    found = compute_lags(partition, at, offset, end_offsets())
     owners = {
         (span.topic, span.partition, span.since): (span.until, span.member_id)
-        for span in timeline(group).ownership
+        for span in group_history(group).ownership
     }
     expected = {
         (
@@ -93,13 +93,13 @@ def test_verdicts_have_the_lag_that_there_was(logged_run: PipelineRun) -> None:
     table = pq.read_table(logged_run.out / "gold/status").to_pylist()
     at = np.int64(to_milliseconds(table[0]["at"]))
     for group in ("a-early", "a-range", "a-next"):
-        made = commits()[group]
+        made = group_commits()[group]
         of_group = {
             (r["topic"], r["partition"]): r for r in table if r["group"] == group and r["topic"]
         }
         for (topic, number), row in of_group.items():
             code = partitions().index((topic, number))
-            end = ends().at_times(np.array([code]), np.array([at])).end[0]
+            end = end_offsets().at_times(np.array([code]), np.array([at])).end[0]
             latest = made.offset[made.partition == code][-1]
             assert row["lag"] <= end - latest + 5, "the segments go on for a moment"
 
@@ -119,7 +119,7 @@ def test_the_report_tells_how_long_a_partition_stood_still(
     assert group_story.lag.most_seconds == pytest.approx(between, abs=0.1)
     assert not group_story.lag.at_least
     made, where = (
-        commits()[group],
+        group_commits()[group],
         partitions().index((group_story.lag.most_topic, group_story.lag.most_partition)),
     )
     times = made.at[made.partition == where]

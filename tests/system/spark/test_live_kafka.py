@@ -34,7 +34,7 @@ from rota.pipeline.stages import EvidenceSources
 from rota.pipeline.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.pipeline_run import PipelineRun, read_all_tables, run_evidence
 
 SETTINGS = {
@@ -82,7 +82,7 @@ class JavaConsumers:
 
     def close(self, name: str) -> None:
         self._send_command("close", name)
-        until(f"{name} leaves", lambda: (name, "closed", []) in self.told)
+        wait_until(f"{name} leaves", lambda: (name, "closed", []) in self.told)
 
     def _send_command(self, *words: str) -> None:
         assert self._process.stdin is not None
@@ -95,7 +95,7 @@ class JavaConsumers:
             own = [each for who, what, each in self.told if who == name and what == "assigned"]
             return bool(own) and len(own[-1]) == number
 
-        until(f"{name} has {number} partitions", last)
+        wait_until(f"{name} has {number} partitions", last)
 
     def end(self) -> None:
         self._process.kill()
@@ -153,10 +153,10 @@ def run_scenario(cluster_case: ClusterCase, consumers: JavaConsumers) -> None:
     consumers.start("m", "modern", group_protocol="consumer")
     consumers.wait_for_partitions("m", 4)
     produce(cluster_case, EACH, range(PARTITIONS))
-    until(
+    wait_until(
         "billing is through", lambda: count_committed(cluster_case, "billing") == EACH * PARTITIONS
     )
-    until("modern is through", lambda: count_committed(cluster_case, "modern") == EACH * PARTITIONS)
+    wait_until("modern is through", lambda: count_committed(cluster_case, "modern") == EACH * PARTITIONS)
     consumers.close("b")
     consumers.wait_for_partitions("a", 4)
     for name in ("a", "m"):
@@ -303,7 +303,7 @@ def test_a_topic_that_may_not_be_described_is_left_out(
     deny("orders", AclOperation.DESCRIBE)
     wanted = LookupPlan(times={TopicPartition("orders", 0): [1]})
 
-    skipped = until(
+    skipped = wait_until(
         "the rule is known to the broker",
         lambda: cluster.look_up_ends(cluster_case.cluster, wanted).skipped,
     )
@@ -322,7 +322,7 @@ def test_a_journal_that_may_not_be_read(
             return str(error)
         return ""
 
-    message = until("the rule is known to the broker", refused)
+    message = wait_until("the rule is known to the broker", refused)
     assert "Describe and Read on topic __consumer_offsets" in message
 
 

@@ -14,7 +14,7 @@ from rota.pipeline.tables import COMMITS, ENDS, SAMPLES
 from tests.support.command import ROTA
 from tests.support.live_group import WAITING, LiveMember, add_members, commit
 from tests.support.process import RunningCommand
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.pipeline_run import read_rows
 
 #: Seconds until it must have asked once.
@@ -31,7 +31,7 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(out))
         how = ("--poll", "200ms", "--for", "1h", "--group", "bill*", "--redact", "--json")
         with RunningCommand(*ROTA, "run", *where, *how) as running:
-            until(
+            wait_until(
                 "it has asked once, or has ended",
                 lambda: list(out.glob(".poll/*.parquet")) or not running.is_running,
                 seconds=START,

@@ -26,10 +26,16 @@ from rota.pipeline.tables import (
 )
 from tests.support import journal_folder
 from tests.support.command import run_rota
-from tests.support.journal_folder import START, batch_of, commit, saved, write
+from tests.support.journal_folder import (
+    START,
+    encode_journal_batch,
+    group_metadata_entry,
+    offset_commit_entry,
+    write_segment,
+)
 from tests.support.process import environment
 from tests.support.spark_start import spark_variables
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.follow_run import (
     PATIENCE,
     TOPIC,
@@ -58,17 +64,17 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
     broker: rota.Broker, tmp_path: Path
 ) -> None:
     """The folder has a journal; the cluster is polled."""
-    a, b = (journal_folder.member("a", 0), journal_folder.member("b", 1))
-    first = saved("stored", 1, journal_folder.member("a", 0, 1))
-    second = saved("stored", 2, a, b)
+    a, b = (journal_folder.group_member("a", 0), journal_folder.group_member("b", 1))
+    first = group_metadata_entry("stored", 1, journal_folder.group_member("a", 0, 1))
+    second = group_metadata_entry("stored", 2, a, b)
     times = [START, START + 1_000, START + 2_000]
-    journal = batch_of(first, second, commit("stored", 42), at=times)
-    write(tmp_path / "logs", PARTITION, journal)
+    journal = encode_journal_batch(first, second, offset_commit_entry("stored", 42), at=times)
+    write_segment(tmp_path / "logs", PARTITION, journal)
     out = tmp_path / "out"
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "live", "client.id": "c"}
     with rota.Consumer(settings) as consumer:
         consumer.subscribe([TOPIC])
-        until("the member has both partitions", lambda: has_joined(consumer))
+        wait_until("the member has both partitions", lambda: has_joined(consumer))
         consumer.commit(dict.fromkeys(consumer.assignment, 1))
         words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
         polled = ("--poll", "200ms", "--for", "1s")

@@ -36,8 +36,8 @@ from rota.pipeline.tables import (
     Table,
 )
 from rota.report.story import build_story, read_gold_tables
-from tests.support.polling import Script, entries, owners, poll
-from tests.support.waiting import until
+from tests.support.polling import Script, owners_at, poll, read_journal_records
+from tests.support.waiting import wait_until
 from tests.system.spark.pipeline_run import PipelineRun, Row, check_table, run_evidence
 
 JOURNALED, SAMPLED = "billing", "shop"
@@ -77,7 +77,7 @@ class SampledConsumers:
             for each in self._members:
                 each.poll(0.02)
 
-        until(
+        wait_until(
             "each has its share",
             lambda: all(len(each.assignment) * len(self._members) == 4 for each in self._members),
             meanwhile=poll_all,
@@ -98,7 +98,9 @@ def poll_changes(broker: rota.Broker, folder: Path) -> tuple[PollResult, list[in
     servers = broker.bootstrap_servers
     with rota.Consumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
         other.subscribe(["orders"])
-        until("it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02))
+        wait_until(
+            "it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02)
+        )
         consumers = SampledConsumers(servers)
         script = Script(*(partial(consumers.call, each) for each in STORY))
         return poll(servers, PollSettings(every=0.01), folder, script), script.times
@@ -127,10 +129,10 @@ def sampled_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         polled, times = poll_changes(broker, folder / "spool")
     shutil.copytree(data, copy)
     for partition in copy.glob("__consumer_offsets-*"):
-        if any(entries(copy, SAMPLED, partition.name)):
+        if any(read_journal_records(copy, SAMPLED, partition.name)):
             shutil.rmtree(partition)
     evidence = EvidenceSources(segments=(str(copy),), polled=polled)
-    expected = read_history(SAMPLED, list(entries(data, SAMPLED)), {})
+    expected = read_history(SAMPLED, list(read_journal_records(data, SAMPLED)), {})
     return SampledRun(run_evidence(spark, evidence, folder / "out"), expected, times)
 
 
@@ -147,7 +149,7 @@ def test_owners_at_the_times_of_samples(sampled_run: SampledRun) -> None:
             if to_milliseconds(row, "since") <= time
             and (row["until"] is None or time < to_milliseconds(row, "until"))
         }
-        assert rows == owners(sampled_run.expected.ownership, time)
+        assert rows == owners_at(sampled_run.expected.ownership, time)
 
 
 def test_rebalances_are_those_of_the_journal(sampled_run: SampledRun) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.support.clients.driver_process import Driver
 from tests.support.java.launcher import CACHE, HERE, fetch, fetch_by, making, require
-from tests.support.missing_tool import once
+from tests.support.missing_tool import cache_outcome
 from tests.support.paths import ROOT
 
 PYSPARK = "4.2.0"
@@ -32,7 +32,7 @@ def requirements() -> list[str]:
     return [f"pyspark=={PYSPARK}", *others]
 
 
-@once
+@cache_outcome
 def install_python() -> Path:
     """The Python that has all of it, and nothing else."""
     program = FOLDER / "bin" / "python"
@@ -49,7 +49,7 @@ def install_python() -> Path:
     return program
 
 
-@once
+@cache_outcome
 def fetch_jars() -> list[Path]:
     """Of Spark's own source."""
     require("java", "mvn")

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support.kafka import KafkaBroker
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 WAIT = 30
 SETTINGS = {
@@ -50,7 +50,7 @@ class KafkaTopics:
 
     def delete(self, topic: str) -> None:
         wait_for_all(self._admin.delete_topics([topic]))
-        until("deletion", lambda: topic not in self._admin.list_topics(timeout=WAIT).topics)
+        wait_until("deletion", lambda: topic not in self._admin.list_topics(timeout=WAIT).topics)
 
     def grow(self, topic: str, partitions: int) -> None:
         wait_for_all(self._admin.create_partitions([NewPartitions(topic, partitions)]))
@@ -117,7 +117,7 @@ class KafkaTopics:
                 ],
             )
         # the last segment is never compacted, and is of the last round alone
-        until("compaction", lambda: self._cleaned(topic) >= 12)
+        wait_until("compaction", lambda: self._cleaned(topic) >= 12)
 
     def _cleaned(self, topic: str) -> int:
         lines = (self._data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]

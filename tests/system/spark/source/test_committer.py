@@ -21,7 +21,7 @@ import rota.spark
 from rota.cli.main import main
 from rota.engine.model.topic import TopicPartition
 from tests.support.paths import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.source.test_source_fault import wait_for
 
 Offsets = dict[TopicPartition, int]
@@ -109,7 +109,7 @@ def two_source_query(
     def look(frame: DataFrame, batch: int) -> None:
         frame.write.format("noop").mode("overwrite").save()
         if batch == 3:
-            until(
+            wait_until(
                 "it moves with the query",
                 lambda: broker.committed("both") == finished_offsets(folder),
             )
@@ -205,7 +205,9 @@ def test_a_restart_catches_up_and_a_new_checkpoint_sets_the_group_back(
             frame.write.format("noop").mode("overwrite").save()
             if batch:
                 before = finished_offsets(new, batch - 1)
-                until("the batch before was committed", lambda: broker.committed("again") == before)
+                wait_until(
+                    "the batch before was committed", lambda: broker.committed("again") == before
+                )
 
         begun = stream_writer(read_stream(spark, options), new, "again").foreachBatch(wait).start()
         begun.awaitTermination()
@@ -224,7 +226,7 @@ def test_brokers_that_refuse_are_not_the_querys_concern(
         started = stream_writer(read_stream(spark, options), tmp_path, "refused").start()
         started.awaitTermination()
         assert started.exception() is None
-        until(
+        wait_until(
             "the last batch was heard of", lambda: committer.pending == finished_offsets(tmp_path)
         )
         assert not committer.flush(0.1)

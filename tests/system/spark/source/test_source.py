@@ -18,7 +18,7 @@ import rota
 import rota.spark
 from rota import Broker
 from tests.support.paths import ROOT
-from tests.support.spark_query import commit, fill, p
+from tests.support.spark_query import commit_offsets, p, produce_records
 from tests.system.spark.pipeline_run import code_generation
 
 JAAS = (
@@ -100,7 +100,7 @@ def test_a_record_is_a_row_of_sparks_own_columns(session: SparkSession, broker: 
 
 
 def test_tasks_are_packed_by_what_they_have_to_read(session: SparkSession, broker: Broker) -> None:
-    fill(broker, 90, *[10] * 9)
+    produce_records(broker, 90, *[10] * 9)
     frame = load_rows(session, broker)
     tasks = frame.rdd.glom().map(len).collect()
     assert sorted(tasks) == [90, 90], "the session runs two at a time"
@@ -113,7 +113,7 @@ def test_tasks_are_packed_by_what_they_have_to_read(session: SparkSession, broke
 def test_a_stream_reads_in_limits_and_goes_on_where_it_was(
     session: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    fill(broker, 10, 5)
+    produce_records(broker, 10, 5)
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
     found, progress = run_query(session, broker, tmp_path, **given)
     assert sorted(found) == sorted([f"0-{n}" for n in range(10)] + [f"1-{n}" for n in range(5)])
@@ -125,15 +125,15 @@ def test_a_stream_reads_in_limits_and_goes_on_where_it_was(
     written = (tmp_path / "offsets" / "2").read_text().splitlines()[-1]
     assert json.loads(written) == {"orders": {"0": 10, "1": 5}}
     assert run_query(session, broker, tmp_path, **given)[0] == []
-    fill(broker, 0, 1)
+    produce_records(broker, 0, 1)
     assert run_query(session, broker, tmp_path, **given)[0] == ["1-0"]
 
 
 def test_a_stream_begins_where_a_group_is(
     session: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    fill(broker, 3)
-    commit(broker, "billing", {p(0): 2})
+    produce_records(broker, 3)
+    commit_offsets(broker, "billing", {p(0): 2})
     given = {"startingOffsets": "committed", "kafka.group.id": "billing"}
     found, progress = run_query(session, broker, tmp_path, **given)
     assert found == ["0-2"]
@@ -141,8 +141,8 @@ def test_a_stream_begins_where_a_group_is(
 
 
 def test_internal_topics_are_read_and_batches_shown(session: SparkSession, broker: Broker) -> None:
-    fill(broker, 1)
-    commit(broker, "billing", {p(0): 1})
+    produce_records(broker, 1)
+    commit_offsets(broker, "billing", {p(0): 1})
     journal = load_rows(session, broker, subscribe="__consumer_offsets", includeBatchInfo="true")
     (row,) = journal.where("value is not null").collect()
     assert b"billing" in row["key"]
@@ -191,7 +191,7 @@ def test_who_logs_in_reads_and_nobody_sees_the_password(
 def test_what_is_wrong_is_said_to_who_loads(
     session: SparkSession, broker: Broker, given: dict[str, str], message: str
 ) -> None:
-    fill(broker, 1)
+    produce_records(broker, 1)
     with pytest.raises(PySparkException, match=re.escape(message)):
         session.read.format("rota").options(**source_options(broker, given)).load().count()
 
@@ -202,7 +202,7 @@ PAGES = (ROOT / "docs" / "how-to" / "spark.md", ROOT / "README.md")
 def test_what_the_pages_show_runs(
     session: SparkSession, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(broker, 2)
+    produce_records(broker, 2)
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     blocks = re.findall(r"^```python spark\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3

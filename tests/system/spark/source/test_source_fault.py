@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rota
 import rota.spark
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 from tests.system.spark.source.held_fetches import HeldFetches
 
 Given = dict[str, object]
@@ -210,7 +210,7 @@ def test_a_broker_is_down_while_a_stream_looks_for_more(
 
 def wait_for(query: Any, done: Any, what: str = "the query has read this") -> None:
     """Wait for something that a query does. Raise the query's error if it ends with one."""
-    until(
+    wait_until(
         what,
         lambda: done() or not query.isActive,
         lambda: query.status,
