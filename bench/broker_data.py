@@ -108,7 +108,7 @@ def tool_fetch(source: RunningBroker, topic: str, size: int) -> float:
 
 def _tool(name: str, *args: str) -> list[str]:
     """The lines that a tool prints, without most of what it logs."""
-    command = java_broker.java(f"{TOOLS}.{name}", *args, flags=("-Xmx512m",))
+    command = java_broker.kafka_command(f"{TOOLS}.{name}", *args, flags=("-Xmx512m",))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line and not line.startswith("[")]

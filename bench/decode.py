@@ -90,7 +90,7 @@ def measure_rota(data: bytes) -> Measurement:
 def measure_kafka(bench: Run, data: bytes) -> dict[str, Measurement]:
     """Kafka's tool, if it can run here."""
     try:
-        broker.prepare()
+        broker.install_kafka()
     except Unavailable as error:
         bench.notes.append(f"decode: kafka-dump-log did not run: {error}")
         bench.print_progress(f"!! kafka-dump-log is LEFT OUT: {error}")
@@ -108,7 +108,7 @@ def measure_dump(folder: Path, data: bytes) -> float:
     """CPU seconds of the tool, all its threads."""
     file = folder / f"{0:020d}.log"
     file.write_bytes(data)
-    command = broker.java(TOOL, "--offsets-decoder", "--files", str(file))
+    command = broker.kafka_command(TOOL, "--offsets-decoder", "--files", str(file))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

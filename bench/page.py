@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from playwright.sync_api import Browser, Page
-from tests.support.chromium import chromium
-from tests.support.gold_tables import large
+from tests.support.chromium import find_or_fetch_chromium
+from tests.support.gold_tables import write_large
 from tests.support.missing_tool import Unavailable
 
 from bench.limit import LIMITS, Limit, format_seconds
@@ -79,7 +79,7 @@ ZOOMED = (
 def run(bench: Run) -> Iterator[Row]:
     """Size, paint and answers."""
     try:
-        found = chromium()
+        found = find_or_fetch_chromium()
     except Unavailable as error:
         bench.notes.append(f"Z (page) did not run: {error}")
         bench.print_progress(f"!! Z is LEFT OUT: {error}")
@@ -87,10 +87,10 @@ def run(bench: Run) -> Iterator[Row]:
     bench.print_progress(f"   tables of {SIZE}")
     folder, other = bench.folder / "page", bench.folder / "page-bad"
     folder.mkdir()
-    large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
+    write_large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
     written, size = _measure_write(folder)
     other.mkdir()
-    large(other, groups=1, partitions=BAD_PARTITIONS, rebalances=BAD_REBALANCES)
+    write_large(other, groups=1, partitions=BAD_PARTITIONS, rebalances=BAD_REBALANCES)
     _measure_write(other)
     work = f"report of {SIZE}: written (peak: the file)"
     yield Row(

@@ -78,7 +78,7 @@ def parse_output(printed: str) -> dict[str, Measurement]:
 
 def java_peer() -> Peer:
     """Kafka's own classes."""
-    command = launcher.command("AssignBench", heap=HEAP)
+    command = launcher.java_command("AssignBench", heap=HEAP)
     (jar,) = launcher.LIBS.glob("kafka-clients-*.jar")
     return Peer(JAVA, jar.stem.replace("clients-", "clients "), tuple(command))
 
@@ -129,7 +129,7 @@ def client_peer(name: str, library: str) -> Peer:
 
 def kafka_peer() -> Peer:
     """A real broker; :mod:`bench.broker_process` runs it."""
-    broker.prepare()
+    broker.install_kafka()
     (jar,) = broker.LIBS.glob("kafka_2*.jar")
     return Peer(KAFKA, f"broker {jar.stem}", ())
 

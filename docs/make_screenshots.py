@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page
-from tests.support.chromium import chromium
+from tests.support.chromium import find_or_fetch_chromium
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         printed = demo(Path(folder))
         README.write_text(with_demo(README.read_text("utf-8"), printed), "utf-8")
-        with chromium().started() as browser:
+        with find_or_fetch_chromium().started() as browser:
             pictures(browser, Path(folder) / OUT / "report.html")
 
 

@@ -141,7 +141,9 @@ def read_all(node: InMemoryNode) -> ServedData:
     for topic, number in PARTITIONS:
         log = node.topics.get_log(topic, number)
         assert log is not None, f"{topic}-{number} is gone"
-        served.batches[topic, number] = dict(batches(peer, topic, number, log.log_start_offset))
+        served.batches[topic, number] = dict(
+            read_batches(peer, topic, number, log.log_start_offset)
+        )
         served.bounds[topic, number] = log.log_start_offset, log.log_end_offset
         for time in TIMES:
             served.times[topic, number, time] = offset_for(peer, topic, number, time)
@@ -151,7 +153,7 @@ def read_all(node: InMemoryNode) -> ServedData:
     return served
 
 
-def batches(
+def read_batches(
     peer: ClientConnection, topic: str, number: int, offset: int
 ) -> Iterator[tuple[int, bytes]]:
     """Every batch that can be had; behind damage the next offset that can."""
@@ -180,18 +182,18 @@ def offset_for(
 
 
 @cache
-def stopped() -> AcknowledgedFolder:
+def folder_after_stop() -> AcknowledgedFolder:
     """After a stop in good order."""
-    return _written(clean=True)
+    return _write_folder(clean=True)
 
 
 @cache
-def killed() -> AcknowledgedFolder:
+def folder_after_kill() -> AcknowledgedFolder:
     """After a kill -9."""
-    return _written(clean=False)
+    return _write_folder(clean=False)
 
 
-def _written(*, clean: bool) -> AcknowledgedFolder:
+def _write_folder(*, clean: bool) -> AcknowledgedFolder:
     node = InMemoryNode(config=CONFIG)
     create = node.topics.create
     create("log", 2, SMALL, START)
@@ -210,12 +212,12 @@ def _written(*, clean: bool) -> AcknowledgedFolder:
                 producer_epoch=0,
                 base_sequence=turn,
             )
-            last[number] = batch, produced(peer, "log", number, batch)
+            last[number] = batch, produce_batch(peer, "log", number, batch)
         same = encode_batch(
             [BatchRecord(0, START + turn, b"k%d" % (turn % 3), b"compact %d" % turn)]
         )
-        produced(peer, "compact", 0, same)
-        produced(
+        produce_batch(peer, "compact", 0, same)
+        produce_batch(
             peer, "cut", 0, encode_batch([BatchRecord(0, START + turn, None, b"cut %d" % turn)])
         )
         if turn % 3 == 0:
@@ -234,7 +236,7 @@ def _written(*, clean: bool) -> AcknowledgedFolder:
     return AcknowledgedFolder(node.disk.kill(), promised, taken, history, last)
 
 
-def produced(peer: ClientConnection, topic: str, number: int, batch: bytes) -> int:
+def produce_batch(peer: ClientConnection, topic: str, number: int, batch: bytes) -> int:
     answer = peer.produce_batch(topic, number, batch)
     assert answer.error_code == 0, answer
     offset: int = answer.base_offset

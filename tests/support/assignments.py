@@ -18,12 +18,12 @@ MEMBER = re.compile(
 )
 
 
-def counts(text: str) -> dict[str, int]:
+def parse_topics(text: str) -> dict[str, int]:
     """``"t0:3 t1:3"`` as counts."""
     return {name: int(count) for name, count in (word.split(":") for word in text.split())}
 
 
-def members(text: str) -> list[Member]:
+def parse_members(text: str) -> list[Member]:
     """``"C0(t0 t1) C1=i1@r1(t0)"`` as members."""
     return [
         Member(
@@ -33,17 +33,17 @@ def members(text: str) -> list[Member]:
     ]
 
 
-def shown(given: GroupAssignment) -> dict[str, str]:
+def format_assignment(given: GroupAssignment) -> dict[str, str]:
     """A result in the notation, partitions in order of topic and number."""
     return {m: " ".join(f"{t}-{p}" for t, p in sorted(given[m].partitions)) for m in sorted(given)}
 
 
-def place(
+def assign_partitions(
     assignor: Assignor,
     topics: str,
     group: str,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> dict[str, str]:
     """What the strategy gives, in the notation."""
-    cluster = Cluster(counts(topics), racks or {})
-    return shown(assignor.assign(cluster, GroupSubscription.of(members(group))))
+    cluster = Cluster(parse_topics(topics), racks or {})
+    return format_assignment(assignor.assign(cluster, GroupSubscription.of(parse_members(group))))

@@ -74,26 +74,26 @@ class Chromium:
 
 
 @cache_outcome
-def chromium() -> Chromium:
+def find_or_fetch_chromium() -> Chromium:
     """The one of this machine, or a fetched one.
 
     :raises Unavailable: there is none, and none can be fetched
     """
-    return installed() or fetched(FETCHED)
+    return find_installed_chromium() or fetch_chromium(FETCHED)
 
 
-def present() -> Chromium:
+def find_fetched_chromium() -> Chromium:
     """The one of this machine, or one that was fetched before; fetches nothing.
 
     :raises Unavailable: there is none
     """
-    found = installed()
+    found = find_installed_chromium()
     if found is None and not FETCHED.exists():
         raise Unavailable(f"no Chromium here: {ADVICE}")
-    return found or fetched(FETCHED)
+    return found or fetch_chromium(FETCHED)
 
 
-def installed(path: str | None = None) -> Chromium | None:
+def find_installed_chromium(path: str | None = None) -> Chromium | None:
     """One that is there already.
 
     :param path: where to look for commands, in place of ``PATH``
@@ -113,7 +113,7 @@ def installed(path: str | None = None) -> Chromium | None:
     return Chromium(program=own) if own.exists() else None
 
 
-def fetched(folder: Path) -> Chromium:
+def fetch_chromium(folder: Path) -> Chromium:
     """Debian's package with all it needs that this machine has not, unpacked into a folder.
 
     :raises Unavailable: there is no apt, or it fails

@@ -73,7 +73,7 @@ def press_control_c() -> None:
 
 
 @contextmanager
-def usual_control_c() -> Iterator[None]:
+def default_control_c() -> Iterator[None]:
     """Sets Python's own handler of SIGINT, and asserts that it is set at the end."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

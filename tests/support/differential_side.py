@@ -54,7 +54,7 @@ def request_class(name: str) -> Message:
     return next(getattr(each, name) for each in MODULES if hasattr(each, name))
 
 
-def request(name: str, version: int, **fields: Plain) -> Message:
+def fill_request(name: str, version: int, **fields: Plain) -> Message:
     """A request out of plain dicts and lists."""
     made = request_class(f"{name}Request")
     return made(version=version, **_structs(made, version, fields))
@@ -116,7 +116,7 @@ class BrokerConnection:
         self._socket.close()
 
 
-def decoded(asked: Message, frame: bytes, version: int | None = None) -> Message:
+def decode_frame(asked: Message, frame: bytes, version: int | None = None) -> Message:
     """An answer's fields."""
     version = asked.API_VERSION if version is None else version
     made = request_class(f"{asked.name.removesuffix('Request')}Response")
@@ -158,11 +158,11 @@ class Side:
     def ask(self, name: str, version: int, case: str = "", **fields: Plain) -> Message:
         """Asks, records the answer, and returns it; None if the connection was closed."""
         label = f"{self._section} | {name} v{version}" + (f" | {case}" if case else "")
-        return self._ask(label, request(name, version, **fields))
+        return self._ask(label, fill_request(name, version, **fields))
 
     def quiet(self, name: str, version: int, **fields: Plain) -> Message:
         """Asks without recording: to learn what the script needs, or to wait."""
-        return self._ask(None, request(name, version, **fields))
+        return self._ask(None, fill_request(name, version, **fields))
 
     def _ask(self, label: str | None, asked: Message) -> Message:
         wire = self._connected()
@@ -178,7 +178,7 @@ class Side:
             self._drop()
             self._record(label, CLOSED if frame is None else SILENT)
             return None
-        answer = decoded(asked, frame)
+        answer = decode_frame(asked, frame)
         if label is not None:
             self._record(label, self._mask(self, label, answer))
         return answer
@@ -194,7 +194,7 @@ class Side:
 
     def ask_for_bytes(self, name: str, version: int, case: str, **fields: Plain) -> None:
         """Asks, and records the answer byte by byte."""
-        asked = request(name, version, **fields)
+        asked = fill_request(name, version, **fields)
         asked.with_header(correlation_id=7, client_id="script")
         frame = asked.encode(header=True, framed=False)
         self.raw(f"{name} v{version} | {case}", frame, lambda answer: answer.hex())

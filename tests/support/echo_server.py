@@ -37,7 +37,7 @@ from tests.support.waiting import PATIENCE
 T = TypeVar("T")
 
 
-def framed(body: bytes) -> bytes:
+def encode_frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
@@ -61,7 +61,9 @@ class Echo:
         self.events.append(event)
         rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
         self.alarms = [each for each in self.alarms if each not in rung]
-        commands: list[NodeCommand] = [WriteResponse(who, framed(b"%d" % now)) for _, who in rung]
+        commands: list[NodeCommand] = [
+            WriteResponse(who, encode_frame(b"%d" % now)) for _, who in rung
+        ]
         if isinstance(event, FrameReceived):
             commands += self._answer(event.connection, bytes(event.frame), now)
         else:
@@ -82,24 +84,27 @@ class Echo:
                 self.held.append(who)
             case b"free":
                 freed, self.held = self.held, []
-                answer = [WriteResponse(each, framed(b"freed")) for each in [*freed, who]]
+                answer = [WriteResponse(each, encode_frame(b"freed")) for each in [*freed, who]]
             case b"mute":
                 answer = [NoResponse(who)]
             case b"big":
-                answer = [WriteResponse(who, framed(bytes(int(rest))))]
+                answer = [WriteResponse(who, encode_frame(bytes(int(rest))))]
             case b"bye":
-                answer = [WriteResponse(who, framed(b"bye")), CloseConnection(who, "asked for")]
+                answer = [
+                    WriteResponse(who, encode_frame(b"bye")),
+                    CloseConnection(who, "asked for"),
+                ]
             case b"say":
                 answer = [WriteLogLine(20, rest.decode()), NoResponse(who)]
             case b"login":
                 self.trusted.add(who)
-                answer = [WriteResponse(who, framed(b"welcome"))]
+                answer = [WriteResponse(who, encode_frame(b"welcome"))]
             case b"fail":
                 raise AssertionError("a bug")
             case b"wake":
                 self.alarms.append((now + int(rest), who))
             case _:
-                answer = [WriteResponse(who, framed(frame))]
+                answer = [WriteResponse(who, encode_frame(frame))]
         return answer
 
 
@@ -157,7 +162,7 @@ class EchoServerThread:
 
 
 @contextmanager
-def serving(
+def run_echo_server(
     config: BrokerConfig | None = None,
     context: ssl.SSLContext | None = None,
     clock: Clock | None = None,
@@ -194,7 +199,7 @@ def is_closed(sock: socket.socket) -> bool:
         return True
 
 
-def allow_files(count: int) -> None:
+def limit_open_files(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         if hard != resource.RLIM_INFINITY and hard < count:

@@ -107,7 +107,7 @@ class ExpectedHistory:
     handed: Mapping[tuple[str, int], frozenset[TopicPartition]]
 
 
-def played(scenario: Scenario, seed: int) -> ExpectedHistory:
+def simulate_history(scenario: Scenario, seed: int) -> ExpectedHistory:
     """Plays a scenario, members as Java's consumers."""
     trace = ScenarioRunner(scenario, solver="kafka", seed=seed).run().trace
     entries = [record for record in trace if record.type is TraceEventType.JOURNAL]
@@ -119,13 +119,13 @@ def played(scenario: Scenario, seed: int) -> ExpectedHistory:
         scenario.group,
         records,
         _lines(trace),
-        commits_of(records),
+        commit_times(records),
         _Reader(dict(scenario.topics)).read(trace),
         _handed(trace),
     )
 
 
-def commits_of(records: Iterable[JournalRecord]) -> CommitTimes:
+def commit_times(records: Iterable[JournalRecord]) -> CommitTimes:
     found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for written in records:
         if isinstance(written.entry, OffsetCommitEntry):

@@ -18,7 +18,7 @@ from rota.protocol.messages import Api
 from rota.protocol.schemas import ZERO_UUID, FieldSpec, Message
 from tests.support.node import VERSIONS
 from tests.support.requests import START
-from tests.support.wire_messages import classes, some_message
+from tests.support.wire_messages import message_classes, random_message
 
 #: Lengths and counts that break careless readers.
 EXTREMES = (
@@ -50,7 +50,7 @@ def _of(*choices: Any) -> Draw:
     return lambda rng: rng.choice(choices)
 
 
-def some_batch(rng: random.Random, known: KnownNames) -> bytes:
+def random_batch(rng: random.Random, known: KnownNames) -> bytes:
     """What a producer sends, in any codec, idempotent or not."""
     count = rng.choice((1, 1, 2, 5))
     times = START + rng.randrange(1000)
@@ -71,8 +71,8 @@ def some_batch(rng: random.Random, known: KnownNames) -> bytes:
 
 
 def _records(rng: random.Random, known: KnownNames) -> bytes | None:
-    batch = b"".join(some_batch(rng, known) for _ in range(rng.choice((1, 1, 1, 2))))
-    return changed(batch, rng) if rng.random() < 0.2 else batch
+    batch = b"".join(random_batch(rng, known) for _ in range(rng.choice((1, 1, 1, 2))))
+    return mutate_bytes(batch, rng) if rng.random() < 0.2 else batch
 
 
 PARTITION = _of(0, 0, 1, 2, 3, -1)
@@ -131,9 +131,9 @@ BY_NAME: Mapping[str, Draw] = {
 }
 
 
-def plausible(api: Api, version: int, rng: random.Random, known: KnownNames) -> Any:
+def random_valid_message(api: Api, version: int, rng: random.Random, known: KnownNames) -> Any:
     """A request that a client may send to this broker."""
-    message = some_message(classes(api)[0], version, rng)
+    message = random_message(message_classes(api)[0], version, rng)
     _fill(message, version, rng, known, api)
     return message
 
@@ -191,21 +191,21 @@ def _name(api: Api, struct: str) -> Draw:
     return TOPIC
 
 
-def framed(api: Api, version: int, message: Any, rng: random.Random) -> bytes:
+def encode_frame(api: Api, version: int, message: Any, rng: random.Random) -> bytes:
     """With an odd client id or correlation now and then."""
     client = rng.choice(CLIENTS) if rng.random() < 0.1 else "app"
     correlation = rng.choice((0, -1, 2**31 - 1, -(2**31), rng.randrange(1000)))
     return bytes(write_request(RequestHeader(api, version, correlation, client, 0), message))[4:]
 
 
-def some_request(rng: random.Random, known: KnownNames, api: Api | None = None) -> bytes:
+def random_request(rng: random.Random, known: KnownNames, api: Api | None = None) -> bytes:
     """Of any API and version that is offered."""
     api = rng.choice(list(VERSIONS)) if api is None else api
     version = rng.choice(VERSIONS[api])
-    return framed(api, version, plausible(api, version, rng, known), rng)
+    return encode_frame(api, version, random_valid_message(api, version, rng, known), rng)
 
 
-def changed(data: bytes, rng: random.Random) -> bytes:
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     """Bits flipped, bytes replaced by extremes, pieces gone, doubled or moved, the end cut."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -225,7 +225,7 @@ def changed(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
-def nonsense(rng: random.Random) -> bytes:
+def random_bytes(rng: random.Random) -> bytes:
     """A head of something that is offered, or none, and bytes without any sense behind it."""
     head = b""
     if rng.random() < 0.8:
@@ -240,7 +240,7 @@ def nonsense(rng: random.Random) -> bytes:
     return head + b"".join(pieces)
 
 
-def with_extreme(frame: bytes, body: int, rng: random.Random) -> bytes:
+def replace_with_extreme(frame: bytes, body: int, rng: random.Random) -> bytes:
     """An impossible length, count or number in place of some bytes of the body."""
     at, extreme = rng.randrange(body, len(frame) + 1), rng.choice(EXTREMES)
     return frame[:at] + extreme + frame[at + len(extreme) :]

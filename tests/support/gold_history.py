@@ -123,7 +123,9 @@ class History:
         """What every member is given, by its id; nothing where they do not share partitions."""
         if self.protocol_type != "consumer":
             return {}
-        return placed(self.strategy, self.topics, {one: {} for one in self._here.values()})
+        return assign_partitions(
+            self.strategy, self.topics, {one: {} for one in self._here.values()}
+        )
 
     def _log(self, at: int, number: int, reason: str) -> None:
         def line(when: int, what: str, generation: int, why: str | None, text: str) -> LogLine:
@@ -137,7 +139,7 @@ class History:
         self.lines.append(line(at - 30, "stabilized", number, None, text))
 
 
-def placed(
+def assign_partitions(
     strategy: str,
     topics: Mapping[str, int],
     owned: Mapping[str, Mapping[str, Sequence[int]]],

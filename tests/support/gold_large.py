@@ -59,7 +59,7 @@ COMMITS = 20
 RATE = 20
 
 
-def large(
+def write_large(
     folder: Path,
     *,
     groups: int = 1_000,

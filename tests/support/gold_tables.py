@@ -17,7 +17,7 @@ import pyarrow as pa
 from rota.pipeline import arrow, rebalances
 from rota.pipeline.tables import ENDS, GENERATIONS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
 from tests.support.gold_history import HOUR, MINUTE, SECOND, History
-from tests.support.gold_large import large
+from tests.support.gold_large import write_large
 from tests.support.gold_layout import MORNING, Run, Tables
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
     "MORNING",
     "SCRIPT",
     "Run",
-    "changing",
-    "course",
-    "hostile",
-    "large",
-    "nothing",
-    "small",
-    "tables",
+    "build_tables",
+    "write_empty",
+    "write_hostile",
+    "write_large",
+    "write_small",
+    "write_spread_rebalances",
+    "write_strategy_changes",
 ]
 
 SCRIPT = "<script>alert(1)</script>"
@@ -49,7 +49,7 @@ HOSTILE = (
 )
 
 
-def tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tables:
+def build_tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tables:
     """The gold tables of groups.
 
     :param lagging: those that have rows in gold/lag and gold/status
@@ -126,7 +126,7 @@ def _add_lag(made: Tables, history: History) -> None:
     made.add(STATUS, arrow.rows_to_batch(STATUS, told))
 
 
-def small(folder: Path, run: Run | None = None) -> Path:
+def write_small(folder: Path, run: Run | None = None) -> Path:
     """Six groups: one that should change, one that should keep its policy, one that was sampled,
     one of Connect's, one with a hostile name, and one in which little happened.
     """
@@ -150,13 +150,13 @@ def small(folder: Path, run: Run | None = None) -> Path:
     strange.deploy(MORNING + 4 * HOUR)
     quiet = History(group="quiet", topics={"quiet": 2})
     quiet.join(["quiet-1"], MORNING)
-    made = tables(
+    made = build_tables(
         [busy, calm, polled, connect, strange, quiet], lagging=["orders-app", "audit", "billing"]
     )
     return made.write(folder, run)
 
 
-def hostile(folder: Path, run: Run | None = None) -> Path:
+def write_hostile(folder: Path, run: Run | None = None) -> Path:
     """A group for each hostile name, whose topic, members and clients have hostile names too."""
     histories = []
     for place, name in enumerate(HOSTILE):
@@ -167,11 +167,11 @@ def hostile(folder: Path, run: Run | None = None) -> Path:
         history.restart(client, MORNING + 2 * HOUR, away=9 * SECOND, stated=True)
         histories.append(history)
     unread = [(name, place + 1, [HOSTILE[place - 1]]) for place, name in enumerate(HOSTILE)]
-    made = tables(histories, lagging=HOSTILE)
+    made = build_tables(histories, lagging=HOSTILE)
     return made.write(folder, run or Run(unread=unread))
 
 
-def changing(folder: Path, run: Run | None = None) -> Path:
+def write_strategy_changes(folder: Path, run: Run | None = None) -> Path:
     """Two groups that changed their strategy: one that should change again, one that is done."""
     moving = History(group="moving", topics={"orders": 12})
     moving.join(["one", "two", "three"], MORNING)
@@ -182,14 +182,14 @@ def changing(folder: Path, run: Run | None = None) -> Path:
     settled.join(["four", "five"], MORNING)
     settled.strategy = "cooperative-sticky"
     settled.join(["six"], MORNING + HOUR)
-    return tables([moving, settled]).write(folder, run)
+    return build_tables([moving, settled]).write(folder, run)
 
 
 #: Of every half hour: seconds that the oldest record is old, and how many there are.
 LAGS = ((40, 6_000), (90, 500), (600, 300), (240, 9_000), (10, 40), (300, 100), (20, 2_500))
 
 
-def course(folder: Path, run: Run | None = None) -> Path:
+def write_spread_rebalances(folder: Path, run: Run | None = None) -> Path:
     """Two groups whose rebalances are hours apart, but for two within seconds, and cost something
     different each; one with lag in seconds, the other with lag in records alone.
     """
@@ -204,7 +204,7 @@ def course(folder: Path, run: Run | None = None) -> Path:
         history.restart("b", MORNING + 5 * HOUR, away=15 * SECOND)
         history.join(["f"], MORNING + 6 * HOUR)
         made.append(history)
-    found = tables(made)
+    found = build_tables(made)
     for history in made:
         rows = [
             {
@@ -227,6 +227,6 @@ def course(folder: Path, run: Run | None = None) -> Path:
     return found.write(folder, run)
 
 
-def nothing(folder: Path, run: Run | None = None) -> Path:
+def write_empty(folder: Path, run: Run | None = None) -> Path:
     """Tables without rows: no group had a rebalance."""
     return Tables().write(folder, run)

@@ -32,29 +32,29 @@ text = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
 ids = st.binary(min_size=16, max_size=16).filter(any)
 
 
-def values(kind: Any, field: str) -> st.SearchStrategy[Any]:
+def field_values(kind: Any, field: str) -> st.SearchStrategy[Any]:
     """Values of a type, as wide as the field allows."""
     if isinstance(kind, UnionType):
-        return st.one_of(*(values(option, field) for option in get_args(kind)))
+        return st.one_of(*(field_values(option, field) for option in get_args(kind)))
     if get_origin(kind) is tuple:
-        return st.lists(values(get_args(kind)[0], field), max_size=3).map(tuple)
+        return st.lists(field_values(get_args(kind)[0], field), max_size=3).map(tuple)
     if kind is int:
         wide = field in WIDE or field.endswith("_timestamp")
         return integers(64 if wide else 8 if field == "state" else 32)
     if kind is bytes:
         return ids if field == "topic_id" else st.binary(max_size=20)
     plain = {str: text, type(None): st.none()}
-    return plain[kind] if kind in plain else made(kind)
+    return plain[kind] if kind in plain else entries_of_type(kind)
 
 
-def made(kind: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def entries_of_type(kind: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Instances of a class, field by field."""
-    fields = {field: values(hint, field) for field, hint in get_type_hints(kind).items()}
+    fields = {field: field_values(hint, field) for field, hint in get_type_hints(kind).items()}
     return st.builds(kind, **(fields | fixed))
 
 
-lasting = made(OffsetCommitEntry, expire_timestamp=st.just(-1))
-expiring = made(
+lasting = entries_of_type(OffsetCommitEntry, expire_timestamp=st.just(-1))
+expiring = entries_of_type(
     OffsetCommitEntry,
     expire_timestamp=integers(64).filter(lambda timestamp: timestamp != -1),
     leader_epoch=st.just(-1),
@@ -63,7 +63,7 @@ expiring = made(
 #: An offset that expires has room neither for an epoch nor for a topic's id.
 offsets: st.SearchStrategy[OffsetCommitEntry] = lasting | expiring
 others = [
-    made(kind)
+    entries_of_type(kind)
     for kind in (*get_args(ClassicEntry), *get_args(ConsumerGroupEntry))
     if kind is not OffsetCommitEntry
 ]
@@ -84,7 +84,7 @@ values_only = records.filter(lambda record: record[1] is not None)
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> Record:
+def damaged_records(draw: st.DrawFn) -> Record:
     """A record with a few bytes changed, put in or taken out."""
     pieces = [bytearray(piece or b"") for piece in draw(values_only)]
     for _ in range(draw(st.integers(1, 3))):

@@ -20,7 +20,7 @@ from pathlib import Path
 from rota.broker.storage.catalog import read_catalog_copies
 from rota.broker.storage.disk import RealDisk
 from rota.engine.formats.primitive import uuid_to_text
-from tests.support.java.launcher import CACHE, HERE, fetch, making, require
+from tests.support.java.launcher import CACHE, HERE, fetch_jars, lock_folder, require_commands
 from tests.support.missing_tool import cache_outcome
 from tests.support.process import run_command
 
@@ -87,7 +87,7 @@ class KafkaBroker:
         :param new: its jars were just fetched, and their classes are not archived yet
         """
         if not new:
-            prepare()
+            install_kafka()
         self._flags = flags
         self._folder = folder
         self._log = folder / "server.log"
@@ -115,7 +115,7 @@ class KafkaBroker:
     def _format(self, cluster: str | None = None) -> None:
         # "A" in front: an id that starts with a minus would be taken for an option
         cluster = cluster or ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
-        command = java("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
+        command = kafka_command("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
         command += ["--ignore-formatted", "--config", str(self._config)]
         done = run_command(*command, seconds=START_TIMEOUT)
         if done.code != 0:
@@ -138,11 +138,13 @@ class KafkaBroker:
         ]
         program = HERE / "topics" / "BootstrapTopics.java"
         arguments = [str(self._folder / "metadata"), catalog.identity.directory_id]
-        command = java(str(program), *arguments, *(text for topic in topics for text in topic))
+        command = kafka_command(
+            str(program), *arguments, *(text for topic in topics for text in topic)
+        )
         run_command(*command, seconds=START_TIMEOUT).checked()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        run = java("kafka.Kafka", str(self._config), flags=self._flags)
+        run = kafka_command("kafka.Kafka", str(self._config), flags=self._flags)
         command = ["sh", "-c", WATCHED, "sh", *run]
         with self._log.open("wb") as log:
             return subprocess.Popen(
@@ -198,11 +200,11 @@ class KafkaBroker:
 
 
 @cache_outcome
-def prepare() -> None:
+def install_kafka() -> None:
     """The broker's jars and their archive of classes, made where they are missing."""
-    require("java", "mvn", "sh")
-    fetch(HERE / "broker-pom.xml", LIBS)
-    with making(ARCHIVE):
+    require_commands("java", "mvn", "sh")
+    fetch_jars(HERE / "broker-pom.xml", LIBS)
+    with lock_folder(ARCHIVE):
         if not ARCHIVE.exists() or ARCHIVE.stat().st_mtime < (LIBS / "pom.xml").stat().st_mtime:
             with tempfile.TemporaryDirectory() as folder:
                 _archive(Path(folder))
@@ -219,7 +221,7 @@ def _archive(folder: Path) -> None:
     broker.stop()
 
 
-def java(main: str, *args: str, flags: Sequence[str] = QUICK) -> list[str]:
+def kafka_command(main: str, *args: str, flags: Sequence[str] = QUICK) -> list[str]:
     """The command line of one of Kafka's programs."""
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     shared = [f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds*=off"] if ARCHIVE.exists() else []

@@ -18,7 +18,7 @@ from rota.report.lag_intervals import CommitCoverage, find_lag_intervals
 Where = tuple[str, int]
 
 
-def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+def build_table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows of a table; what they do not have is null."""
     names = arrow.arrow_schema(kind).names
     whole = [{name: row.get(name) for name in names} for row in rows]
@@ -67,15 +67,15 @@ class LagHistory:
                     "evidence": "sampled",
                 }
             )
-        return table(LAG, rows)
+        return build_table(LAG, rows)
 
     def intervals(self) -> list[dict[str, Any]]:
         """The stretches, by group, partition and time."""
         found = find_lag_intervals(
             self.lag(),
-            table(ENDS, map(_sample, self.samples)),
-            table(OWNERSHIP, map(_ownership, self.owned)),
-            besides=table(COMMITS, [*self._deletions(), *self.earlier().values()]),
+            build_table(ENDS, map(_sample, self.samples)),
+            build_table(OWNERSHIP, map(_ownership, self.owned)),
+            besides=build_table(COMMITS, [*self._deletions(), *self.earlier().values()]),
             coverage=self.seen,
         )
         by = ("group", "topic", "partition", "since", "until", "lag")

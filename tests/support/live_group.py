@@ -36,7 +36,7 @@ DELAY = 10
 
 
 @contextmanager
-def waiting_broker(**partitions: int) -> Iterator[rota.Broker]:
+def broker_with_topics(**partitions: int) -> Iterator[rota.Broker]:
     """A broker with these topics, by their number of partitions; new groups wait for members."""
     with rota.Broker(config=WAITING) as running:
         for topic, count in partitions.items():
@@ -60,7 +60,7 @@ class LiveMember:
     told: bytes | None = None
 
 
-def ask(client: RawClient, request: GroupRequest) -> GroupResponse:
+def send_and_receive(client: RawClient, request: GroupRequest) -> GroupResponse:
     send(client, request)
     return receive(client, request)
 
@@ -97,7 +97,7 @@ def add_members(
             if (
                 seats[place].group_instance_id is None
             ):  # one without a static id is told its id first
-                reply = ask(client, joins[place])
+                reply = send_and_receive(client, joins[place])
                 assert isinstance(reply, JoinGroupResult)
                 assert reply.code == Code.MEMBER_ID_REQUIRED
                 joins[place] = replace(joins[place], member_id=reply.member_id)
@@ -115,7 +115,7 @@ def add_members(
 
 
 @contextmanager
-def start_join(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
+def join_in_background(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     """One more joins; those who sit do not hear of it, and so the group waits for them."""
     who = LiveMember(name=name, group_instance_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
@@ -175,19 +175,19 @@ def _sync(
         assert answer.code == 0
 
 
-def commit(broker: rota.Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
+def commit_offsets(broker: rota.Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
     """Sets offsets of a group without members."""
     given = {TopicPartition(*each): OffsetAndMetadata(offset) for each, offset in offsets.items()}
     with RawClient(broker.bootstrap_servers) as client:
-        ask(client, OffsetCommit(group=group, offsets=given))
+        send_and_receive(client, OffsetCommit(group=group, offsets=given))
 
 
-def billing(broker: rota.Broker) -> list[str]:
+def create_billing_group(broker: rota.Broker) -> list[str]:
     """A group of two, one static, that has read a part of its records."""
     for number in range(10):
         broker.produce("orders", f"a{number}", partition=0)
         broker.produce("orders", f"b{number}", partition=1)
-    commit(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
+    commit_offsets(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
     return add_members(
         broker,
         "billing",

@@ -54,7 +54,7 @@ def replica_racks(draw: st.DrawFn, counts: dict[str, int]) -> dict[str, list[lis
 
 
 @st.composite
-def changed(
+def change_group(
     draw: st.DrawFn, counts: dict[str, int], group: list[rota.Member], suffix: int
 ) -> tuple[dict[str, int], list[rota.Member]]:
     """The same group after members left and joined, subscriptions and counts changed.

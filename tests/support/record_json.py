@@ -63,19 +63,19 @@ KEYS: dict[type, tuple[int, dict[str, str]]] = {
 }
 
 
-def key(entry: JournalEntry) -> tuple[int, Json]:
+def key_json(entry: JournalEntry) -> tuple[int, Json]:
     """The record's type, and its key."""
     number, fields = KEYS[type(entry)]
     return number, {name: getattr(entry, field) for name, field in fields.items()}
 
 
-def value(entry: JournalEntry) -> Json | None:
+def value_json(entry: JournalEntry) -> Json | None:
     """The record's value with the fields of all versions; tagged ones only where they are set."""
-    return None if type(entry).__name__.endswith("Tombstone") else saved(entry)
+    return None if type(entry).__name__.endswith("Tombstone") else entry_json(entry)
 
 
 @singledispatch
-def saved(entry: JournalEntry) -> Json:
+def entry_json(entry: JournalEntry) -> Json:
     raise TypeError(entry)
 
 
@@ -87,11 +87,11 @@ def uuid(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def tagged(name: str, content: object, default: object) -> Json:
+def tagged_json(name: str, content: object, default: object) -> Json:
     return {} if content == default else {name: content}
 
 
-@saved.register
+@entry_json.register
 def _(entry: OffsetCommitEntry) -> Json:
     return {
         "offset": entry.offset,
@@ -99,11 +99,11 @@ def _(entry: OffsetCommitEntry) -> Json:
         "metadata": entry.metadata,
         "commitTimestamp": entry.commit_timestamp,
         "expireTimestamp": entry.expire_timestamp,
-        **tagged("topicId", entry.topic_id and uuid(entry.topic_id), None),
+        **tagged_json("topicId", entry.topic_id and uuid(entry.topic_id), None),
     }
 
 
-@saved.register
+@entry_json.register
 def _(entry: GroupMetadataEntry) -> Json:
     return {
         "protocolType": entry.protocol_type,
@@ -127,12 +127,12 @@ def _(entry: GroupMetadataEntry) -> Json:
     }
 
 
-@saved.register
+@entry_json.register
 def _(entry: ConsumerGroupMetadataEntry) -> Json:
-    return {"epoch": entry.epoch, **tagged("metadataHash", entry.metadata_hash, 0)}
+    return {"epoch": entry.epoch, **tagged_json("metadataHash", entry.metadata_hash, 0)}
 
 
-@saved.register
+@entry_json.register
 def _(entry: PartitionMetadataEntry) -> Json:
     return {
         "topics": [
@@ -150,7 +150,7 @@ def _(entry: PartitionMetadataEntry) -> Json:
     }
 
 
-@saved.register
+@entry_json.register
 def _(entry: MemberMetadataEntry) -> Json:
     classic: Json | None = None
     if entry.classic is not None:
@@ -171,16 +171,19 @@ def _(entry: MemberMetadataEntry) -> Json:
         "subscribedTopicRegex": entry.regex,
         "rebalanceTimeoutMs": entry.rebalance_timeout,
         "serverAssignor": entry.assignor,
-        **tagged("classicMemberMetadata", classic, empty),
+        **tagged_json("classicMemberMetadata", classic, empty),
     }
 
 
-@saved.register
+@entry_json.register
 def _(entry: TargetAssignmentMetadataEntry) -> Json:
-    return {"assignmentEpoch": entry.epoch, **tagged("assignmentTimestamp", entry.timestamp, 0)}
+    return {
+        "assignmentEpoch": entry.epoch,
+        **tagged_json("assignmentTimestamp", entry.timestamp, 0),
+    }
 
 
-@saved.register
+@entry_json.register
 def _(entry: TargetAssignmentMemberEntry) -> Json:
     return {
         "topicPartitions": [
@@ -190,28 +193,30 @@ def _(entry: TargetAssignmentMemberEntry) -> Json:
     }
 
 
-@saved.register
+@entry_json.register
 def _(entry: CurrentMemberAssignmentEntry) -> Json:
     return {
         "memberEpoch": entry.epoch,
         "previousMemberEpoch": entry.previous_epoch,
         "state": entry.state,
-        "assignedPartitions": held(entry.assigned),
-        "partitionsPendingRevocation": held(entry.revoking),
+        "assignedPartitions": topics_json(entry.assigned),
+        "partitionsPendingRevocation": topics_json(entry.revoking),
     }
 
 
-def held(topics: Iterable[CurrentAssignmentTopic]) -> list[Json]:
+def topics_json(topics: Iterable[CurrentAssignmentTopic]) -> list[Json]:
     return [
         {
             "topicId": uuid(topic.topic_id),
             "partitions": list(topic.partitions),
-            **tagged("assignmentEpochs", None if topic.epochs is None else list(topic.epochs), []),
+            **tagged_json(
+                "assignmentEpochs", None if topic.epochs is None else list(topic.epochs), []
+            ),
         }
         for topic in topics
     ]
 
 
-@saved.register
+@entry_json.register
 def _(entry: RegularExpressionEntry) -> Json:
     return {"topics": list(entry.topics), "version": entry.version, "timestamp": entry.timestamp}

@@ -36,7 +36,7 @@ def journal_segments() -> dict[int, bytes]:
     }
 
 
-def dumped(name: str) -> list[str]:
+def read_dump(name: str) -> list[str]:
     """What kafka-dump-log printed of a segment, without the lines in front."""
     with gzip.open(RECORDED / name, "rt") as lines:
         return [line.rstrip("\n") for line in lines][2:]

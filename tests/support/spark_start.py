@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rota.errors import Unreachable
 from rota.pipeline import session
-from tests.support.java.launcher import CACHE, making
+from tests.support.java.launcher import CACHE, lock_folder
 from tests.support.process import environment, run_command, run_python
 
 # Java's second compiler, its collectors for large heaps, and code that Spark generates and compiles
@@ -83,7 +83,7 @@ def make_archive() -> None:
     wanted = archive()
     if wanted is None:
         return
-    with making(wanted):
+    with lock_folder(wanted):
         if wanted.exists():
             return
         for old in (*CACHE.glob("spark-*.jsa"), *CACHE.glob("spark-*.part")):

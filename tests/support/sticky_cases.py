@@ -72,7 +72,7 @@ class Case:
         return f"{self.strategy}\t{';'.join(topics)}\t{';'.join(members)}"
 
 
-def case(seed: int, strategy: str, *, equal: bool) -> Case:
+def random_case(seed: int, strategy: str, *, equal: bool) -> Case:
     """The group of this seed: somebody owned something, and then things changed."""
     random = Random(f"{strategy} {equal} {seed}")
     counts = _counts(random)

@@ -22,17 +22,22 @@ every_rack_setting = pytest.mark.parametrize("setting", ["none", "members", "rep
 Given = dict[str, str]
 
 
-def named(text: str) -> list[tuple[str, int]]:
+def parse_partitions(text: str) -> list[tuple[str, int]]:
     """``"t-0 t-2"`` as partitions."""
     return [(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in text.split()]
 
 
-def shown(layout: PartitionNumbering, members: tuple[str, ...], owners: IntArray) -> Given:
+def format_assignment(
+    layout: PartitionNumbering, members: tuple[str, ...], owners: IntArray
+) -> Given:
     """What each member is given, in the order of topics and numbers."""
-    return {member: _listed(layout, owners == position) for position, member in enumerate(members)}
+    return {
+        member: _format_partitions(layout, owners == position)
+        for position, member in enumerate(members)
+    }
 
 
-def _listed(layout: PartitionNumbering, chosen: BoolArray) -> str:
+def _format_partitions(layout: PartitionNumbering, chosen: BoolArray) -> str:
     return " ".join(
         "{}-{}".format(*layout.partition_at(n)) for n in np.flatnonzero(chosen).tolist()
     )
@@ -57,7 +62,7 @@ class Group:
             Member(
                 id=member,
                 topics=topics.split(),
-                owned=named(self.owned.get(member, "")),
+                owned=parse_partitions(self.owned.get(member, "")),
                 generation=self.generations.get(member, 1),
                 rack=self.racks.get(member),
             )
@@ -78,8 +83,8 @@ class Group:
         target = solution.owners if solution.target is None else solution.target
         assert ((target >= 0) & (target < len(problem.members))).all()
         assert problem.subscribes[problem.class_of[target], problem.layout.topic_of].all()
-        given = shown(problem.layout, problem.members, solution.owners)
-        return given, shown(problem.layout, problem.members, target)
+        given = format_assignment(problem.layout, problem.members, solution.owners)
+        return given, format_assignment(problem.layout, problem.members, target)
 
     def then(self, **changes: object) -> Group:
         """The group once this rebalance is through, and after these changes."""
@@ -102,14 +107,14 @@ class Group:
     def withheld(self) -> str:
         """What the round takes away without giving it to anybody yet."""
         problem, solution = self.problem, self.solution
-        return _listed(problem.layout, solution.owners == UNASSIGNED)
+        return _format_partitions(problem.layout, solution.owners == UNASSIGNED)
 
     def loads(self) -> list[int]:
         """How many partitions each member has once it is through, members sorted."""
         return [len(have.split()) for have in self.settled().values()]
 
 
-def racked(group: Group, setting: str) -> Group:
+def with_racks(group: Group, setting: str) -> Group:
     """The group with racks that say nothing about where to read."""
     members = {m: RACKS[i % 3] for i, m in enumerate(group.members)}
     replicas = {t: ["a b c"] * count for t, count in group.topics.items()}

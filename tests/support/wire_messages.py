@@ -14,7 +14,7 @@ ENDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
 
 
-def classes(api: Api) -> tuple[type[Message], type[Message]]:
+def message_classes(api: Api) -> tuple[type[Message], type[Message]]:
     """The classes of an API's request and response."""
     name = "".join(word.capitalize() for word in api.name.split("_"))
     return getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
@@ -22,22 +22,22 @@ def classes(api: Api) -> tuple[type[Message], type[Message]]:
 
 def versions(api: Api) -> range:
     """Those that have a schema."""
-    found = classes(api)[0].SCHEMA.versions
+    found = message_classes(api)[0].SCHEMA.versions
     return range(found.low, found.high + 1)
 
 
-def every_version() -> list[tuple[Api, int]]:
+def all_versions() -> list[tuple[Api, int]]:
     return [(api, version) for api in Api for version in versions(api)]
 
 
-def some_message(made: type[Message], version: int, rng: random.Random) -> Any:
+def random_message(made: type[Message], version: int, rng: random.Random) -> Any:
     """Every field of the version has some value, the others their default."""
     return _record(made, made, version, rng)
 
 
 def full_message(made: type[Message], version: int, rng: random.Random) -> Any:
     """One whose arrays all have elements, and none is null."""
-    message = some_message(made, version, rng)
+    message = random_message(made, version, rng)
     _fill(made, message, version, rng)
     return message
 

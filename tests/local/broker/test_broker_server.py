@@ -28,12 +28,12 @@ from rota.engine.model.config import BrokerConfig
 from rota.errors import InputError
 from tests.support.echo_server import (
     EchoServerThread,
-    allow_files,
-    framed,
+    encode_frame,
     is_closed,
+    limit_open_files,
     read_exactly,
     read_frame,
-    serving,
+    run_echo_server,
 )
 from tests.support.waiting import wait_until
 
@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EchoServerThread]:
-    with serving() as one:
+    with run_echo_server() as one:
         yield one
 
 
@@ -52,7 +52,9 @@ def node_receives_events(server: EchoServerThread, count: int, kind: type) -> bo
     def count_events() -> int:
         return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
 
-    return bool(wait_until(f"{count} of {kind.__name__}", lambda: count_events() >= count, count_events))
+    return bool(
+        wait_until(f"{count} of {kind.__name__}", lambda: count_events() >= count, count_events)
+    )
 
 
 # Frames and order
@@ -66,7 +68,7 @@ def test_frames_are_answered_in_order_however_they_are_cut(
     server: EchoServerThread, bodies: list[bytes], cuts: list[int]
 ) -> None:
     bodies = [b"=" + body for body in bodies]
-    data = b"".join(map(framed, bodies))
+    data = b"".join(map(encode_frame, bodies))
     with server.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for cut in cuts:
@@ -78,10 +80,15 @@ def test_frames_are_answered_in_order_however_they_are_cut(
 
 def test_a_request_waits_for_the_answer_of_the_one_before(server: EchoServerThread) -> None:
     with server.connect() as client, server.connect() as other:
-        client.sendall(framed(b"hold") + framed(b"=second") + framed(b"mute") + framed(b"=third"))
-        other.sendall(framed(b"=other"))
+        client.sendall(
+            encode_frame(b"hold")
+            + encode_frame(b"=second")
+            + encode_frame(b"mute")
+            + encode_frame(b"=third")
+        )
+        other.sendall(encode_frame(b"=other"))
         assert read_frame(other) == b"=other"
-        other.sendall(framed(b"free"))
+        other.sendall(encode_frame(b"free"))
         assert [read_frame(client) for _ in range(3)] == [b"freed", b"=second", b"=third"]
 
 
@@ -91,12 +98,12 @@ def test_what_comes_while_a_request_waits_is_answered_after_it(
 ) -> None:
     with server.connect() as client, server.connect() as other:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sendall(framed(b"hold"))
+        client.sendall(encode_frame(b"hold"))
         for _ in range(3):  # in pieces of their own
-            other.sendall(framed(b"="))
+            other.sendall(encode_frame(b"="))
             assert read_frame(other) == b"="
-            client.sendall(framed(b"=" * size))
-        other.sendall(framed(b"free"))
+            client.sendall(encode_frame(b"=" * size))
+        other.sendall(encode_frame(b"free"))
         assert read_frame(client) == b"freed"
         assert [len(read_frame(client)) for _ in range(3)] == [size] * 3
 
@@ -104,17 +111,17 @@ def test_what_comes_while_a_request_waits_is_answered_after_it(
 def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: EchoServerThread) -> None:
     count = 5_000
     with server.connect() as busy, server.connect() as other:
-        busy.sendall(framed(b"=") * count)
-        other.sendall(framed(b"=quick"))
+        busy.sendall(encode_frame(b"=") * count)
+        other.sendall(encode_frame(b"=quick"))
         assert read_frame(other) == b"=quick"
-        assert read_exactly(busy, 5 * count) == framed(b"=") * count
+        assert read_exactly(busy, 5 * count) == encode_frame(b"=") * count
 
 
 def test_one_who_sends_no_more_gets_all_answers(server: EchoServerThread) -> None:
     with server.connect() as client, server.connect() as other:
-        client.sendall(framed(b"hold") + framed(b"=last"))
+        client.sendall(encode_frame(b"hold") + encode_frame(b"=last"))
         client.shutdown(socket.SHUT_WR)
-        other.sendall(framed(b"=now") + framed(b"free"))
+        other.sendall(encode_frame(b"=now") + encode_frame(b"free"))
         assert read_frame(client) == b"freed"
         assert read_frame(client) == b"=last"
         assert is_closed(client)
@@ -122,29 +129,29 @@ def test_one_who_sends_no_more_gets_all_answers(server: EchoServerThread) -> Non
 
 def test_an_answer_before_the_end_goes_out(server: EchoServerThread) -> None:
     with server.connect() as client:
-        client.sendall(framed(b"bye") + framed(b"=never"))
+        client.sendall(encode_frame(b"bye") + encode_frame(b"=never"))
         assert read_frame(client) == b"bye"
         assert is_closed(client)
 
 
 def test_the_node_learns_that_a_client_is_gone() -> None:
-    with serving() as server:
+    with run_echo_server() as server:
         server.connect().close()
         assert node_receives_events(server, 1, ConnectionClosed)
 
 
 def test_what_the_node_logs_is_logged() -> None:
-    with serving() as server, server.connect() as client:
-        client.sendall(framed(b"say hello") + framed(b"=then"))
+    with run_echo_server() as server, server.connect() as client:
+        client.sendall(encode_frame(b"say hello") + encode_frame(b"=then"))
         assert read_frame(client) == b"=then"
         assert server.lines == ["hello"]
 
 
 def test_a_bug_costs_one_connection() -> None:
-    with serving() as server, server.connect() as client, server.connect() as other:
-        client.sendall(framed(b"fail"))
+    with run_echo_server() as server, server.connect() as client, server.connect() as other:
+        client.sendall(encode_frame(b"fail"))
         assert is_closed(client)
-        other.sendall(framed(b"=served"))
+        other.sendall(encode_frame(b"=served"))
         assert read_frame(other) == b"=served"
         (line,) = server.lines
         assert line.endswith("a request could not be handled")
@@ -155,7 +162,7 @@ def test_a_bug_costs_one_connection() -> None:
 
 def test_answers_larger_than_any_buffer(server: EchoServerThread) -> None:
     with server.connect() as client:
-        client.sendall(framed(b"big %d" % (50 * MIB)) + framed(b"=next"))
+        client.sendall(encode_frame(b"big %d" % (50 * MIB)) + encode_frame(b"=next"))
         assert len(read_frame(client)) == 50 * MIB
         assert read_frame(client) == b"=next"
 
@@ -173,9 +180,9 @@ def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
         resume(connection)
 
     monkeypatch.setattr(ServerConnection, "resume_writing", gone_by_then)
-    with serving() as server, server.connect() as client:
+    with run_echo_server() as server, server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.sendall(framed(b"big %d" % (40 * MIB)))
+        client.sendall(encode_frame(b"big %d" % (40 * MIB)))
         assert node_receives_events(server, 1, FrameReceived)
         client.setblocking(False)  # or it would be closed only once it has something to read
         while not resumed:
@@ -188,8 +195,8 @@ def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
 
 def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
     """Also if a turn was asked for before the client has read."""
-    with serving() as server, server.connect() as client:
-        client.sendall(framed(b"big %d" % (20 * MIB)) + framed(b"=next"))
+    with run_echo_server() as server, server.connect() as client:
+        client.sendall(encode_frame(b"big %d" % (20 * MIB)) + encode_frame(b"=next"))
         assert node_receives_events(server, 1, FrameReceived)
 
         def has_read(one: Server) -> None:
@@ -206,9 +213,9 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
 def test_what_was_sent_is_not_kept(server: EchoServerThread) -> None:
     with server.connect() as client:
         tracemalloc.start()
-        client.sendall(framed(b"big %d" % (20 * MIB)))
+        client.sendall(encode_frame(b"big %d" % (20 * MIB)))
         read_frame(client)
-        client.sendall(framed(b"wake 0"))
+        client.sendall(encode_frame(b"wake 0"))
         read_frame(client)
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -217,9 +224,9 @@ def test_what_was_sent_is_not_kept(server: EchoServerThread) -> None:
 
 def test_one_who_does_not_read_is_not_read_either() -> None:
     """However much it sends, little is taken from it, and others are served."""
-    with serving() as server, server.connect() as deaf, server.connect() as other:
+    with run_echo_server() as server, server.connect() as deaf, server.connect() as other:
         deaf.settimeout(1)
-        request, sent = framed(b"=" * 100_000), 0
+        request, sent = encode_frame(b"=" * 100_000), 0
         tracemalloc.start()
         try:
             for _ in range(1_000):  # 100 MB
@@ -232,7 +239,7 @@ def test_one_who_does_not_read_is_not_read_either() -> None:
             tracemalloc.stop()
         assert sent < 500
         assert peak < 8 * MIB
-        other.sendall(framed(b"=served"))
+        other.sendall(encode_frame(b"=served"))
         assert read_frame(other) == b"=served"
 
 
@@ -240,13 +247,13 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.Mo
     """Requests wait until there is room; who does not read at all makes room by going."""
     monkeypatch.setattr("rota.broker.server.MAX_UNSENT_BYTES", 20 * MIB)
     monkeypatch.setattr("rota.broker.server.STALLED_CLIENT_TIMEOUT", 0.1)
-    with serving() as server:
+    with run_echo_server() as server:
         tracemalloc.start()
         deaf = [server.connect() for _ in range(20)]
         for client in deaf:
-            client.sendall(framed(b"big %d" % (15 * MIB)))
+            client.sendall(encode_frame(b"big %d" % (15 * MIB)))
         with server.connect() as client:
-            client.sendall(framed(b"=served"))
+            client.sendall(encode_frame(b"=served"))
             assert read_frame(client) == b"=served"
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -260,10 +267,10 @@ def test_slow_readers_get_all_however_little_room_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.broker.server.MAX_UNSENT_BYTES", MIB)
-    with serving() as server:
+    with run_echo_server() as server:
         clients = [server.connect() for _ in range(8)]
         for client in clients:
-            client.sendall(framed(b"big %d" % (9 * MIB)) + framed(b"=more"))
+            client.sendall(encode_frame(b"big %d" % (9 * MIB)) + encode_frame(b"=more"))
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda each: (read_frame(each), read_frame(each)), clients))
         assert [(len(big), more) for big, more in answers] == [(9 * MIB, b"=more")] * 8
@@ -274,22 +281,22 @@ def test_slow_readers_get_all_however_little_room_there_is(
 def test_a_frame_that_comes_byte_by_byte(server: EchoServerThread) -> None:
     with server.connect() as slow, server.connect() as other:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in framed(b"=slowly"):
+        for byte in encode_frame(b"=slowly"):
             slow.sendall(bytes([byte]))
-            other.sendall(framed(b"="))
+            other.sendall(encode_frame(b"="))
             assert read_frame(other) == b"="
         assert read_frame(slow) == b"=slowly"
 
 
 def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
-    with serving() as server:
+    with run_echo_server() as server:
         tracemalloc.start()
         clients = [server.connect() for _ in range(50)]
         for client in clients:
             client.sendall(struct.pack(">i", 99 * MIB) + b"a beginning")
         clients[0].sendall(bytes(3 * MIB))
         with server.connect() as other:
-            other.sendall(framed(b"=served"))
+            other.sendall(encode_frame(b"=served"))
             assert read_frame(other) == b"=served"
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -310,15 +317,15 @@ def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("rota.broker.connection.MAX_REQUEST_MEMORY", 20 * MIB)
     monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 0.2)
     monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 0.6)
-    beginning, request = framed(bytes(9 * MIB))[: 8 * MIB], framed(b"=" * 5 * MIB)
-    with serving(BrokerConfig(max_request_bytes=10 * MIB)) as server:
+    beginning, request = encode_frame(bytes(9 * MIB))[: 8 * MIB], encode_frame(b"=" * 5 * MIB)
+    with run_echo_server(BrokerConfig(max_request_bytes=10 * MIB)) as server:
         tracemalloc.start()
         with ThreadPoolExecutor(30) as pool:
             stalled = [server.connect() for _ in range(16)]
             for client in stalled:
                 pool.submit(client.sendall, beginning)
             with server.connect() as small:
-                small.sendall(framed(b"=served all along"))
+                small.sendall(encode_frame(b"=served all along"))
                 assert read_frame(small) == b"=served all along"
             honest = [server.connect() for _ in range(4)]
             for client in honest:
@@ -338,12 +345,12 @@ def test_all_requests_get_done_however_little_room_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.broker.connection.MAX_REQUEST_MEMORY", MIB)
-    with serving(BrokerConfig(max_request_bytes=4 * MIB)) as server:
+    with run_echo_server(BrokerConfig(max_request_bytes=4 * MIB)) as server:
         bodies = [b"=" * size for size in (3 * MIB, 100, 4 * MIB, 300_000, 2 * MIB, 1)] * 3
 
         def ask(body: bytes) -> int:
             with server.connect() as client:
-                client.sendall(framed(body) + framed(body[:1_000]))
+                client.sendall(encode_frame(body) + encode_frame(body[:1_000]))
                 return len(read_frame(client)) + len(read_frame(client))
 
         with ThreadPoolExecutor(len(bodies)) as pool:
@@ -360,8 +367,8 @@ def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 1.0)
     monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 1.5)
     monkeypatch.setattr("rota.broker.connection.MIN_PROGRESS_BYTES", 1_000)
-    with serving() as server, server.connect() as dribbling, server.connect() as slow:
-        whole = framed(b"=" * 40_000)
+    with run_echo_server() as server, server.connect() as dribbling, server.connect() as slow:
+        whole = encode_frame(b"=" * 40_000)
         for client in (dribbling, slow):
             client.sendall(whole[:1_000])
         for at in range(1_000, len(whole), 1_000):  # 4 s, more than twice what a pause may last
@@ -379,12 +386,12 @@ def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.Mon
     """It is the broker that does not read on."""
     monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 0.05)
     monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 0.1)
-    with serving() as server, server.connect() as waiting, server.connect() as other:
-        rest = framed(b"=" * 10_000)
-        waiting.sendall(framed(b"hold") + rest[:50])
+    with run_echo_server() as server, server.connect() as waiting, server.connect() as other:
+        rest = encode_frame(b"=" * 10_000)
+        waiting.sendall(encode_frame(b"hold") + rest[:50])
         assert node_receives_events(server, 1, FrameReceived)
         time.sleep(0.5)
-        other.sendall(framed(b"free"))
+        other.sendall(encode_frame(b"free"))
         assert read_frame(other) == b"freed"
         waiting.sendall(rest[50:])
         assert read_frame(waiting) == b"freed"
@@ -393,15 +400,15 @@ def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.Mon
 
 def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rota.broker.connection.LOGIN_TIMEOUT", 0.3)
-    with serving() as server:
+    with run_echo_server() as server:
         server.core.login_needed = True
         with server.connect() as stranger, server.connect() as client:
-            client.sendall(framed(b"login"))
+            client.sendall(encode_frame(b"login"))
             assert read_frame(client) == b"welcome"
-            stranger.sendall(framed(b"=who are you"))
+            stranger.sendall(encode_frame(b"=who are you"))
             assert read_frame(stranger) == b"=who are you"
             assert is_closed(stranger)
-            client.sendall(framed(b"=still in"))
+            client.sendall(encode_frame(b"=still in"))
             assert read_frame(client) == b"=still in"
         (line,) = server.lines
         assert "no user has logged in within 0.3 seconds" in line
@@ -424,12 +431,12 @@ def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["tls", "http-get", "http-post", "over the limit", "2 GiB", "negative", "garbage"],
 )
 def test_strangers_are_shown_out_with_one_line(sent: bytes, message: str) -> None:
-    with serving() as server:
+    with run_echo_server() as server:
         with server.connect() as stranger:
             stranger.sendall(sent)
             assert is_closed(stranger)
         with server.connect() as client:
-            client.sendall(framed(b"=served"))
+            client.sendall(encode_frame(b"=served"))
             assert read_frame(client) == b"=served"
         (line,) = server.lines
         assert line.startswith("127.0.0.1:")
@@ -438,10 +445,10 @@ def test_strangers_are_shown_out_with_one_line(sent: bytes, message: str) -> Non
 
 
 def test_no_more_connections_than_allowed() -> None:
-    with serving(BrokerConfig(max_connections=2)) as server:
+    with run_echo_server(BrokerConfig(max_connections=2)) as server:
         with server.connect() as one, server.connect() as two:
             for client in (one, two):
-                client.sendall(framed(b"=in"))
+                client.sendall(encode_frame(b"=in"))
                 assert read_frame(client) == b"=in"
             for _ in range(3):
                 with server.connect() as third:
@@ -451,18 +458,18 @@ def test_no_more_connections_than_allowed() -> None:
         ]
         assert node_receives_events(server, 2, ConnectionClosed)
         with server.connect() as client:
-            client.sendall(framed(b"=room"))
+            client.sendall(encode_frame(b"=room"))
             assert read_frame(client) == b"=room"
 
 
 def test_requests_are_small_before_a_login() -> None:
-    with serving() as server:
+    with run_echo_server() as server:
         server.core.login_needed = True
         with server.connect() as stranger:
             stranger.sendall(struct.pack(">i", 512 * 1024 + 1))
             assert is_closed(stranger)
         with server.connect() as client:
-            client.sendall(framed(b"login") + framed(b"=" * MIB))
+            client.sendall(encode_frame(b"login") + encode_frame(b"=" * MIB))
             assert read_frame(client) == b"welcome"
             assert len(read_frame(client)) == MIB
 
@@ -471,9 +478,9 @@ def test_requests_are_small_before_a_login() -> None:
 
 
 def test_a_silent_connection_is_closed_though_a_request_waits() -> None:
-    with serving(BrokerConfig(idle_connection=300)) as server:
+    with run_echo_server(BrokerConfig(idle_connection=300)) as server:
         with server.connect() as silent, server.connect() as waiting:
-            waiting.sendall(framed(b"hold"))
+            waiting.sendall(encode_frame(b"hold"))
             assert is_closed(silent)
             assert is_closed(waiting)
         assert any("idle for" in line for line in server.lines)
@@ -481,10 +488,10 @@ def test_a_silent_connection_is_closed_though_a_request_waits() -> None:
 
 def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rota.broker.connection.HALF_CLOSED_TIMEOUT", 0.05)
-    with serving() as server:
+    with run_echo_server() as server:
         for _ in range(5):
             with server.connect() as client:
-                client.sendall(framed(b"hold"))
+                client.sendall(encode_frame(b"hold"))
                 assert node_receives_events(server, 1, FrameReceived)
         assert node_receives_events(server, 5, ConnectionClosed)
 
@@ -493,7 +500,7 @@ def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_one_client_does_again_and_again_is_said_once() -> None:
-    with serving() as server:
+    with run_echo_server() as server:
         for _ in range(5):
             with server.connect() as client:
                 client.sendall(struct.pack(">i", -1))
@@ -515,8 +522,8 @@ def test_how_often_it_was_is_said_a_minute_later() -> None:
 
 
 def test_one_who_never_reads_its_answer_is_closed_too() -> None:
-    with serving(BrokerConfig(idle_connection=300)) as server, server.connect() as deaf:
-        deaf.sendall(framed(b"big %d" % (40 * MIB)))
+    with run_echo_server(BrokerConfig(idle_connection=300)) as server, server.connect() as deaf:
+        deaf.sendall(encode_frame(b"big %d" % (40 * MIB)))
         assert node_receives_events(server, 1, ConnectionClosed)
 
 
@@ -527,7 +534,7 @@ def measure_idle_connections(server: EchoServerThread, count: int) -> tuple[int,
     clients = [server.connect() for _ in range(count)]
     started = time.perf_counter()
     with server.connect() as client:
-        client.sendall(framed(b"=served"))
+        client.sendall(encode_frame(b"=served"))
         assert read_frame(client) == b"=served"
     waited = time.perf_counter() - started
     size, _ = tracemalloc.get_traced_memory()
@@ -538,8 +545,8 @@ def measure_idle_connections(server: EchoServerThread, count: int) -> tuple[int,
 
 
 def test_two_thousand_idle_connections_are_cheap() -> None:
-    allow_files(5_000)
-    with serving() as server:
+    limit_open_files(5_000)
+    with run_echo_server() as server:
         size, _ = measure_idle_connections(server, 2_000)
     assert size < 40 * MIB  # the clients' own sockets included
 
@@ -549,7 +556,7 @@ def test_threads_of_clients_at_once(server: EchoServerThread) -> None:
         with server.connect() as client:
             for number in range(50):
                 text = b"=%d %d" % (name, number)
-                client.sendall(framed(text))
+                client.sendall(encode_frame(text))
                 assert read_frame(client) == text
         done.append(name)
 
@@ -568,18 +575,18 @@ def test_threads_of_clients_at_once(server: EchoServerThread) -> None:
 def test_an_alarm_wakes_the_node(server: EchoServerThread) -> None:
     with server.connect() as client:
         before = server.clock.now()  # the machine's own may be set back meanwhile
-        client.sendall(framed(b"wake 30"))
+        client.sendall(encode_frame(b"wake 30"))
         assert int(read_frame(client)) >= before + 30
 
 
 def test_time_that_is_advanced_rings_alarms_in_order_each_at_its_own_time() -> None:
     clock = Clock()
     clock.freeze()
-    with serving(clock=clock) as server:
+    with run_echo_server(clock=clock) as server:
         clients = [server.connect() for _ in range(3)]
         start = clock.now()
         for after, client in zip((3_000, 1_000, 2_000), clients, strict=True):
-            client.sendall(framed(b"wake %d" % after))
+            client.sendall(encode_frame(b"wake %d" % after))
         assert node_receives_events(server, 3, FrameReceived)
         server.run(lambda one: one.advance(2_500))
         assert int(read_frame(clients[1])) == start + 1_000
@@ -592,10 +599,10 @@ def test_time_that_is_advanced_rings_alarms_in_order_each_at_its_own_time() -> N
 
 
 def test_time_goes_on_from_where_it_was_frozen() -> None:
-    with serving() as server, server.connect() as client:
+    with run_echo_server() as server, server.connect() as client:
         server.run(lambda one: one.freeze())
         at = server.clock.now()
-        client.sendall(framed(b"wake 20"))
+        client.sendall(encode_frame(b"wake 20"))
         assert node_receives_events(server, 1, FrameReceived)
         assert server.clock.now() == at
         server.run(lambda one: one.resume())
@@ -619,7 +626,9 @@ def tls_server(
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     for number, blob in enumerate(certificate.cert_chain_pems):
         blob.write_to_path(folder / "cert.pem", append=number > 0)
-    with serving(context=make_server_context(folder / "cert.pem", folder / "key.pem")) as one:
+    with run_echo_server(
+        context=make_server_context(folder / "cert.pem", folder / "key.pem")
+    ) as one:
         yield one
 
 
@@ -631,7 +640,11 @@ def connect_tls(authority: trustme.CA, server: EchoServerThread) -> ssl.SSLSocke
 
 def test_tls(authority: trustme.CA, tls_server: EchoServerThread) -> None:
     with connect_tls(authority, tls_server) as client:
-        client.sendall(framed(b"=secret") + framed(b"=" * (3 * MIB)) + framed(b"big 20000000"))
+        client.sendall(
+            encode_frame(b"=secret")
+            + encode_frame(b"=" * (3 * MIB))
+            + encode_frame(b"big 20000000")
+        )
         assert read_frame(client) == b"=secret"
         assert read_frame(client) == b"=" * (3 * MIB)
         assert len(read_frame(client)) == 20_000_000
@@ -645,7 +658,7 @@ def test_requests_over_tls_get_done_however_little_room_there_is(
 
     def ask(size: int) -> int:
         with connect_tls(authority, tls_server) as client:
-            client.sendall(framed(b"=" * size))
+            client.sendall(encode_frame(b"=" * size))
             return len(read_frame(client))
 
     with ThreadPoolExecutor(8) as pool:
@@ -655,14 +668,14 @@ def test_requests_over_tls_get_done_however_little_room_there_is(
 
 def test_the_end_of_tls_is_met(authority: trustme.CA, tls_server: EchoServerThread) -> None:
     with connect_tls(authority, tls_server) as client:
-        client.sendall(framed(b"bye"))
+        client.sendall(encode_frame(b"bye"))
         assert read_frame(client) == b"bye"
         assert is_closed(client)
     before = tls_server.run(
         lambda _: sum(isinstance(e, ConnectionClosed) for e in tls_server.core.events)
     )
     with connect_tls(authority, tls_server) as client:
-        client.sendall(framed(b"=x"))
+        client.sendall(encode_frame(b"=x"))
         assert read_frame(client) == b"=x"
         client.unwrap().close()
     assert node_receives_events(tls_server, before + 1, ConnectionClosed)
@@ -671,7 +684,7 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, tls_server: EchoServerThre
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
-        (framed(b"\x00\x12\x00\x04\x00\x00\x00\x01"), "without TLS"),
+        (encode_frame(b"\x00\x12\x00\x04\x00\x00\x00\x01"), "without TLS"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
         (bytes(range(256)) * 64, "TLS"),
     ],
@@ -686,7 +699,7 @@ def test_bytes_without_tls_on_a_port_with_it(
             pass  # an alert comes first
     assert any(message in line for line in tls_server.lines)
     with connect_tls(authority, tls_server) as client:
-        client.sendall(framed(b"=served"))
+        client.sendall(encode_frame(b"=served"))
         assert read_frame(client) == b"=served"
 
 
@@ -721,7 +734,7 @@ def test_idle_tls_connections_are_cheap_too(
     tracemalloc.start()
     clients += [connect_tls(authority, tls_server) for _ in range(50)]
     for client in clients:
-        client.sendall(framed(b"="))
+        client.sendall(encode_frame(b"="))
         assert read_frame(client) == b"="
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -753,7 +766,7 @@ def test_answers_are_not_held_back_until_earlier_ones_are_acknowledged(
     server: EchoServerThread,
 ) -> None:
     with server.connect() as client:
-        client.sendall(framed(b"=here"))
+        client.sendall(encode_frame(b"=here"))
         assert read_frame(client) == b"=here"
         (descriptor,) = server.run(lambda one: one.descriptors())
         with socket.socket(fileno=os.dup(descriptor)) as theirs:

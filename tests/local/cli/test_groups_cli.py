@@ -16,10 +16,10 @@ from tests.support.command import RotaCommand
 from tests.support.live_group import (
     LiveMember,
     add_members,
-    billing,
-    commit,
-    start_join,
-    waiting_broker,
+    broker_with_topics,
+    commit_offsets,
+    create_billing_group,
+    join_in_background,
 )
 
 GroupsCommand = Callable[..., tuple[int, str, str]]
@@ -27,7 +27,7 @@ GroupsCommand = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
-    with waiting_broker(orders=2, payments=1) as running:
+    with broker_with_topics(orders=2, payments=1) as running:
         yield running
 
 
@@ -52,8 +52,8 @@ def read_json(run: GroupsCommand, *arguments: str) -> Any:
 def test_groups_are_listed_with_state_strategy_and_members(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
-    billing(broker)
-    commit(broker, "idle", {("payments", 0): 0})
+    create_billing_group(broker)
+    commit_offsets(broker, "idle", {("payments", 0): 0})
     code, out, err = rota_groups("list")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
@@ -64,8 +64,8 @@ def test_groups_are_listed_with_state_strategy_and_members(
 
 
 def test_states_are_chosen(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    billing(broker)
-    commit(broker, "idle", {("payments", 0): 0})
+    create_billing_group(broker)
+    commit_offsets(broker, "idle", {("payments", 0): 0})
     assert [each["group"] for each in read_json(rota_groups, "list", "--state", "empty")] == [
         "idle"
     ]
@@ -93,7 +93,7 @@ def test_no_groups(rota_groups: GroupsCommand) -> None:
 def test_what_a_client_calls_itself_does_not_colour_the_screen(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
-    commit(broker, "late", {("orders", 0): 0})
+    commit_offsets(broker, "late", {("orders", 0): 0})
     add_members(broker, "late", [LiveMember(name="\x1b[31mred", gets={"orders": [0]})])
     for command in (("describe", "late"), ("delete", "late"), ("delete", "late", "--execute")):
         _, out, err = rota_groups(*command)
@@ -102,7 +102,7 @@ def test_what_a_client_calls_itself_does_not_colour_the_screen(
 
 
 def test_a_group_is_described(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    first, second = billing(broker)
+    first, second = create_billing_group(broker)
     (group,) = read_json(rota_groups, "describe", "billing")
     assert (group["state"], group["strategy"], group["type"]) == ("Stable", "range", "classic")
     assert broker.bootstrap_servers in group["coordinator"]
@@ -145,7 +145,7 @@ def test_a_group_is_described(broker: rota.Broker, rota_groups: GroupsCommand) -
 def test_the_leader_is_read_from_the_journal(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
-    first, second = billing(broker)
+    first, second = create_billing_group(broker)
     known = broker.group("billing")
     assert known.leader in {first, second}
     (group,) = read_json(rota_groups, "describe", "billing", "--leader")
@@ -156,7 +156,7 @@ def test_the_leader_is_read_from_the_journal(
 
 
 def test_the_tables_fit_a_terminal(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    first, _ = billing(broker)
+    first, _ = create_billing_group(broker)
     code, out, _ = rota_groups("describe", "billing")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
@@ -181,7 +181,7 @@ def test_how_far_behind_a_group_is_in_time(broker: rota.Broker, rota_groups: Gro
     now = time.time_ns() // 1_000_000
     for minutes in range(60, 0, -1):
         broker.produce("payments", "x", timestamp=now - minutes * 60_000)
-    commit(broker, "late", {("payments", 0): 20})
+    commit_offsets(broker, "late", {("payments", 0): 20})
     (group,) = read_json(rota_groups, "describe", "late")
     (partition,) = group["partitions"]
     assert partition["lag"] == 40
@@ -195,7 +195,7 @@ def test_offsets_that_are_out_of_range_are_said(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
     broker.produce("payments", "x")
-    commit(broker, "odd", {("payments", 0): 5})
+    commit_offsets(broker, "odd", {("payments", 0): 5})
     (group,) = read_json(rota_groups, "describe", "odd")
     assert group["partitions"][0]["lag"] == -4
     (note,) = group["notes"]
@@ -235,7 +235,7 @@ def test_members_that_subscribe_to_different_topics(
 
 def test_a_group_that_gathers_its_members(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     add_members(broker, "billing", [LiveMember(name="a", gets={"orders": [0, 1]})])
-    with start_join(broker, "billing", "b"):
+    with join_in_background(broker, "billing", "b"):
         code, out, _ = rota_groups("describe", "billing")
     assert code == 0
     assert out.startswith("billing: PreparingRebalance, 2 members")
@@ -265,8 +265,8 @@ def test_bytes_of_a_member_that_cannot_be_read_are_said(
 
 
 def test_several_groups_or_all(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    billing(broker)
-    commit(broker, "idle", {("payments", 0): 0})
+    create_billing_group(broker)
+    commit_offsets(broker, "idle", {("payments", 0): 0})
     found = read_json(rota_groups, "describe", "idle", "billing", "idle")
     assert [each["group"] for each in found] == ["idle", "billing"]
     assert [each["group"] for each in read_json(rota_groups, "describe", "--all")] == [
@@ -283,8 +283,8 @@ def test_several_groups_or_all(broker: rota.Broker, rota_groups: GroupsCommand) 
 
 
 def test_groups_by_their_lag(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    first, _ = billing(broker)
-    commit(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
+    first, _ = create_billing_group(broker)
+    commit_offsets(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
     rows = read_json(rota_groups, "lag")
     assert [(each["group"], each["lag"], each["lagging"]) for each in rows] == [
         ("far", 18, 2),
@@ -309,8 +309,8 @@ def test_groups_by_their_lag(broker: rota.Broker, rota_groups: GroupsCommand) ->
 def test_a_limit_for_ci(
     broker: rota.Broker, rota_groups: GroupsCommand, limit: str, code: int, message: str
 ) -> None:
-    billing(broker)
-    commit(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
+    create_billing_group(broker)
+    commit_offsets(broker, "far", {("orders", 0): 0, ("orders", 1): 2})
     found, _, err = rota_groups("lag", "--fail-on", limit)
     assert found == code
     assert message in err
@@ -356,7 +356,7 @@ def create_lagging_group(broker: rota.Broker) -> dict[tuple[str, int], int]:
         for partition in (0, 1):
             stamp = now - (10 - number) * 60_000
             broker.produce("orders", "x", partition=partition, timestamp=stamp)
-    commit(broker, "late", {("orders", 0): 4, ("orders", 1): 6})
+    commit_offsets(broker, "late", {("orders", 0): 4, ("orders", 1): 6})
     return committed_offsets(broker, "late")
 
 
@@ -426,7 +426,7 @@ def test_offsets_go_to_a_file_and_back(
 
 
 def test_a_group_with_members_is_not_reset(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    first, _ = billing(broker)
+    first, _ = create_billing_group(broker)
     before = committed_offsets(broker, "billing")
     code, out, err = rota_groups("reset", "billing", "--all-topics", "--to-earliest", "--execute")
     assert (code, out) == (4, "")
@@ -499,7 +499,7 @@ def test_groups_are_deleted_only_with_execute(
 def test_a_group_with_members_is_not_deleted(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
-    billing(broker)
+    create_billing_group(broker)
     create_lagging_group(broker)
     code, _, err = rota_groups("delete", "late", "billing", "--execute")
     assert code == 4
@@ -529,7 +529,7 @@ def test_offsets_are_deleted_only_with_execute(
 def test_offsets_of_topics_that_members_read_stay(
     broker: rota.Broker, rota_groups: GroupsCommand
 ) -> None:
-    billing(broker)
+    create_billing_group(broker)
     before = committed_offsets(broker, "billing")
     code, _, err = rota_groups("delete-offsets", "billing", "--all-topics")
     assert code == 0
@@ -544,7 +544,7 @@ def test_offsets_of_topics_that_members_read_stay(
 
 
 def test_an_unknown_group_names_near_ones(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
-    billing(broker)
+    create_billing_group(broker)
     for command in ("describe", "lag", "delete"):
         code, out, err = rota_groups(command, "bilings")
         assert (code, out) == (4, "")
@@ -617,7 +617,7 @@ def test_where_to_connect_is_needed(rota_command: RotaCommand) -> None:
 
 def test_two_thousand_partitions(broker: rota.Broker, rota_groups: GroupsCommand) -> None:
     broker.create_topic("wide", 2_000)
-    commit(broker, "wide", {("wide", number): 0 for number in range(2_000)})
+    commit_offsets(broker, "wide", {("wide", number): 0 for number in range(2_000)})
     (group,) = read_json(rota_groups, "describe", "wide")
     assert len(group["partitions"]) == 2_000
     assert {each["lag"] for each in group["partitions"]} == {0}

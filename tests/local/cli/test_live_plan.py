@@ -11,14 +11,14 @@ import pytest
 import rota
 from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
-from tests.support.live_group import LiveMember, add_members, commit, waiting_broker
+from tests.support.live_group import LiveMember, add_members, broker_with_topics, commit_offsets
 
 PlanCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
-    with waiting_broker(orders=6, payments=2) as running:
+    with broker_with_topics(orders=6, payments=2) as running:
         yield running
 
 
@@ -175,14 +175,14 @@ def test_groups_that_cannot_be_planned(
 
 
 def test_an_empty_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
-    commit(broker, "idle", {("orders", 0): 0})
+    commit_offsets(broker, "idle", {("orders", 0): 0})
     code, out, err = rota_plan("--group", "idle")
     assert (code, out) == (4, "")
     assert "group 'idle' is empty: there is nothing to plan; --add 3 plans" in err
 
 
 def test_members_join_a_group_that_is_empty(broker: rota.Broker, rota_plan: PlanCommand) -> None:
-    commit(broker, "idle", {("orders", 0): 0})
+    commit_offsets(broker, "idle", {("orders", 0): 0})
     found = read_json(rota_plan, "--group", "idle", "--add", "3")
     assert (found["strategy"], found["moved"]) == ("range", 0)
     assert found["loads"] == {"new-1": 2, "new-2": 2, "new-3": 2}

@@ -29,7 +29,16 @@ from rota.report.story import format_time
 pytest.importorskip("pyarrow")
 
 from tests.support.command import RotaCommand
-from tests.support.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
+from tests.support.gold_tables import (
+    HOSTILE,
+    SCRIPT,
+    Run,
+    write_empty,
+    write_hostile,
+    write_large,
+    write_small,
+    write_strategy_changes,
+)
 
 ReportCommand = Callable[..., tuple[int, str, str]]
 
@@ -133,7 +142,9 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_whole_summary(working_folder: Path, rota_report: ReportCommand) -> None:
-    small(working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    write_small(
+        working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD])
+    )
     assert rota_report("out") == (0, SUMMARY, "")
     page = (working_folder / "out" / "report.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
@@ -143,14 +154,14 @@ def test_the_whole_summary(working_folder: Path, rota_report: ReportCommand) -> 
 def test_what_is_no_demo_is_not_called_one(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     _, out, _ = rota_report("out")
     assert out.startswith("orders-app: 28 rebalances")
     assert "DEMO" not in out
 
 
 def test_a_run_in_which_nothing_happened(working_folder: Path, rota_report: ReportCommand) -> None:
-    nothing(working_folder / "out")
+    write_empty(working_folder / "out")
     code, out, _ = rota_report("out")
     assert code == 0
     assert out == (
@@ -166,7 +177,7 @@ def test_a_run_in_which_nothing_happened(working_folder: Path, rota_report: Repo
 def test_groups_without_lag_have_no_column_for_it(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     _, out, _ = rota_report("out", "--group", "quiet", "--group", "connect-*")
     table = out[out.index("#  group") : out.index("\ninput:")]
     assert table == (
@@ -189,7 +200,7 @@ def test_groups_without_lag_have_no_column_for_it(
 def test_hostile_names_stay_in_their_lines(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    hostile(working_folder / "out")
+    write_hostile(working_folder / "out")
     code, out, err = rota_report("out")
     assert (code, err) == (0, "")
     assert all(sign == "\n" or sign.isprintable() for sign in out)
@@ -211,7 +222,7 @@ def test_hostile_names_stay_in_their_lines(
 def test_of_many_groups_the_worst_eight_are_printed(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    large(working_folder / "out", groups=40, partitions=400, rebalances=800)
+    write_large(working_folder / "out", groups=40, partitions=400, rebalances=800)
     _, out, _ = rota_report("out")
     for line in out.splitlines():
         assert cell_len(line) <= TEXT_WIDTH, line
@@ -224,7 +235,7 @@ def test_of_many_groups_the_worst_eight_are_printed(
 def test_the_page_goes_where_it_is_told_to(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     code, out, _ = rota_report("out", "--out", "page.html")
     assert code == 0
     assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
@@ -235,7 +246,7 @@ def test_the_page_goes_where_it_is_told_to(
 def test_a_descriptor_that_is_not_open_is_named(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     assert rota_report("out", "--out", "/dev/fd/987654") == (
         3,
         "",
@@ -255,7 +266,7 @@ def test_the_folder_need_not_be_said(
     working_folder: Path, rota_report: ReportCommand, made: list[str], read: str
 ) -> None:
     for name in made:
-        nothing(working_folder / name)
+        write_empty(working_folder / name)
     code, out, _ = rota_report()
     assert code == 0
     assert last_line(out) == f"tables: {read}/{{bronze,silver,gold}}"
@@ -264,7 +275,7 @@ def test_the_folder_need_not_be_said(
 
 def test_only_groups_that_are_wanted(working_folder: Path, rota_report: ReportCommand) -> None:
     denied = ("groups and topics without permission", 2, ["orders-app: not yours", "secret: no"])
-    small(working_folder / "out", Run(polled=True, unread=[denied]))
+    write_small(working_folder / "out", Run(polled=True, unread=[denied]))
     code, out, _ = rota_report("out", "--group", "bill*", "--out", "page.html")
     assert code == 0
     assert out.startswith("billing: 2 rebalances")
@@ -288,7 +299,7 @@ def read_page_data(page: str) -> list[str]:
 def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     rota_report("out")
     whole = (working_folder / "out" / "report.html").read_bytes()
     code, out, _ = rota_report("out", "--group", "quiet")
@@ -330,7 +341,9 @@ GROUP_KEYS = [
 def test_json_has_what_is_printed_and_more(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    write_small(
+        working_folder / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD])
+    )
     code, out, err = rota_report("out", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -375,7 +388,7 @@ def test_json_has_what_is_printed_and_more(
 def test_json_has_the_mark_of_every_number(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out", Run(polled=True, unread=[UNREAD]))
+    write_small(working_folder / "out", Run(polled=True, unread=[UNREAD]))
     _, out, _ = rota_report("out", "--json")
     found = json.loads(out)
     groups = {group["group"]: group for group in found["groups"]}
@@ -418,7 +431,7 @@ def test_json_has_the_mark_of_every_number(
 def test_policies_that_followed_each_other_are_told_with_arrows(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    changing(working_folder / "out")
+    write_strategy_changes(working_folder / "out")
     _, out, _ = rota_report("out")
     said = " ".join(out.split())
     assert "change range → sticky to sticky, static 45s: saves " in said
@@ -433,7 +446,7 @@ def test_policies_that_followed_each_other_are_told_with_arrows(
 
 
 def test_hostile_names_are_whole_in_json(working_folder: Path, rota_report: ReportCommand) -> None:
-    hostile(working_folder / "out")
+    write_hostile(working_folder / "out")
     _, out, _ = rota_report("out", "--json")
     assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
 
@@ -479,7 +492,7 @@ def test_what_takes_long_is_said_beside_the_output(
     )
     for module, name in () if slow is None else parts[slow : slow + 1]:
         monkeypatch.setattr(module, name, waiting(getattr(module, name)))
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     code, out, err = rota_report("out", "--json")
     assert code == 0
     assert len(json.loads(out)["groups"]) == 6
@@ -511,7 +524,7 @@ def test_a_file_in_place_of_the_folder(working_folder: Path, rota_report: Report
 
 
 def test_tables_of_another_version(working_folder: Path, rota_report: ReportCommand) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     (working_folder / "out" / "gold" / "evidence" / "part-0.parquet").unlink()
     (working_folder / "out" / "gold" / "evidence").rmdir()
     assert rota_report("out") == (
@@ -540,7 +553,7 @@ def test_tables_of_another_version(working_folder: Path, rota_report: ReportComm
 def test_a_group_that_is_not_there(
     working_folder: Path, rota_report: ReportCommand, wanted: list[str], problem: str
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     words = [word for name in wanted for word in ("--group", name)]
     code, out, err = rota_report("out", *words)
     assert (code, out) == (2, "")
@@ -549,7 +562,7 @@ def test_a_group_that_is_not_there(
 
 
 def test_a_group_of_tables_that_have_none(working_folder: Path, rota_report: ReportCommand) -> None:
-    nothing(working_folder / "out")
+    write_empty(working_folder / "out")
     code, _, err = rota_report("out", "--group", "orders")
     assert code == 2
     assert last_line(err) == (
@@ -560,7 +573,7 @@ def test_a_group_of_tables_that_have_none(working_folder: Path, rota_report: Rep
 def test_a_page_for_a_folder_that_is_not_there(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     assert rota_report("out", "--out", "missing/page.html") == (
         3,
         "",
@@ -569,7 +582,7 @@ def test_a_page_for_a_folder_that_is_not_there(
 
 
 def test_what_is_no_file_cannot_be_opened(working_folder: Path, rota_report: ReportCommand) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     assert rota_report("out", "--open", "--out", "/dev/null") == (
         4,
         "",
@@ -585,7 +598,7 @@ def test_nobody_listens_to_what_is_printed() -> None:
 
 
 def test_a_page_in_place_of_a_folder(working_folder: Path, rota_report: ReportCommand) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     assert rota_report("out", "--out", "out") == (
         4,
         "",
@@ -603,7 +616,7 @@ def test_the_page_is_opened(
         return True
 
     monkeypatch.setattr(webbrowser, "open", browse)
-    nothing(working_folder / "out")
+    write_empty(working_folder / "out")
     code, _, err = rota_report("out", "--open")
     assert (code, err) == (0, "")
     assert opened == [(working_folder / "out" / "report.html").as_uri()]
@@ -613,7 +626,7 @@ def test_a_machine_without_a_browser(
     working_folder: Path, rota_report: ReportCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
-    nothing(working_folder / "out")
+    write_empty(working_folder / "out")
     code, _, err = rota_report("out", "--open")
     assert code == 0
     assert err == "rota: found no browser to open out/report.html\n"
@@ -649,7 +662,7 @@ def test_a_run_ends_with_its_report(
     from rota.cli import run_pipeline
 
     monkeypatch.setattr(
-        run_pipeline, "run_pipeline", lambda read, out, options, told: small(Path(out))
+        run_pipeline, "run_pipeline", lambda read, out, options, told: write_small(Path(out))
     )
     words = ["run", "--segments", "logs", "--out", "out", *(["--json"] if as_json else [])]
     printed = rota_command(*words).checked().out
@@ -691,7 +704,7 @@ def test_an_interrupt_ends_following_with_the_story(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rota.pipeline.follow.follow_cluster", interrupted)
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     args, progress = argparse.Namespace(json=as_json), cast(Any, SilentProgress())
     with pytest.raises(KeyboardInterrupt):
         run_pipeline.follow_and_report(args, EvidenceSources(), "out", RunOptions(), progress)

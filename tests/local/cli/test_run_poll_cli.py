@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from tests.support.command import RotaCommand
-from tests.support.live_group import commit
+from tests.support.live_group import commit_offsets
 
 pytest.importorskip("pyspark")
 
@@ -63,7 +63,7 @@ def test_times_of_which_nothing_can_be_seen(
 def broker() -> Iterator[rota.Broker]:
     with rota.Broker() as running:
         running.create_topic("orders", 1)
-        commit(running, "secret", {("orders", 0): 1})
+        commit_offsets(running, "secret", {("orders", 0): 1})
         yield running
 
 

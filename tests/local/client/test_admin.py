@@ -17,7 +17,7 @@ from rota.errors import AuthorizationFailed, Code, Unreachable
 from rota.protocol.codec import read_request_header, write_response
 from rota.protocol.messages import Api, ApiVersionsResponse, Message, MetadataResponse
 from tests.support.client import client, parse_address, run, server
-from tests.support.live_group import WAITING, LiveMember, add_members, commit
+from tests.support.live_group import WAITING, LiveMember, add_members, commit_offsets
 from tests.support.scripted_cluster import scripted_cluster
 
 VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
@@ -75,7 +75,7 @@ async def list_and_describe_groups(
 def test_every_broker_has_groups_of_its_own() -> None:
     with rota.Broker(config=WAITING) as first, rota.Broker(config=WAITING) as second:
         second.create_topic("orders", 1)
-        commit(second, "b", {("orders", 0): 0})
+        commit_offsets(second, "b", {("orders", 0): 0})
         add_members(first, "c", [LiveMember(name="x"), LiveMember(name="y")])
         add_members(second, "a", [LiveMember(name="z")])
         brokers = [first.bootstrap_servers, second.bootstrap_servers]

@@ -385,7 +385,9 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
 
     async def main() -> None:
         async with open_connection(broker.bootstrap_servers, idle_connection=10) as connection:
-            metadata = await connection.send(Api.METADATA, MetadataRequest(), deadline=new_deadline(1))
+            metadata = await connection.send(
+                Api.METADATA, MetadataRequest(), deadline=new_deadline(1)
+            )
             assert metadata.brokers
             await connection.closed
             assert not connection.is_usable

@@ -12,12 +12,12 @@ from rota import Broker
 from rota.consumer.member_driver import SigintGuard
 from rota.engine.member.events import MemberCommand, MemberEvent
 from rota.engine.member.state import MemberState
-from tests.support.consumer_driver import Application, press_control_c, usual_control_c
+from tests.support.consumer_driver import Application, default_control_c, press_control_c
 
 
 @pytest.fixture(autouse=True)
 def default_sigint() -> Iterator[None]:
-    with usual_control_c():
+    with default_control_c():
         yield
 
 

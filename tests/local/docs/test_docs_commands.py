@@ -146,7 +146,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ]
         for history in histories:
             history.join(["app-1", "app-2"], MORNING)
-        gold_tables.tables(histories).write(tmp_path / out)
+        gold_tables.build_tables(histories).write(tmp_path / out)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.delitem(sys.modules, "mine", raising=False)

@@ -11,11 +11,18 @@ import pyarrow.compute as pc
 import pytest
 
 from rota.report.story import GoldTables, read_gold_tables
-from tests.support.gold_tables import HOSTILE, Run, hostile, large, nothing, small
+from tests.support.gold_tables import (
+    HOSTILE,
+    Run,
+    write_empty,
+    write_hostile,
+    write_large,
+    write_small,
+)
 
 MakeTables = Callable[[Path], Path]
-FEW: MakeTables = partial(large, groups=12, partitions=100, rebalances=400)
-MADE: dict[str, MakeTables] = {"small": small, "hostile": hostile, "large": FEW}
+FEW: MakeTables = partial(write_large, groups=12, partitions=100, rebalances=400)
+MADE: dict[str, MakeTables] = {"small": write_small, "hostile": write_hostile, "large": FEW}
 
 
 def make_gold_tables(make: MakeTables, folder: Path) -> GoldTables:
@@ -76,14 +83,16 @@ def test_large_ones_have_the_sizes_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_hostile_name_is_a_group_a_topic_and_a_client(tmp_path: Path) -> None:
-    found = make_gold_tables(hostile, tmp_path / "tables")
+    found = make_gold_tables(write_hostile, tmp_path / "tables")
     for column in ("group", "topic", "client_id"):
         assert set(HOSTILE) <= set(found.ownership[column].to_pylist())
 
 
 def test_a_run_says_what_it_is_told_to_say(tmp_path: Path) -> None:
     run = Run(demo=True, unread=[("torn", 2, ["one"])], polled=True)
-    (row,) = make_gold_tables(partial(nothing, run=run), tmp_path / "tables").evidence.to_pylist()
+    (row,) = make_gold_tables(
+        partial(write_empty, run=run), tmp_path / "tables"
+    ).evidence.to_pylist()
     assert row["demo"]
     assert row["unread"] == [{"what": "torn", "count": 2, "examples": ["one"]}]
     assert row["polled"]["rounds"] == 120

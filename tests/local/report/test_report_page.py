@@ -86,12 +86,12 @@ def make_page(folder: Path) -> ReportPage:
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
     folder = tmp_path_factory.mktemp("small")
-    return make_page(gold_tables.small(folder, Run(demo=True, unread=UNREAD)))
+    return make_page(gold_tables.write_small(folder, Run(demo=True, unread=UNREAD)))
 
 
 @pytest.fixture(scope="module")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
-    return make_page(gold_tables.hostile(tmp_path_factory.mktemp("hostile")))
+    return make_page(gold_tables.write_hostile(tmp_path_factory.mktemp("hostile")))
 
 
 @pytest.fixture(params=["small_page", "hostile_page"])
@@ -506,7 +506,7 @@ def test_lag_in_records_is_sorted_among_its_like() -> None:
 
 
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
-    report_story, _, text = make_page(gold_tables.nothing(tmp_path))
+    report_story, _, text = make_page(gold_tables.write_empty(tmp_path))
     assert report_story.groups == ()
     assert "No group had a rebalance." in PageParser(text).text
     assert read_group_data(text) == {}

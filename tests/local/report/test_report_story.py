@@ -33,7 +33,7 @@ from rota.report.story import (
     read_gold_tables,
 )
 from tests.support.gold_history import History
-from tests.support.gold_tables import MORNING, Run, nothing, small, tables
+from tests.support.gold_tables import MORNING, Run, build_tables, write_empty, write_small
 
 pa = pytest.importorskip("pyarrow")
 
@@ -45,7 +45,9 @@ STRANGE = f"{SCRIPT}\"'&"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small(tmp_path_factory.mktemp("small"), Run(demo=True, polled=True, partial=["billing"]))
+    return write_small(
+        tmp_path_factory.mktemp("small"), Run(demo=True, polled=True, partial=["billing"])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -634,12 +636,12 @@ def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) ->
     histories = [History(group=name, topics={"t": 2}) for name in ("jobs[1]", "jobs2")]
     for history in histories:
         history.join(["one"], MORNING)
-    read = read_gold_tables(str(tables(histories).write(tmp_path)))
+    read = read_gold_tables(str(build_tables(histories).write(tmp_path)))
     assert [group.name for group in build_story(read, ["jobs[1]"]).groups] == ["jobs[1]"]
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
-    report_story = build_story(read_gold_tables(str(nothing(tmp_path))))
+    report_story = build_story(read_gold_tables(str(write_empty(tmp_path))))
     assert (report_story.groups, report_story.causes) == ((), ())
     assert evidence_text.evidence_lines(report_story) == ["input: the journal is empty"]
 
@@ -652,7 +654,7 @@ def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
 
 
 def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
-    out = nothing(tmp_path)
+    out = write_empty(tmp_path)
     file = out / "gold" / "evidence" / "part-0.parquet"
     old = parquet.read_table(file).drop_columns(["demo"])
     parquet.write_table(old, file)
@@ -673,14 +675,14 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
-    out = nothing(tmp_path)
+    out = write_empty(tmp_path)
     (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
     with pytest.raises(InputError, match=r"another version of Rota wrote gold/lag"):
         read_gold_tables(str(out))
 
 
 def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> None:
-    made = tables([History(group="g", topics={"t": 1})])
+    made = build_tables([History(group="g", topics={"t": 1})])
     rows = [
         {"group": "g", "topic": "t", "partition": 0, "at": MORNING, "journal_offset": 7}
         | {"journal_partition": 0, "offset": offset}
@@ -742,7 +744,7 @@ def test_a_partition_that_stood_still_all_the_time_is_told(tmp_path: Path) -> No
     history = History(group="g", topics={"t": 1})
     history.join(["a"], MORNING)
     history.join(["b"], MORNING + 3_600_000)
-    made = tables([history])
+    made = build_tables([history])
     made.add(COMMITS, make_table(COMMITS, [commit_row(1, 5_000, 0, offset=50)]).to_batches()[0])
     samples = [
         {"topic": "t", "partition": 0, "at": MORNING + at, "end": 100 + at // 1000}

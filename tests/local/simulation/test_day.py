@@ -25,7 +25,7 @@ from rota.engine.simulator.day import (
     simulate_day,
 )
 from rota.pipeline.demo import START_MS, write_day
-from tests.support.expected_history import commits_of
+from tests.support.expected_history import commit_times
 
 CAUSES = {
     "orders-billing": {RebalanceCause.JOINED, RebalanceCause.LEFT},
@@ -127,7 +127,7 @@ def test_its_log_states_every_cause(folder: Path, name: str) -> None:
         assert parsed is not SkippedLine.UNKNOWN, line
         if isinstance(parsed, LogLine) and parsed.group == name:
             causes.append(parsed)
-    commits = commits_of(kept)
+    commits = commit_times(kept)
     found = [
         explain_rebalance(step, commits, causes)
         for step in find_rebalances(read_history(name, kept, {}).generations)

@@ -99,7 +99,9 @@ def test_offsets_are_renewed_before_the_broker_forgets_them(
         kept.set_target(offsets(5))
         assert kept.flush(10)
         written = count_journal_records(broker)
-        wait_until("another commit is in the journal", lambda: count_journal_records(broker) > written)
+        wait_until(
+            "another commit is in the journal", lambda: count_journal_records(broker) > written
+        )
 
 
 def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(

@@ -12,7 +12,7 @@ from rota.engine.model.topic import Cluster, Partitions
 from tests.support.seeded_groups import random_group
 
 
-def latest(
+def find_latest_claimants(
     group: dict[str, Subscription], partition: tuple[str, int], *, subscribed: bool
 ) -> list[str]:
     """The members that claim a partition in the highest generation in which it is claimed."""
@@ -34,14 +34,14 @@ def test_claims_follow_the_rule(seed: int) -> None:
     held = find_owned_by_another(problem, owners).tolist()
     for number, owner in enumerate(owners.tolist()):
         partition = problem.layout.partition_at(number)
-        holders = latest(group, partition, subscribed=True)
+        holders = find_latest_claimants(group, partition, subscribed=True)
         expected = problem.members.index(holders[0]) if len(holders) == 1 else -1
         assert previous[number] == expected
-        everyone = latest(group, partition, subscribed=False)
+        everyone = find_latest_claimants(group, partition, subscribed=False)
         assert held[number] == any(name != problem.members[owner] for name in everyone)
 
 
-def posed(*members: tuple[str, list[tuple[str, int]], int | None]) -> Problem:
+def problem_with_claims(*members: tuple[str, list[tuple[str, int]], int | None]) -> Problem:
     """Members that all subscribe to t, of 3 partitions: topics, claims and generation of each."""
     group = {
         f"m{number}": Subscription(
@@ -54,24 +54,30 @@ def posed(*members: tuple[str, list[tuple[str, int]], int | None]) -> Problem:
 
 def test_three_ways() -> None:
     every = [("t", 0), ("t", 1)]
-    newest = posed(("t", every, 1), ("t", every, 2), ("t", every, 3))
+    newest = problem_with_claims(("t", every, 1), ("t", every, 2), ("t", every, 3))
     assert find_previous_owners(newest).tolist() == [2, 2, -1]
-    tied = posed(("t", every, 3), ("t", every, 3), ("t", every, 1))
+    tied = problem_with_claims(("t", every, 3), ("t", every, 3), ("t", every, 1))
     assert find_previous_owners(tied).tolist() == [-1, -1, -1]
 
 
 def test_no_generation_is_older_than_any() -> None:
     claim = [("t", 0)]
-    assert find_previous_owners(posed(("t", claim, None), ("t", claim, 0))).tolist() == [1, -1, -1]
+    assert find_previous_owners(
+        problem_with_claims(("t", claim, None), ("t", claim, 0))
+    ).tolist() == [1, -1, -1]
 
 
 def test_twice_by_one_member_is_one_claim() -> None:
-    assert find_previous_owners(posed(("t", [("t", 1), ("t", 1)], 5))).tolist() == [-1, 0, -1]
+    assert find_previous_owners(problem_with_claims(("t", [("t", 1), ("t", 1)], 5))).tolist() == [
+        -1,
+        0,
+        -1,
+    ]
 
 
 def test_claims_on_what_is_not_there_are_dropped_and_said() -> None:
     owned = [("t", 0), ("t", 3), ("gone", 0), ("t", -1)]
-    problem = posed(("t", owned, 5), ("", [("t", 2)], 5))
+    problem = problem_with_claims(("t", owned, 5), ("", [("t", 2)], 5))
     assert find_previous_owners(problem).tolist() == [0, -1, -1]
     assert problem.notes == (
         "member 'm0': claims on partitions that do not exist dropped: gone-0, t--1, t-3",

@@ -15,7 +15,7 @@ from rota.engine.model.topic import Cluster, Partitions
 Held = dict[str, list[str]]
 
 
-def solve(
+def assign_exactly(
     counts: Mapping[str, int],
     topics: Mapping[str, str],
     owned: Held | None = None,
@@ -44,44 +44,44 @@ def solve(
     return found
 
 
-def loads(held: Held) -> list[int]:
+def partitions_per_member(held: Held) -> list[int]:
     return [len(partitions) for partitions in held.values()]
 
 
 def test_fresh_group_is_dealt_round() -> None:
     counts = {"t0-": 2, "t1-": 2, "t2-": 2, "t3-": 2}
     every = " ".join(counts)
-    first = solve(counts, {"C0": every, "C1": every, "C2": every})
+    first = assign_exactly(counts, {"C0": every, "C1": every, "C2": every})
     assert first == {
         "C0": ["t0-0", "t1-1", "t3-0"],
         "C1": ["t0-1", "t2-0", "t3-1"],
         "C2": ["t1-0", "t2-1"],
     }
-    after = solve(counts, {"C0": every, "C2": every}, first)
-    assert loads(after) == [4, 4]
+    after = assign_exactly(counts, {"C0": every, "C2": every}, first)
+    assert partitions_per_member(after) == [4, 4]
     assert set(first["C0"]) < set(after["C0"])
     assert set(first["C2"]) < set(after["C2"])
 
 
 def test_survivors_keep_all_they_have() -> None:
     counts = {"T": 3, "U": 3, "V": 3}
-    first = solve(counts, {"C0": "T U V", "C1": "T U V", "C2": "T U V"})
+    first = assign_exactly(counts, {"C0": "T U V", "C1": "T U V", "C2": "T U V"})
     assert first == {f"C{n}": [f"T{n}", f"U{n}", f"V{n}"] for n in range(3)}
-    after = solve(counts, {"C0": "T U V", "C1": "T U V"}, first)
-    assert loads(after) == [5, 4]
+    after = assign_exactly(counts, {"C0": "T U V", "C1": "T U V"}, first)
+    assert partitions_per_member(after) == [5, 4]
     assert set(first["C0"]) < set(after["C0"])
     assert set(first["C1"]) < set(after["C1"])
 
 
 def test_mixed_subscriptions() -> None:
     counts = {"A": 1, "B": 2, "C": 3}
-    first = solve(counts, {"C0": "A", "C1": "A B", "C2": "A B C"})
+    first = assign_exactly(counts, {"C0": "A", "C1": "A B", "C2": "A B C"})
     assert first == {"C0": ["A0"], "C1": ["B0", "B1"], "C2": ["C0", "C1", "C2"]}
-    after = solve(counts, {"C1": "A B", "C2": "A B C"}, first)
+    after = assign_exactly(counts, {"C1": "A B", "C2": "A B C"}, first)
     assert after == {"C1": ["A0", "B0", "B1"], "C2": ["C0", "C1", "C2"]}
 
 
-def moved(before: Held, after: Held) -> int:
+def count_moved(before: Held, after: Held) -> int:
     """Partitions that a member which is still there lost."""
     return sum(
         len(set(before[member]) - set(after[member])) for member in before if member in after
@@ -97,18 +97,18 @@ def test_a_chain_of_joins_and_leaves() -> None:
     ]
     before: Held = {}
     for members, expected, must in steps:
-        after = solve({"f": 10, "g": 2}, dict.fromkeys(members, "f g"), before)
-        assert loads(after) == expected
-        assert moved(before, after) == must
+        after = assign_exactly({"f": 10, "g": 2}, dict.fromkeys(members, "f g"), before)
+        assert partitions_per_member(after) == expected
+        assert count_moved(before, after) == must
         before = after
 
 
 def test_a_newcomer_with_one_topic_takes_from_that_topic_alone() -> None:
     counts = {"t": 6, "u": 6}
-    first = solve(counts, {"a": "t u", "b": "t u", "c": "t u"})
-    after = solve(counts, {"a": "t u", "b": "t u", "c": "t u", "d": "u"}, first)
-    assert loads(after) == [3, 3, 3, 3]
-    assert moved(first, after) == 3
+    first = assign_exactly(counts, {"a": "t u", "b": "t u", "c": "t u"})
+    after = assign_exactly(counts, {"a": "t u", "b": "t u", "c": "t u", "d": "u"}, first)
+    assert partitions_per_member(after) == [3, 3, 3, 3]
+    assert count_moved(first, after) == 3
     assert {partition[0] for partition in after["d"]} == {"u"}
 
 
@@ -116,9 +116,9 @@ def test_a_chain_of_members_passes_one_partition_on() -> None:
     """a has too much and d too little, but they share no topic: each hands one on."""
     counts = {"t": 3, "u": 1, "v": 1}
     owned = {"a": ["t0", "t1"], "b": ["t2"], "c": ["u0", "v0"]}
-    after = solve(counts, {"a": "t", "b": "t u", "c": "u v", "d": "v"}, owned)
-    assert loads(after) == [2, 1, 1, 1]
-    assert moved(owned, after) == 1
+    after = assign_exactly(counts, {"a": "t", "b": "t u", "c": "u v", "d": "v"}, owned)
+    assert partitions_per_member(after) == [2, 1, 1, 1]
+    assert count_moved(owned, after) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_chain_of_members_passes_one_partition_on() -> None:
     ],
 )
 def test_small_and_empty(counts: dict[str, int], topics: dict[str, str], expected: Held) -> None:
-    assert solve(counts, topics) == expected
+    assert assign_exactly(counts, topics) == expected
 
 
 def test_a_topic_is_spread_over_its_possible_owners() -> None:
@@ -157,15 +157,17 @@ RACKS = {"t": [["x"], ["x"], ["y"], ["y"]]}
 def test_local_comes_before_sticky_and_after_even() -> None:
     members = {"a": "t", "b": "t"}
     owned = {"a": ["t2", "t3"], "b": ["t0", "t1"]}
-    assert solve({"t": 4}, members, owned, (RACKS, {"a": "x", "b": "y"})) == {
+    assert assign_exactly({"t": 4}, members, owned, (RACKS, {"a": "x", "b": "y"})) == {
         "a": ["t0", "t1"],
         "b": ["t2", "t3"],
     }
     # both in x: nothing of y can be local, what is owned stays
-    assert solve({"t": 4}, members, owned, (RACKS, {"a": "x", "b": "x"})) == owned
+    assert assign_exactly({"t": 4}, members, owned, (RACKS, {"a": "x", "b": "x"})) == owned
     # three local ones for a would leave b with one
     uneven = {"t": [["x"], ["x"], ["x"], ["y"]]}
-    assert loads(solve({"t": 4}, members, {}, (uneven, {"a": "x", "b": "y"}))) == [2, 2]
+    assert partitions_per_member(
+        assign_exactly({"t": 4}, members, {}, (uneven, {"a": "x", "b": "y"}))
+    ) == [2, 2]
 
 
 def test_out_of_time_says_so() -> None:

@@ -29,7 +29,7 @@ def never() -> bool:
     return False
 
 
-def solved(problem: Problem) -> list[int]:
+def solve_owners(problem: Problem) -> list[int]:
     """The owners, after a check that each may own what it is given."""
     owners: list[int] = solver.solve_exactly(problem, never).owners.tolist()
     for owner, may in zip(owners, flow_oracle.subscribers(problem), strict=True):
@@ -43,7 +43,7 @@ def check_against_flow(
     problem = random_problem(
         seed, members=members, topics=topics, partitions=partitions, racks=seed % 2 == 1
     )
-    found = flow_oracle.goal_of(problem, solved(problem))
+    found = flow_oracle.goal_of(problem, solve_owners(problem))
     assert found == flow_oracle.minimum_cost_flow(problem), f"seed {seed}"
 
 
@@ -71,7 +71,7 @@ def check_against_brute_force(seed: int, limit: int) -> bool:
     choices = flow_oracle.subscribers(problem)
     if problem.layout.size > 8 or np.prod([len(may) for may in choices]) > limit:
         return False
-    found = flow_oracle.goal_of(problem, solved(problem))
+    found = flow_oracle.goal_of(problem, solve_owners(problem))
     assert found == flow_oracle.brute_force(problem), f"seed {seed}"
     return True
 
@@ -99,7 +99,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     assert certificate.certify(problem, owners).flaw is None
     group = {
         member: Subscription(topics=group[member].topics, owned=owned)
-        for member, owned in held_by(problem, owners).items()
+        for member, owned in partitions_by_member(problem, owners).items()
     }
     del group["m7"]
     group["newcomer"] = Subscription(topics=tuple(names[:most]))
@@ -107,7 +107,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     assert certificate.certify(problem, solver.solve_exactly(problem, never).owners).flaw is None
 
 
-def held_by(problem: Problem, owners: IntArray) -> dict[str, Partitions]:
+def partitions_by_member(problem: Problem, owners: IntArray) -> dict[str, Partitions]:
     placement = Placement(problem.layout, problem.members, owners)
     return {
         member: problem.layout.partitions_at(placement.numbers_of(position))
@@ -125,7 +125,7 @@ def test_very_large_groups_are_proved_best() -> None:
     check_large(5_000, 20, 5_000, 5, 50)
 
 
-def mutated(problem: Problem, owners: list[int], dice: random.Random) -> list[int]:
+def mutate_owners(problem: Problem, owners: list[int], dice: random.Random) -> list[int]:
     """Some partitions given to others, or swapped."""
     may = flow_oracle.subscribers(problem)
     changed = list(owners)
@@ -143,7 +143,7 @@ def check_certificate(seed: int) -> tuple[int, int]:
     as good, and how many not.
     """
     problem = random_problem(seed, racks=seed % 2 == 1)
-    owners = solved(problem)
+    owners = solve_owners(problem)
     assert certificate.certify(problem, np.array(owners, dtype=np.int32)).flaw is None, (
         f"seed {seed}"
     )
@@ -153,7 +153,7 @@ def check_certificate(seed: int) -> tuple[int, int]:
     dice = random.Random(seed)
     good = bad = 0
     for _ in range(4):
-        other = mutated(problem, owners, dice)
+        other = mutate_owners(problem, owners, dice)
         as_good = flow_oracle.goal_of(problem, other) == best
         verdict = certificate.certify(problem, np.array(other, dtype=np.int32)).flaw
         assert (verdict is None) == as_good, f"seed {seed}: {verdict}"
@@ -201,7 +201,7 @@ def test_certificate_names_what_is_wrong() -> None:
         assert certificate.certify(problem, np.array(owners, dtype=np.int32)).flaw == verdict
 
 
-def reordered(
+def reorder_group(
     cluster: Cluster, group: dict[str, Subscription], dice: random.Random
 ) -> tuple[Cluster, dict[str, Subscription]]:
     def shuffled(listed: Iterable[Item]) -> list[Item]:
@@ -227,8 +227,10 @@ def reordered(
 @given(seed=st.integers(0, 10**9), racks=st.booleans())
 def test_order_of_the_input_does_not_matter(seed: int, racks: bool) -> None:
     cluster, group = random_group(seed, racks=racks)
-    again = reordered(cluster, group, random.Random(seed))
-    assert solved(Problem.from_group(cluster, group)) == solved(Problem.from_group(*again))
+    again = reorder_group(cluster, group, random.Random(seed))
+    assert solve_owners(Problem.from_group(cluster, group)) == solve_owners(
+        Problem.from_group(*again)
+    )
 
 
 @given(seed=st.integers(0, 10**9), racks=st.booleans())
@@ -240,11 +242,11 @@ def test_a_second_solve_moves_nothing(seed: int, racks: bool) -> None:
         member: Subscription(
             topics=group[member].topics, owned=owned, generation=3, rack=group[member].rack
         )
-        for member, owned in held_by(problem, first).items()
+        for member, owned in partitions_by_member(problem, first).items()
     }
     after = Problem.from_group(cluster, settled)
     assert find_previous_owners(after).tolist() == first.tolist()
-    assert solved(after) == first.tolist()
+    assert solve_owners(after) == first.tolist()
 
 
 @given(seed=st.integers(0, 10**9), racks=st.booleans(), patience=st.integers(0, 6))
@@ -260,7 +262,7 @@ def test_out_of_time_it_is_still_balanced(seed: int, racks: bool, patience: int)
     hurried = solver.solve_exactly(problem, expired)
     for owner, may in zip(hurried.owners.tolist(), flow_oracle.subscribers(problem), strict=True):
         assert owner in may
-    best = flow_oracle.goal_of(problem, solved(problem))
+    best = flow_oracle.goal_of(problem, solve_owners(problem))
     found = flow_oracle.goal_of(problem, hurried.owners.tolist())
     assert found.loads == best.loads
     assert bool(hurried.notes) == (asked > patience)

@@ -20,7 +20,7 @@ def never() -> bool:
     return False
 
 
-def check(problem: Problem) -> None:
+def check_fewest_moves(problem: Problem) -> None:
     previous = find_previous_owners(problem)
     placed = solver.solve_exactly(problem, never).owners
     assert FewestMoves(problem).count(previous, never) == (count_moves(previous, placed), True)
@@ -28,7 +28,7 @@ def check(problem: Problem) -> None:
 
 @given(seed=st.integers(0, 10**9))
 def test_with_any_subscriptions(seed: int) -> None:
-    check(Problem.from_group(*random_group(seed)))
+    check_fewest_moves(Problem.from_group(*random_group(seed)))
 
 
 @given(
@@ -51,7 +51,7 @@ def test_with_equal_subscriptions(counts: list[int], members: int, seed: int) ->
         )
         for number in range(members)
     }
-    check(Problem.from_group(Cluster(topics), group))
+    check_fewest_moves(Problem.from_group(Cluster(topics), group))
 
 
 def test_what_nobody_wants_to_keep_does_not_move() -> None:

@@ -22,7 +22,7 @@ from rota.engine.assignors.problem import Problem, find_previous_owners
 from rota.engine.formats.hashing import java_string_hash
 from rota.engine.model.member import Member, Placement, Subscription
 from rota.engine.model.topic import Cluster, IntArray
-from tests.support.sticky_cases import case
+from tests.support.sticky_cases import random_case
 from tests.support.sticky_group import Group, every_strategy
 
 SOLVERS = ["kafka", "exact"]
@@ -195,7 +195,7 @@ class TestJavasOrder:
         assert (grown.first(), small.first()) == (20, 55)
 
 
-def uneven(count: int) -> Group:
+def group_with_uneven_topics(count: int) -> Group:
     """Two members with all, and one that has just joined."""
     return Group(
         strategy="sticky",
@@ -209,7 +209,7 @@ def uneven(count: int) -> Group:
 
 
 def test_past_the_time_budget_the_result_is_valid_and_says_so() -> None:
-    problem = uneven(20).problem
+    problem = group_with_uneven_topics(20).problem
     solution = assignment_builders.solve_as_kafka(problem, lambda: True)
     assert solution.notes == (assignment_builders.BUDGET_EXPIRED,)
     assert (solution.owners >= 0).all()
@@ -242,7 +242,7 @@ def test_steps_that_go_round_in_a_circle_end(strategy: str) -> None:
 @pytest.mark.parametrize("equal", [True, False])
 def test_the_order_of_the_input_does_not_matter(equal: bool) -> None:
     for seed in range(150):
-        listed = case(seed, "sticky", equal=equal)
+        listed = random_case(seed, "sticky", equal=equal)
         random = Random(seed)
         members = [
             Member(
@@ -284,7 +284,7 @@ class Large:
             self.members[member] = Subscription(topics=asked, owned=owned, generation=1)
 
 
-def moved(problem: Problem, owners: IntArray) -> int:
+def count_moved(problem: Problem, owners: IntArray) -> int:
     """How many partitions have another owner than the one that held them."""
     previous = find_previous_owners(problem)
     return int(np.count_nonzero((previous >= 0) & (previous != owners)))
@@ -300,9 +300,9 @@ class TestLargeGroups:
         assert (np.bincount(group.rebalance()[1]) == 500).all()
         group.settle()
         group.members["consumer-new"] = Subscription(topics=topics)
-        assert moved(*group.rebalance()) == 499, "one joins"
+        assert count_moved(*group.rebalance()) == 499, "one joins"
         del group.members["consumer-new"], group.members[ids[0]]
-        assert moved(*group.rebalance()) == 0, "one leaves"
+        assert count_moved(*group.rebalance()) == 0, "one leaves"
 
     def test_a_member_with_another_subscription_joins_a_large_group(self) -> None:
         """Java: 162 s."""
@@ -311,7 +311,7 @@ class TestLargeGroups:
         group = Large(dict.fromkeys(topics, 1000), members)
         group.settle()
         group.members["new"] = Subscription(topics=topics[:1])
-        assert moved(*group.rebalance()) == 49
+        assert count_moved(*group.rebalance()) == 49
 
     @pytest.mark.nightly
     def test_a_million_partitions_with_one_other_subscription(self) -> None:
@@ -320,4 +320,4 @@ class TestLargeGroups:
         group = Large(dict.fromkeys(topics, 2000), members)
         group.settle()
         del group.members["c1000"]
-        assert moved(*group.rebalance()) == 0
+        assert count_moved(*group.rebalance()) == 0

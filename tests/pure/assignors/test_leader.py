@@ -23,7 +23,7 @@ BOTH = Subscription(topics=("t0", "t1"))
 Placed = dict[str, dict[str, tuple[int, ...]]]
 
 
-def members(
+def joined_members(
     group: Mapping[str, Subscription | bytes], static: Mapping[str, str] | None = None
 ) -> list[JoinedMember]:
     return [
@@ -46,7 +46,7 @@ def assign_members(
     return outcome
 
 
-def given(outcome: AssignmentComputed) -> Placed:
+def assigned_partitions(outcome: AssignmentComputed) -> Placed:
     return {
         member: consumer_protocol.decode_assignment(data).partitions.by_topic()
         for member, data in outcome.assignments.items()
@@ -54,8 +54,8 @@ def given(outcome: AssignmentComputed) -> Placed:
 
 
 def test_bytes_in_bytes_out() -> None:
-    outcome = assign_members(RangeAssignor(), CLUSTER, members({"C1": BOTH, "C0": BOTH}))
-    assert given(outcome) == {
+    outcome = assign_members(RangeAssignor(), CLUSTER, joined_members({"C1": BOTH, "C0": BOTH}))
+    assert assigned_partitions(outcome) == {
         "C0": {"t0": (0, 1), "t1": (0, 1)},
         "C1": {"t0": (2,), "t1": (2,)},
     }
@@ -64,8 +64,8 @@ def test_bytes_in_bytes_out() -> None:
 
 def test_static_ids_come_beside_the_bytes() -> None:
     group = {"a": BOTH, "z": BOTH}
-    outcome = assign_members(RangeAssignor(), CLUSTER, members(group, static={"z": "first"}))
-    assert given(outcome)["z"] == {"t0": (0, 1), "t1": (0, 1)}
+    outcome = assign_members(RangeAssignor(), CLUSTER, joined_members(group, static={"z": "first"}))
+    assert assigned_partitions(outcome)["z"] == {"t0": (0, 1), "t1": (0, 1)}
 
 
 class KeepFirst(PartitionAssignor):
@@ -93,8 +93,8 @@ class KeepNothing(KeepFirst):
 
 
 def test_a_custom_strategy_is_written_too_and_held_to_the_rules() -> None:
-    group = members({"b": BOTH, "a": BOTH})
-    assert given(assign_members(KeepFirst(), CLUSTER, group)) == {
+    group = joined_members({"b": BOTH, "a": BOTH})
+    assert assigned_partitions(assign_members(KeepFirst(), CLUSTER, group)) == {
         "a": {"t0": (0, 1, 2), "t1": (0, 1, 2)},
         "b": {},
     }
@@ -109,12 +109,12 @@ def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> Non
         "bad": b"\0\3\0\0\0\1",
         "fine": BOTH,
     }
-    for strategy in strategies():
-        outcome = assign_members(strategy, CLUSTER, members(group, static={"bad": "first"}))
-        placed = given(outcome)
+    for strategy in all_strategies():
+        outcome = assign_members(strategy, CLUSTER, joined_members(group, static={"bad": "first"}))
+        placed = assigned_partitions(outcome)
         assert placed.pop("bad") == placed.pop("worse") == {}
-        assert placed == given(
-            assign_members(strategy, CLUSTER, members({"good": BOTH, "fine": BOTH}))
+        assert placed == assigned_partitions(
+            assign_members(strategy, CLUSTER, joined_members({"good": BOTH, "fine": BOTH}))
         )
         unreadable = "unreadable, so subscribed to nothing: subscription"
         assert outcome.notes == (
@@ -124,15 +124,15 @@ def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> Non
 
 
 def test_a_group_of_which_nothing_can_be_read_is_given_nothing() -> None:
-    for strategy in strategies():
-        outcome = assign_members(strategy, CLUSTER, members({"a": b"", "b": b"?"}))
-        assert given(outcome) == {"a": {}, "b": {}}
+    for strategy in all_strategies():
+        outcome = assign_members(strategy, CLUSTER, joined_members({"a": b"", "b": b"?"}))
+        assert assigned_partitions(outcome) == {"a": {}, "b": {}}
         assert len(outcome.notes) == 2
 
 
 def test_a_member_listed_twice_is_refused() -> None:
     with pytest.raises(InputError, match="member 'a' is listed twice"):
-        assign_members(RangeAssignor(), CLUSTER, members({"a": BOTH}) * 2)
+        assign_members(RangeAssignor(), CLUSTER, joined_members({"a": BOTH}) * 2)
 
 
 @pytest.mark.parametrize("strategy", [StickyAssignor, CooperativeStickyAssignor])
@@ -145,7 +145,7 @@ def test_nobody_loses_anything_when_one_leaves(
         f"m{n:02}": strategy() for n in range(40)
     }
     asked = {member: Subscription(topics=topics) for member in states}
-    first = assign_members(strategy(), cluster, members(asked))
+    first = assign_members(strategy(), cluster, joined_members(asked))
     sent: dict[str, Subscription] = {}
     for member, state in states.items():
         mine = consumer_protocol.decode_assignment(first.assignments[member])
@@ -158,8 +158,8 @@ def test_nobody_loses_anything_when_one_leaves(
             generation=1,
         )
     del sent["m07"]
-    second = assign_members(strategy(), cluster, members(sent))
-    before, after = given(first), given(second)
+    second = assign_members(strategy(), cluster, joined_members(sent))
+    before, after = assigned_partitions(first), assigned_partitions(second)
     for member in sent:
         for topic, numbers in before[member].items():
             assert set(numbers) <= set(after[member][topic])
@@ -172,7 +172,7 @@ def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
     group = {f"m{n:02}": BOTH for n in range(20)}
     group["m03"] = Subscription(topics=BOTH.topics, user_data=b"garbage")
     group["m04"] = Subscription(topics=BOTH.topics, user_data=owned)
-    outcome = assign_members(StickyAssignor(), CLUSTER, members(group))
+    outcome = assign_members(StickyAssignor(), CLUSTER, joined_members(group))
     assert len(outcome.notes) == 1
     assert outcome.notes[0].startswith(
         "member 'm03': user data: unreadable, so no claim: sticky user data"
@@ -186,8 +186,8 @@ def test_a_newer_version_of_user_data_keeps_its_claim() -> None:
     for count, cluster in ((2, CLUSTER), (20, Cluster({"t0": 30, "t1": 30}))):
         group = {f"m{n:02}": BOTH for n in range(count)}
         group["m01"] = Subscription(topics=BOTH.topics, user_data=data)
-        outcome = assign_members(StickyAssignor(), cluster, members(group))
-        assert given(outcome)["m01"] == {"t0": (1,), "t1": (0, 2)}
+        outcome = assign_members(StickyAssignor(), cluster, joined_members(group))
+        assert assigned_partitions(outcome)["m01"] == {"t0": (1,), "t1": (0, 2)}
         assert outcome.notes == ()
 
 
@@ -199,7 +199,7 @@ def cooperative_v1(user_data: bytes | None) -> AssignmentComputed:
     return assign_members(
         CooperativeStickyAssignor(),
         CLUSTER,
-        members({"a": BOTH, "b": consumer_protocol.encode_subscription(mine, 1)}),
+        joined_members({"a": BOTH, "b": consumer_protocol.encode_subscription(mine, 1)}),
     )
 
 
@@ -207,7 +207,7 @@ def test_empty_cooperative_user_data_is_none() -> None:
     # as kafka-python's cooperative members send it
     assert cooperative_v1(b"") == cooperative_v1(None)
     assert cooperative_v1(b"").notes == ()
-    assert given(cooperative_v1(b""))["b"] == {"t1": (0, 1, 2)}
+    assert assigned_partitions(cooperative_v1(b""))["b"] == {"t1": (0, 1, 2)}
     assert cooperative_v1(b"\0\0\0\5 new").notes == ()
     assert cooperative_v1(b"\0").notes == (
         "member 'b': user data: unreadable, so no generation: "
@@ -215,11 +215,11 @@ def test_empty_cooperative_user_data_is_none() -> None:
     )
 
 
-def strategies() -> list[Assignor]:
+def all_strategies() -> list[Assignor]:
     return [RangeAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
 
 
-@pytest.mark.parametrize("strategy", strategies(), ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize("strategy", all_strategies(), ids=lambda strategy: strategy.name)
 def test_the_order_of_members_does_not_reach_the_bytes(strategy: Assignor) -> None:
     rng = random.Random(7)
     cluster = Cluster({"a": 30, "b": 7, "c": 64})
@@ -235,8 +235,8 @@ def test_the_order_of_members_does_not_reach_the_bytes(strategy: Assignor) -> No
             if strategy.name == "sticky"
             else None,
         )
-    expected = assign_members(strategy, cluster, members(group))
-    listed = members(group)
+    expected = assign_members(strategy, cluster, joined_members(group))
+    listed = joined_members(group)
     for _ in range(3):
         rng.shuffle(listed)
         assert assign_members(strategy, cluster, listed) == expected

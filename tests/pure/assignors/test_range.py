@@ -10,7 +10,7 @@ from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.model.member import GroupSubscription
 from rota.engine.model.topic import Cluster
-from tests.support.assignments import counts, members, place
+from tests.support.assignments import assign_partitions, parse_members, parse_topics
 
 KAFKA_TESTS = {
     "no topic": ("", "c1()", {"c1": ""}),
@@ -59,17 +59,17 @@ def test_as_in_kafka_whatever_is_known_of_racks(
     topics: str, group: str, expected: dict[str, str], racks: str
 ) -> None:
     """Every rack holds every partition, so that racks must change nothing."""
-    everywhere = {t: [("a", "b", "c")] * n for t, n in counts(topics).items()}
+    everywhere = {t: [("a", "b", "c")] * n for t, n in parse_topics(topics).items()}
     if racks in {"members", "both"}:
         for name, rack in zip(expected, "abcabc", strict=False):
             group = group.replace(f"{name}=", f"{name}#").replace(f"{name}(", f"{name}@{rack}(")
             group = group.replace(f"{name}#", f"{name}=")
-    assert place(
+    assert assign_partitions(
         RangeAssignor(), topics, group, everywhere if racks in {"brokers", "both"} else {}
     ) == (expected)
 
 
-def spread(topics: str, replicas: int, brokers: str) -> dict[str, list[tuple[str, ...]]]:
+def spread_replicas(topics: str, replicas: int, brokers: str) -> dict[str, list[tuple[str, ...]]]:
     """Replicas on consecutive brokers, one rack each, going on from topic to topic."""
     turn = itertools.count()
     return {
@@ -77,7 +77,7 @@ def spread(topics: str, replicas: int, brokers: str) -> dict[str, list[tuple[str
             tuple(brokers[(first + r) % len(brokers)] for r in range(replicas))
             for first in itertools.islice(turn, count)
         ]
-        for topic, count in sorted(counts(topics).items())
+        for topic, count in sorted(parse_topics(topics).items())
     }
 
 
@@ -238,8 +238,8 @@ def test_as_in_kafka_by_rack(
         (name if rack == "_" else f"{name}@{rack}") + listed
         for name, rack, listed in zip(names, racks, subscriptions, strict=True)
     )
-    where = spread(topics, replicas, brokers)
-    placed = place(RangeAssignor(), topics, group, where)
+    where = spread_replicas(topics, replicas, brokers)
+    placed = assign_partitions(RangeAssignor(), topics, group, where)
     assert placed == dict(zip(names, expected, strict=True))
     if remote is not None:
         given = [
@@ -258,20 +258,24 @@ def test_static_members_keep_their_racks_partitions_under_other_ids() -> None:
     expected = ["t1-0 t1-2 t2-0 t2-2", "t1-1 t1-3 t2-1 t2-3", "t1-4 t2-4"]
     for ids in (["c1", "c2", "c3"], ["c1", "c5", "c4"]):
         group = " ".join(f"{m}=i{i}@{'abc'[i]}(t1 t2)" for i, m in enumerate(ids))
-        assert place(RangeAssignor(), topics, group, where) == dict(zip(ids, expected, strict=True))
+        assert assign_partitions(RangeAssignor(), topics, group, where) == dict(
+            zip(ids, expected, strict=True)
+        )
 
 
 def test_empty_rack_name_of_a_member_is_no_rack() -> None:
-    where = spread("t:4", 1, "ab")
-    assert place(RangeAssignor(), "t:4", "c0@(t) c1@a(t)", where) == place(
+    where = spread_replicas("t:4", 1, "ab")
+    assert assign_partitions(RangeAssignor(), "t:4", "c0@(t) c1@a(t)", where) == assign_partitions(
         RangeAssignor(), "t:4", "c0(t) c1@a(t)", where
     )
 
 
 def test_topics_without_metadata_are_left_out_and_named() -> None:
-    assert place(RangeAssignor(), "t:2 empty:0", "c0(t gone empty)") == {"c0": "t-0 t-1"}
+    assert assign_partitions(RangeAssignor(), "t:2 empty:0", "c0(t gone empty)") == {
+        "c0": "t-0 t-1"
+    }
     problem = Problem.from_group(
-        Cluster({"t": 2, "empty": 0}), GroupSubscription.of(members("c0(t gone empty)"))
+        Cluster({"t": 2, "empty": 0}), GroupSubscription.of(parse_members("c0(t gone empty)"))
     )
     assert problem.skipped_topics == ("empty", "gone")
 
@@ -279,4 +283,9 @@ def test_topics_without_metadata_are_left_out_and_named() -> None:
 def test_kafka_python_loses_members_when_static_and_dynamic_interleave() -> None:
     """There, c and d get two each, a and b nothing."""
     group = "a=s1(t) b(t) c=s2(t) d(t)"
-    assert place(RangeAssignor(), "t:4", group) == {"a": "t-0", "b": "t-2", "c": "t-1", "d": "t-3"}
+    assert assign_partitions(RangeAssignor(), "t:4", group) == {
+        "a": "t-0",
+        "b": "t-2",
+        "c": "t-1",
+        "d": "t-3",
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
-from tests.support.assignments import place
+from tests.support.assignments import assign_partitions
 
 KAFKA_TESTS = {
     "no topic": ("", "c1()", {"c1": ""}),
@@ -55,13 +55,13 @@ KAFKA_TESTS = {
 
 @pytest.mark.parametrize(("topics", "group", "expected"), KAFKA_TESTS.values(), ids=KAFKA_TESTS)
 def test_as_in_kafka(topics: str, group: str, expected: dict[str, str]) -> None:
-    assert place(RoundRobinAssignor(), topics, group) == expected
+    assert assign_partitions(RoundRobinAssignor(), topics, group) == expected
 
 
 def test_kafka_python_loses_members_when_static_and_dynamic_interleave() -> None:
     """There, c and d get two each, a and b nothing."""
     group = "a=s1(t) b(t) c=s2(t) d(t)"
-    assert place(RoundRobinAssignor(), "t:4", group) == {
+    assert assign_partitions(RoundRobinAssignor(), "t:4", group) == {
         "a": "t-0",
         "b": "t-2",
         "c": "t-1",
@@ -73,11 +73,11 @@ def test_kafka_python_raises_keyerror_on_differing_subscriptions() -> None:
     """There, already the example of its own documentation: C0(t0) C1(t0 t1) C2(t0 t1 t2)."""
     group = "C0(t0) C1(t0 t1) C2(t0 t1 t2)"
     expected = {"C0": "t0-0", "C1": "t1-0", "C2": "t1-1 t2-0 t2-1 t2-2"}
-    assert place(RoundRobinAssignor(), "t0:1 t1:2 t2:3", group) == expected
+    assert assign_partitions(RoundRobinAssignor(), "t0:1 t1:2 t2:3", group) == expected
 
 
 def test_members_that_subscribe_to_nothing_are_skipped() -> None:
-    assert place(RoundRobinAssignor(), "t:4", "a() b(t) c() d(t)") == {
+    assert assign_partitions(RoundRobinAssignor(), "t:4", "a() b(t) c() d(t)") == {
         "a": "",
         "b": "t-0 t-2",
         "c": "",

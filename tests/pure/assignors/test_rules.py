@@ -20,7 +20,9 @@ TOPICS = {"t": 2, "other": 1}
 MEMBERS = [rota.Member(id="a", topics=["t"]), rota.Member(id="b", topics=["t"])]
 
 
-def strategy(result: Callable[[], object], **attributes: object) -> rota.PartitionAssignor:
+def strategy_that_returns(
+    result: Callable[[], object], **attributes: object
+) -> rota.PartitionAssignor:
     def assign_partitions(self: object, partitions: object, subscriptions: object) -> object:
         return result()
 
@@ -29,7 +31,7 @@ def strategy(result: Callable[[], object], **attributes: object) -> rota.Partiti
     return made
 
 
-def raises() -> object:
+def raise_error() -> object:
     raise ZeroDivisionError("by design")
 
 
@@ -56,7 +58,7 @@ BROKEN: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.parametrize(("result", "rule"), BROKEN.values(), ids=BROKEN)
 def test_the_broken_rule_is_named(result: Callable[[], object], rule: str) -> None:
     with pytest.raises(BrokenRule) as caught:
-        rota.assign(strategy(result), TOPICS, MEMBERS)
+        rota.assign(strategy_that_returns(result), TOPICS, MEMBERS)
     assert caught.value.rule == rule
     assert "mine" in str(caught.value)
     assert rule in str(caught.value)
@@ -64,25 +66,25 @@ def test_the_broken_rule_is_named(result: Callable[[], object], rule: str) -> No
 
 def test_a_strategy_that_raises() -> None:
     with pytest.raises(StrategyFailed, match="'mine': assign raised ZeroDivisionError: by design"):
-        rota.assign(strategy(raises), TOPICS, MEMBERS)
+        rota.assign(strategy_that_returns(raise_error), TOPICS, MEMBERS)
 
 
 def test_a_member_given_a_topic_that_only_the_other_subscribes_to() -> None:
     members = [rota.Member(id="a", topics=["t"]), rota.Member(id="b", topics=["t", "other"])]
-    wrong = strategy(lambda: {"a": [("t", 0), ("other", 0)], "b": [("t", 1)]})
+    wrong = strategy_that_returns(lambda: {"a": [("t", 0), ("other", 0)], "b": [("t", 1)]})
     with pytest.raises(BrokenRule, match="'subscribed'.*'a' was given other-0"):
         rota.assign(wrong, TOPICS, members)
 
 
 def test_broadcast_is_allowed_where_it_is_declared() -> None:
     everything = [("t", 0), ("t", 1)]
-    broadcast = strategy(lambda: {"a": everything, "b": everything}, allow_shared=True)
+    broadcast = strategy_that_returns(lambda: {"a": everything, "b": everything}, allow_shared=True)
     plan = rota.assign(broadcast, TOPICS, MEMBERS)
     assert plan.to_dict() == {"a": {"t": [0, 1]}, "b": {"t": [0, 1]}}
 
 
 def test_leaving_out_is_allowed_where_it_is_declared() -> None:
-    sparse = strategy(lambda: {"a": [("t", 0)], "b": []}, allow_unassigned=True)
+    sparse = strategy_that_returns(lambda: {"a": [("t", 0)], "b": []}, allow_unassigned=True)
     assert rota.assign(sparse, TOPICS, MEMBERS).loads == {"a": 1, "b": 0}
 
 
@@ -98,7 +100,9 @@ class HandOver(rota.PartitionAssignor):
         return {"a": [], "b": [rota.TopicPartition("t", 0), rota.TopicPartition("t", 1)]}
 
 
-def owning(member: str, topics: str, *partitions: int, generation: int = 1) -> rota.Member:
+def member_that_owns(
+    member: str, topics: str, *partitions: int, generation: int = 1
+) -> rota.Member:
     return rota.Member(
         id=member, topics=topics.split(), owned={"t": partitions}, generation=generation
     )
@@ -106,21 +110,28 @@ def owning(member: str, topics: str, *partitions: int, generation: int = 1) -> r
 
 def test_a_hand_over_in_one_round() -> None:
     with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
-        rota.assign(HandOver(), TOPICS, [owning("a", "t", 0), owning("b", "t")])
+        rota.assign(HandOver(), TOPICS, [member_that_owns("a", "t", 0), member_that_owns("b", "t")])
 
 
 def test_a_hand_over_from_one_that_no_longer_subscribes() -> None:
     with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
-        rota.assign(HandOver(), TOPICS, [owning("a", "other", 0), owning("b", "t")])
+        rota.assign(
+            HandOver(), TOPICS, [member_that_owns("a", "other", 0), member_that_owns("b", "t")]
+        )
 
 
 def test_a_partition_that_two_claim_is_not_given_to_either() -> None:
     with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
-        rota.assign(HandOver(), TOPICS, [owning("a", "t", 0), owning("b", "t", 0)])
+        rota.assign(
+            HandOver(), TOPICS, [member_that_owns("a", "t", 0), member_that_owns("b", "t", 0)]
+        )
 
 
 def test_a_stale_claim_does_not_hold_the_newer_owner_up() -> None:
-    members = [owning("a", "t", 0, generation=1), owning("b", "t", 0, generation=2)]
+    members = [
+        member_that_owns("a", "t", 0, generation=1),
+        member_that_owns("b", "t", 0, generation=2),
+    ]
     assert rota.assign(HandOver(), TOPICS, members).loads == {"a": 0, "b": 2}
 
 
@@ -208,7 +219,7 @@ def test_a_strategy_that_exits() -> None:
         raise SystemExit(0)
 
     with pytest.raises(StrategyFailed, match="raised SystemExit: 0"):
-        rota.assign(strategy(exits), TOPICS, MEMBERS)
+        rota.assign(strategy_that_returns(exits), TOPICS, MEMBERS)
 
 
 def test_an_exception_that_cannot_be_shown() -> None:
@@ -220,11 +231,13 @@ def test_an_exception_that_cannot_be_shown() -> None:
         raise Mute
 
     with pytest.raises(StrategyFailed, match="'mine': assign raised .*Mute"):
-        rota.assign(strategy(fails), TOPICS, MEMBERS)
+        rota.assign(strategy_that_returns(fails), TOPICS, MEMBERS)
 
 
 def test_broadcast_does_not_allow_one_member_a_partition_twice() -> None:
-    doubled = strategy(lambda: {"a": [("t", 0), ("t", 0)], "b": [("t", 1)]}, allow_shared=True)
+    doubled = strategy_that_returns(
+        lambda: {"a": [("t", 0), ("t", 0)], "b": [("t", 1)]}, allow_shared=True
+    )
     with pytest.raises(BrokenRule, match="'one-owner'.*'a' was given twice: t-0"):
         rota.assign(doubled, TOPICS, MEMBERS)
 

@@ -31,7 +31,7 @@ Held = dict[str, list[int]]
 Target = dict[str, Held]
 
 
-def target(
+def compute_target(
     assignor: ColumnarAssignor, counts: dict[str, int], members: list[rota.Member]
 ) -> Target:
     """What each member is to have."""
@@ -43,7 +43,7 @@ def target(
     }
 
 
-def moved(before: Target, after: Target) -> int:
+def count_moved(before: Target, after: Target) -> int:
     """Partitions that one living member gives to another."""
     return sum(
         owner in after and number not in after[owner].get(topic, ())
@@ -76,19 +76,19 @@ def test_twelve_partitions_over_two_four_three_and_two_members() -> None:
     held: Target = {}
     for names, moves in steps:
         members = [rota.Member(id=name, topics=["f"], owned=held.get(name, {})) for name in names]
-        after = target(UniformAssignor(), {"f": 12}, members)
+        after = compute_target(UniformAssignor(), {"f": 12}, members)
         assert {len(given["f"]) for given in after.values()} == {12 // len(names)}
-        assert moved(held, after) == moves
+        assert count_moved(held, after) == moves
         held = after
     assert held == {"a": {"f": [0, 1, 2, 6, 7, 9]}, "c": {"f": [3, 4, 5, 8, 10, 11]}}
 
 
 def test_a_static_member_keeps_its_target_under_a_new_id() -> None:
     before = [rota.Member(id=f"m{n}", topics=["f"], group_instance_id=f"s{n}") for n in range(3)]
-    held = target(UniformAssignor(), {"f": 8}, before)
+    held = compute_target(UniformAssignor(), {"f": 8}, before)
     back = rota.Member(id="again", topics=["f"], group_instance_id="s1", owned=held["m1"])
     others = [rota.Member(id=m, topics=["f"], owned=held[m]) for m in ("m0", "m2")]
-    assert target(UniformAssignor(), {"f": 8}, [back, *others]) == {
+    assert compute_target(UniformAssignor(), {"f": 8}, [back, *others]) == {
         "again": held["m1"],
         "m0": held["m0"],
         "m2": held["m2"],
@@ -123,19 +123,19 @@ def test_of_claims_that_meet_the_latest_counts() -> None:
         rota.Member(id="b", topics=["f"], owned={"f": [0, 1]}, generation=5),
         rota.Member(id="c", topics=["f", "g"], owned={"f": [2]}, generation=1),
     ]
-    after = target(UniformAssignor(), {"f": 3}, members)
+    after = compute_target(UniformAssignor(), {"f": 3}, members)
     assert after == {"a": {"f": [1]}, "b": {"f": [0]}, "c": {"f": [2]}}
 
 
 @pytest.mark.parametrize("name", uniform.SERVER_ASSIGNORS)
 def test_nothing_to_give(name: str) -> None:
-    assert target(
+    assert compute_target(
         uniform.resolve_server_assignor(name), {}, [rota.Member(id="m", topics=["gone"])]
     ) == {"m": {}}
-    assert target(
+    assert compute_target(
         uniform.resolve_server_assignor(name), {"f": 2}, [rota.Member(id="m", topics=[])]
     ) == {"m": {}}
-    assert target(uniform.resolve_server_assignor(name), {"f": 2}, []) == {}
+    assert compute_target(uniform.resolve_server_assignor(name), {"f": 2}, []) == {}
 
 
 RECORDED = FIXTURES / "kafka-4.3.1" / "offsets.jsonl.gz"
@@ -219,6 +219,8 @@ def test_every_target_that_a_broker_wrote() -> None:
         held = [one for given in written.values() for one in given.items()]
         counts = {name: max(max(n) for t, n in held if t == name) + 1 for name, _ in held}
         assert (
-            target(uniform.resolve_server_assignor(strategy, topic_ids=TOPIC_IDS), counts, members)
+            compute_target(
+                uniform.resolve_server_assignor(strategy, topic_ids=TOPIC_IDS), counts, members
+            )
             == written
         )

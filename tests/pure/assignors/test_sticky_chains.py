@@ -11,9 +11,9 @@ from tests.support.sticky_group import (
     Group,
     every_rack_setting,
     every_strategy,
-    named,
     opposite_moves,
-    racked,
+    parse_partitions,
+    with_racks,
 )
 
 
@@ -21,7 +21,7 @@ from tests.support.sticky_group import (
 @every_rack_setting
 class TestChains:
     def test_a_member_joins_and_the_first_leaves(self, strategy: str, setting: str) -> None:
-        alone = racked(Group(strategy=strategy, topics={"t": 3}, members={"c1": "t"}), setting)
+        alone = with_racks(Group(strategy=strategy, topics={"t": 3}, members={"c1": "t"}), setting)
         both = alone.then(members={"c1": "t", "c2": "t"})
         assert both.settled() == {"c1": "t-0 t-1", "c2": "t-2"}
         assert both.withheld() == ("t-2" if strategy == "cooperative-sticky" else "")
@@ -34,17 +34,17 @@ class TestChains:
     ) -> None:
         both = "t1 t2"
         group = Group(strategy=strategy, topics={"t1": 12, "t2": 12}, members={"c1": both})
-        group = racked(group, setting)
+        group = with_racks(group, setting)
         for members, share in (("c1 c2", 6), ("c1 c2 c3 c4", 3), ("c3 c4", 6)):
             group = group.then(members=dict.fromkeys(members.split(), both))
             for have in group.settled().values():
-                topics = [topic for topic, _ in named(have)]
+                topics = [topic for topic, _ in parse_partitions(have)]
                 assert (topics.count("t1"), topics.count("t2")) == (share, share)
 
     def test_two_members_join_and_two_leave(self, strategy: str, setting: str) -> None:
         both = "t1 t2"
         two = Group(strategy=strategy, topics={"t1": 3, "t2": 4}, members={"c1": both, "c2": both})
-        two = racked(two, setting)
+        two = with_racks(two, setting)
         assert two.settled() == {"c1": "t1-0 t1-2 t2-1 t2-3", "c2": "t1-1 t2-0 t2-2"}
         four = two.then(members=dict.fromkeys(("c1", "c2", "c3", "c4"), both))
         assert four.rebalance()[1] == {
@@ -65,11 +65,11 @@ class TestChains:
             topics={"t1": 2, "t2": 1, "t3": 2, "t4": 1, "t5": 2},
             members={"c1": wide, "c2": narrow, "c3": narrow, "c4": wide},
         )
-        assert racked(group, setting).loads() == [2, 2, 2, 2]
+        assert with_racks(group, setting).loads() == [2, 2, 2, 2]
 
     def test_a_topic_is_added_and_another_removed(self, strategy: str, setting: str) -> None:
         one = Group(strategy=strategy, topics={"t": 3}, members={"c1": "t", "c2": "t"})
-        one = racked(one, setting)
+        one = with_racks(one, setting)
         first = one.settled()
         assert sorted(one.loads()) == [1, 2]
         two = one.then(topics={"t": 3, "t2": 3}, members={"c1": "t t2", "c2": "t t2"}, replicas={})
@@ -86,7 +86,7 @@ class TestChains:
     ) -> None:
         topics = {f"t{n:02}": n for n in range(1, 20)}
         members = {f"c{n:02}": " ".join(list(topics)[:n]) for n in range(1, 20)}
-        group = racked(Group(strategy=strategy, topics=topics, members=members), setting)
+        group = with_racks(Group(strategy=strategy, topics=topics, members=members), setting)
         before = group.settled()
         members = {m: listed for m, listed in members.items() if m != "c10"}
         after = group.then(members=members)
@@ -94,14 +94,14 @@ class TestChains:
 
     def test_a_tenth_member_joins(self, strategy: str, setting: str) -> None:
         members = {f"c{n:02}": "t" for n in range(1, 10)}
-        group = racked(Group(strategy=strategy, topics={"t": 20}, members=members), setting)
+        group = with_racks(Group(strategy=strategy, topics={"t": 20}, members=members), setting)
         assert sorted(group.loads()) == [2] * 7 + [3] * 2
         assert group.then(members={**members, "c10": "t"}).loads() == [2] * 10
 
     def test_one_of_eight_equal_members_leaves(self, strategy: str, setting: str) -> None:
         topics = {f"t{n:02}": n for n in range(1, 15)}
         members = {f"c{n}": " ".join(topics) for n in range(1, 9)}
-        group = racked(Group(strategy=strategy, topics=topics, members=members), setting)
+        group = with_racks(Group(strategy=strategy, topics=topics, members=members), setting)
         before = group.settled()
         members = {m: listed for m, listed in members.items() if m != "c5"}
         left = group.then(members=members)
@@ -112,7 +112,7 @@ class TestChains:
     def test_a_member_begins_to_subscribe(self, strategy: str, setting: str) -> None:
         topics = {f"t{n}": 1 for n in range(1, 5)}
         members = {"c0": "", "c1": "t1", "c2": "t2 t3 t4"}
-        group = racked(Group(strategy=strategy, topics=topics, members=members), setting)
+        group = with_racks(Group(strategy=strategy, topics=topics, members=members), setting)
         assert group.loads() == [0, 1, 3]
         assert sum(group.then(members={**members, "c0": "t1"}).loads()) == 4
 
@@ -125,13 +125,13 @@ class TestChains:
             members={"c1": "t1 t2", "c2": "t1 t2 t3 t4", "c3": "t2 t3 t4 t5 t6"},
             owned={"c1": "t1-0", "c2": "t2-0 t3-0", "c3": "t4-0 t5-0 t6-0"},
         )
-        assert racked(group, setting).loads() == [1, 2, 3]
+        assert with_racks(group, setting).loads() == [1, 2, 3]
 
     def test_the_others_keep_theirs_when_the_leader_leaves(
         self, strategy: str, setting: str
     ) -> None:
         members = {f"c{n}": "t" for n in range(1, 5)}
-        group = racked(Group(strategy=strategy, topics={"t": 3}, members=members), setting)
+        group = with_racks(Group(strategy=strategy, topics={"t": 3}, members=members), setting)
         before = group.settled()
         members = {m: listed for m, listed in members.items() if m != "c1"}
         after = group.then(members=members)
@@ -140,10 +140,10 @@ class TestChains:
 
     def test_a_subscribed_topic_is_deleted(self, strategy: str, setting: str) -> None:
         group = Group(strategy=strategy, topics={"t1": 1, "t3": 100}, members={"c": "t1 t2 t3"})
-        assert racked(group, setting).loads() == [101]
+        assert with_racks(group, setting).loads() == [101]
 
     def test_the_only_subscribed_topic_is_deleted(self, strategy: str, setting: str) -> None:
-        group = racked(Group(strategy=strategy, topics={"t": 3}, members={"c": "t"}), setting)
+        group = with_racks(Group(strategy=strategy, topics={"t": 3}, members={"c": "t"}), setting)
         assert group.then(topics={}, replicas={}).settled() == {"c": ""}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.sticky_group import Given, Group, every_strategy, named
+from tests.support.sticky_group import Given, Group, every_strategy, parse_partitions
 
 
-def laid_out(topics: dict[str, int], brokers: str, factor: int) -> dict[str, list[str]]:
+def place_replicas(topics: dict[str, int], brokers: str, factor: int) -> dict[str, list[str]]:
     """Replicas dealt over the racks of the brokers, in turn."""
     racks, found, start = brokers.split(), {}, 0
     for topic, count in sorted(topics.items()):
@@ -19,12 +19,12 @@ def laid_out(topics: dict[str, int], brokers: str, factor: int) -> dict[str, lis
     return found
 
 
-def far(group: Group, given: Given) -> int:
+def count_remote_partitions(group: Group, given: Given) -> int:
     """How many partitions went to a member in a rack without a replica."""
     return sum(
         group.racks[member] not in group.replicas[topic][number].split()
         for member, have in given.items()
-        for topic, number in named(have)
+        for topic, number in parse_partitions(have)
     )
 
 
@@ -95,10 +95,10 @@ def test_racks(
         topics=RACKED_TOPICS,
         members={"c0": ALL, "c1": ALL, "c2": third},
         racks=dict(zip(("c0", "c1", "c2"), racks.split(), strict=True)),
-        replicas=laid_out(RACKED_TOPICS, brokers, factor),
+        replicas=place_replicas(RACKED_TOPICS, brokers, factor),
     )
     assert group.settled() == expected
-    assert far(group, expected) == misplaced
+    assert count_remote_partitions(group, expected) == misplaced
     assert group.then().settled() == expected
 
 
@@ -119,10 +119,10 @@ def test_far_partitions_are_given_up_for_near_ones(
         members={"c0": ALL, "c1": ALL, "c2": third},
         owned=SCATTERED,
         racks={"c0": "a", "c1": "b", "c2": "c"},
-        replicas=laid_out(RACKED_TOPICS, "a b c", 1),
+        replicas=place_replicas(RACKED_TOPICS, "a b c", 1),
     )
     given, target = group.rebalance()
-    assert far(group, target) == misplaced
+    assert count_remote_partitions(group, target) == misplaced
     if strategy == "cooperative-sticky":
         assert given == kept
         assert group.settled() == expected

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.sticky_group import Given, Group, every_rack_setting, every_strategy, racked
+from tests.support.sticky_group import Given, Group, every_rack_setting, every_strategy, with_racks
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def test_one_assignment(strategy: str, setting: str, scenario: Scenario) -> None
         owned=scenario.owned,
         generations=scenario.generations,
     )
-    group = racked(group, setting)
+    group = with_racks(group, setting)
     _, target = group.rebalance()
     assert target == scenario.expected
     assert group.withheld() == (scenario.withheld if strategy == "cooperative-sticky" else "")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rota
 from rota.engine.model.topic import Partitions
 from tests.support.examples import examples
-from tests.support.random_groups import changed, groups, replica_racks
+from tests.support.random_groups import change_group, groups, replica_racks
 
 STRATEGIES = [
     ("range", "exact"),
@@ -84,4 +84,4 @@ def test_a_cooperative_change_is_complete_after_two_rounds(
             members = plan.apply(members, generation=4)
         assert plan.withheld == 0, "everything is given out"
         assert plan.moved == 0, "and nothing taken away"
-        counts, members = data.draw(changed(counts, members, change))
+        counts, members = data.draw(change_group(counts, members, change))

@@ -15,7 +15,7 @@ EXAMPLE = (ROOT / "examples" / "switch-strategy.toml").read_text()
 BOTH = 'strategy = ["cooperative-sticky", "range"]'
 
 
-def strategies(found: rota.Simulation) -> list[str | None]:
+def strategies_of(found: rota.Simulation) -> list[str | None]:
     """Of all generations, each kind once, in order."""
     saved = [
         entry for entry in found.journal if isinstance(entry, GroupMetadataEntry) and entry.members
@@ -25,7 +25,7 @@ def strategies(found: rota.Simulation) -> list[str | None]:
 
 def test_two_deploys_bring_the_group_from_one_strategy_to_another() -> None:
     found = rota.simulate(EXAMPLE)
-    assert strategies(found) == ["range", "cooperative-sticky"]
+    assert strategies_of(found) == ["range", "cooperative-sticky"]
     assert not any("raised" in note for note in found.notes)
 
 
@@ -34,7 +34,7 @@ def test_one_deploy_does_not() -> None:
     assert sum("raised InconsistentProtocol" in note for note in found.notes) == 3
 
 
-def deployed(**settings: Any) -> rota.Simulation:
+def simulate_deployment(**settings: Any) -> rota.Simulation:
     return rota.simulate(
         {
             "duration": "20m",
@@ -50,11 +50,11 @@ def deployed(**settings: Any) -> rota.Simulation:
 
 
 def test_a_deploy_makes_members_static() -> None:
-    late = [one for one in deployed(static=True).rebalances if one.start > 9 * 60_000]
+    late = [one for one in simulate_deployment(static=True).rebalances if one.start > 9 * 60_000]
     assert late == []  # the restart inside the session is none
-    assert len([one for one in deployed().rebalances if one.start > 9 * 60_000]) == 2
+    assert len([one for one in simulate_deployment().rebalances if one.start > 9 * 60_000]) == 2
 
 
 def test_a_deploy_with_a_strategy_that_is_none() -> None:
     with pytest.raises(InputError, match=r"events\[0\]\.strategy: unknown strategy 'rng'"):
-        deployed(strategy="rng")
+        simulate_deployment(strategy="rng")

@@ -14,7 +14,7 @@ import rota
 from rota.engine.plan import Plan
 
 
-def group(text: str, topics: dict[str, int]) -> list[rota.Member]:
+def parse_group(text: str, topics: dict[str, int]) -> list[rota.Member]:
     """Members from "C0(t0 t1) C1"; without brackets a member subscribes to everything."""
     found = re.findall(r"(\S+?)(?:\(([^)]*)\))?(?:\s|$)", text)
     return [
@@ -22,12 +22,12 @@ def group(text: str, topics: dict[str, int]) -> list[rota.Member]:
     ]
 
 
-def counts(text: str) -> dict[str, int]:
+def parse_topics(text: str) -> dict[str, int]:
     """Partition counts from "t0:3 t1:3"."""
     return {topic: int(count) for topic, count in (item.split(":") for item in text.split())}
 
 
-def result(text: str) -> dict[str, list[tuple[str, int]]]:
+def parse_result(text: str) -> dict[str, list[tuple[str, int]]]:
     """An assignment from "C0 t0p0 t0p1; C1 t0p2"."""
     parts = [part.split() for part in text.split(";")]
     return {
@@ -36,7 +36,7 @@ def result(text: str) -> dict[str, list[tuple[str, int]]]:
     }
 
 
-def given(plan: Plan) -> dict[str, list[tuple[str, int]]]:
+def assigned_partitions(plan: Plan) -> dict[str, list[tuple[str, int]]]:
     return {m: sorted((t, p) for t, ps in plan[m].items() for p in ps) for m in plan}
 
 
@@ -87,8 +87,8 @@ SIMPLE = [
 
 @pytest.mark.parametrize(("strategy", "topics", "members", "expected"), SIMPLE)
 def test_example(strategy: str, topics: str, members: str, expected: str) -> None:
-    plan = rota.assign(strategy, counts(topics), group(members, counts(topics)))
-    assert given(plan) == result(expected)
+    plan = rota.assign(strategy, parse_topics(topics), parse_group(members, parse_topics(topics)))
+    assert assigned_partitions(plan) == parse_result(expected)
 
 
 LOADS = [
@@ -109,22 +109,22 @@ LOADS = [
 def test_loads_by_topic(
     strategy: str, topics: str, members: str, expected: dict[str, list[int]]
 ) -> None:
-    plan = rota.assign(strategy, counts(topics), group(members, counts(topics)))
+    plan = rota.assign(strategy, parse_topics(topics), parse_group(members, parse_topics(topics)))
     assert {t: [len(plan[m].get(t, ())) for m in plan] for t in expected} == expected
 
 
-def chain(strategy: str, steps: list[tuple[str, str]], solver: str = "exact") -> list[Plan]:
+def plan_steps(strategy: str, steps: list[tuple[str, str]], solver: str = "exact") -> list[Plan]:
     """Plans of a group that changes step by step, each from what the one before gave."""
     plans: list[Plan] = []
     before: dict[str, rota.Member] = {}
     for generation, (topics, members) in enumerate(steps):
-        now = group(members, counts(topics))
+        now = parse_group(members, parse_topics(topics))
         left = [member for name, member in before.items() if name not in {m.id for m in now}]
         now = [
             replace(m, owned=before[m.id].owned, generation=generation) if m.id in before else m
             for m in now
         ]
-        plan = rota.assign(strategy, counts(topics), now, solver=solver, left=left)
+        plan = rota.assign(strategy, parse_topics(topics), now, solver=solver, left=left)
         before = {m.id: m for m in plan.apply(now, generation)}
         plans.append(plan)
     return plans
@@ -155,7 +155,9 @@ GROWING = [("T0:2 T1:2", "C0 C1"), ("T0:3 T1:2", "C0 C1"), ("T0:3 T1:3", "C0 C1"
     ],
 )
 def test_partitions_are_added(strategy: str, expected: list[str]) -> None:
-    assert [given(plan) for plan in chain(strategy, GROWING)] == [result(r) for r in expected]
+    assert [assigned_partitions(plan) for plan in plan_steps(strategy, GROWING)] == [
+        parse_result(r) for r in expected
+    ]
 
 
 NINE = "T0:3 T1:3 T2:3"
@@ -163,17 +165,21 @@ ONE_LEAVES = [(NINE, "C0 C1 C2"), (NINE, "C0 C1")]
 
 
 def test_roundrobin_moves_two_that_it_need_not_when_one_leaves() -> None:
-    first, second = chain("roundrobin", ONE_LEAVES)
-    assert given(first) == result("C0 T0p0 T1p0 T2p0; C1 T0p1 T1p1 T2p1; C2 T0p2 T1p2 T2p2")
-    assert given(second) == result("C0 T0p0 T0p2 T1p1 T2p0 T2p2; C1 T0p1 T1p0 T1p2 T2p1")
+    first, second = plan_steps("roundrobin", ONE_LEAVES)
+    assert assigned_partitions(first) == parse_result(
+        "C0 T0p0 T1p0 T2p0; C1 T0p1 T1p1 T2p1; C2 T0p2 T1p2 T2p2"
+    )
+    assert assigned_partitions(second) == parse_result(
+        "C0 T0p0 T0p2 T1p1 T2p0 T2p2; C1 T0p1 T1p0 T1p2 T2p1"
+    )
     assert (second.orphaned, second.moved, second.moves_needed, second.needless) == (3, 2, 0, 2)
 
 
 @pytest.mark.parametrize("solver", ["exact", "kafka"])
 def test_sticky_moves_only_the_orphans_when_one_leaves(solver: str) -> None:
-    first, second = chain("sticky", ONE_LEAVES, solver)
+    first, second = plan_steps("sticky", ONE_LEAVES, solver)
     for member in ("C0", "C1"):
-        assert set(given(first)[member]) <= set(given(second)[member])
+        assert set(assigned_partitions(first)[member]) <= set(assigned_partitions(second)[member])
     assert sorted(second.loads.values()) == [4, 5]
     assert (second.orphaned, second.moved) == (3, 0)
 
@@ -183,22 +189,25 @@ EIGHT = "t0:2 t1:2 t2:2 t3:2"
 
 @pytest.mark.parametrize("solver", ["exact", "kafka"])
 def test_sticky_when_the_middle_one_fails(solver: str) -> None:
-    first, second = chain("sticky", [(EIGHT, "C0 C1 C2"), (EIGHT, "C0 C2")], solver)
+    first, second = plan_steps("sticky", [(EIGHT, "C0 C1 C2"), (EIGHT, "C0 C2")], solver)
     assert second.loads == {"C0": 4, "C2": 4}
-    assert set(given(first)["C0"]) <= set(given(second)["C0"])
-    assert set(given(first)["C2"]) <= set(given(second)["C2"])
+    assert set(assigned_partitions(first)["C0"]) <= set(assigned_partitions(second)["C0"])
+    assert set(assigned_partitions(first)["C2"]) <= set(assigned_partitions(second)["C2"])
     assert (second.orphaned, second.moved) == (3, 0)
     if solver == "kafka":
-        gained = {m: sorted(set(given(second)[m]) - set(given(first)[m])) for m in second}
+        gained = {
+            m: sorted(set(assigned_partitions(second)[m]) - set(assigned_partitions(first)[m]))
+            for m in second
+        }
         assert gained == {"C0": [("t0", 1)], "C2": [("t2", 0), ("t3", 1)]}
 
 
 def test_sticky_hands_the_only_partition_of_one_that_leaves_to_who_may_take_it() -> None:
     topics = "A:1 B:2 C:3"
-    first, second = chain(
+    first, second = plan_steps(
         "sticky", [(topics, "C0(A) C1(A B) C2(A B C)"), (topics, "C1(A B) C2(A B C)")]
     )
-    assert given(second) == result("C1 Ap0 Bp0 Bp1; C2 Cp0 Cp1 Cp2")
+    assert assigned_partitions(second) == parse_result("C1 Ap0 Bp0 Bp1; C2 Cp0 Cp1 Cp2")
     assert second["C2"] == first["C2"]
 
 
@@ -222,7 +231,7 @@ SCALING = [
 def test_a_group_of_two_then_four_then_three_then_two(
     strategy: str, solver: str, moved: list[int]
 ) -> None:
-    plans = chain(strategy, SCALING, solver)
+    plans = plan_steps(strategy, SCALING, solver)
     loads = [sorted(plan.loads.values()) for plan in plans]
     assert loads == [[6, 6], [3, 3, 3, 3], [4, 4, 4], [6, 6]]
     assert [plan.moved for plan in plans] == moved

@@ -12,7 +12,7 @@ from rota.broker.handlers import configs, topic_admin
 from rota.broker.handlers import metadata as metadata_module
 from rota.engine.model.config import BrokerConfig, TopicConfig
 from rota.errors import Code
-from tests.support.differential_side import Plain, request
+from tests.support.differential_side import Plain, fill_request
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import HANDLERS, InMemoryNode
 
@@ -22,11 +22,13 @@ TOPIC, BROKER = 2, 4
 ADMIN = [each for module in (metadata_module, configs, topic_admin) for each in module.HANDLERS]
 
 
-def ask(node: InMemoryNode, name: str, version: int, **fields: Plain) -> Any:
-    return node.connect().ask(request(name, version, **fields))
+def send_request(node: InMemoryNode, name: str, version: int, **fields: Plain) -> Any:
+    return node.connect().ask(fill_request(name, version, **fields))
 
 
-def create(node: InMemoryNode, name: str, count: int = 1, version: int = 7, **configs: str) -> Any:
+def create_topic(
+    node: InMemoryNode, name: str, count: int = 1, version: int = 7, **configs: str
+) -> Any:
     settings = [{"name": key.replace("_", "."), "value": text} for key, text in configs.items()]
     topic = {
         "name": name,
@@ -35,17 +37,17 @@ def create(node: InMemoryNode, name: str, count: int = 1, version: int = 7, **co
         "assignments": [],
         "configs": settings,
     }
-    return ask(node, "CreateTopics", version, topics=[topic], timeout_ms=1_000).topics[0]
+    return send_request(node, "CreateTopics", version, topics=[topic], timeout_ms=1_000).topics[0]
 
 
-def metadata(node: InMemoryNode, *names: str, version: int = 12, auto: bool = False) -> Any:
+def fetch_metadata(node: InMemoryNode, *names: str, version: int = 12, auto: bool = False) -> Any:
     topics = [{"name": name, "topic_id": NOBODY} for name in names]
-    return ask(node, "Metadata", version, topics=topics, allow_auto_topic_creation=auto)
+    return send_request(node, "Metadata", version, topics=topics, allow_auto_topic_creation=auto)
 
 
 def own_settings(node: InMemoryNode, name: str) -> dict[str, str]:
     asked = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
-    (found,) = ask(node, "DescribeConfigs", 4, resources=[asked]).results
+    (found,) = send_request(node, "DescribeConfigs", 4, resources=[asked]).results
     return {each.name: each.value for each in found.configs if each.config_source == 1}
 
 
@@ -97,7 +99,7 @@ def cases() -> list[tuple[str, int]]:
     return listed
 
 
-def asked_with(name: str, version: int) -> Plain:
+def request_fields(name: str, version: int) -> Plain:
     if name == "DeleteTopics":
         by_name = {"topic_names": ["t"]} if version < 6 else {}
         return by_name or {"topics": [{"name": "t", "topic_id": NOBODY}]}
@@ -120,8 +122,8 @@ def errors(found: Any) -> list[int]:
 @pytest.mark.parametrize(("name", "version"), cases())
 def test_every_version_is_answered_without_an_error(name: str, version: int) -> None:
     node = InMemoryNode()
-    create(node, "t")
-    answer = ask(node, name, version, **asked_with(name, version))
+    create_topic(node, "t")
+    answer = send_request(node, name, version, **request_fields(name, version))
     assert set(errors(answer.to_dict())) <= {0}
     assert node.log_lines == []
 
@@ -130,7 +132,7 @@ def test_every_version_is_answered_without_an_error(name: str, version: int) -> 
 def test_every_version_can_be_refused(name: str, version: int) -> None:
     """What an order for faults, or a bug of ours, makes of a request."""
     node = InMemoryNode()
-    create(node, "t")
+    create_topic(node, "t")
     for handler in ADMIN:
         refusal = InjectedFault(
             api=handler.api, remaining=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR
@@ -138,14 +140,14 @@ def test_every_version_can_be_refused(name: str, version: int) -> None:
         node.node.faults.inject(refusal)
     if name == "ApiVersions":  # kafka-python reads an error of it in version 0 alone
         if version == 0:
-            assert ask(node, name, 0).error_code == Code.KAFKA_STORAGE_ERROR
+            assert send_request(node, name, 0).error_code == Code.KAFKA_STORAGE_ERROR
         return
-    answer = ask(node, name, version, **asked_with(name, version))
+    answer = send_request(node, name, version, **request_fields(name, version))
     assert set(errors(answer.to_dict())) == {Code.KAFKA_STORAGE_ERROR}
 
 
 def test_what_is_offered_is_what_is_handled() -> None:
-    answer = ask(InMemoryNode(), "ApiVersions", 2)
+    answer = send_request(InMemoryNode(), "ApiVersions", 2)
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert offered == {key: (each.min_version, each.max_version) for key, each in HANDLERS.items()}
 
@@ -155,9 +157,9 @@ def test_what_is_offered_is_what_is_handled() -> None:
 
 def test_a_topic_made_by_a_client_is_there_after_a_restart() -> None:
     node = InMemoryNode()
-    made = create(node, "orders", 3, retention_ms="5", cleanup_policy="delete,compact")
+    made = create_topic(node, "orders", 3, retention_ms="5", cleanup_policy="delete,compact")
     for again in (node.restart(node.disk), node.restart(node.disk, clean=True)):
-        (found,) = metadata(again, "orders").topics
+        (found,) = fetch_metadata(again, "orders").topics
         assert (found.topic_id, len(found.partitions)) == (made.topic_id, 3)
         settings = {"retention.ms": "5", "cleanup.policy": "delete,compact"}
         assert own_settings(again, "orders") == settings
@@ -165,41 +167,41 @@ def test_a_topic_made_by_a_client_is_there_after_a_restart() -> None:
 
 def test_a_missing_topic_is_made_where_both_sides_want_it() -> None:
     node = InMemoryNode(config=BrokerConfig(default_partitions=4))
-    assert metadata(node, "no").topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-    (made,) = metadata(node, "yes", auto=True).topics
+    assert fetch_metadata(node, "no").topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    (made,) = fetch_metadata(node, "yes", auto=True).topics
     assert (made.error_code, len(made.partitions)) == (0, 4)
-    assert metadata(node, "bad name", auto=True).topics[0].error_code == 17
-    assert metadata(node, "__consumer_offsets", auto=True).topics[0].is_internal
+    assert fetch_metadata(node, "bad name", auto=True).topics[0].error_code == 17
+    assert fetch_metadata(node, "__consumer_offsets", auto=True).topics[0].is_internal
     never = InMemoryNode(config=BrokerConfig(auto_create_topics=False))
-    assert metadata(never, "no", auto=True).topics[0].error_code == 3
+    assert fetch_metadata(never, "no", auto=True).topics[0].error_code == 3
 
 
 def test_versions_before_the_flag_make_missing_topics() -> None:
-    (made,) = ask(InMemoryNode(), "Metadata", 3, topics=[{"name": "old"}]).topics
+    (made,) = send_request(InMemoryNode(), "Metadata", 3, topics=[{"name": "old"}]).topics
     assert made.error_code == 0
 
 
 def test_a_topic_is_deleted_by_its_id() -> None:
     node = InMemoryNode()
-    made = create(node, "orders")
-    (gone,) = ask(
+    made = create_topic(node, "orders")
+    (gone,) = send_request(
         node, "DeleteTopics", 6, topics=[{"name": None, "topic_id": made.topic_id}]
     ).responses
     assert (gone.name, gone.error_code) == ("orders", 0)
-    assert metadata(node.restart(node.disk)).topics == []
+    assert fetch_metadata(node.restart(node.disk)).topics == []
 
 
 @pytest.mark.parametrize("factor", [2, 3, 32_767])
 def test_more_replicas_than_nodes_are_refused(factor: int) -> None:
     topic = {"name": "t", "num_partitions": 1, "replication_factor": factor}
-    (answer,) = ask(InMemoryNode(), "CreateTopics", 7, topics=[topic], timeout_ms=1).topics
+    (answer,) = send_request(InMemoryNode(), "CreateTopics", 7, topics=[topic], timeout_ms=1).topics
     assert answer.error_code == Code.INVALID_REPLICATION_FACTOR
     assert answer.error_message == f"the replication factor is {factor}, but there is one node"
     assert answer.configs == []
 
 
 def test_a_refused_setting_is_named() -> None:
-    answer = create(InMemoryNode(), "t", compression_type="gzip")
+    answer = create_topic(InMemoryNode(), "t", compression_type="gzip")
     assert answer.error_code == Code.INVALID_CONFIG
     assert answer.error_message.startswith("compression.type: 'gzip' is not 'producer'")
 
@@ -208,21 +210,21 @@ def test_a_full_disk_is_told_to_the_client_and_nothing_is_left() -> None:
     disk = FaultyDisk()
     node = InMemoryNode(disk)
     disk.room(100)
-    answer = create(node, "t", 5)
+    answer = create_topic(node, "t", 5)
     assert answer.error_code == Code.KAFKA_STORAGE_ERROR
     assert "No space left" in answer.error_message
     disk.room(None)
-    assert metadata(node.restart(node.disk)).topics == []
+    assert fetch_metadata(node.restart(node.disk)).topics == []
 
 
 def test_many_partitions_are_described_in_turns() -> None:
     node = InMemoryNode()
-    create(node, "a", 7)
-    create(node, "b", 3)
+    create_topic(node, "a", 7)
+    create_topic(node, "b", 3)
     cursor = None
     found: list[tuple[str, int]] = []
     for _ in range(10):
-        answer = ask(
+        answer = send_request(
             node, "DescribeTopicPartitions", 0, topics=[], response_partition_limit=4, cursor=cursor
         )
         found += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
@@ -243,7 +245,7 @@ def test_the_brokers_own_settings_show_in_topics_and_in_itself() -> None:
     node = InMemoryNode(
         config=BrokerConfig(default_partitions=3), topic_config=TopicConfig(retention=9)
     )
-    create(node, "t")
+    create_topic(node, "t")
     wanted = [
         {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": ["retention.ms"]},
         {
@@ -252,7 +254,9 @@ def test_the_brokers_own_settings_show_in_topics_and_in_itself() -> None:
             "configuration_keys": ["num.partitions", "log.retention.ms", "group.max.size"],
         },
     ]
-    topic, broker = ask(node, "DescribeConfigs", 4, resources=wanted, include_synonyms=True).results
+    topic, broker = send_request(
+        node, "DescribeConfigs", 4, resources=wanted, include_synonyms=True
+    ).results
     (retention,) = topic.configs
     assert (retention.value, retention.config_source) == ("9", 4)
     assert [each.name for each in retention.synonyms] == ["log.retention.ms", "log.retention.hours"]
@@ -266,10 +270,10 @@ def test_the_brokers_own_settings_show_in_topics_and_in_itself() -> None:
 
 def test_altered_settings_hold_at_once_and_after_a_restart() -> None:
     node = InMemoryNode()
-    create(node, "t", retention_ms="5")
+    create_topic(node, "t", retention_ms="5")
     change = {"name": "flush.ms", "value": "7", "config_operation": 0}
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}
-    (answer,) = ask(node, "IncrementalAlterConfigs", 1, resources=[resource]).responses
+    (answer,) = send_request(node, "IncrementalAlterConfigs", 1, resources=[resource]).responses
     assert answer.error_code == 0
     log = node.topics.get_log("t", 0)
     assert log is not None
@@ -280,13 +284,13 @@ def test_altered_settings_hold_at_once_and_after_a_restart() -> None:
 
 def test_only_a_check_changes_nothing() -> None:
     node = InMemoryNode()
-    create(node, "t")
+    create_topic(node, "t")
     change = {"name": "flush.ms", "value": "7", "config_operation": 0}
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}
-    ask(node, "IncrementalAlterConfigs", 1, resources=[resource], validate_only=True)
+    send_request(node, "IncrementalAlterConfigs", 1, resources=[resource], validate_only=True)
     new = {"name": "n", "num_partitions": 1, "replication_factor": 1}
-    ask(node, "CreateTopics", 7, topics=[new], timeout_ms=1, validate_only=True)
+    send_request(node, "CreateTopics", 7, topics=[new], timeout_ms=1, validate_only=True)
     more = {"name": "t", "count": 5, "assignments": None}
-    ask(node, "CreatePartitions", 3, topics=[more], timeout_ms=1, validate_only=True)
+    send_request(node, "CreatePartitions", 3, topics=[more], timeout_ms=1, validate_only=True)
     assert own_settings(node, "t") == {}
     assert [(topic.name, topic.partition_count) for topic in node.topics] == [("t", 1)]

@@ -17,16 +17,16 @@ from rota.errors import Code
 from tests.support.acknowledged_folder import (
     CONFIG,
     AcknowledgedFolder,
-    batches,
-    killed,
+    folder_after_kill,
+    folder_after_stop,
     read_all,
-    stopped,
+    read_batches,
 )
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
 from tests.support.requests import START, read_records
 
-ENDS = {"stopped": stopped, "killed": killed}
+ENDS = {"stopped": folder_after_stop, "killed": folder_after_kill}
 every_end = pytest.mark.parametrize("end", ENDS)
 #: ``make check`` tries FEW bits and cuts of each file; ``make nightly`` MANY times as many bits.
 FEW, MANY = 2, 120
@@ -44,29 +44,29 @@ UNNOTICED = {
 }
 
 
-def kind(path: str) -> str:
+def file_type(path: str) -> str:
     name = path.rpartition("/")[2]
     return f".{name.rpartition('.')[2]}" if name[0].isdigit() else name
 
 
-def bits(size: int, most: int, rng: random.Random) -> list[int]:
+def choose_bits(size: int, most: int, rng: random.Random) -> list[int]:
     return list(range(size * 8)) if size * 8 <= most else rng.sample(range(size * 8), most)
 
 
 def flip_everywhere(folder: AcknowledgedFolder, most: int, seed: int) -> None:
     rng = random.Random(seed)
     for path in folder.disk.paths():
-        for bit in bits(folder.disk.size(path) or 0, most, rng):
+        for bit in choose_bits(folder.disk.size(path) or 0, most, rng):
             disk = folder.disk.kill()
             disk.flip(path, bit)
             try:
                 served = folder.judge(disk, path)
             except AssertionError as error:
                 raise AssertionError(f"{path}: bit {bit} flipped: {error}") from error
-            if served is not None and kind(path) not in UNNOTICED:
+            if served is not None and file_type(path) not in UNNOTICED:
                 told = [line for line in served.lines if line.startswith(path)]
                 assert told, f"{path}: bit {bit}: not a word"
-                assert kind(path) != ".log" or ": byte " in told[0], told
+                assert file_type(path) != ".log" or ": byte " in told[0], told
 
 
 @every_end
@@ -86,7 +86,7 @@ def test_flipped_bits_everywhere(end: str, seed: int) -> None:
 def test_all_that_may_go_unsaid_does(end: str) -> None:
     """The list above has nothing in it that is not needed."""
     folder = ENDS[end]()
-    there = {kind(path) for path in folder.disk.paths()}
+    there = {file_type(path) for path in folder.disk.paths()}
     for name, path, bit in (
         ("leader-epoch-checkpoint", "log-0/leader-epoch-checkpoint", 8 * 6),
         ("partition.metadata", "log-0/partition.metadata", 8 * 42),
@@ -105,7 +105,7 @@ def test_all_that_may_go_unsaid_does(end: str) -> None:
 # files that are gone, short, or another's
 
 
-def without(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+def truncations(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     """The file is missing, empty, cut anywhere, or ends in zeros."""
     yield "missing", None
     size = len(data)
@@ -122,7 +122,7 @@ def break_everywhere(end: str, most: int, seed: int) -> None:
     folder, rng = ENDS[end](), random.Random(seed)
     for path in folder.disk.paths():
         content = folder.disk.content(path)
-        damages = [each for each in without(content) if each[1] != content]
+        damages = [each for each in truncations(content) if each[1] != content]
         for what, data in damages if len(damages) <= most else rng.sample(damages, most):
             disk = folder.disk.kill()
             if data is None:
@@ -138,10 +138,12 @@ def break_everywhere(end: str, most: int, seed: int) -> None:
 
 def is_loss_of_power(folder: AcknowledgedFolder, path: str, data: bytes) -> bool:
     """Whole batches are gone that were not synced, from the end: nobody can tell after a kill."""
-    if kind(path) != ".log":
+    if file_type(path) != ".log":
         return False
     above = path.rpartition("/")[0]
-    logs = [each for each in folder.disk.paths() if each.startswith(above) and kind(each) == ".log"]
+    logs = [
+        each for each in folder.disk.paths() if each.startswith(above) and file_type(each) == ".log"
+    ]
     while len(data) >= HEADER.size:
         size = 12 + HEADER.unpack_from(data)[1]
         if size < HEADER.size or len(data) < size:
@@ -175,7 +177,7 @@ def test_a_file_of_another_partition(end: str) -> None:
             continue
         for other in ("log-1", "cut-0", "compact-0"):
             for source in folder.disk.paths():
-                if source.startswith(f"{other}/") and kind(source) == kind(path):
+                if source.startswith(f"{other}/") and file_type(source) == file_type(path):
                     disk = folder.disk.kill()
                     disk.put(path, folder.disk.content(source))
                     folder.judge(disk, path, foreign=True, unsaid=True)
@@ -190,10 +192,10 @@ def test_a_file_of_another_partition(end: str) -> None:
 def test_a_bit_that_flips_while_the_broker_runs(end: str, warm: bool, most: int) -> None:
     """In a sealed segment and in the one that is written, whether it was read before or not."""
     folder, rng = ENDS[end](), random.Random(3)
-    logs = [each for each in folder.disk.paths() if kind(each) == ".log"]
+    logs = [each for each in folder.disk.paths() if file_type(each) == ".log"]
     for path in logs:
-        for bit in bits(folder.disk.size(path) or 0, most, rng):
-            node = started(folder.disk.kill())
+        for bit in choose_bits(folder.disk.size(path) or 0, most, rng):
+            node = start_node(folder.disk.kill())
             before = read_all(node) if warm else None
             node.disk.flip(path, bit)
             served = read_all(node)
@@ -208,11 +210,11 @@ def test_a_bit_that_flips_while_the_broker_runs(end: str, warm: bool, most: int)
 
 @pytest.mark.parametrize("ending", [".index", ".timeindex"])
 def test_an_index_that_changes_while_the_broker_runs(ending: str) -> None:
-    folder, rng = stopped(), random.Random(4)
+    folder, rng = folder_after_stop(), random.Random(4)
     for path in folder.disk.paths():
-        if kind(path) == ending and not path.startswith("__"):
-            for bit in bits(folder.disk.size(path) or 0, FEW, rng):
-                node = started(folder.disk.kill())
+        if file_type(path) == ending and not path.startswith("__"):
+            for bit in choose_bits(folder.disk.size(path) or 0, FEW, rng):
+                node = start_node(folder.disk.kill())
                 if bit % 2:
                     read_all(node)
                 node.disk.flip(path, bit)
@@ -223,13 +225,13 @@ def test_an_index_that_changes_while_the_broker_runs(ending: str) -> None:
 
 def test_compaction_does_not_carry_damage_on() -> None:
     """What it cannot read it leaves as it is, and says so."""
-    folder, rng = stopped(), random.Random(5)
+    folder, rng = folder_after_stop(), random.Random(5)
     known = {each for batch in folder.taken["compact", 0].values() for each in read_records(batch)}
     for path in folder.disk.paths():
-        if kind(path) != ".log" or not path.startswith("compact-0/"):
+        if file_type(path) != ".log" or not path.startswith("compact-0/"):
             continue
-        for bit in bits(folder.disk.size(path) or 0, 3 * FEW, rng):
-            node = started(folder.disk.kill())
+        for bit in choose_bits(folder.disk.size(path) or 0, 3 * FEW, rng):
+            node = start_node(folder.disk.kill())
             peer = node.connect()
             node.disk.flip(path, bit)
             for number in range(16):
@@ -238,7 +240,9 @@ def test_compaction_does_not_carry_damage_on() -> None:
                 known.add((answer.base_offset, b"k0", b"more %d" % number))
             node.topics.log_manager.run_all(node.now + 100_000)
             found = [
-                each for _, batch in batches(peer, "compact", 0, 0) for each in read_records(batch)
+                each
+                for _, batch in read_batches(peer, "compact", 0, 0)
+                for each in read_records(batch)
             ]
             assert set(found) <= known
             assert (39, b"k0", b"more 15") in found
@@ -246,7 +250,7 @@ def test_compaction_does_not_carry_damage_on() -> None:
             assert not node.error_lines
 
 
-def started(disk: FaultyDisk) -> InMemoryNode:
+def start_node(disk: FaultyDisk) -> InMemoryNode:
     return InMemoryNode(disk, config=CONFIG, now=START + 100_000)
 
 
@@ -297,10 +301,10 @@ def test_a_lost_list_of_log_starts_is_made_up_for(end: str) -> None:
 
 def test_damage_in_the_journal_is_not_taken_for_another_offset() -> None:
     """A group that waits is better than one whose offsets go back unseen."""
-    folder = stopped()
+    folder = folder_after_stop()
     found = set()
     for path in folder.disk.paths():
-        if kind(path) == ".log" and path.startswith("__consumer_offsets"):
+        if file_type(path) == ".log" and path.startswith("__consumer_offsets"):
             for at in range(0, folder.disk.size(path) or 0, 90):
                 disk = folder.disk.kill()
                 disk.flip(path, 8 * at)

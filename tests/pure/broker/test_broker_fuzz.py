@@ -27,16 +27,16 @@ from tests.support.examples import examples
 from tests.support.fuzz_frames import (
     TOPICS,
     KnownNames,
-    changed,
-    framed,
-    nonsense,
-    plausible,
-    some_request,
-    with_extreme,
+    encode_frame,
+    mutate_bytes,
+    random_bytes,
+    random_request,
+    random_valid_message,
+    replace_with_extreme,
 )
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
 from tests.support.requests import START, read_records
-from tests.support.wire_messages import classes
+from tests.support.wire_messages import message_classes
 
 T = TypeVar("T")
 every_api = pytest.mark.parametrize("api", list(VERSIONS), ids=lambda api: api.name)
@@ -157,7 +157,7 @@ class FuzzedBroker:
         version = head.api_version if head.api_version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
         try:
-            correlation, response = read_response(classes(api)[1], version, data[4:])
+            correlation, response = read_response(message_classes(api)[1], version, data[4:])
         except FormatError as error:
             raise AssertionError(f"{api.name} v{version}: {error}; {self.told()}") from error
         assert correlation == head.correlation_id, self.told()
@@ -183,11 +183,11 @@ class FuzzedBroker:
             case 2:
                 self.keep()
             case 3 | 4:
-                self.give(nonsense(rng))
+                self.give(random_bytes(rng))
             case 5 | 6 | 7 | 8:
-                self.give(changed(some_request(rng, self.known), rng))
+                self.give(mutate_bytes(random_request(rng, self.known), rng))
             case _:
-                self.give(some_request(rng, self.known))
+                self.give(random_request(rng, self.known))
 
     def end(self) -> None:
         """All promises are kept, here and after a restart; nobody waits for ever."""
@@ -203,7 +203,7 @@ class FuzzedBroker:
         assert not waiting, self.told()
 
 
-def fuzzed(seed: int, steps: int) -> None:
+def fuzz_broker(seed: int, steps: int) -> None:
     found = FuzzedBroker(seed)
     for _ in range(steps):
         found.step()
@@ -214,13 +214,13 @@ def fuzzed(seed: int, steps: int) -> None:
 @settings(max_examples=max(12, settings().max_examples // 10))
 @given(st.integers(0, 2**32))
 def test_whatever_comes_in_promises_are_kept(seed: int) -> None:
-    fuzzed(seed, 150)
+    fuzz_broker(seed, 150)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(40))
 def test_long_sieges(seed: int) -> None:
-    fuzzed(seed, 5_000)
+    fuzz_broker(seed, 5_000)
 
 
 @settings(max_examples=max(10, settings().max_examples // 20))
@@ -231,9 +231,9 @@ def test_nobody_gets_in_by_chance(seed: int) -> None:
     before = {topic.name: [log.log_end_offset for log in topic.logs] for topic in found.node.topics}
     login = (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
     for _ in range(100):
-        frame = some_request(found.rng, found.known, found.rng.choice((None, *login)))
+        frame = random_request(found.rng, found.known, found.rng.choice((None, *login)))
         wrong = frame.replace(b"\0user\0password", b"\0user\0passwort")
-        found.give(found.rng.choice((changed(wrong, found.rng), wrong)))
+        found.give(found.rng.choice((mutate_bytes(wrong, found.rng), wrong)))
     assert {
         topic.name: [log.log_end_offset for log in topic.logs] for topic in found.node.topics
     } == before
@@ -245,21 +245,21 @@ def test_every_version_whole_and_broken(api: Api) -> None:
     """Cut at every byte, with every kind of impossible number, and changed at random."""
     found = FuzzedBroker(int(api))
     for version in VERSIONS[api]:
-        message = plausible(api, version, found.rng, found.known)
+        message = random_valid_message(api, version, found.rng, found.known)
         frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), message))[4:]
         found.give(frame)
         body = read_request_header(frame).size
         for each in (
-            *(frame[:end] for end in some(range(len(frame)), 150, found.rng)),
-            *(with_extreme(frame, body, found.rng) for _ in range(60)),
-            *(changed(frame, found.rng) for _ in range(30)),
+            *(frame[:end] for end in sample_of(range(len(frame)), 150, found.rng)),
+            *(replace_with_extreme(frame, body, found.rng) for _ in range(60)),
+            *(mutate_bytes(frame, found.rng) for _ in range(30)),
         ):
             found.give(each)
     found.keep()
     found.end()
 
 
-def some(of: Sequence[T], most: int, rng: random.Random) -> Sequence[T]:
+def sample_of(of: Sequence[T], most: int, rng: random.Random) -> Sequence[T]:
     return of if len(of) <= most else rng.sample(of, most)
 
 
@@ -268,9 +268,11 @@ def test_tags_that_nobody_knows(api: Api) -> None:
     """Many, large, nested in their bytes, with numbers up to the largest: all are passed over."""
     found = FuzzedBroker(int(api))
     for version in VERSIONS[api]:
-        if version not in classes(api)[0].SCHEMA.flexible:
+        if version not in message_classes(api)[0].SCHEMA.flexible:
             continue
-        frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), classes(api)[0]()))[4:]
+        frame = bytes(
+            write_request(RequestHeader(api, version, 7, "me", 0), message_classes(api)[0]())
+        )[4:]
         peer = found.node.connect()
         found.attackers.append(peer)
         for many in (1, 100):
@@ -300,7 +302,7 @@ def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
     size = 20_000
     found = FuzzedBroker(int(api))
     for version in {VERSIONS[api][0], VERSIONS[api][-1]}:
-        frames = [*zeros(api, version, size), *repeated(api, version, size, found)]
+        frames = [*zeros(api, version, size), *repeated_bytes(api, version, size, found)]
         for frame in (*frames[:1], *frames):  # once before: decoders are made on first use
             peer = found.node.connect()
             found.attackers.append(peer)
@@ -317,7 +319,9 @@ def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
 
 def zeros(api: Api, version: int, size: int) -> Iterator[bytes]:
     """Zeros with a count at some place, as four bytes and as a varint."""
-    head = bytes(write_request(RequestHeader(api, version, 7, "me", 0), classes(api)[0]()))[4:]
+    head = bytes(write_request(RequestHeader(api, version, 7, "me", 0), message_classes(api)[0]()))[
+        4:
+    ]
     head = head[: read_request_header(head).size]
     for at in (0, 1, 4, 5, 11):
         for count in ((size - 50) // 2, (size - 50) // 20, 2**31 - 1):
@@ -325,20 +329,20 @@ def zeros(api: Api, version: int, size: int) -> Iterator[bytes]:
                 yield head + bytes(at) + written + bytes(size - at - len(written) - len(head))
 
 
-def repeated(api: Api, version: int, size: int, found: FuzzedBroker) -> Iterator[bytes]:
+def repeated_bytes(api: Api, version: int, size: int, found: FuzzedBroker) -> Iterator[bytes]:
     """A list of the request with one element again and again."""
     for _ in range(3):
-        message = plausible(api, version, found.rng, found.known)
+        message = random_valid_message(api, version, found.rng, found.known)
         for each in message.STRUCT.fields:
             inside = getattr(message, each.name)
             if isinstance(inside, list) and inside and version in each.versions:
-                one = len(framed(api, version, message, found.rng))
+                one = len(encode_frame(api, version, message, found.rng))
                 setattr(message, each.name, inside * max(size // one, 1))
-                yield framed(api, version, message, found.rng)
+                yield encode_frame(api, version, message, found.rng)
                 setattr(message, each.name, inside)
 
 
-def spliced(seed: int, data: bytes, known: KnownNames) -> bytes:
+def splice_frames(seed: int, data: bytes, known: KnownNames) -> bytes:
     """A request that a client may send, with these bytes in place of its last ones."""
-    frame = some_request(random.Random(seed), known)
+    frame = random_request(random.Random(seed), known)
     return frame[: max(len(frame) - len(data), 10)] + data

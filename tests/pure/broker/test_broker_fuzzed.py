@@ -16,14 +16,14 @@ from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START
 
 
-def started() -> tuple[InMemoryNode, ClientConnection]:
+def start_node() -> tuple[InMemoryNode, ClientConnection]:
     node = InMemoryNode()
     node.topics.create("t", 1, {}, START)
     return node, node.connect()
 
 
 def test_groups_go_on_when_their_journal_was_deleted() -> None:
-    node, peer = started()
+    node, peer = start_node()
     assert peer.commit("g", "t", 0, 7, "") is Code.NONE
     deleted = peer.ask(
         DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS_TOPIC], timeout_ms=1_000), 4
@@ -37,7 +37,7 @@ def test_groups_go_on_when_their_journal_was_deleted() -> None:
 
 
 def test_a_member_learns_that_the_journal_was_deleted() -> None:
-    _, peer = started()
+    _, peer = start_node()
     assert peer.commit("g", "t", 0, 7, "") is Code.NONE
     peer.ask(DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS_TOPIC], timeout_ms=1_000), 4)
     beat = peer.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
@@ -45,7 +45,7 @@ def test_a_member_learns_that_the_journal_was_deleted() -> None:
 
 
 def test_the_journal_gets_no_more_partitions_for_groups_would_lose_their_offsets() -> None:
-    node, peer = started()
+    node, peer = start_node()
     for group in ("a", "b", "c", "d"):
         assert peer.commit(group, "t", 0, 7, group) is Code.NONE
     more = CreatePartitionsRequest.CreatePartitionsTopic(name=CONSUMER_OFFSETS_TOPIC, count=8)
@@ -58,7 +58,7 @@ def test_the_journal_gets_no_more_partitions_for_groups_would_lose_their_offsets
 
 
 def test_the_largest_retention_of_an_offset_means_for_ever() -> None:
-    node, peer = started()
+    node, peer = start_node()
     one = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     request = OffsetCommitRequest(
         group_id="g",

@@ -25,7 +25,9 @@ NUMBERS = [
 ]
 
 
-def made(config: type[GroupConfig | MemberConfig], **settings: Any) -> GroupConfig | MemberConfig:
+def build_config(
+    config: type[GroupConfig | MemberConfig], **settings: Any
+) -> GroupConfig | MemberConfig:
     return GroupConfig(**settings) if config is GroupConfig else member(**settings)
 
 
@@ -41,7 +43,7 @@ def test_a_number_out_of_bounds_is_refused_by_kafkas_key(
     assert least >= 0
     for wrong in (least - 1, most + 1, 1.5, "1", True, None):
         with pytest.raises(InputError) as refused:
-            made(config, **{str(key.field): wrong})
+            build_config(config, **{str(key.field): wrong})
         said = f"{key.name}: {wrong!r} is not a whole number from {least} to {most}"
         assert str(refused.value).startswith(said)
 

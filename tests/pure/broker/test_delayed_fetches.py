@@ -23,7 +23,7 @@ def node() -> InMemoryNode:
     return node
 
 
-def polls(
+def start_polls(
     node: InMemoryNode, count: int, *, min_bytes: int = 1, max_wait: int = 500
 ) -> list[ClientConnection]:
     """So many clients that wait for records from the beginning on."""
@@ -36,7 +36,7 @@ def polls(
     return peers
 
 
-def answered(commands: list[NodeCommand]) -> list[int]:
+def answered_connections(commands: list[NodeCommand]) -> list[int]:
     """Who was sent something."""
     return [command.connection for command in commands if isinstance(command, WriteResponse)]
 
@@ -50,33 +50,33 @@ def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[Nod
 def going_on(node: InMemoryNode) -> Iterator[list[int]]:
     """Who is answered in each event, for as long as the node is behind."""
     while node.node.has_ready:
-        yield answered(node.node.handle(Wakeup(), node.now, node.room))
+        yield answered_connections(node.node.handle(Wakeup(), node.now, node.room))
 
 
 def test_large_answers_are_made_a_few_at_a_time_in_the_order_of_the_requests(
     node: InMemoryNode,
 ) -> None:
-    peers = [peer.id for peer in polls(node, 20)]
+    peers = [peer.id for peer in start_polls(node, 20)]
     producer, first = append(node, LARGE)
-    assert answered(first) == [producer.id, *peers[:3]]
+    assert answered_connections(first) == [producer.id, *peers[:3]]
     rounds = list(going_on(node))
-    assert sum(rounds, answered(first)[1:]) == peers
+    assert sum(rounds, answered_connections(first)[1:]) == peers
     assert max(len(each) for each in rounds) == 3
 
 
 def test_small_answers_need_few_rounds(node: InMemoryNode) -> None:
-    peers = [peer.id for peer in polls(node, 1_000)]
+    peers = [peer.id for peer in start_polls(node, 1_000)]
     _, first = append(node, b"small")
     rounds = list(going_on(node))
-    assert sum(rounds, answered(first)[1:]) == peers
+    assert sum(rounds, answered_connections(first)[1:]) == peers
     assert len(rounds) < 1_000 / dispatch.MAX_RESUMED_PER_EVENT
 
 
 def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: InMemoryNode) -> None:
-    peers = polls(node, 2)
+    peers = start_polls(node, 2)
     node.room = 0
     producer, commands = append(node, LARGE)
-    assert answered(commands) == [producer.id]
+    assert answered_connections(commands) == [producer.id]
     late = node.connect()
     late.send(fetch_request(node.topic_ids(), {T: 0}), 12)
     node.advance(600)  # the time of the first two is up
@@ -88,14 +88,14 @@ def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: InMemor
 def test_those_whose_time_is_up_are_answered_in_turn_too(node: InMemoryNode) -> None:
     producer = node.connect()
     producer.store(batch(LARGE))
-    peers = [peer.id for peer in polls(node, 9, min_bytes=MIB)]
-    first = answered(node.node.handle(Wakeup(), node.now + 500))
+    peers = [peer.id for peer in start_polls(node, 9, min_bytes=MIB)]
+    first = answered_connections(node.node.handle(Wakeup(), node.now + 500))
     assert first == peers[:3]
     assert list(going_on(node)) == [peers[3:6], peers[6:]]
 
 
 def test_who_hangs_up_before_its_turn_has_none(node: InMemoryNode) -> None:
-    peers = polls(node, 3)
+    peers = start_polls(node, 3)
     node.room = 0
     append(node, LARGE)
     peers[0].disconnect()
@@ -106,7 +106,7 @@ def test_who_hangs_up_before_its_turn_has_none(node: InMemoryNode) -> None:
 
 
 def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: InMemoryNode) -> None:
-    (peer,) = polls(node, 1)
+    (peer,) = start_polls(node, 1)
     node.room = 0
     append(node, LARGE)
     append(node, LARGE)

@@ -224,7 +224,7 @@ def test_the_producer_is_answered_before_those_it_wakes(
     other = node.connect()
     order: list[object] = []
     for each in (peer, other):
-        each.responses = Noted(each, order)
+        each.responses = RecordedAppends(each, order)
     other.send(produce_request(node.topic_ids(), {T: numbered_batch(1)}), 9)
     assert order == [other, peer]
 
@@ -274,7 +274,7 @@ def test_a_fault_in_a_woken_fetch_is_no_fault_of_the_producer(
     assert peer.fetched(peer.receive())[T].error_code == 56
 
 
-class Noted(deque[bytes | None]):
+class RecordedAppends(deque[bytes | None]):
     """Notes whose answer came."""
 
     def __init__(self, peer: ClientConnection, order: list[object]) -> None:

@@ -20,7 +20,7 @@ FILE = "t-0/00000000000000000000.log"
 COMMITTED = 1
 
 
-def part(offset: int, producer: int) -> bytes:
+def transaction_batch(offset: int, producer: int) -> bytes:
     """Two records of a transaction."""
     return encode_batch(
         [BatchRecord(offset + each, START, b"k", b"v") for each in range(2)],
@@ -31,13 +31,13 @@ def part(offset: int, producer: int) -> bytes:
     )
 
 
-def end(kind: ControlRecordType, offset: int, producer: int) -> bytes:
+def end_transaction_marker(kind: ControlRecordType, offset: int, producer: int) -> bytes:
     return encode_end_transaction_marker(
         kind, offset=offset, timestamp=START, producer_id=producer, producer_epoch=0
     )
 
 
-def reopened(*batches: bytes) -> ClientConnection:
+def reopen_node(*batches: bytes) -> ClientConnection:
     """A partition with two records of no transaction, and then these batches."""
     node = InMemoryNode()
     node.create_topic("t")
@@ -47,8 +47,12 @@ def reopened(*batches: bytes) -> ClientConnection:
     return node.restart().connect()
 
 
-ONE_OPEN = (part(2, 9), part(4, 10), end(ControlRecordType.ABORT, 6, 9))
-ALL_ENDED = (*ONE_OPEN, end(ControlRecordType.COMMIT, 7, 10))
+ONE_OPEN = (
+    transaction_batch(2, 9),
+    transaction_batch(4, 10),
+    end_transaction_marker(ControlRecordType.ABORT, 6, 9),
+)
+ALL_ENDED = (*ONE_OPEN, end_transaction_marker(ControlRecordType.COMMIT, 7, 10))
 
 
 def offsets(data: bytes) -> list[int]:
@@ -57,7 +61,7 @@ def offsets(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_up_to_the_first_open_transaction(version: int) -> None:
-    answer = reopened(*ONE_OPEN).fetch({T: 0}, version, isolation=COMMITTED)[T]
+    answer = reopen_node(*ONE_OPEN).fetch({T: 0}, version, isolation=COMMITTED)[T]
     assert offsets(answer.records)[-1] == 3
     assert (answer.high_watermark, answer.last_stable_offset) == (7, 4)
     aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions]
@@ -65,14 +69,14 @@ def test_up_to_the_first_open_transaction(version: int) -> None:
 
 
 def test_other_readers_see_all() -> None:
-    answer = reopened(*ONE_OPEN).fetch({T: 0})[T]
+    answer = reopen_node(*ONE_OPEN).fetch({T: 0})[T]
     assert len(bytes(answer.records)) == sum(map(len, (numbered_batch(2), *ONE_OPEN)))
     assert answer.last_stable_offset == 4
     assert answer.aborted_transactions is None
 
 
 def test_when_all_have_ended_it_is_said_which_were_aborted() -> None:
-    peer = reopened(*ALL_ENDED)
+    peer = reopen_node(*ALL_ENDED)
     answer = peer.fetch({T: 4}, isolation=COMMITTED)[T]
     assert answer.last_stable_offset == answer.high_watermark == 8
     assert [each.producer_id for each in answer.aborted_transactions] == [9]
@@ -83,14 +87,14 @@ def test_when_all_have_ended_it_is_said_which_were_aborted() -> None:
 
 
 def test_an_aborted_transaction_behind_what_is_given_is_not_told() -> None:
-    peer = reopened(*ALL_ENDED)
+    peer = reopen_node(*ALL_ENDED)
     answer = peer.fetch({T: 0}, isolation=COMMITTED, partition_max=1)[T]
     assert offsets(answer.records) == [0, 1]
     assert answer.aborted_transactions == []
 
 
 def test_what_is_not_stable_does_not_end_a_wait() -> None:
-    peer = reopened(*ONE_OPEN)
+    peer = reopen_node(*ONE_OPEN)
     peer.send(fetch_request(peer.node.topic_ids(), {T: 4}, isolation=COMMITTED, max_wait=500), 16)
     peer.node.connect().store(numbered_batch(1))
     assert peer.waits
@@ -111,5 +115,5 @@ def test_the_end_for_each_kind_of_reader(isolation: int, expected: int) -> None:
             )
         ],
     )
-    answer = reopened(*ONE_OPEN).ask(request, 7).topics[0].partitions[0]
+    answer = reopen_node(*ONE_OPEN).ask(request, 7).topics[0].partitions[0]
     assert answer.offset == expected

@@ -75,7 +75,7 @@ def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-def codes(answer: Any) -> Iterator[int]:
+def error_codes(answer: Any) -> Iterator[int]:
     """Every error code of a response, at every depth that its version has."""
     for name, field in type(answer).fields.items():
         if not field.for_version_q(answer.version):
@@ -86,7 +86,7 @@ def codes(answer: Any) -> Iterator[int]:
         elif isinstance(value, list):
             for each in value:
                 if hasattr(each, "fields"):
-                    yield from codes(each)
+                    yield from error_codes(each)
 
 
 def test_the_offered_versions_are_those_of_the_specification() -> None:
@@ -126,7 +126,7 @@ def test_a_refusal_says_its_code_wherever_there_is_room(
     response = HANDLERS[api].error_response(call, Code.REBALANCE_IN_PROGRESS)
     assert response is not None
     answer = decode_response(bytes(write_response(api, version, 5, response)), request, version, 5)
-    found = list(codes(answer))
+    found = list(error_codes(answer))
     assert found
     assert set(found) == {Code.REBALANCE_IN_PROGRESS}
 

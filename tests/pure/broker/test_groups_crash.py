@@ -47,7 +47,7 @@ class AcknowledgedState:
         assert found in allowed, f"{what} is {found}, told or tried was {allowed}"
 
 
-def tell(node: InMemoryNode, told: AcknowledgedState) -> None:
+def run_requests(node: InMemoryNode, told: AcknowledgedState) -> None:
     node.create_topic(partitions=4)
     first, second = Member(node.connect()), Member(node.connect())
     told.attempt("members", 1, lambda: _entered(first))
@@ -89,7 +89,7 @@ def _committed(answer: Any) -> Code:
     return Code(answer.topics[0].partitions[0].error_code)
 
 
-def look(node: InMemoryNode) -> dict[str, Any]:
+def read_state(node: InMemoryNode) -> dict[str, Any]:
     """What a broker shows."""
     peer = node.connect()
     (group,) = peer.ask(describe_groups_request(), 5).groups
@@ -104,14 +104,14 @@ def look(node: InMemoryNode) -> dict[str, Any]:
 MISSING = {"members": 0, "offset": -1, "simple": -1}
 
 
-def died_at(change: int) -> tuple[FaultyDisk, AcknowledgedState, int] | None:
+def crash_at(change: int) -> tuple[FaultyDisk, AcknowledgedState, int] | None:
     """The disk after a death at this change, and what clients know; None if there is none."""
     disk = FaultyDisk(change)
     node = InMemoryNode(disk)
     disk.stop_at(change)
     told = AcknowledgedState()
     try:
-        tell(node, told)
+        run_requests(node, told)
     except Stopped:
         return disk, told, node.now
     return None
@@ -119,11 +119,11 @@ def died_at(change: int) -> tuple[FaultyDisk, AcknowledgedState, int] | None:
 
 def test_what_was_promised_outlives_the_process() -> None:
     for change in count():
-        if (found := died_at(change)) is None:
+        if (found := crash_at(change)) is None:
             break
         disk, told, now = found
         again = InMemoryNode(disk.kill(), now=now)
-        for what, value in look(again).items():
+        for what, value in read_state(again).items():
             told.holds(what, value, MISSING[what])
         if again.topics.get("t") is not None:
             Member(again.connect(), "next").enter()
@@ -134,11 +134,11 @@ def test_what_was_promised_outlives_the_process() -> None:
 def test_a_loss_of_power_leaves_nothing_that_was_not_said(least: bool) -> None:
     """Without a sync after each commit, as in Kafka, some may be lost; but only from the end."""
     for change in count():
-        if (found := died_at(change)) is None:
+        if (found := crash_at(change)) is None:
             break
         disk, _, now = found
         again = InMemoryNode(disk.crash(least=least), now=now)
-        shown = look(again)
+        shown = read_state(again)
         assert shown["members"] in (0, 1, 2)
         assert shown["offset"] in (-1, 3, 5, 8)
         assert shown["simple"] in (-1, 7)

@@ -32,7 +32,7 @@ from tests.support.transactions import encode_end_transaction_marker
 NOW = 1_750_000_000_000
 
 
-class Pages:
+class PagedLog:
     """A log of batches, given out a few at a time."""
 
     def __init__(self, batches: Iterable[bytes], *, at_once: int = 1_000) -> None:
@@ -48,11 +48,13 @@ class Pages:
         return b"".join(self._batches[first : first + self._at_once])
 
 
-def stored(*entries: JournalEntry) -> Pages:
-    return Pages(batches(entries))
+def journal_log(*entries: JournalEntry) -> PagedLog:
+    return PagedLog(encode_batches(entries))
 
 
-def batches(entries: Sequence[JournalEntry], *, per_batch: int = 3, base: int = 0) -> list[bytes]:
+def encode_batches(
+    entries: Sequence[JournalEntry], *, per_batch: int = 3, base: int = 0
+) -> list[bytes]:
     pairs = [journal.encode_entry(entry) for entry in entries]
     return [
         record_batch.encode_batch(
@@ -65,17 +67,17 @@ def batches(entries: Sequence[JournalEntry], *, per_batch: int = 3, base: int = 
     ]
 
 
-def committed(offset: int, partition: int = 0, group: str = "g") -> OffsetCommitEntry:
+def commit_entry(offset: int, partition: int = 0, group: str = "g") -> OffsetCommitEntry:
     return OffsetCommitEntry(
         group=group, topic="t", partition=partition, offset=offset, commit_timestamp=NOW
     )
 
 
-def forgotten(partition: int = 0, group: str = "g") -> OffsetCommitTombstone:
+def commit_tombstone(partition: int = 0, group: str = "g") -> OffsetCommitTombstone:
     return OffsetCommitTombstone(group=group, topic="t", partition=partition)
 
 
-def saved(generation: int, group: str = "g", members: int = 1) -> GroupMetadataEntry:
+def group_entry(generation: int, group: str = "g", members: int = 1) -> GroupMetadataEntry:
     return GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
@@ -100,31 +102,35 @@ def saved(generation: int, group: str = "g", members: int = 1) -> GroupMetadataE
 
 def test_commits_that_another_follows_are_left_out() -> None:
     found: list[JournalEntry] = []
-    replay_journal(stored(committed(1), committed(2), committed(5, 1), committed(3)), found.append)
-    assert found == [committed(5, 1), committed(3)]
+    replay_journal(
+        journal_log(commit_entry(1), commit_entry(2), commit_entry(5, 1), commit_entry(3)),
+        found.append,
+    )
+    assert found == [commit_entry(5, 1), commit_entry(3)]
 
 
 def test_what_a_tombstone_ends_is_not_left_out() -> None:
     gone = GroupMetadataTombstone(group="g")
     found: list[JournalEntry] = []
     replay_journal(
-        stored(committed(1), forgotten(), gone, committed(2), committed(3)), found.append
+        journal_log(commit_entry(1), commit_tombstone(), gone, commit_entry(2), commit_entry(3)),
+        found.append,
     )
-    assert found == [committed(1), forgotten(), gone, committed(3)]
+    assert found == [commit_entry(1), commit_tombstone(), gone, commit_entry(3)]
 
 
 ENTRIES = st.lists(
     st.one_of(
-        st.builds(committed, st.integers(0, 9), st.integers(0, 1), st.sampled_from(("g", "h"))),
-        st.builds(forgotten, st.integers(0, 1), st.sampled_from(("g", "h"))),
-        st.builds(saved, st.integers(0, 9), st.sampled_from(("g", "h")), st.integers(0, 2)),
+        st.builds(commit_entry, st.integers(0, 9), st.integers(0, 1), st.sampled_from(("g", "h"))),
+        st.builds(commit_tombstone, st.integers(0, 1), st.sampled_from(("g", "h"))),
+        st.builds(group_entry, st.integers(0, 9), st.sampled_from(("g", "h")), st.integers(0, 2)),
         st.builds(GroupMetadataTombstone, group=st.sampled_from(("g", "h"))),
     ),
     max_size=24,
 )
 
 
-def state(entries: Iterable[JournalEntry]) -> list[ClassicEntry]:
+def replay_state(entries: Iterable[JournalEntry]) -> list[ClassicEntry]:
     coordinator = Coordinator(GroupConfig(), lambda: "id")
     coordinator.handle(JournalLoadStarted(), NOW)
     for entry in entries:
@@ -138,8 +144,10 @@ def test_what_comes_of_it_is_the_same_as_one_by_one(
     entries: list[ClassicEntry], per_batch: int, at_once: int
 ) -> None:
     found: list[JournalEntry] = []
-    replay_journal(Pages(batches(entries, per_batch=per_batch), at_once=at_once), found.append)
-    assert state(found) == state(entries)
+    replay_journal(
+        PagedLog(encode_batches(entries, per_batch=per_batch), at_once=at_once), found.append
+    )
+    assert replay_state(found) == replay_state(entries)
 
 
 def test_other_groups_are_counted_by_their_kind() -> None:
@@ -150,8 +158,8 @@ def test_other_groups_are_counted_by_their_kind() -> None:
         UnparsedEntry(type=99, name="unknown", key=b"\0\x63\0\0", value=None),
     ]
     found: list[JournalEntry] = []
-    told = replay_journal(stored(committed(1), *others, saved(1)), found.append)
-    assert found == [committed(1), saved(1)]
+    told = replay_journal(journal_log(commit_entry(1), *others, group_entry(1)), found.append)
+    assert found == [commit_entry(1), group_entry(1)]
     assert told.skipped_types == Counter(ConsumerGroupMetadata=2, ShareGroupMetadata=1, unknown=1)
     assert told.errors == []
     assert told.records == 6
@@ -162,13 +170,13 @@ def test_other_groups_are_counted_by_their_kind() -> None:
     [(b"\0\1", b"\0\4"), (b"", b""), (b"\0\2\0\1g", b"\0\x63"), (b"\0\1\0\1g\0\1t\0\0\0\0", b"\0")],
 )
 def test_records_that_cannot_be_read_are_told_of(key: bytes, value: bytes) -> None:
-    good = [BatchRecord(at, NOW, *journal.encode_entry(committed(at, at))) for at in range(2)]
+    good = [BatchRecord(at, NOW, *journal.encode_entry(commit_entry(at, at))) for at in range(2)]
     data = record_batch.encode_batch([good[0], BatchRecord(1, NOW, key, value)._replace(offset=1)])
     found: list[JournalEntry] = []
     told = replay_journal(
-        Pages([data, record_batch.encode_batch([good[1]._replace(offset=2)])]), found.append
+        PagedLog([data, record_batch.encode_batch([good[1]._replace(offset=2)])]), found.append
     )
-    assert found == [committed(0), committed(1, 1)]
+    assert found == [commit_entry(0), commit_entry(1, 1)]
     (line,) = told.errors
     assert line.startswith("offset 1: ")
 
@@ -189,21 +197,21 @@ def test_transactions_count_when_they_are_committed() -> None:
         )
 
     pages = [
-        part(committed(10), 0, 1),
-        part(committed(20, 1), 1, 2),
-        *batches([committed(5)], base=2),
+        part(commit_entry(10), 0, 1),
+        part(commit_entry(20, 1), 1, 2),
+        *encode_batches([commit_entry(5)], base=2),
         end(ControlRecordType.COMMIT, 3, 1),
-        part(committed(30), 4, 2),
+        part(commit_entry(30), 4, 2),
         end(ControlRecordType.ABORT, 5, 2),
-        part(committed(40), 6, 3),
+        part(commit_entry(40), 6, 3),
     ]
     for at_once in range(1, len(pages) + 1):
         found: list[JournalEntry] = []
-        replay_journal(Pages(pages, at_once=at_once), found.append)
-        assert found == [committed(5), committed(10)]
+        replay_journal(PagedLog(pages, at_once=at_once), found.append)
+        assert found == [commit_entry(5), commit_entry(10)]
 
 
 def test_an_empty_journal_has_nothing_to_say() -> None:
     found: list[JournalEntry] = []
-    assert replay_journal(Pages([]), found.append).records == 0
+    assert replay_journal(PagedLog([]), found.append).records == 0
     assert found == []

@@ -27,7 +27,7 @@ def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-def values(peer: ClientConnection, partition: tuple[str, int] = T) -> list[bytes | None]:
+def read_values(peer: ClientConnection, partition: tuple[str, int] = T) -> list[bytes | None]:
     data = bytes(peer.fetch({partition: 0})[partition].records)
     return [record.value for record in iterate_records(decode_batches(data))]
 
@@ -41,7 +41,7 @@ def test_each_version_stores_a_batch_for_each_partition(
     assert {each: answers[each].base_offset for each in answers} == {T: 3, ("t", 1): 0}
     assert {answer.error_code for answer in answers.values()} == {0}
     assert answers[T].log_append_time_ms == -1
-    assert len(values(peer)) == 5
+    assert len(read_values(peer)) == 5
 
 
 @pytest.mark.parametrize("codec", CompressionType)
@@ -60,13 +60,13 @@ def test_zstd_needs_version_7(peer: ClientConnection, version: int, code: int) -
     assert answer.error_code == code
 
 
-def damaged() -> bytes:
+def damaged_batch() -> bytes:
     data = bytearray(numbered_batch(3))
     data[-1] ^= 1
     return bytes(data)
 
 
-def of_magic(magic: int) -> bytes:
+def batch_of_magic(magic: int) -> bytes:
     data = bytearray(numbered_batch(1))
     data[16] = magic
     return bytes(data)
@@ -78,12 +78,12 @@ def of_magic(magic: int) -> bytes:
         (None, Code.INVALID_RECORD),
         (b"", Code.INVALID_RECORD),
         (numbered_batch(1) + numbered_batch(1), Code.INVALID_RECORD),
-        (of_magic(0), Code.INVALID_RECORD),
-        (of_magic(1), Code.INVALID_RECORD),
-        (of_magic(3), Code.CORRUPT_MESSAGE),
+        (batch_of_magic(0), Code.INVALID_RECORD),
+        (batch_of_magic(1), Code.INVALID_RECORD),
+        (batch_of_magic(3), Code.CORRUPT_MESSAGE),
         (numbered_batch(3)[:-1], Code.INVALID_RECORD),
         (numbered_batch(3)[:10], Code.INVALID_RECORD),
-        (damaged(), Code.CORRUPT_MESSAGE),
+        (damaged_batch(), Code.CORRUPT_MESSAGE),
         (numbered_batch(1, size=2_000_000), Code.MESSAGE_TOO_LARGE),
         (batch(b"v", control=True, producer_id=1, producer_epoch=0), Code.INVALID_RECORD),
         (batch(b"v", timestamp=START + 2 * 3_600_000), Code.INVALID_TIMESTAMP),
@@ -99,7 +99,7 @@ def test_a_wrong_batch_is_refused_and_the_others_are_stored(
     assert refused.error_message
     assert (refused.base_offset, refused.log_append_time_ms) == (-1, -1)
     assert (stored.error_code, stored.base_offset) == (0, 0)
-    assert values(peer) == []
+    assert read_values(peer) == []
 
 
 def test_a_compacted_topic_wants_keys_and_says_which_record_has_none(node: InMemoryNode) -> None:
@@ -150,7 +150,7 @@ def test_the_brokers_time(node: InMemoryNode) -> None:
 def test_acks_0_gets_no_answer(peer: ClientConnection) -> None:
     assert peer.produce({T: numbered_batch(2)}, acks=0) == {}
     assert peer.closed is None
-    assert len(values(peer)) == 2
+    assert len(read_values(peer)) == 2
 
 
 def test_acks_0_with_an_error_ends_the_connection(
@@ -165,14 +165,14 @@ def test_acks_0_with_an_error_ends_the_connection(
     assert peer.closed is not None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in peer.closed
     assert not peer.responses
-    assert len(values(node.connect())) == 1
+    assert len(read_values(node.connect())) == 1
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 def test_other_acks_are_refused(peer: ClientConnection, acks: int) -> None:
     answer = peer.produce({T: numbered_batch(1)}, acks=acks)[T]
     assert Code(answer.error_code) is Code.INVALID_REQUIRED_ACKS
-    assert values(peer) == []
+    assert read_values(peer) == []
 
 
 def test_a_transactional_batch_is_refused(peer: ClientConnection) -> None:
@@ -195,13 +195,13 @@ def test_a_full_disk_refuses_and_keeps_nothing_of_it(
     assert any("t-0" in line for line in node.log_lines)
     node.disk.room(1 << 30)
     assert peer.store(numbered_batch(3)) == [2]
-    assert len(values(peer)) == 5
+    assert len(read_values(peer)) == 5
 
 
 # Idempotence
 
 
-def numbers(sequence: int, *, count: int = 2, epoch: int = 0, producer: int = 7) -> bytes:
+def sequenced_batch(sequence: int, *, count: int = 2, epoch: int = 0, producer: int = 7) -> bytes:
     return batch(
         *(b"%d" % (sequence + each) for each in range(count)),
         producer_id=producer,
@@ -213,18 +213,28 @@ def numbers(sequence: int, *, count: int = 2, epoch: int = 0, producer: int = 7)
 @pytest.mark.parametrize(
     ("before", "sent", "code", "offset"),
     [
-        ([numbers(0)], numbers(2), 0, 2),
-        ([numbers(0)], numbers(0), 0, 0),
-        ([numbers(each * 2) for each in range(5)], numbers(0), 0, 0),
-        ([numbers(each * 2) for each in range(5)], numbers(8), 0, 8),
-        ([numbers(0)], numbers(4), Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
-        ([numbers(0), numbers(2)], numbers(1), Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
-        ([numbers(0)], numbers(0, epoch=1), 0, 2),
-        ([numbers(0)], numbers(2, epoch=1), Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
-        ([numbers(0, epoch=3)], numbers(2, epoch=2), Code.INVALID_PRODUCER_EPOCH, -1),
-        ([], numbers(40), 0, 0),
-        ([numbers(2**31 - 2)], numbers(0), 0, 2),
-        ([numbers(0)], numbers(0, producer=8), 0, 2),
+        ([sequenced_batch(0)], sequenced_batch(2), 0, 2),
+        ([sequenced_batch(0)], sequenced_batch(0), 0, 0),
+        ([sequenced_batch(each * 2) for each in range(5)], sequenced_batch(0), 0, 0),
+        ([sequenced_batch(each * 2) for each in range(5)], sequenced_batch(8), 0, 8),
+        ([sequenced_batch(0)], sequenced_batch(4), Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (
+            [sequenced_batch(0), sequenced_batch(2)],
+            sequenced_batch(1),
+            Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            -1,
+        ),
+        ([sequenced_batch(0)], sequenced_batch(0, epoch=1), 0, 2),
+        ([sequenced_batch(0)], sequenced_batch(2, epoch=1), Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (
+            [sequenced_batch(0, epoch=3)],
+            sequenced_batch(2, epoch=2),
+            Code.INVALID_PRODUCER_EPOCH,
+            -1,
+        ),
+        ([], sequenced_batch(40), 0, 0),
+        ([sequenced_batch(2**31 - 2)], sequenced_batch(0), 0, 2),
+        ([sequenced_batch(0)], sequenced_batch(0, producer=8), 0, 2),
     ],
     ids=[
         "next",
@@ -249,23 +259,23 @@ def test_sequences(
     answer = peer.produce({T: sent})[T]
     assert (answer.error_code, answer.base_offset) == (code, offset)
     grown = 2 if code == 0 and offset == end else 0
-    assert len(values(peer)) == end + grown
+    assert len(read_values(peer)) == end + grown
 
 
 def test_a_batch_that_comes_again_after_a_crash_is_not_stored_twice(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    peer.store(numbers(0), numbers(2))
+    peer.store(sequenced_batch(0), sequenced_batch(2))
     again = node.restart().connect()
-    assert again.store(numbers(2)) == [2]
-    assert again.store(numbers(4)) == [4]
-    assert values(again) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert again.store(sequenced_batch(2)) == [2]
+    assert again.store(sequenced_batch(4)) == [4]
+    assert read_values(again) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 # InitProducerId
 
 
-def init(peer: ClientConnection, version: int = 4, **fields: Any) -> Any:
+def init_producer_id(peer: ClientConnection, version: int = 4, **fields: Any) -> Any:
     given = {"transactional_id": None, "transaction_timeout_ms": 0, **fields}
     return peer.ask(InitProducerIdRequest(**given), version)
 
@@ -275,7 +285,7 @@ def test_every_producer_gets_an_id_of_its_own_for_ever(node: InMemoryNode) -> No
     for _ in range(3):
         peer = node.connect()
         for version in range(6):
-            answer = init(peer, version)
+            answer = init_producer_id(peer, version)
             assert (answer.error_code, answer.producer_epoch) == (0, 0)
             ids.add(answer.producer_id)
         node = node.restart()
@@ -283,8 +293,10 @@ def test_every_producer_gets_an_id_of_its_own_for_ever(node: InMemoryNode) -> No
 
 
 def test_a_producer_that_has_an_id_gets_a_new_one(peer: ClientConnection) -> None:
-    first = init(peer)
-    again = init(peer, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    first = init_producer_id(peer)
+    again = init_producer_id(
+        peer, producer_id=first.producer_id, producer_epoch=first.producer_epoch
+    )
     assert (again.error_code, again.producer_epoch) == (0, 0)
     assert again.producer_id != first.producer_id
 
@@ -293,7 +305,7 @@ def test_a_producer_that_has_an_id_gets_a_new_one(peer: ClientConnection) -> Non
 def test_an_id_without_an_epoch_makes_no_sense(
     peer: ClientConnection, half: dict[str, int]
 ) -> None:
-    answer = init(peer, 4, **half)
+    answer = init_producer_id(peer, 4, **half)
     assert Code(answer.error_code) is Code.INVALID_REQUEST
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
@@ -305,7 +317,7 @@ def test_an_id_without_an_epoch_makes_no_sense(
 def test_a_transactional_id_is_refused(
     node: InMemoryNode, peer: ClientConnection, name: str, code: Code
 ) -> None:
-    assert Code(init(peer, transactional_id=name).error_code) is code
+    assert Code(init_producer_id(peer, transactional_id=name).error_code) is code
     assert not name or any("no transactions" in line for line in node.log_lines)
 
 
@@ -322,4 +334,4 @@ def test_of_a_partition_named_twice_the_last_batch_counts(
         request.topic_data[0].partition_data += again.partition_data
     [topic] = peer.ask(request, version).responses
     assert [each.base_offset for each in topic.partition_responses] == [0]
-    assert values(peer) == [b"last"]
+    assert read_values(peer) == [b"last"]

@@ -44,7 +44,7 @@ def authenticate(peer: ClientConnection, data: bytes, version: int = 2) -> Any:
     return peer.receive()
 
 
-def served(peer: ClientConnection) -> bool:
+def is_served(peer: ClientConnection) -> bool:
     """Is another request answered?"""
     if peer.closed is None:
         peer.send(list_groups_request(), 4)
@@ -61,7 +61,7 @@ def test_plain(node: InMemoryNode, peer: ClientConnection, version: int) -> None
         b"",
         0,
     )
-    assert served(peer)
+    assert is_served(peer)
     assert node.logged("alice has logged in by PLAIN")
 
 
@@ -74,11 +74,11 @@ def test_scram(peer: ClientConnection, mechanism: str, version: int) -> None:
     client.process_server_first_message(bytes(first.auth_bytes))
     last = authenticate(peer, client.final_message(), version)
     client.process_server_final_message(bytes(last.auth_bytes))
-    assert served(peer)
+    assert is_served(peer)
 
 
 def test_nothing_else_is_answered_before(peer: ClientConnection) -> None:
-    assert not served(peer)
+    assert not is_served(peer)
     assert peer.closed is not None
     assert "before a login" in peer.closed
 
@@ -89,7 +89,7 @@ def test_a_wrong_password(node: InMemoryNode, peer: ClientConnection, version: i
     answer = authenticate(peer, WRONG, version)
     assert error_code(answer) is Code.SASL_AUTHENTICATION_FAILED
     assert "wrong user or password" in answer.error_message
-    assert not served(peer)
+    assert not is_served(peer)
     assert node.logged("wrong user or password")
 
 
@@ -116,19 +116,19 @@ def test_who_has_failed_must_wait(node: InMemoryNode, peer: ClientConnection) ->
 def test_a_mechanism_that_is_not_offered(peer: ClientConnection, version: int) -> None:
     answer = handshake(peer, "GSSAPI", version)
     assert (error_code(answer), answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, ALL)
-    assert not served(peer)
+    assert not is_served(peer)
 
 
 def test_a_step_without_a_handshake(peer: ClientConnection) -> None:
     assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
-    assert not served(peer)
+    assert not is_served(peer)
 
 
 def test_a_step_after_the_last(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
-    assert served(peer)
+    assert is_served(peer)
 
 
 def test_what_another_has_said_is_of_no_use(node: InMemoryNode, peer: ClientConnection) -> None:
@@ -142,7 +142,7 @@ def test_what_another_has_said_is_of_no_use(node: InMemoryNode, peer: ClientConn
     handshake(other, "SCRAM-SHA-256")
     authenticate(other, first)
     assert error_code(authenticate(other, final)) is Code.SASL_AUTHENTICATION_FAILED
-    assert not served(other)
+    assert not is_served(other)
     assert error_code(authenticate(peer, final)) is Code.NONE
 
 
@@ -153,7 +153,7 @@ def test_the_same_user_logs_in_again(peer: ClientConnection) -> None:
     for _ in range(2):
         assert error_code(handshake(peer)) is Code.NONE
         assert error_code(authenticate(peer, ALICE)) is Code.NONE
-        assert served(peer)
+        assert is_served(peer)
 
 
 def test_nobody_becomes_another_user(peer: ClientConnection) -> None:
@@ -161,14 +161,14 @@ def test_nobody_becomes_another_user(peer: ClientConnection) -> None:
     authenticate(peer, ALICE)
     handshake(peer)
     assert error_code(authenticate(peer, BOB)) is Code.SASL_AUTHENTICATION_FAILED
-    assert not served(peer)
+    assert not is_served(peer)
 
 
 def test_nobody_changes_the_mechanism(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     assert error_code(handshake(peer, "SCRAM-SHA-256")) is Code.UNSUPPORTED_SASL_MECHANISM
-    assert not served(peer)
+    assert not is_served(peer)
 
 
 def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: ClientConnection) -> None:
@@ -176,13 +176,13 @@ def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: ClientConne
     authenticate(peer, ALICE)
     handshake(peer)
     assert error_code(authenticate(peer, WRONG)) is Code.SASL_AUTHENTICATION_FAILED
-    assert not served(peer)
+    assert not is_served(peer)
 
 
 # the handshake of version 0: what SASL says comes without a request around it
 
 
-def bare(peer: ClientConnection, data: bytes) -> bytes:
+def send_without_frame(peer: ClientConnection, data: bytes) -> bytes:
     peer.send_frame(data)
     answer = peer.responses.popleft()
     assert answer is not None
@@ -193,16 +193,16 @@ def bare(peer: ClientConnection, data: bytes) -> bytes:
 
 def test_bare_plain(peer: ClientConnection) -> None:
     assert error_code(handshake(peer, version=0)) is Code.NONE
-    assert bare(peer, ALICE) == b""
-    assert served(peer)
+    assert send_without_frame(peer, ALICE) == b""
+    assert is_served(peer)
 
 
 def test_bare_scram(peer: ClientConnection) -> None:
     client: Any = ScramClient("alice", "secret", "SCRAM-SHA-512")  # type: ignore[no-untyped-call]
     handshake(peer, "SCRAM-SHA-512", 0)
-    client.process_server_first_message(bare(peer, client.first_message()))
-    client.process_server_final_message(bare(peer, client.final_message()))
-    assert served(peer)
+    client.process_server_first_message(send_without_frame(peer, client.first_message()))
+    client.process_server_final_message(send_without_frame(peer, client.final_message()))
+    assert is_served(peer)
 
 
 @pytest.mark.parametrize("data", [WRONG, b"", b"\0", b"x" * 1_000])
@@ -214,7 +214,7 @@ def test_bare_nonsense(node: InMemoryNode, peer: ClientConnection, data: bytes) 
     node.advance(1)
     assert not peer.responses
     assert peer.closed is not None
-    assert served(node.connect()) is False  # another one is listened to, but must log in too
+    assert is_served(node.connect()) is False  # another one is listened to, but must log in too
     assert node.logged("login failed")
 
 
@@ -228,5 +228,5 @@ def test_without_users_there_is_no_login() -> None:
         answer = handshake(peer, version=version)
         assert (error_code(answer), answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
     assert error_code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
-    assert served(peer)
+    assert is_served(peer)
     assert node.logged("the broker has no users (is the client's security.protocol PLAINTEXT")

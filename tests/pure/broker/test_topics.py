@@ -18,7 +18,7 @@ from tests.support.partition_log import producer_batch, read_values
 from tests.support.requests import START
 
 
-def refusal(error: pytest.ExceptionInfo[Refused]) -> Code:
+def refused_code(error: pytest.ExceptionInfo[Refused]) -> Code:
     return error.value.code
 
 
@@ -80,7 +80,7 @@ def test_a_name_may_be_refused(name: str, code: Code) -> None:
     node.topics.create("my_orders", 1, {}, START)
     with pytest.raises(Refused) as error:
         node.topics.create(name, 1, {}, START)
-    assert refusal(error) is code
+    assert refused_code(error) is code
 
 
 @pytest.mark.parametrize("count", [0, -1, MAX_TOPIC_PARTITIONS + 1])
@@ -89,10 +89,10 @@ def test_a_number_of_partitions_may_be_refused(count: int) -> None:
     node.topics.create("orders", 1, {}, START)
     with pytest.raises(Refused) as error:
         node.topics.create("new", count, {}, START)
-    assert refusal(error) is Code.INVALID_PARTITIONS
+    assert refused_code(error) is Code.INVALID_PARTITIONS
     with pytest.raises(Refused) as error:
         node.topics.create_partitions("orders", count, START)
-    assert refusal(error) is Code.INVALID_PARTITIONS
+    assert refused_code(error) is Code.INVALID_PARTITIONS
     assert node.folders() == {"orders-0"}
 
 
@@ -107,7 +107,7 @@ def test_what_is_not_there_cannot_be_changed() -> None:
     ):
         with pytest.raises(Refused) as error:
             act()
-        assert refusal(error) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused_code(error) is Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_gets_other_settings() -> None:
@@ -118,7 +118,7 @@ def test_a_topic_gets_other_settings() -> None:
     assert topic.logs[1].config.retention == 77
     with pytest.raises(Refused, match="flush.ms") as error:
         single_outcome(node.topics.configure_all({"orders": {"flush.ms": "soon"}}))
-    assert refusal(error) is Code.INVALID_CONFIG
+    assert refused_code(error) is Code.INVALID_CONFIG
     found = node.restart(node.disk).topics.get("orders")
     assert found is not None
     assert found.overrides == {"flush.ms": "9"}
@@ -402,13 +402,13 @@ def test_a_stray_folder_with_records_is_left_alone_and_said() -> None:
     assert "lost-0" in again.folders()
     with pytest.raises(Refused, match="lost-0 is in the way") as error:
         again.topics.create("lost", 2, {}, START)
-    assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+    assert refused_code(error) is Code.KAFKA_STORAGE_ERROR
     with pytest.raises(Refused, match="lost-0 is in the way"):
         again.topics.create("lost", 1, {}, START)
     assert again.folders() == {"lost-0"}
 
 
-def foreign() -> InMemoryNode:
+def node_with_kafka_folder() -> InMemoryNode:
     """One partition has the folder of another topic in place of its own, whose start was 1."""
     node = InMemoryNode()
     for name in ("orders", "other"):
@@ -423,7 +423,7 @@ def foreign() -> InMemoryNode:
 
 
 def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
-    node = foreign()
+    node = node_with_kafka_folder()
     assert any(
         "the partition orders-1 is offline: the folder orders-1 belongs to" in each
         for each in node.log_lines
@@ -437,13 +437,13 @@ def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
     ):
         with pytest.raises(Refused, match="belongs to another topic") as error:
             act()
-        assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+        assert refused_code(error) is Code.KAFKA_STORAGE_ERROR
     node.append("orders", 0, b"g")
     assert node.end_offsets()["orders"] == [2, 0]
 
 
 def test_a_folder_that_is_put_back_is_as_it_was() -> None:
-    node = foreign()
+    node = node_with_kafka_folder()
     again = node.restart(node.disk, clean=True)
     again.topics.close(START)
     again.disk.rename("orders-1", "other-0")
@@ -455,7 +455,7 @@ def test_a_folder_that_is_put_back_is_as_it_was() -> None:
 
 
 def test_a_folder_of_another_topic_outlives_the_deletion_of_this_one() -> None:
-    node = foreign()
+    node = node_with_kafka_folder()
     node.topics.delete("orders", START)
     node.advance(60_000)
     assert "orders-1" in node.folders()
@@ -494,7 +494,7 @@ def test_what_is_in_the_way_of_a_first_record_is_not_overwritten() -> None:
     disk.put("orders-0/00000000000000000000.log", b"someone's")
     with pytest.raises(Refused, match="the folder orders-0 is in the way") as error:
         node.append("orders", 0, b"a")
-    assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+    assert refused_code(error) is Code.KAFKA_STORAGE_ERROR
     assert disk.content("orders-0/00000000000000000000.log") == b"someone's"
 
 

@@ -36,7 +36,7 @@ ACTS: dict[str, Act] = {
 EACH = pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 
 
-def begun(seed: int = 0) -> InMemoryNode:
+def start_node(seed: int = 0) -> InMemoryNode:
     """Two topics with records that are on the disk."""
     node = InMemoryNode(FaultyDisk(seed))
     for name in ("kept", "orders"):
@@ -48,7 +48,7 @@ def begun(seed: int = 0) -> InMemoryNode:
     return node
 
 
-def seen(node: InMemoryNode) -> dict[str, tuple[list[int], dict[str, str]]]:
+def read_topics(node: InMemoryNode) -> dict[str, tuple[list[int], dict[str, str]]]:
     """Each topic: where its partitions end, and its settings."""
     ends = node.end_offsets()
     return {topic.name: (ends[topic.name], dict(topic.overrides)) for topic in node.topics}
@@ -56,17 +56,17 @@ def seen(node: InMemoryNode) -> dict[str, tuple[list[int], dict[str, str]]]:
 
 def outcomes(act: Act) -> list[object]:
     """What there may be after a stop: as before, as after each step, as after all."""
-    node = begun()
-    found: list[object] = [seen(node)]
+    node = start_node()
+    found: list[object] = [read_topics(node)]
     act(node.topics)
-    found.append(seen(node))
+    found.append(read_topics(node))
     if act is ACTS["delete and create"]:
         found.append({"kept": ([2, 2], {})})
     return found
 
 
 def check(node: InMemoryNode, act: Act) -> None:
-    assert seen(node) in outcomes(act)
+    assert read_topics(node) in outcomes(act)
     node.advance(60_000)
     wanted = {f"{topic.name}-{n}" for topic in node.topics for n in range(topic.partition_count)}
     assert {name for name in node.folders() if node.disk.list_names(name)} <= wanted
@@ -76,7 +76,7 @@ def check(node: InMemoryNode, act: Act) -> None:
         node.append(name, 0, b"c")
 
 
-def refused(node: InMemoryNode, act: Act) -> str | None:
+def refusal_of(node: InMemoryNode, act: Act) -> str | None:
     try:
         act(node.topics)
     except Refused as error:
@@ -84,8 +84,8 @@ def refused(node: InMemoryNode, act: Act) -> str | None:
     return None
 
 
-def steps(act: Act) -> int:
-    node = begun()
+def count_steps(act: Act) -> int:
+    node = start_node()
     before = node.disk.changes
     act(node.topics)
     return node.disk.changes - before
@@ -94,9 +94,9 @@ def steps(act: Act) -> int:
 @EACH
 @pytest.mark.parametrize("cut", ["kill", "crash", "least"])
 def test_a_stop_at_every_step(act: Act, cut: str) -> None:
-    for step in range(steps(act)):
+    for step in range(count_steps(act)):
         for seed in range(3):
-            node = begun(seed)
+            node = start_node(seed)
             disk = node.disk
             disk.stop_at(step)
             with pytest.raises(Stopped):
@@ -109,8 +109,8 @@ def test_a_stop_at_every_step(act: Act, cut: str) -> None:
 @EACH
 def test_a_stop_while_the_start_mends(act: Act) -> None:
     """The start after a stop is stopped too, at every step."""
-    for step in range(steps(act)):
-        first = begun(step)
+    for step in range(count_steps(act)):
+        first = start_node(step)
         disk = first.disk
         disk.stop_at(step)
         with pytest.raises(Stopped):
@@ -133,15 +133,15 @@ def test_a_stop_while_the_start_mends(act: Act) -> None:
 def test_a_disk_that_refuses_any_step_leaves_all_as_it_was(act: Act) -> None:
     for operation in ("append", "make_folder", "rename", "replace", "sync"):
         for step in range(30):
-            node = begun()
+            node = start_node()
             disk = node.disk
-            before = seen(node)
+            before = read_topics(node)
             disk.refuse(operation, skip=step)
-            if refused(node, act) is None:
+            if refusal_of(node, act) is None:
                 break
             if act is not ACTS["delete and create"]:
-                assert seen(node) == before
-                assert seen(node.restart(node.disk)) == before
+                assert read_topics(node) == before
+                assert read_topics(node.restart(node.disk)) == before
             disk.allow()
             check(node, act)
         else:
@@ -151,17 +151,17 @@ def test_a_disk_that_refuses_any_step_leaves_all_as_it_was(act: Act) -> None:
 @EACH
 def test_a_full_disk_leaves_all_as_it_was(act: Act) -> None:
     for room in range(0, 3_000, 60):
-        node = begun()
+        node = start_node()
         disk = node.disk
-        before = seen(node)
+        before = read_topics(node)
         disk.room(room)
-        problem = refused(node, act)
+        problem = refusal_of(node, act)
         assert problem is None or "No space left" in problem
         if problem and act is not ACTS["delete and create"]:
-            assert seen(node) == before
+            assert read_topics(node) == before
         disk.room(None)
         if problem and act is not ACTS["delete and create"]:
-            assert seen(node.restart(node.disk)) == before
+            assert read_topics(node.restart(node.disk)) == before
         check(node.restart(node.disk), act)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from rota.broker.storage.log_directory import CLEAN_SHUTDOWN_FILE, LOG_START_CHE
 from rota.broker.topics import MAX_TOPIC_PARTITIONS, MAX_TOPICS_PER_REQUEST, NewTopic, Topic
 from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, DiskError, Refused
-from tests.support.differential_side import Plain, request
+from tests.support.differential_side import Plain, fill_request
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
 from tests.support.requests import START, batch
@@ -50,51 +51,59 @@ class CountingDisk(FaultyDisk):
         return self.changes - before
 
 
-def names(count: int) -> list[str]:
+def topic_names(count: int) -> list[str]:
     return [f"t{number:05}" for number in range(count)]
 
 
-def create(node: InMemoryNode, asked: Sequence[str], partitions: int = 1) -> Any:
+def create_topics(node: InMemoryNode, asked: Sequence[str], partitions: int = 1) -> Any:
     topics: Plain = [
         {"name": name, "num_partitions": partitions, "replication_factor": 1} for name in asked
     ]
-    return node.connect().ask(request("CreateTopics", 7, topics=topics, timeout_ms=1_000)).topics
+    return (
+        node.connect().ask(fill_request("CreateTopics", 7, topics=topics, timeout_ms=1_000)).topics
+    )
 
 
-def make_by_metadata(node: InMemoryNode, asked: Sequence[str]) -> Any:
+def create_by_metadata(node: InMemoryNode, asked: Sequence[str]) -> Any:
     topics: Plain = [{"name": name} for name in asked]
     return (
         node.connect()
-        .ask(request("Metadata", 4, topics=topics, allow_auto_topic_creation=True))
+        .ask(fill_request("Metadata", 4, topics=topics, allow_auto_topic_creation=True))
         .topics
     )
 
 
-def delete(node: InMemoryNode, asked: Sequence[str]) -> Any:
+def delete_topics(node: InMemoryNode, asked: Sequence[str]) -> Any:
     return (
         node.connect()
-        .ask(request("DeleteTopics", 5, topic_names=[*asked], timeout_ms=1_000))
+        .ask(fill_request("DeleteTopics", 5, topic_names=[*asked], timeout_ms=1_000))
         .responses
     )
 
 
-def grow(node: InMemoryNode, asked: Sequence[str]) -> Any:
+def create_partitions(node: InMemoryNode, asked: Sequence[str]) -> Any:
     topics: Plain = [{"name": name, "count": 3, "assignments": None} for name in asked]
     return (
-        node.connect().ask(request("CreatePartitions", 3, topics=topics, timeout_ms=1_000)).results
+        node.connect()
+        .ask(fill_request("CreatePartitions", 3, topics=topics, timeout_ms=1_000))
+        .results
     )
 
 
-def configure(node: InMemoryNode, asked: Sequence[str]) -> Any:
+def alter_configs(node: InMemoryNode, asked: Sequence[str]) -> Any:
     setting: Plain = {"name": "retention.ms", "value": "5", "config_operation": 0}
     resources: Plain = [
         {"resource_type": TOPIC, "resource_name": name, "configs": [setting]} for name in asked
     ]
-    return node.connect().ask(request("IncrementalAlterConfigs", 1, resources=resources)).responses
+    return (
+        node.connect()
+        .ask(fill_request("IncrementalAlterConfigs", 1, resources=resources))
+        .responses
+    )
 
 
-MAKING = (create, make_by_metadata)
-CHANGING = (delete, grow, configure)
+MAKING = (create_topics, create_by_metadata)
+CHANGING = (delete_topics, create_partitions, alter_configs)
 
 
 @pytest.mark.parametrize("act", [*MAKING, *CHANGING])
@@ -106,9 +115,9 @@ def test_a_request_for_many_topics_saves_the_catalogue_once(
         disk = CountingDisk()
         node = InMemoryNode(disk=disk)
         if act in CHANGING:
-            create(node, names(count))
+            create_topics(node, topic_names(count))
         answers: list[Any] = []
-        costs.append(disk.count(lambda: answers.extend(act(node, names(count)))))  # noqa: B023
+        costs.append(disk.count(lambda: answers.extend(act(node, topic_names(count)))))  # noqa: B023
         assert [each.error_code for each in answers] == [0] * count
         assert disk.saves[CATALOG_FILE] == 1
     one, fifty, hundred = costs
@@ -119,7 +128,9 @@ def test_a_request_for_many_topics_saves_the_catalogue_once(
 def test_a_topic_costs_the_disk_the_same_whatever_its_partitions() -> None:
     disk = CountingDisk()
     node = InMemoryNode(disk=disk)
-    costs = {disk.count(lambda: create(node, [f"t{count}"], count)) for count in (1, 10, 1_000)}  # noqa: B023
+    costs = {
+        disk.count(partial(create_topics, node, [f"t{count}"], count)) for count in (1, 10, 1_000)
+    }
     assert len(costs) == 1
     assert {topic.partition_count for topic in node.topics} == {1, 10, 1_000}
     assert {topic.partition_count for topic in node.restart(node.disk).topics} == {1, 10, 1_000}
@@ -133,7 +144,7 @@ def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
     for partition in range(50):
         peer.store(batch(b"a", b"b"), partition=partition)
     partitions: list[Plain] = [{"partition_index": n, "offset": 1} for n in range(51)]
-    asked = request("DeleteRecords", 2, topics=[{"name": "t", "partitions": partitions}])
+    asked = fill_request("DeleteRecords", 2, topics=[{"name": "t", "partitions": partitions}])
     answers: list[Any] = []
     disk.count(lambda: answers.append(peer.ask(asked, 2)))
     assert disk.saves[LOG_START_CHECKPOINT] == 1
@@ -147,11 +158,11 @@ def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
 
 def test_names_that_collide_within_a_request() -> None:
     node = InMemoryNode()
-    codes = [each.error_code for each in create(node, ["a.b", "ok", "a_b", "no no"])]
+    codes = [each.error_code for each in create_topics(node, ["a.b", "ok", "a_b", "no no"])]
     assert codes == [0, 0, Code.INVALID_TOPIC_EXCEPTION, Code.INVALID_TOPIC_EXCEPTION]
     assert [topic.name for topic in node.topics] == ["a.b", "ok"]
-    delete(node, ["a.b"])
-    assert create(node, ["a_b"])[0].error_code == 0
+    delete_topics(node, ["a.b"])
+    assert create_topics(node, ["a_b"])[0].error_code == 0
 
 
 def test_a_topic_that_the_disk_refuses_does_not_stop_the_others() -> None:
@@ -195,8 +206,8 @@ def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> Non
 def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
     node = InMemoryNode()
     for answers in (
-        create(node, names(MAX_TOPICS_PER_REQUEST + 1)),
-        create(node, "ab", MAX_TOPIC_PARTITIONS - 1),
+        create_topics(node, topic_names(MAX_TOPICS_PER_REQUEST + 1)),
+        create_topics(node, "ab", MAX_TOPIC_PARTITIONS - 1),
     ):
         assert {each.error_code for each in answers} == {Code.POLICY_VIOLATION}
         assert (
@@ -208,16 +219,16 @@ def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
 
 def test_of_too_many_names_the_first_are_made_and_the_others_when_asked_again() -> None:
     node = InMemoryNode()
-    asked = names(MAX_AUTO_CREATED_TOPICS + 5)
-    codes = Counter(each.error_code for each in make_by_metadata(node, asked))
+    asked = topic_names(MAX_AUTO_CREATED_TOPICS + 5)
+    codes = Counter(each.error_code for each in create_by_metadata(node, asked))
     assert codes == {0: MAX_AUTO_CREATED_TOPICS, Code.UNKNOWN_TOPIC_OR_PARTITION: 5}
-    assert {each.error_code for each in make_by_metadata(node, asked)} == {0}
+    assert {each.error_code for each in create_by_metadata(node, asked)} == {0}
 
 
 # A stop
 
 
-def dirty(partitions: int) -> tuple[CountingDisk, InMemoryNode]:
+def node_with_dirty_logs(partitions: int) -> tuple[CountingDisk, InMemoryNode]:
     disk = CountingDisk()
     node = InMemoryNode(disk)
     node.topics.create("t", partitions, {}, START)
@@ -227,7 +238,7 @@ def dirty(partitions: int) -> tuple[CountingDisk, InMemoryNode]:
 
 
 def test_a_stop_syncs_each_log_once_and_each_new_folder_once() -> None:
-    disk, node = dirty(50)
+    disk, node = node_with_dirty_logs(50)
     disk.count(lambda: node.topics.close(START))
     logs = [f"t-{number}/{0:020}.log" for number in range(50)]
     assert disk.synced == Counter([*logs, *(f"t-{number}" for number in range(50)), ""])
@@ -238,7 +249,7 @@ def test_a_stop_syncs_each_log_once_and_each_new_folder_once() -> None:
 
 
 def test_after_a_clean_stop_a_loss_of_power_takes_no_record() -> None:
-    disk, node = dirty(5)
+    disk, node = node_with_dirty_logs(5)
     node.topics.close(START)
     for seed in range(20):
         left = disk.crash(least=not seed)
@@ -248,7 +259,7 @@ def test_after_a_clean_stop_a_loss_of_power_takes_no_record() -> None:
 
 
 def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
-    disk, node = dirty(5)
+    disk, node = node_with_dirty_logs(5)
     disk.refuse("sync", "t-3/*")
     with pytest.raises(DiskError, match="t-3/"):
         node.topics.close(START)
@@ -259,7 +270,7 @@ def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
 
 def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
     """What a sync could not write may be lost, though the next one says that all is well."""
-    disk, node = dirty(2)
+    disk, node = node_with_dirty_logs(2)
     log = node.topics.get_log("t", 1)
     assert log is not None
     disk.refuse("sync", "t-1/*")

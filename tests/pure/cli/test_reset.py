@@ -24,7 +24,7 @@ PLACE = TopicPartition("t", 0)
 LOG = LogBounds(start=5, end=20)
 
 
-def new(target: ToOffset | ShiftBy | FromFile, old: int | None = 10) -> tuple[int, str]:
+def new_offset(target: ToOffset | ShiftBy | FromFile, old: int | None = 10) -> tuple[int, str]:
     committed = {} if old is None else {PLACE: OffsetAndMetadata(old)}
     (change,) = compute_changes(target, committed, {PLACE: LOG})
     return change.new, change.note
@@ -45,13 +45,13 @@ def new(target: ToOffset | ShiftBy | FromFile, old: int | None = 10) -> tuple[in
 def test_an_offset_out_of_range_becomes_the_nearest(
     target: ToOffset | ShiftBy | FromFile, offset: int, note: str
 ) -> None:
-    assert new(target) == (offset, note)
+    assert new_offset(target) == (offset, note)
 
 
 def test_what_has_no_offset_cannot_be_shifted() -> None:
     with pytest.raises(InputError, match="--shift-by: nothing is committed for t-0;"):
-        new(ShiftBy(1), old=None)
-    assert new(ToOffset(7), old=None) == (7, "")
+        new_offset(ShiftBy(1), old=None)
+    assert new_offset(ToOffset(7), old=None) == (7, "")
 
 
 def test_topics_with_partitions() -> None:

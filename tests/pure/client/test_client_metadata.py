@@ -52,7 +52,7 @@ def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 
     )
 
 
-def answer(*topics: Topic, brokers: int = 3, **fields: Any) -> MetadataResponse:
+def metadata_response(*topics: Topic, brokers: int = 3, **fields: Any) -> MetadataResponse:
     made = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(
         cluster_id="c",
@@ -66,7 +66,7 @@ def answer(*topics: Topic, brokers: int = 3, **fields: Any) -> MetadataResponse:
     )
 
 
-def known(*answers: MetadataResponse, whole: bool = False) -> ClusterMetadata:
+def known_metadata(*answers: MetadataResponse, whole: bool = False) -> ClusterMetadata:
     found = ClusterMetadata()
     for each in answers:
         found = merge_response(found, each, whole=whole)
@@ -77,7 +77,7 @@ def known(*answers: MetadataResponse, whole: bool = False) -> ClusterMetadata:
 
 
 def test_leaders_brokers_and_racks() -> None:
-    found = known(answer(topic("orders", (1, 5), (2, 6), (9, 7))))
+    found = known_metadata(metadata_response(topic("orders", (1, 5), (2, 6), (9, 7))))
     assert found.brokers[2] == BrokerMetadata(2, "b2", 9092, "r0")
     assert found.topics["orders"].partitions[0] == PartitionMetadata(1, 5, (1,))
     assert found.leader(ORDERS) == 1
@@ -91,49 +91,67 @@ def test_leaders_brokers_and_racks() -> None:
 
 
 def test_an_older_leader_does_not_come_back() -> None:
-    found = known(answer(topic("orders", (1, 5), (1, 5))), answer(topic("orders", (2, 4), (3, 6))))
+    found = known_metadata(
+        metadata_response(topic("orders", (1, 5), (1, 5))),
+        metadata_response(topic("orders", (2, 4), (3, 6))),
+    )
     assert [each.leader for each in found.topics["orders"].partitions] == [1, 3]
 
 
 def test_the_same_epoch_may_bring_news() -> None:
-    found = known(answer(topic("orders", (1, 5))), answer(topic("orders", (-1, 5))))
+    found = known_metadata(
+        metadata_response(topic("orders", (1, 5))), metadata_response(topic("orders", (-1, 5)))
+    )
     assert found.leader(ORDERS) is None
 
 
 def test_a_topic_made_anew_begins_anew() -> None:
-    found = known(answer(topic("orders", (1, 5))), answer(topic("orders", (2, 0), id=OTHER)))
+    found = known_metadata(
+        metadata_response(topic("orders", (1, 5))),
+        metadata_response(topic("orders", (2, 0), id=OTHER)),
+    )
     assert found.topics["orders"].id == OTHER
     assert found.leader(ORDERS) == 2
 
 
 def test_a_broker_without_epochs_is_believed() -> None:
     assert (
-        known(answer(topic("orders", (1, 5))), answer(topic("orders", (2, -1)))).leader(ORDERS) == 2
+        known_metadata(
+            metadata_response(topic("orders", (1, 5))), metadata_response(topic("orders", (2, -1)))
+        ).leader(ORDERS)
+        == 2
     )
 
 
 @pytest.mark.parametrize("code", [3, 5, 17, 29, 999])
 def test_a_topics_error_is_kept(code: int) -> None:
-    found = known(answer(topic("orders", (1, 5)), topic("bad", error=code)))
+    found = known_metadata(metadata_response(topic("orders", (1, 5)), topic("bad", error=code)))
     assert found.topics["bad"] == TopicMetadata("bad", ID, error=code)
     assert found.cluster().partitions == {"orders": 1}
 
 
 def test_topics_that_were_not_asked_for_stay_and_those_of_all_go() -> None:
-    first, then = answer(topic("a", (1, 0)), topic("b", (1, 0))), answer(topic("b", (2, 1)))
-    assert known(first, then).topics.keys() == {"a", "b"}
-    assert known(first, then, whole=True).topics.keys() == {"b"}
-    assert without_topics(known(first), frozenset({"a"})).topics.keys() == {"b"}
+    first, then = (
+        metadata_response(topic("a", (1, 0)), topic("b", (1, 0))),
+        metadata_response(topic("b", (2, 1))),
+    )
+    assert known_metadata(first, then).topics.keys() == {"a", "b"}
+    assert known_metadata(first, then, whole=True).topics.keys() == {"b"}
+    assert without_topics(known_metadata(first), frozenset({"a"})).topics.keys() == {"b"}
 
 
 def test_a_broker_that_knows_no_brokers_takes_none_away() -> None:
-    assert known(answer(), answer(brokers=0)).brokers.keys() == {1, 2, 3}
+    assert known_metadata(metadata_response(), metadata_response(brokers=0)).brokers.keys() == {
+        1,
+        2,
+        3,
+    }
 
 
 def test_numbers_that_no_kafka_gives_are_left_out() -> None:
     odd = topic("orders", (1, 0))
     odd.partitions[0].partition_index = 2**31 - 1
-    found = known(answer(odd)).topics["orders"].partitions
+    found = known_metadata(metadata_response(odd)).topics["orders"].partitions
     assert found == (PartitionMetadata(-1, error=Code.LEADER_NOT_AVAILABLE),)
 
 
@@ -162,7 +180,9 @@ class Cluster:
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return answer(*(topic(name, (1, 0)) for name in names or ["all"]), error_code=self.code)
+        return metadata_response(
+            *(topic(name, (1, 0)) for name in names or ["all"]), error_code=self.code
+        )
 
     def begin_again(self) -> None:
         self.anew += 1

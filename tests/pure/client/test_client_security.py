@@ -19,11 +19,11 @@ SASL = WHERE | {"security.protocol": "SASL_SSL"}
 SECRET = "hunter2"
 
 
-def logged_in(line: str, mechanism: str = "PLAIN") -> Settings:
+def read_login_settings(line: str, mechanism: str = "PLAIN") -> Settings:
     return read_settings(SASL | {"sasl.mechanism": mechanism, "sasl.jaas.config": line})
 
 
-def refused(settings: Mapping[str, object]) -> str:
+def refusal_of(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
         read_settings(settings)
     assert SECRET not in str(caught.value)
@@ -45,7 +45,7 @@ def refused(settings: Mapping[str, object]) -> str:
 def test_a_jaas_line_says_who_logs_in(
     line: str, mechanism: str, username: str, password: str
 ) -> None:
-    found = logged_in(line, mechanism)
+    found = read_login_settings(line, mechanism)
     assert found.client.sasl == SaslConfig(
         mechanism=mechanism, username=username, password=password
     )
@@ -72,16 +72,16 @@ def test_a_jaas_line_says_who_logs_in(
     ],
 )
 def test_a_malformed_line_is_named_without_what_it_hides(line: str, says: str) -> None:
-    assert says in refused(SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": line})
+    assert says in refusal_of(SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": line})
 
 
 def test_options_that_do_nothing_are_warned_of_and_tokens_refused() -> None:
     line = f'{SCRAM} required username="a" password="b" user_b="{SECRET}";'
-    warnings = logged_in(line, "SCRAM-SHA-256").warnings
+    warnings = read_login_settings(line, "SCRAM-SHA-256").warnings
     assert warnings == ("sasl.jaas.config: the option user_b is without effect",)
     token = f'{SCRAM} required username="a" password="{SECRET}" tokenauth="true";'
     given = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": token}
-    assert "delegation tokens" in refused(SASL | given)
+    assert "delegation tokens" in refusal_of(SASL | given)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_options_that_do_nothing_are_warned_of_and_tokens_refused() -> None:
     ],
 )
 def test_other_mechanisms_are_refused_by_name(mechanism: str | None, says: str) -> None:
-    assert says in refused(SASL | {"sasl.mechanism": mechanism})
+    assert says in refusal_of(SASL | {"sasl.mechanism": mechanism})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_other_mechanisms_are_refused_by_name(mechanism: str | None, says: str) 
 def test_classes_of_java_are_refused(key: str) -> None:
     line = f'{PLAIN} required username="a" password="{SECRET}";'
     given = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": line, key: "org.example.Mine"}
-    assert refused(SASL | given).startswith(f"{key}: ")
+    assert refusal_of(SASL | given).startswith(f"{key}: ")
 
 
 def test_a_password_in_clear_text_is_warned_of() -> None:

@@ -53,7 +53,7 @@ class Log:
         return asyncio.run(find_ages({PLACE: offset}, ends, NOW, self.ask)).get(PLACE)
 
 
-def near(age: int, expected: int) -> bool:
+def is_near(age: int, expected: int) -> bool:
     """Not less, and not much more."""
     return expected <= age <= expected + max(AGE_TOLERANCE_MS, age // AGE_TOLERANCE_DIVISOR)
 
@@ -65,7 +65,7 @@ def test_the_age_of_a_record_is_found(gaps: list[tuple[int, int]], data: st.Data
     offset, stamp = data.draw(st.sampled_from(log.records))
     age = log.age_at(offset)
     assert age is not None
-    assert near(age, NOW - stamp)
+    assert is_near(age, NOW - stamp)
     assert log.asked <= MAX_ROUNDS + 1
 
 
@@ -97,7 +97,7 @@ def test_a_record_counts_as_new_as_the_newest_before_it(
     if place == 0:
         assert age == NOW - stamps[0]
     else:
-        assert near(age, NOW - max(stamps[: place + 1]))
+        assert is_near(age, NOW - max(stamps[: place + 1]))
 
 
 def test_nothing_is_asked_where_all_is_read() -> None:

@@ -15,26 +15,26 @@ MIB = 1 << 20
 ZEROS = memoryview(bytes(8 * MIB))
 
 
-def config(of_all: int = 50, of_partition: int = 4) -> FetchConfig:
+def fetch_config(of_all: int = 50, of_partition: int = 4) -> FetchConfig:
     return FetchConfig(fetch_max_bytes=of_all * MIB, max_partition_bytes=of_partition * MIB)
 
 
 @pytest.mark.parametrize(
     ("brokers", "settings", "answer", "waiting"),
     [
-        (0, config(), 8, 25),
-        (1, config(), 8, 25),
-        (3, config(), 8, 25),
-        (5, config(), 5, 25),
-        (7, config(), 4, 25),
-        (12, config(), 4, 25),
-        (12, config(50, 1), 50 / 24, 25),
-        (60, config(50, 1), 1, 25),
-        (1, config(4), 2, 4),
-        (3, config(4), 2, 4),
-        (1, config(20), 8, 16),
-        (3, config(20), 4, 10),
-        (1, config(100, 90), 50, 100),
+        (0, fetch_config(), 8, 25),
+        (1, fetch_config(), 8, 25),
+        (3, fetch_config(), 8, 25),
+        (5, fetch_config(), 5, 25),
+        (7, fetch_config(), 4, 25),
+        (12, fetch_config(), 4, 25),
+        (12, fetch_config(50, 1), 50 / 24, 25),
+        (60, fetch_config(50, 1), 1, 25),
+        (1, fetch_config(4), 2, 4),
+        (3, fetch_config(4), 2, 4),
+        (1, fetch_config(20), 8, 16),
+        (3, fetch_config(20), 4, 10),
+        (1, fetch_config(100, 90), 50, 100),
     ],
 )
 def test_what_there_is_room_for(
@@ -54,7 +54,7 @@ def test_there_is_room_for_something_always() -> None:
     )
 
 
-def full(brokers: int, settings: FetchConfig) -> Positions:
+def full_positions(brokers: int, settings: FetchConfig) -> Positions:
     """As much waits as ever can: the last were asked for just before there was enough."""
     positions = Positions(reset=EARLIEST, backoff=float, lease=1.0)
     names = [TopicPartition("t", number) for number in range(4 * brokers)]
@@ -81,19 +81,19 @@ def full(brokers: int, settings: FetchConfig) -> Positions:
 
 @pytest.mark.parametrize(("brokers", "of_all"), [(1, 50), (12, 50), (1, 4), (3, 4), (6, 16)])
 def test_all_that_waits_is_kept_when_all_is_paused(brokers: int, of_all: int) -> None:
-    positions = full(brokers, config(of_all))
+    positions = full_positions(brokers, fetch_config(of_all))
     for each in positions:
         positions.pause(each.partition, paused=True)
     assert (
         0
         < positions.inactive_bytes
         == positions.buffered_bytes
-        <= compute_byte_limits(config(of_all), brokers).inactive
+        <= compute_byte_limits(fetch_config(of_all), brokers).inactive
     )
 
 
 def test_no_more_is_let_go_of_than_must_be_and_never_the_last() -> None:
-    positions = full(2, config())
+    positions = full_positions(2, fetch_config())
     names = [each.partition for each in positions]
     for each in names[:5]:
         positions.pause(each, paused=True)

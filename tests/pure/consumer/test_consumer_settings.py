@@ -20,19 +20,19 @@ from rota.errors import InputError, UnknownStrategy
 WHERE = {"bootstrap.servers": "localhost:9092"}
 
 
-def given(**more: object) -> Settings:
+def read_consumer_settings(**more: object) -> Settings:
     """With ``_`` for the dots of keys."""
     return read_settings(WHERE | {key.replace("_", "."): value for key, value in more.items()})
 
 
-def refused(settings: Mapping[str, object]) -> str:
+def refusal_of(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
         read_settings({**WHERE, **settings})
     return str(caught.value)
 
 
 def test_defaults_are_those_of_the_configurations() -> None:
-    found = given(group_id="g", client_id="me")
+    found = read_consumer_settings(group_id="g", client_id="me")
     bootstrap = (Address("localhost", 9092),)
     assert found.client == ClientConfig(bootstrap_servers=bootstrap, client_id="me")
     assert found.read == FetchConfig()
@@ -48,10 +48,10 @@ def test_the_page_of_settings_is_what_make_docs_writes() -> None:
 
 def test_values_come_as_text_or_as_themselves() -> None:
     for value in (7, "7", " 7 "):
-        assert given(max_poll_records=value).read.max_poll_records == 7
+        assert read_consumer_settings(max_poll_records=value).read.max_poll_records == 7
     for value in (False, "false", "FALSE"):
-        assert given(check_crcs=value).read.check_crcs is False
-    assert given(group_id=None).member is None
+        assert read_consumer_settings(check_crcs=value).read.check_crcs is False
+    assert read_consumer_settings(group_id=None).member is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_values_come_as_text_or_as_themselves() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(key: str, value: object, says: str) -> None:
-    message = refused({key: value})
+    message = refusal_of({key: value})
     assert message.startswith(f"{key}: ")
     assert says in message
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_is_refused_by_its_key(key: str, value: object, says: str
     ],
 )
 def test_an_unknown_key_is_named_with_the_one_that_is_meant(key: str, says: str) -> None:
-    message = refused({key: "secret"})
+    message = refusal_of({key: "secret"})
     assert says in message
     assert "secret" not in message
 
@@ -118,7 +118,7 @@ def test_every_key_without_effect_is_named_once() -> None:
                 for each in read_settings(WHERE | {key.name: value}).warnings
                 if key.name in each
             ] == [f"{key.name}: without effect: {key.description}"]
-    assert given(enable_metrics_push=False, metric_reporters="").warnings == ()
+    assert read_consumer_settings(enable_metrics_push=False, metric_reporters="").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_every_key_without_effect_is_named_once() -> None:
     ],
 )
 def test_servers_are_text_or_a_list(servers: object, expected: list[str]) -> None:
-    found = given(bootstrap_servers=servers).client.bootstrap_servers
+    found = read_consumer_settings(bootstrap_servers=servers).client.bootstrap_servers
     assert list(map(str, found)) == expected
 
 
@@ -161,7 +161,7 @@ def test_servers_are_text_or_a_list(servers: object, expected: list[str]) -> Non
     ],
 )
 def test_a_wrong_server_is_named(servers: object, says: str) -> None:
-    message = refused({"bootstrap.servers": servers})
+    message = refusal_of({"bootstrap.servers": servers})
     assert message.startswith("bootstrap.servers: ")
     assert says in message
 
@@ -201,28 +201,28 @@ class Broken(ConsumerInterceptor):
     ],
 )
 def test_strategies_are_named_or_given(strategies: object, expected: list[str]) -> None:
-    found = given(partition_assignment_strategy=strategies).strategies
+    found = read_consumer_settings(partition_assignment_strategy=strategies).strategies
     assert [each.name for each in found] == expected
 
 
 @pytest.mark.parametrize("strategies", ["rang", "", [], "range,range", [Mine, Mine()], Silent, 5])
 def test_wrong_strategies_are_refused_by_the_key(strategies: object) -> None:
-    assert refused({"partition.assignment.strategy": strategies}).startswith(
+    assert refusal_of({"partition.assignment.strategy": strategies}).startswith(
         "partition.assignment.strategy: "
     )
 
 
 def test_an_unknown_strategy_is_told_apart() -> None:
     with pytest.raises(UnknownStrategy, match="did you mean 'sticky'"):
-        given(partition_assignment_strategy="stickly")
+        read_consumer_settings(partition_assignment_strategy="stickly")
 
 
 def test_interceptors_are_named_or_given() -> None:
     mine = Seeing()
-    found = given(interceptor_classes=[mine, Seeing]).interceptors
+    found = read_consumer_settings(interceptor_classes=[mine, Seeing]).interceptors
     assert found[0] is mine
     assert isinstance(found[1], Seeing)
-    named = given(interceptor_classes=f"{__name__}:Seeing").interceptors
+    named = read_consumer_settings(interceptor_classes=f"{__name__}:Seeing").interceptors
     assert isinstance(named[0], Seeing)
 
 
@@ -236,7 +236,7 @@ def test_interceptors_are_named_or_given() -> None:
     ],
 )
 def test_a_wrong_interceptor_is_named(value: object, says: str) -> None:
-    assert says in refused({"interceptor.classes": value})
+    assert says in refusal_of({"interceptor.classes": value})
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_wrong_interceptor_is_named(value: object, says: str) -> None:
     ],
 )
 def test_deserializers_by_name_or_as_callables(name: object, data: bytes, value: object) -> None:
-    found = given(value_deserializer=name)
+    found = read_consumer_settings(value_deserializer=name)
     assert found.key_deserializer is None
     assert found.value_deserializer is not None
     assert found.value_deserializer(data) == value
@@ -266,7 +266,7 @@ def test_deserializers_by_name_or_as_callables(name: object, data: bytes, value:
 
 def test_bytes_need_no_deserializer() -> None:
     for name in ("bytes", bytes, "ByteArrayDeserializer", "BytesDeserializer"):
-        assert given(key_deserializer=name).key_deserializer is None
+        assert read_consumer_settings(key_deserializer=name).key_deserializer is None
 
 
 def test_texts_may_have_another_encoding() -> None:
@@ -279,7 +279,7 @@ def test_texts_may_have_another_encoding() -> None:
     assert found.value_deserializer(b"\xe4") == "ä"
     assert found.key_deserializer("ä".encode("utf-16")) == "ä"
     wrong = {"key.deserializer": "string", "key.deserializer.encoding": "hex"}
-    assert "'hex' is not an encoding of text" in refused(wrong)
+    assert "'hex' is not an encoding of text" in refusal_of(wrong)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_texts_may_have_another_encoding() -> None:
     ],
 )
 def test_bytes_that_are_none_raise(name: str, data: bytes) -> None:
-    read_value = given(value_deserializer=name).value_deserializer
+    read_value = read_consumer_settings(value_deserializer=name).value_deserializer
     assert read_value is not None
     with pytest.raises(ValueError, match=".+"):
         read_value(data)
@@ -310,7 +310,7 @@ def test_bytes_that_are_none_raise(name: str, data: bytes) -> None:
     ],
 )
 def test_a_wrong_deserializer_is_named(value: object, says: str) -> None:
-    message = refused({"key.deserializer": value})
+    message = refusal_of({"key.deserializer": value})
     assert message.startswith("key.deserializer: ")
     assert says in message
 
@@ -325,7 +325,7 @@ def test_a_wrong_deserializer_is_named(value: object, says: str) -> None:
     ],
 )
 def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
-    found = given(auto_offset_reset=value).read
+    found = read_consumer_settings(auto_offset_reset=value).read
     assert (found.auto_offset_reset, found.reset_duration) == (reset, milliseconds)
 
 
@@ -342,20 +342,23 @@ def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
     ],
 )
 def test_a_wrong_start_is_named(value: str, says: str) -> None:
-    assert says in refused({"auto.offset.reset": value})
+    assert says in refusal_of({"auto.offset.reset": value})
 
 
 def test_without_a_group_nothing_is_committed() -> None:
-    assert given().member is None
-    assert given(enable_auto_commit=False).member is None
-    assert "needs group.id" in refused({"enable.auto.commit": True})
+    assert read_consumer_settings().member is None
+    assert read_consumer_settings(enable_auto_commit=False).member is None
+    assert "needs group.id" in refusal_of({"enable.auto.commit": True})
 
 
 def test_clients_without_an_id_are_numbered() -> None:
-    first, second = (given(group_id="g").client.client_id for _ in range(2))
+    first, second = (read_consumer_settings(group_id="g").client.client_id for _ in range(2))
     assert first.startswith("consumer-g-")
     assert int(second.rpartition("-")[2]) == int(first.rpartition("-")[2]) + 1
-    assert given(group_id="g", group_instance_id="i").client.client_id == "consumer-g-i"
+    assert (
+        read_consumer_settings(group_id="g", group_instance_id="i").client.client_id
+        == "consumer-g-i"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,7 +370,7 @@ def test_clients_without_an_id_are_numbered() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(settings: dict[str, object], says: str) -> None:
-    assert says in refused({"group.id": "g"} | settings)
+    assert says in refusal_of({"group.id": "g"} | settings)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +404,7 @@ def test_what_is_unwise_is_warned_of(settings: dict[str, object], says: str) -> 
     ],
 )
 def test_a_value_that_was_meant_is_named(key: str, value: str, says: str) -> None:
-    assert says in refused({key: value})
+    assert says in refusal_of({key: value})
 
 
 @pytest.mark.parametrize("made", [rota.AsyncConsumer, rota.Consumer])

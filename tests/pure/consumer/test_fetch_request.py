@@ -31,7 +31,7 @@ DATA = record_batch.encode_batch([BatchRecord(5, 1_790_000_000_000, None, b"v")]
 CONFIG = FetchConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
 
 
-def sent(wanted: list[RequestedPartition], version: int) -> FetchRequest:
+def encode_and_decode_request(wanted: list[RequestedPartition], version: int) -> FetchRequest:
     """The request as a broker reads it."""
     made = build_fetch(wanted, CONFIG)
     assert made.max_version is None or made.max_version >= version
@@ -39,7 +39,7 @@ def sent(wanted: list[RequestedPartition], version: int) -> FetchRequest:
     return read_request(FetchRequest, version, frame, read_request_header(frame).size)
 
 
-def answered(
+def encode_and_decode_response(
     version: int, wanted: list[RequestedPartition], **fields: Any
 ) -> list[FetchedPartition]:
     topic = wanted[0]
@@ -63,7 +63,7 @@ def answered(
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_asks_for_the_same(version: int) -> None:
     known = RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, leader_epoch=3)
-    got = sent([known], version)
+    got = encode_and_decode_request([known], version)
     (topic,) = got.topics
     if version <= LAST_VERSION_WITH_NAMES:
         assert topic.topic == "orders"
@@ -81,7 +81,9 @@ def test_every_version_is_answered_alike(version: int) -> None:
     """What was not asked for is passed over."""
     wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)]
     aborted = [FetchResponse.AbortedTransaction(producer_id=7, first_offset=2)]
-    (found,) = answered(version, wanted, high_watermark=6, aborted_transactions=aborted)
+    (found,) = encode_and_decode_response(
+        version, wanted, high_watermark=6, aborted_transactions=aborted
+    )
     assert (found.partition, found.error_code, found.fetch_offset) == (wanted[0].partition, 0, 5)
     assert (bytes(found.records), found.high_watermark, found.aborted_transactions) == (
         DATA,
@@ -105,7 +107,7 @@ def test_an_error_of_the_whole_answer_is_one_of_each_partition() -> None:
 
 def test_the_preferred_replica_is_read() -> None:
     wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)]
-    (found,) = answered(16, wanted, preferred_read_replica=6)
+    (found,) = encode_and_decode_response(16, wanted, preferred_read_replica=6)
     assert found.preferred_read_replica == 6
 
 

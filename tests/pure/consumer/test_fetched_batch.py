@@ -31,7 +31,7 @@ NOW = 1_790_000_000_000
 SOURCE = TopicPartition("orders", 3)
 
 
-def encoded(first: int, count: int, **options: object) -> bytes:
+def encode_records(first: int, count: int, **options: object) -> bytes:
     """A batch of records from an offset on; their values are their offsets."""
     made = [
         BatchRecord(each, NOW + each, None, b"%d" % each) for each in range(first, first + count)
@@ -39,7 +39,7 @@ def encoded(first: int, count: int, **options: object) -> bytes:
     return record_batch.encode_batch(made, **options)  # type: ignore[arg-type]
 
 
-def aborted(producer: int, offset: int) -> bytes:
+def abort_marker(producer: int, offset: int) -> bytes:
     return encode_end_transaction_marker(
         ControlRecordType.ABORT,
         offset=offset,
@@ -49,7 +49,7 @@ def aborted(producer: int, offset: int) -> bytes:
     )
 
 
-def committed(producer: int, offset: int) -> bytes:
+def commit_marker(producer: int, offset: int) -> bytes:
     return encode_end_transaction_marker(
         ControlRecordType.COMMIT,
         offset=offset,
@@ -59,13 +59,15 @@ def committed(producer: int, offset: int) -> bytes:
     )
 
 
-def fetched(
+def fetched_partition(
     data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()
 ) -> FetchedPartition:
     return FetchedPartition(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
 
 
-def offsets(answer: FetchedPartition, *, committed_only: bool = False) -> tuple[list[int], int]:
+def read_offsets(
+    answer: FetchedPartition, *, committed_only: bool = False
+) -> tuple[list[int], int]:
     """Of the records, and where to read on."""
     found: list[int] = []
     behind = answer.fetch_offset
@@ -75,12 +77,12 @@ def offsets(answer: FetchedPartition, *, committed_only: bool = False) -> tuple[
     return found, behind
 
 
-def one(data: bytes) -> Batch:
-    (found,) = read_batches(fetched(data))
+def read_one_batch(data: bytes) -> Batch:
+    (found,) = read_batches(fetched_partition(data))
     return found
 
 
-def failed(answer: FetchedPartition) -> tuple[list[int], RecordError]:
+def read_until_error(answer: FetchedPartition) -> tuple[list[int], RecordError]:
     """The records before what is wrong, and what is."""
     found: list[int] = []
     try:
@@ -92,75 +94,83 @@ def failed(answer: FetchedPartition) -> tuple[list[int], RecordError]:
 
 
 def test_a_fetch_may_start_in_the_middle_of_a_batch() -> None:
-    assert offsets(fetched(encoded(5, 4) + encoded(9, 2), offset=7)) == ([7, 8, 9, 10], 11)
+    assert read_offsets(
+        fetched_partition(encode_records(5, 4) + encode_records(9, 2), offset=7)
+    ) == ([7, 8, 9, 10], 11)
 
 
 def test_a_batch_without_records_is_progress() -> None:
     gone = record_batch.encode_batch([], base_offset=5, last_offset=40)
-    assert offsets(fetched(gone, offset=5)) == ([], 41)
+    assert read_offsets(fetched_partition(gone, offset=5)) == ([], 41)
 
 
 def test_markers_are_not_handed_out_but_read_past() -> None:
-    data = encoded(0, 2, producer_id=7, transactional=True) + committed(7, 2)
-    assert offsets(fetched(data)) == ([0, 1], 3)
+    data = encode_records(0, 2, producer_id=7, transactional=True) + commit_marker(7, 2)
+    assert read_offsets(fetched_partition(data)) == ([0, 1], 3)
 
 
 def test_aborted_transactions_are_left_out_of_what_is_committed() -> None:
     data = b"".join(
         [
-            encoded(0, 2, producer_id=7, transactional=True),
-            encoded(2, 1, producer_id=8, transactional=True),
-            encoded(3, 1),
-            aborted(7, 4),
-            encoded(5, 1, producer_id=7, transactional=True),
-            committed(8, 6),
-            committed(7, 7),
+            encode_records(0, 2, producer_id=7, transactional=True),
+            encode_records(2, 1, producer_id=8, transactional=True),
+            encode_records(3, 1),
+            abort_marker(7, 4),
+            encode_records(5, 1, producer_id=7, transactional=True),
+            commit_marker(8, 6),
+            commit_marker(7, 7),
         ]
     )
-    answer = fetched(data, aborts=((7, 0),))
-    assert offsets(answer, committed_only=True) == ([2, 3, 5], 8)
-    assert offsets(answer) == ([0, 1, 2, 3, 5], 8)
+    answer = fetched_partition(data, aborts=((7, 0),))
+    assert read_offsets(answer, committed_only=True) == ([2, 3, 5], 8)
+    assert read_offsets(answer) == ([0, 1, 2, 3, 5], 8)
 
 
 def test_a_batch_cut_at_the_end_is_left_for_the_next_fetch() -> None:
-    first, second = encoded(0, 3), encoded(3, 3)
+    first, second = encode_records(0, 3), encode_records(3, 3)
     assert not any(second[:7])  # an offset begins with zeros, which are no damage
     for size in range(len(second)):
-        assert offsets(fetched(first + second[:size])) == ([0, 1, 2], 3), size
+        assert read_offsets(fetched_partition(first + second[:size])) == ([0, 1, 2], 3), size
 
 
 def test_zeros_where_a_batch_should_be_are_told() -> None:
     for size in (12, 100):
-        found, error = failed(fetched(encoded(0, 3) + bytes(size)))
+        found, error = read_until_error(fetched_partition(encode_records(0, 3) + bytes(size)))
         assert (found, error.offset) == ([0, 1, 2], 3)
         assert "zeros" in str(error)
 
 
 def test_nothing_but_a_cut_batch_is_told() -> None:
-    found, error = failed(fetched(encoded(4, 3)[:-1], offset=4))
+    found, error = read_until_error(fetched_partition(encode_records(4, 3)[:-1], offset=4))
     assert (found, error.offset) == ([], 4)
     assert "max.partition.fetch.bytes" in str(error)
 
 
 def test_records_before_the_damage_come_first_then_the_error_with_where_to_go_on() -> None:
-    broken = bytearray(encoded(3, 5))
+    broken = bytearray(encode_records(3, 5))
     broken[-1] ^= 1
-    found, error = failed(fetched(encoded(0, 3) + bytes(broken) + encoded(8, 1)))
+    found, error = read_until_error(
+        fetched_partition(encode_records(0, 3) + bytes(broken) + encode_records(8, 1))
+    )
     assert found == [0, 1, 2]
     assert (error.topic, error.partition, error.offset, error.next_offset) == ("orders", 3, 3, 8)
     assert "checksum" in str(error)
 
 
 def test_large_answers_come_in_portions() -> None:
-    data = b"".join(encoded(first, 10, codec=CompressionType.ZSTD) for first in range(0, 100, 10))
-    portions = list(read_batches(fetched(data, offset=3), portion=300))
+    data = b"".join(
+        encode_records(first, 10, codec=CompressionType.ZSTD) for first in range(0, 100, 10)
+    )
+    portions = list(read_batches(fetched_partition(data, offset=3), portion=300))
     assert len(portions) > 2
     assert [each for part in portions for each in part.offsets.tolist()] == list(range(3, 100))
     assert [part.next_offset for part in portions][-1] == 100
 
 
 def test_a_slice_says_where_to_read_on() -> None:
-    whole = one(encoded(0, 3) + record_batch.encode_batch([], base_offset=3, last_offset=9))
+    whole = read_one_batch(
+        encode_records(0, 3) + record_batch.encode_batch([], base_offset=3, last_offset=9)
+    )
     assert (len(whole[:2]), whole[:2].next_offset) == (2, 2)
     assert (whole[2:].offsets.tolist(), whole[2:].next_offset) == ([2], 10)
     assert (len(whole[1:1]), whole[1:1].next_offset) == (0, 1)
@@ -169,7 +179,7 @@ def test_a_slice_says_where_to_read_on() -> None:
 def test_records_are_made_of_columns() -> None:
     raw = BatchRecord(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
     records, error = RecordFactory(
-        one(record_batch.encode_batch([raw], append_time=NOW + 9, leader_epoch=6))
+        read_one_batch(record_batch.encode_batch([raw], append_time=NOW + 9, leader_epoch=6))
     ).make_records(0, 1)
     headers = (("trace", b"1"), ("�", None))
     assert records == [
@@ -182,7 +192,7 @@ def test_what_a_deserializer_does_not_understand_is_told_after_the_records_befor
     made = [
         BatchRecord(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))
     ]
-    making = RecordFactory(one(record_batch.encode_batch(made)), value=int)
+    making = RecordFactory(read_one_batch(record_batch.encode_batch(made)), value=int)
     for first, before in ((0, [1, 2]), (1, [2]), (2, [])):
         records, error = making.make_records(first, 100)
         assert [each.value for each in records] == before
@@ -193,11 +203,11 @@ def test_what_a_deserializer_does_not_understand_is_told_after_the_records_befor
 
 def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise() -> None:
     """With another epoch, another kind of time, other sizes."""
-    whole = one(
-        encoded(0, 300, leader_epoch=4)
-        + encoded(300, 1, leader_epoch=5)
-        + encoded(301, 400, leader_epoch=5, append_time=NOW)
-        + encoded(10_000, 300, leader_epoch=-1)
+    whole = read_one_batch(
+        encode_records(0, 300, leader_epoch=4)
+        + encode_records(300, 1, leader_epoch=5)
+        + encode_records(301, 400, leader_epoch=5, append_time=NOW)
+        + encode_records(10_000, 300, leader_epoch=-1)
     )
     making = RecordFactory(whole)
     every = making.make_records(0, len(whole))[0]
@@ -214,7 +224,9 @@ def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise(
 # Pieces of a buffer
 
 
-def pieces(sizes: list[int], gaps: list[int] | None = None) -> tuple[list[int], list[bytes | None]]:
+def place_values(
+    sizes: list[int], gaps: list[int] | None = None
+) -> tuple[list[int], list[bytes | None]]:
     """Where pieces of these sizes are in ``NUMBERS``, and what they are."""
     starts, found = [], []
     at = 3
@@ -252,7 +264,7 @@ NUMBERS = random.Random(1).randbytes(100_000)
 def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
     sizes: list[int], together: bool, gaps: list[int]
 ) -> None:
-    starts, expected = pieces(sizes, gaps)
+    starts, expected = place_values(sizes, gaps)
     start, size = np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64)
     frame = allocate_padded(len(NUMBERS))
     frame[:] = NUMBERS
@@ -301,7 +313,7 @@ def test_pieces_of_two_sizes_may_be_equally_far_apart() -> None:
 
 def test_rows_of_a_slice_are_those_of_the_whole() -> None:
     made = [BatchRecord(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
-    whole = one(record_batch.encode_batch(made))
+    whole = read_one_batch(record_batch.encode_batch(made))
     assert whole[100:300].values() == [each.value for each in made[100:300]]
     assert whole[499:].keys() == [b"0499"]
 
@@ -313,7 +325,7 @@ def test_a_table_has_the_columns_of_its_rows() -> None:
         (-1, None, b"", ((b"a", None), (b"\xff", b"2"))),
         (NOW + 1, b"", b"v", ()),
     ]
-    whole = one(
+    whole = read_one_batch(
         record_batch.encode_batch([BatchRecord(4 + n, *each) for n, each in enumerate(fields * 5)])
     )
     for rows in (slice(0, 15), slice(1, 2), slice(2, 12), slice(3, 3)):
@@ -343,7 +355,7 @@ def test_a_table_has_the_columns_of_its_rows() -> None:
 def test_more_rows_than_arrow_can_count_the_bytes_of_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (found,) = read_batches(fetched(encoded(0, 3)))
+    (found,) = read_batches(fetched_partition(encode_records(0, 3)))
     name = len(found.topic)
     monkeypatch.setattr(arrow, "MAX_COLUMN_BYTES", 3 * name)
     assert found.to_arrow().num_rows == 3

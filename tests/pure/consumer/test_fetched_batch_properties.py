@@ -26,10 +26,10 @@ from rota.errors import RecordError
 from tests.pure.formats.test_batch_properties import (
     NOW,
     contents,
-    edited,
     edits,
     headers,
     timestamps,
+    with_changes,
 )
 from tests.support.examples import examples
 from tests.support.transactions import encode_end_transaction_marker
@@ -69,7 +69,7 @@ def logs(draw: st.DrawFn) -> Log:
             )
             offset += 1
             continue
-        made, last = draw(stretches(offset))
+        made, last = draw(log_sections(offset))
         transactional = draw(st.booleans())
         if transactional:
             running.setdefault(producer, offset)
@@ -92,7 +92,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 @st.composite
-def stretches(draw: st.DrawFn, offset: int) -> tuple[list[BatchRecord], int]:
+def log_sections(draw: st.DrawFn, offset: int) -> tuple[list[BatchRecord], int]:
     """Records from an offset on, and the last offset of their batch."""
     pattern = draw(st.lists(st.tuples(timestamps, contents, contents, headers), max_size=5))
     times = draw(st.sampled_from([1, 1, 1, 80])) if len(pattern) > 3 else 1
@@ -104,7 +104,9 @@ def stretches(draw: st.DrawFn, offset: int) -> tuple[list[BatchRecord], int]:
     return made, offset + draw(st.integers(0, 2))
 
 
-def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[ConsumerRecord], int]:
+def read_one_by_one(
+    log: Log, offset: int, *, committed_only: bool
+) -> tuple[list[ConsumerRecord], int]:
     """The records one by one, and where to read on."""
     ahead = sorted(log.aborted, key=lambda each: each[1])
     dropped: set[int] = set()
@@ -115,18 +117,20 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
         body = log.data[position + HEADER.size : position + head.size]
         while ahead and ahead[0][1] <= head.last_offset:
             dropped.add(ahead.pop(0)[0])
-        if head.control and decoded(head, body)[0].key == b"\0\0\0\0":
+        if head.control and decode_body(head, body)[0].key == b"\0\0\0\0":
             dropped.discard(head.producer_id)
         hidden = committed_only and head.transactional and head.producer_id in dropped
         if not head.control and not hidden:
             found += [
-                consumer_record(head, each) for each in decoded(head, body) if each.offset >= offset
+                consumer_record(head, each)
+                for each in decode_body(head, body)
+                if each.offset >= offset
             ]
         position += head.size
     return found, log.end
 
 
-def decoded(head: BatchHeader, body: bytes) -> list[BatchRecord]:
+def decode_body(head: BatchHeader, body: bytes) -> list[BatchRecord]:
     data = decompress(head.codec, body) if head.record_count else b""
     return RecordReader(data).read_records(head.record_count, head.base_offset, head.base_timestamp)
 
@@ -144,7 +148,7 @@ def consumer_record(head: BatchHeader, record: BatchRecord) -> ConsumerRecord:
     )
 
 
-def consumed(
+def read_records(
     answer: FetchedPartition,
     *,
     committed_only: bool = False,
@@ -169,7 +173,7 @@ def consumed(
     return found, behind, None
 
 
-def answer_of(log: Log, offset: int) -> FetchedPartition:
+def fetched_partition(log: Log, offset: int) -> FetchedPartition:
     return FetchedPartition(
         SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted
     )
@@ -186,9 +190,9 @@ def test_an_answer_gives_what_plain_reading_gives(
     log: Log, skip: int, committed_only: bool, portion: int, rows: int
 ) -> None:
     offset = min(log.begin + skip, log.end)
-    answer = answer_of(log, offset)
-    found = consumed(answer, committed_only=committed_only, portion=portion, rows=rows)
-    assert found == (*plainly(log, offset, committed_only=committed_only), None)
+    answer = fetched_partition(log, offset)
+    found = read_records(answer, committed_only=committed_only, portion=portion, rows=rows)
+    assert found == (*read_one_by_one(log, offset, committed_only=committed_only), None)
 
 
 @examples(quick=25)
@@ -202,8 +206,12 @@ def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) 
         for position, size in record_batch_scan.find_batches(log.data)
         if position + size <= len(data)
     ]
-    found, behind, error = consumed(answer_of(Log(data, (), log.begin, log.end), log.begin))
-    everything, _ = plainly(Log(log.data, (), log.begin, log.end), log.begin, committed_only=False)
+    found, behind, error = read_records(
+        fetched_partition(Log(data, (), log.begin, log.end), log.begin)
+    )
+    everything, _ = read_one_by_one(
+        Log(log.data, (), log.begin, log.end), log.begin, committed_only=False
+    )
     if not fits and data:
         assert error is not None
         assert (found, error.offset) == ([], log.begin)
@@ -222,8 +230,10 @@ def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) 
 def test_damage_is_an_error_behind_the_records_before_it(
     log: Log, changes: list[tuple[float, int, bytes]]
 ) -> None:
-    data = edited(log.data, changes)
-    found, behind, error = consumed(answer_of(Log(data, (), log.begin, log.end), log.begin))
+    data = with_changes(log.data, changes)
+    found, behind, error = read_records(
+        fetched_partition(Log(data, (), log.begin, log.end), log.begin)
+    )
     offsets = [each.offset for each in found]
     assert offsets == sorted(set(offsets))
     assert all(each < behind for each in offsets)
@@ -234,5 +244,5 @@ def test_damage_is_an_error_behind_the_records_before_it(
     untouched = next((at for at, (a, b) in pairs if a != b), min(len(data), len(log.data)))
     ends = [position + size for position, size in record_batch_scan.find_batches(log.data)]
     before = max([end for end in ends if end <= untouched], default=0)
-    sound, _ = plainly(Log(log.data[:before], (), 0, 0), log.begin, committed_only=False)
+    sound, _ = read_one_by_one(Log(log.data[:before], (), 0, 0), log.begin, committed_only=False)
     assert found[: len(sound)] == sound

@@ -76,7 +76,7 @@ class Log:
     def read(self, partition: TopicPartition, offset: int) -> FetchedPartition:
         """What a leader answers."""
         if not self.start <= offset <= self.end:
-            return refused(partition, offset, Code.OFFSET_OUT_OF_RANGE)
+            return refused_partition(partition, offset, Code.OFFSET_OUT_OF_RANGE)
         found = b""
         for _, behind, data in self.batches:
             if found and len(found) + len(data) > LIMIT:
@@ -87,7 +87,7 @@ class Log:
         )
 
 
-def refused(partition: TopicPartition, offset: int, code: int) -> FetchedPartition:
+def refused_partition(partition: TopicPartition, offset: int, code: int) -> FetchedPartition:
     return FetchedPartition(partition, code, offset, memoryview(b""), -1, -1, -1)
 
 
@@ -295,7 +295,7 @@ class Reading(RuleBasedStateMachine):
             if question.node is None or not self.positions.is_current(ticket):
                 self.positions.handle_failure([ticket], self.now)
                 continue
-            answer = refused(ticket.partition, self.ahead(ticket.partition), code)
+            answer = refused_partition(ticket.partition, self.ahead(ticket.partition), code)
             verdict, error = self.positions.handle_fetched(ticket, answer, None, self.now)
             assert verdict in {FetchOutcome.RETRY, FetchOutcome.REFRESH_METADATA}
             assert error is None
@@ -335,7 +335,7 @@ class Reading(RuleBasedStateMachine):
             name = want.token.partition
             answer = self.logs[name].read(name, want.offset)
             if self.logs[name].leader.node != node:
-                answer = refused(name, want.offset, Code.NOT_LEADER_OR_FOLLOWER)
+                answer = refused_partition(name, want.offset, Code.NOT_LEADER_OR_FOLLOWER)
             held = self.positions.is_current(want.token)
             verdict, error = self.positions.handle_fetched(
                 want.token, answer, find_response_end(answer), self.now

@@ -9,12 +9,12 @@ from types import FrameType
 import pytest
 
 from rota.consumer.member_driver import SigintGuard
-from tests.support.consumer_driver import press_control_c, usual_control_c
+from tests.support.consumer_driver import default_control_c, press_control_c
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    with usual_control_c():
+    with default_control_c():
         yield
 
 

@@ -746,7 +746,7 @@ def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
     assert driver.synced(driver.sync(leader, 1)).code == Code.UNKNOWN
 
 
-def saved(
+def group_metadata_entry(
     group_instance_ids: tuple[str | None, ...],
     leader: str | None = "m0",
     protocol: str | None = "range",
@@ -778,7 +778,7 @@ def saved(
 
 def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
     driver = CoordinatorDriver()
-    driver.journal = [saved(("a", None), rebalance_timeout=0)]
+    driver.journal = [group_metadata_entry(("a", None), rebalance_timeout=0)]
     driver.restart()
     driver.leave(LeavingMember(member_id="m1"))
     driver.wait(9_000)  # without a shortest wait, this would never end
@@ -811,7 +811,7 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
     left: list[str],
 ) -> None:
     driver = CoordinatorDriver()
-    driver.journal = [saved(group_instance_ids, leader, protocol)]
+    driver.journal = [group_metadata_entry(group_instance_ids, leader, protocol)]
     driver.restart()
     assert driver.members() == left
     driver.send(join_request(group_instance_id="a"))
@@ -824,4 +824,4 @@ def test_what_is_no_event_is_said_so() -> None:
     with pytest.raises(InputError, match="not an event of a coordinator"):
         driver.handle(join_request())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="between the events JournalLoadStarted and JournalLoaded"):
-        driver.coordinator.replay(saved((None,)))
+        driver.coordinator.replay(group_metadata_entry((None,)))

@@ -21,14 +21,14 @@ T0 = TopicPartition("t", 0)
 U0 = TopicPartition("u", 0)
 
 
-def code(driver: CoordinatorDriver, request: OffsetCommit) -> Code:
+def commit_code(driver: CoordinatorDriver, request: OffsetCommit) -> Code:
     reply = driver.ask(request)
     assert isinstance(reply, OffsetCommitResult)
     (found,) = set(reply.codes.values())
     return found
 
 
-def fetched(
+def fetch_offsets(
     driver: CoordinatorDriver, *partitions: TopicPartition, group: str = GROUP
 ) -> list[int | None]:
     reply = driver.ask(OffsetFetch(group=group, partitions=partitions))
@@ -39,8 +39,8 @@ def fetched(
 def test_a_member_commits_and_fetches() -> None:
     driver = CoordinatorDriver()
     (member,) = driver.stable(join_request())
-    assert code(driver, commit_request(7, member, 1, text="note")) == Code.NONE
-    assert fetched(driver, T0, U0) == [7, None]
+    assert commit_code(driver, commit_request(7, member, 1, text="note")) == Code.NONE
+    assert fetch_offsets(driver, T0, U0) == [7, None]
     reply = driver.ask(OffsetFetch(group=GROUP))
     assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(7, "note")})
     assert driver.journal[-1] == OffsetCommitEntry(
@@ -56,36 +56,36 @@ def test_an_offset_is_there_only_once_it_is_stored() -> None:
     assert token not in driver.answers
     driver.store(driver.held.pop())
     assert token in driver.answers
-    assert fetched(driver, T0) == [7]
+    assert fetch_offsets(driver, T0) == [7]
 
 
 def test_an_offset_that_is_not_stored_is_not_there() -> None:
     driver = CoordinatorDriver()
     (member,) = driver.stable(join_request())
     driver.appends = [Code.KAFKA_STORAGE_ERROR]
-    assert code(driver, commit_request(7, member, 1)) == Code.NOT_COORDINATOR
-    assert fetched(driver, T0) == [None]
+    assert commit_code(driver, commit_request(7, member, 1)) == Code.NOT_COORDINATOR
+    assert fetch_offsets(driver, T0) == [None]
 
 
 def test_codes_of_a_commit() -> None:
     driver = CoordinatorDriver()
     ids = driver.stable(join_request(group_instance_id="a"), join_request())
-    assert code(driver, commit_request(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
-    assert code(driver, commit_request(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
-    assert code(driver, commit_request(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
+    assert commit_code(driver, commit_request(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
+    assert commit_code(driver, commit_request(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
+    assert commit_code(driver, commit_request(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
     assert (
-        code(driver, commit_request(1, "nobody", 1, group_instance_id="a"))
+        commit_code(driver, commit_request(1, "nobody", 1, group_instance_id="a"))
         == Code.FENCED_INSTANCE_ID
     )
-    assert code(driver, commit_request(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
+    assert commit_code(driver, commit_request(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
     driver.send(join_request(ids[0], group_instance_id="a"))
     assert (
-        code(driver, commit_request(1, ids[1], 1)) == Code.NONE
+        commit_code(driver, commit_request(1, ids[1], 1)) == Code.NONE
     )  # preparing: what it read counts still
     token = driver.send(join_request(ids[1]))
-    assert code(driver, commit_request(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
+    assert commit_code(driver, commit_request(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
     generation = driver.joined(token).generation
-    assert code(driver, commit_request(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
+    assert commit_code(driver, commit_request(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
         offsets={T0: OffsetAndMetadata(1)},
         supports_group_id_not_found=knows,
     )
-    assert code(CoordinatorDriver(), request) == told
+    assert commit_code(CoordinatorDriver(), request) == told
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
     ],
 )
 def test_metadata_has_a_limit_in_utf16(text: str, told: Code) -> None:
-    assert code(CoordinatorDriver(), commit_request(text=text)) == told
+    assert commit_code(CoordinatorDriver(), commit_request(text=text)) == told
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
@@ -120,7 +120,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     (member,) = driver.stable(join_request())
     for _ in range(5):
         driver.wait(9_000)
-        assert code(driver, commit_request(1, member, 1)) == Code.NONE
+        assert commit_code(driver, commit_request(1, member, 1)) == Code.NONE
     assert driver.state() == "Stable"
 
 
@@ -132,9 +132,9 @@ def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
         reply = driver.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
         assert reply == OffsetFetchResult(offsets={T0: expected})
     driver.handle(TopicsDeleted((("t", new),)))
-    assert fetched(driver, T0) == [9]
+    assert fetch_offsets(driver, T0) == [9]
     driver.handle(TopicsDeleted((("t", old),)))
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
     assert driver.journal[-1] == OffsetCommitTombstone(group=GROUP, topic="t", partition=0)
 
 
@@ -144,14 +144,14 @@ def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -
     driver.send(commit_request(5))
     driver.handle(TopicsDeleted((("t", None),)))
     driver.store(driver.held.pop())
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
     driver.ask(commit_request(5))
     driver.handle(JournalLoadStarted())
     driver.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
     for entry in driver.journal:
         driver.coordinator.replay(entry)
     driver.handle(JournalLoaded())
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
 
 
 def test_zeros_are_no_topic_id() -> None:
@@ -169,7 +169,7 @@ def test_a_journal_may_say_that_there_is_no_offset() -> None:
         OffsetCommitEntry(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
     ]
     driver.restart()
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
 
 
 def test_deleting_offsets() -> None:
@@ -181,7 +181,7 @@ def test_deleting_offsets() -> None:
         driver.ask(commit_request(3, member, 1, topic=topic))
     reply = driver.ask(OffsetDelete(group=GROUP, partitions=(T0, U0)))
     assert reply == OffsetDeleteResult(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
-    assert fetched(driver, T0, U0) == [3, None]
+    assert fetch_offsets(driver, T0, U0) == [3, None]
 
 
 def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
@@ -202,9 +202,9 @@ def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
     driver.leave(LeavingMember(member_id=member))
     emptied = driver.now
     driver.wait(7 * DAY - 1)
-    assert fetched(driver, T0) == [3]
+    assert fetch_offsets(driver, T0) == [3]
     driver.wait(600_000)
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
     assert driver.journal[-2:] == [
         OffsetCommitTombstone(group=GROUP, topic="t", partition=0),
         GroupMetadataTombstone(group=GROUP),
@@ -221,9 +221,9 @@ def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
     driver.wait(3 * DAY)
     driver.ask(commit_request(4, topic="u"))
     driver.wait(4 * DAY)
-    assert fetched(driver, T0, U0) == [None, 4]
+    assert fetch_offsets(driver, T0, U0) == [None, 4]
     driver.wait(3 * DAY)
-    assert fetched(driver, T0, U0) == [None, None]
+    assert fetch_offsets(driver, T0, U0) == [None, None]
 
 
 def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
@@ -234,14 +234,14 @@ def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
     for _ in range(8 * 50):
         driver.wait(DAY // 50)
         driver.beat(member, 1)
-    assert fetched(driver, T0, U0) == [3, None]
+    assert fetch_offsets(driver, T0, U0) == [3, None]
 
 
 def test_a_client_may_ask_for_a_retention_of_its_own() -> None:
     driver = CoordinatorDriver()
     driver.ask(commit_request(3, retention=DAY))
     driver.wait(DAY)
-    assert fetched(driver, T0) == [None]
+    assert fetch_offsets(driver, T0) == [None]
 
 
 def test_nothing_expires_while_rebalancing() -> None:
@@ -254,4 +254,4 @@ def test_nothing_expires_while_rebalancing() -> None:
     for _ in range(8 * 50):
         driver.wait(DAY // 50)
         assert driver.beat(ids[1], 1) == Code.REBALANCE_IN_PROGRESS
-    assert fetched(driver, U0) == [3]
+    assert fetch_offsets(driver, U0) == [3]

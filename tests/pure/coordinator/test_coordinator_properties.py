@@ -263,7 +263,7 @@ class Hostile:
         return {group.group: group for group in answer.response.groups if not group.code}
 
 
-def play(seed: int, steps: int = 300) -> set[str]:
+def run_random_steps(seed: int, steps: int = 300) -> set[str]:
     """The states that its groups went through."""
     hostile = Hostile(seed)
     seen = set()
@@ -276,9 +276,9 @@ def play(seed: int, steps: int = 300) -> set[str]:
 
 
 def test_a_coordinator_stands_whatever_is_asked() -> None:
-    assert set().union(*map(play, range(60))) == STATES
+    assert set().union(*map(run_random_steps, range(60))) == STATES
 
 
 @pytest.mark.nightly
 def test_a_coordinator_stands_for_long() -> None:
-    assert set().union(*map(play, range(60, 3_000))) == STATES
+    assert set().union(*map(run_random_steps, range(60, 3_000))) == STATES

@@ -236,7 +236,7 @@ def expire_offsets(case: Case) -> None:
     case.fire(GroupTimerKind.RETENTION)
 
 
-def unload(case: Case) -> Code | None:
+def unload_coordinator(case: Case) -> Code | None:
     """The code that a waiting JoinGroup or SyncGroup gets."""
     waiting = None
     if case.driver.state() == "PreparingRebalance":
@@ -309,7 +309,7 @@ SCENARIOS: dict[GroupTrigger, Scenario] = {
     ),
     GroupTrigger.SYNC_TIMEOUT: (make_unsynced_case, end_sync_phase),
     GroupTrigger.RETENTION: (make_case, expire_offsets),
-    GroupTrigger.UNLOADED: (make_case, unload),
+    GroupTrigger.UNLOADED: (make_case, unload_coordinator),
 }
 
 

@@ -19,14 +19,14 @@ from rota.engine.model.response import GroupResponse
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from tests.support.coordinator import wire
 from tests.support.coordinator.case_run import QUIET
-from tests.support.coordinator.comparison import Case, before_rota, run_case, transcript
+from tests.support.coordinator.comparison import Case, run_case, run_on_rota, transcript
 from tests.support.coordinator.restart import after_restart
 from tests.support.coordinator.scripted_member import CONFIG, TOPICS
 from tests.support.coordinator.state import STATES
 from tests.support.coordinator.story import STORIES
-from tests.support.coordinator.table import asked, bundles
-from tests.support.coordinator.transcript import difference
-from tests.support.coordinator.walk import walks
+from tests.support.coordinator.table import bundle_questions, question_case
+from tests.support.coordinator.transcript import find_difference
+from tests.support.coordinator.walk import random_cases
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import find_coordinator_request
 
@@ -92,13 +92,13 @@ class NodeSide:
         self._node.topics.delete(topic, self._node.now)
 
 
-def differing(cases: Mapping[str, Case]) -> dict[str, str]:
+def find_differences(cases: Mapping[str, Case]) -> dict[str, str]:
     """The cases that a node answers otherwise than its coordinator, and how."""
     found: dict[str, str] = {}
     for name, case in cases.items():
         side = NodeSide()
         stage = run_case(case, side)
-        told = difference(before_rota(case), transcript(stage, side.journal))
+        told = find_difference(run_on_rota(case), transcript(stage, side.journal))
         if told is not None:
             found[name] = told
     return found
@@ -106,19 +106,22 @@ def differing(cases: Mapping[str, Case]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_stories(name: str) -> None:
-    assert differing({name: STORIES[name]}) == {}
+    assert find_differences({name: STORIES[name]}) == {}
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_restarts(state: str) -> None:
-    assert differing({state: partial(after_restart, STATES[state])}) == {}
+    assert find_differences({state: partial(after_restart, STATES[state])}) == {}
 
 
 def test_walks() -> None:
-    assert differing(walks(WALKS)) == {}
+    assert find_differences(random_cases(WALKS)) == {}
 
 
 @pytest.mark.nightly
 def test_every_question_in_every_state() -> None:
-    table = {f"{state} / {' + '.join(asks)}": asked((state, asks)) for state, asks in bundles()}
-    assert differing(table) == {}
+    table = {
+        f"{state} / {' + '.join(asks)}": question_case((state, asks))
+        for state, asks in bundle_questions()
+    }
+    assert find_differences(table) == {}

@@ -11,20 +11,20 @@ PAGE = (ROOT / "docs" / "how-to" / "spark.md").read_text()
 NAME = re.compile(r"`([\w.*]+)`")
 
 
-def named(heading: str) -> list[str]:
+def names_under(heading: str) -> list[str]:
     """The names in the first cells of the table that has this first line."""
     rows = PAGE.split(f"{heading}\n", 1)[1].split("\n\n")[0].splitlines()[1:]
     return [name for row in rows for name in NAME.findall(row.split("|")[1])]
 
 
 def test_every_option_is_in_the_table_once() -> None:
-    own = [name for name in named("| option | default | |") if not name.startswith("kafka.")]
+    own = [name for name in names_under("| option | default | |") if not name.startswith("kafka.")]
     assert sorted(own) == sorted(option.SOURCE_OPTIONS)
 
 
 def test_every_setting_that_is_refused_is_named() -> None:
     refused = {f"{option.KAFKA_PREFIX}{name}" for name in option.REFUSED_SETTINGS}
-    assert set(named("| setting | instead |")) == refused
+    assert set(names_under("| setting | instead |")) == refused
 
 
 def test_defaults_are_those_of_the_options() -> None:

@@ -28,24 +28,24 @@ THREE = BatchRecord(9, NOW + 3, b"gone", None)
 BATCH = record_batch.encode_batch([ONE, TWO, THREE])
 
 
-def found(data: bytes) -> list[BatchRecord]:
+def find_records(data: bytes) -> list[BatchRecord]:
     columns = record_batch_columns.decode_batches(data)
     assert columns.problems == ()
     return list(record_batch_columns.iterate_records(columns))
 
 
-def flaws(data: bytes, **options: Any) -> list[tuple[int, int, BatchProblemKind]]:
+def find_problems(data: bytes, **options: Any) -> list[tuple[int, int, BatchProblemKind]]:
     problems = record_batch_columns.decode_batches(data, **options).problems
     return [(each.position, each.size, each.kind) for each in problems]
 
 
-def changed(data: bytes, at: int, new: bytes) -> bytes:
+def with_bytes(data: bytes, at: int, new: bytes) -> bytes:
     return data[:at] + new + data[at + len(new) :]
 
 
-def resealed(data: bytes) -> bytes:
+def with_new_crc(data: bytes) -> bytes:
     """The same with the checksum that it should have."""
-    return changed(data, 17, struct.pack(">I", record_batch.compute_crc32c(data[21:])))
+    return with_bytes(data, 17, struct.pack(">I", record_batch.compute_crc32c(data[21:])))
 
 
 # Heads
@@ -78,7 +78,7 @@ def test_a_head_says_what_the_batch_is() -> None:
 
 def test_a_delete_horizon_takes_the_place_of_the_base_timestamp() -> None:
     raw = record_batch.encode_batch([ONE])
-    raw = resealed(changed(raw, 21, struct.pack(">h", 0x40)))
+    raw = with_new_crc(with_bytes(raw, 21, struct.pack(">h", 0x40)))
     assert record_batch.read_batch_header(raw).delete_horizon == NOW
 
 
@@ -87,7 +87,7 @@ def test_a_delete_horizon_takes_the_place_of_the_base_timestamp() -> None:
 )
 def test_a_head_of_another_format_is_refused_by_name(magic: int, words: str) -> None:
     with pytest.raises(FormatError, match=f"at byte 0: {words}"):
-        record_batch.read_batch_header(changed(BATCH, 16, bytes([magic])))
+        record_batch.read_batch_header(with_bytes(BATCH, 16, bytes([magic])))
 
 
 def test_a_cut_head_is_refused() -> None:
@@ -152,7 +152,7 @@ def test_what_may_end_cut_is_not_searched_for_other_batches(searched: list[int])
 def test_a_first_batch_that_is_damaged_is_searched_though_it_may_end_cut(
     searched: list[int],
 ) -> None:
-    raw = changed(BATCH, 8, struct.pack(">i", 10_000)) + BATCH  # its length goes beyond the end
+    raw = with_bytes(BATCH, 8, struct.pack(">i", 10_000)) + BATCH  # its length goes beyond the end
     found = record_batch_scan.find_batches(raw, may_end_cut=True)
     assert list(found) == [(len(BATCH), len(BATCH))]
     ((position, size, flaw),) = [(each.position, each.size, each.kind) for each in found.problems]
@@ -163,8 +163,8 @@ def test_a_first_batch_that_is_damaged_is_searched_though_it_may_end_cut(
 def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_cut(
     searched: list[int],
 ) -> None:
-    short = changed(BATCH, 8, struct.pack(">i", 3))
-    odd = changed(BATCH, 16, b"\x05")
+    short = with_bytes(BATCH, 8, struct.pack(">i", 3))
+    odd = with_bytes(BATCH, 16, b"\x05")
     for number, bad in enumerate((short, odd), 1):
         found = record_batch_scan.find_batches(BATCH + bad + BATCH, may_end_cut=True)
         assert [position for position, _ in found] == [0, 2 * len(BATCH)]
@@ -177,8 +177,8 @@ def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_c
 @pytest.mark.parametrize(
     ("tail", "words"),
     [
-        (changed(changed(BATCH, 8, struct.pack(">i", 10_000)), 16, b"\x05"), "magic 5"),
-        (changed(BATCH, 8, struct.pack(">i", 10))[:20], "impossible length 10"),
+        (with_bytes(with_bytes(BATCH, 8, struct.pack(">i", 10_000)), 16, b"\x05"), "magic 5"),
+        (with_bytes(BATCH, 8, struct.pack(">i", 10))[:20], "impossible length 10"),
     ],
     ids=["another magic", "a short length"],
 )
@@ -190,8 +190,8 @@ def test_an_end_that_no_batch_begins_with_is_no_cut_one(tail: bytes, words: str)
 
 
 def test_zeros_to_the_end_are_no_batches() -> None:
-    assert flaws(BATCH + bytes(10_000)) == [(len(BATCH), 10_000, BatchProblemKind.ZEROS)]
-    assert flaws(bytes(5)) == [(0, 5, BatchProblemKind.ZEROS)]
+    assert find_problems(BATCH + bytes(10_000)) == [(len(BATCH), 10_000, BatchProblemKind.ZEROS)]
+    assert find_problems(bytes(5)) == [(0, 5, BatchProblemKind.ZEROS)]
 
 
 def old_message(magic: int) -> bytes:
@@ -213,16 +213,19 @@ def test_messages_of_old_formats_are_named_and_passed_over(magic: int) -> None:
 def test_a_bad_length_costs_one_batch_not_the_rest_of_the_file() -> None:
     other = record_batch.encode_batch([BatchRecord(10, NOW, b"k", b"v" * 9_000)])
     for length in (0, 5, -1, 2**31 - 1, len(other) - 11):
-        broken = changed(other, 8, struct.pack(">i", length))
+        broken = with_bytes(other, 8, struct.pack(">i", length))
         columns = record_batch_columns.decode_batches(BATCH + broken + BATCH)
         assert [problem.position for problem in columns.problems] == [len(BATCH)]
         assert columns.batches.position.tolist() == [0, len(BATCH) + len(other)]
 
 
 def test_an_unknown_magic_is_told() -> None:
-    assert flaws(changed(BATCH, 16, b"\3") + BATCH) == [(0, len(BATCH), BatchProblemKind.FRAME)]
+    assert find_problems(with_bytes(BATCH, 16, b"\3") + BATCH) == [
+        (0, len(BATCH), BatchProblemKind.FRAME)
+    ]
     assert (
-        "magic 3" in record_batch_columns.decode_batches(changed(BATCH, 16, b"\3")).problems[0].text
+        "magic 3"
+        in record_batch_columns.decode_batches(with_bytes(BATCH, 16, b"\3")).problems[0].text
     )
 
 
@@ -230,7 +233,7 @@ def test_an_unknown_magic_is_told() -> None:
 
 
 def test_records_come_back() -> None:
-    assert found(BATCH) == [ONE, TWO, THREE]
+    assert find_records(BATCH) == [ONE, TWO, THREE]
 
 
 def test_nothing_holds_nothing() -> None:
@@ -258,7 +261,7 @@ def test_a_batch_that_compaction_emptied_is_there_without_records() -> None:
 
 def test_the_brokers_time_counts_where_it_is_asked_for() -> None:
     data = record_batch.encode_batch([ONE, TWO], append_time=NOW + 99) + BATCH
-    times = [record.timestamp for record in found(data)]
+    times = [record.timestamp for record in find_records(data)]
     assert times == [NOW + 99, NOW + 99, NOW, NOW + 5, NOW + 3]
 
 
@@ -291,12 +294,12 @@ def test_many_batches_of_every_length_are_read_together() -> None:
         batches.append(record_batch.encode_batch(made, base_offset=offset))
         expected += made
         offset += size
-    assert found(b"".join(batches)) == expected
+    assert find_records(b"".join(batches)) == expected
 
 
 def test_timestamps_may_be_as_far_apart_as_64_bits_allow() -> None:
     far = [BatchRecord(0, -(2**62), b"", b""), BatchRecord(1, 2**62 - 2, b"", b"")]
-    assert found(record_batch.encode_batch(far)) == far
+    assert find_records(record_batch.encode_batch(far)) == far
 
 
 @pytest.mark.parametrize(
@@ -325,7 +328,7 @@ def test_what_no_batch_can_hold_is_refused(
 
 
 def test_a_wrong_checksum_is_told_and_the_others_are_read() -> None:
-    broken = changed(BATCH, len(BATCH) - 3, b"?")
+    broken = with_bytes(BATCH, len(BATCH) - 3, b"?")
     columns = record_batch_columns.decode_batches(BATCH + broken + BATCH, at=500)
     (problem,) = columns.problems
     assert (problem.position, problem.size) == (500 + len(BATCH), len(BATCH))
@@ -335,9 +338,9 @@ def test_a_wrong_checksum_is_told_and_the_others_are_read() -> None:
 
 
 def test_checksums_may_be_left_alone() -> None:
-    broken = changed(BATCH, 17, bytes(4))
-    assert flaws(broken) == [(0, len(BATCH), BatchProblemKind.CHECKSUM)]
-    assert flaws(broken, check=False) == []
+    broken = with_bytes(BATCH, 17, bytes(4))
+    assert find_problems(broken) == [(0, len(BATCH), BatchProblemKind.CHECKSUM)]
+    assert find_problems(broken, check=False) == []
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,7 @@ def test_checksums_may_be_left_alone() -> None:
     ],
 )
 def test_records_that_do_not_follow_the_format_are_told(at: int, new: bytes, words: str) -> None:
-    broken = resealed(changed(BATCH, at, new))
+    broken = with_new_crc(with_bytes(BATCH, at, new))
     columns = record_batch_columns.decode_batches(BATCH + broken + BATCH)
     (problem,) = columns.problems
     assert (problem.position, problem.kind) == (len(BATCH), BatchProblemKind.RECORDS)
@@ -367,7 +370,9 @@ def test_records_that_do_not_follow_the_format_are_told(at: int, new: bytes, wor
 def test_headers_that_no_record_can_have_are_told() -> None:
     """Where no other record has any."""
     raw = record_batch.encode_batch([ONE])
-    columns = record_batch_columns.decode_batches(resealed(changed(raw, len(raw) - 1, b"\x04")))
+    columns = record_batch_columns.decode_batches(
+        with_new_crc(with_bytes(raw, len(raw) - 1, b"\x04"))
+    )
     assert [each.text for each in columns.problems] == [
         "record 0: headers at byte 15: impossible count 2"
     ]
@@ -414,7 +419,7 @@ def test_gzip_members_may_follow_each_other() -> None:
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_an_unknown_codec_is_told(codec: int) -> None:
-    raw = resealed(changed(BATCH, 22, bytes([codec])))
+    raw = with_new_crc(with_bytes(BATCH, 22, bytes([codec])))
     (problem,) = record_batch_columns.decode_batches(raw).problems
     assert problem.kind is BatchProblemKind.CODEC
     assert f"codec {codec} is not known" in problem.text
@@ -427,16 +432,18 @@ def test_compressed_bytes_that_are_cut_or_broken_are_told(codec: CompressionType
         [BatchRecord(0, NOW, b"k", bytes(range(256)) * 40)], codec=codec
     )
     for size in (0, 1, 7, len(whole) // 2 - 61, len(whole) - 62):
-        cut = resealed(changed(whole[: 61 + size], 8, struct.pack(">i", 49 + size)))
-        assert flaws(cut + BATCH) == [(0, 61 + size, BatchProblemKind.CODEC)]
+        cut = with_new_crc(with_bytes(whole[: 61 + size], 8, struct.pack(">i", 49 + size)))
+        assert find_problems(cut + BATCH) == [(0, 61 + size, BatchProblemKind.CODEC)]
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_batch_that_would_fill_the_memory_is_told(codec: CompressionType) -> None:
     bomb = record_batch.encode_batch([BatchRecord(0, NOW, b"k", bytes(3_000_000))], codec=codec)
     assert len(bomb) < 300_000
-    assert flaws(bomb + BATCH, max_batch_bytes=2_000_000) == [(0, len(bomb), BatchProblemKind.SIZE)]
-    assert flaws(bomb + BATCH, max_batch_bytes=4_000_000) == []
+    assert find_problems(bomb + BATCH, max_batch_bytes=2_000_000) == [
+        (0, len(bomb), BatchProblemKind.SIZE)
+    ]
+    assert find_problems(bomb + BATCH, max_batch_bytes=4_000_000) == []
 
 
 @pytest.mark.parametrize(
@@ -461,4 +468,4 @@ def test_a_missing_library_is_named_with_how_to_get_it(
 def test_gzip_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = record_batch.encode_batch([ONE], codec=CompressionType.GZIP)
     monkeypatch.setitem(sys.modules, "cramjam", None)
-    assert found(raw) == [ONE]
+    assert find_records(raw) == [ONE]

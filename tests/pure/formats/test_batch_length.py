@@ -36,7 +36,7 @@ def record(size: int) -> bytes:
     return varint(2 * size) + bytes(1) + b"\x55" * (size - 1)
 
 
-def laid(sizes: list[int]) -> tuple[bytes, list[int]]:
+def encode_records(sizes: list[int]) -> tuple[bytes, list[int]]:
     """Records of these sizes, and where each begins."""
     made = [record(size) for size in sizes]
     begins = np.cumsum([0, *map(len, made)])[:-1].tolist()
@@ -68,20 +68,20 @@ RUN = SHORTEST_USEFUL_RUN + 6
 
 @pytest.mark.parametrize("size", [6, 7, 63, 64, 65, 100, 8190, 8191])
 def test_a_run_of_one_size_is_found_at_once(size: int, stepped: list[int]) -> None:
-    data, begins = laid([size] * RUN)
+    data, begins = encode_records([size] * RUN)
     for buffer in (ByteBuffer([data]), in_frame(data, 5, record(size))):
         assert find_records_in_sequence(buffer, 0, len(data)).tolist() == begins
     assert stepped == []
 
 
 def test_runs_follow_each_other(stepped: list[int]) -> None:
-    data, begins = laid([20] * RUN + [200] * RUN + [20] * RUN + [63] * RUN + [64] * RUN)
+    data, begins = encode_records([20] * RUN + [200] * RUN + [20] * RUN + [63] * RUN + [64] * RUN)
     assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert stepped == []
 
 
 def test_it_may_begin_and_end_anywhere() -> None:
-    data, begins = laid([20] * RUN + [30] * RUN)
+    data, begins = encode_records([20] * RUN + [30] * RUN)
     buffer = in_frame(data, 3)
     for first, behind in ((1, 3), (5, RUN), (RUN, RUN + 1), (RUN - 1, 2 * RUN - 1), (3, 3)):
         found = find_records_in_sequence(buffer, begins[first], begins[behind])
@@ -101,14 +101,14 @@ def test_runs_are_looked_for_in_a_time_that_is_theirs(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(np, "flatnonzero", counted)
     sizes = ([6] * RUN + [7] * RUN) * 100
-    data, begins = laid(sizes)
+    data, begins = encode_records(sizes)
     assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert looked < 10 * len(sizes)
 
 
 def test_after_some_short_runs_the_others_are_found_one_by_one(stepped: list[int]) -> None:
     sizes = [10, 10, 11, 12, 12, 13, 14, 15, 15]
-    data, begins = laid(sizes)
+    data, begins = encode_records(sizes)
     assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     (behind,) = stepped
     assert behind == begins[6]  # 10 twice, 11, 12 twice and 13
@@ -116,14 +116,16 @@ def test_after_some_short_runs_the_others_are_found_one_by_one(stepped: list[int
 
 
 def test_few_short_runs_between_long_ones_do_no_harm(stepped: list[int]) -> None:
-    data, begins = laid([20] * RUN + [9] + [20] * RUN + [9] + [20] * RUN + [9] + [30] * RUN)
+    data, begins = encode_records(
+        [20] * RUN + [9] + [20] * RUN + [9] + [20] * RUN + [9] + [30] * RUN
+    )
     assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert stepped == []
 
 
 @pytest.mark.parametrize("size", [8192, 8193, 100_000])
 def test_lengths_of_three_bytes_are_read_among_others(size: int) -> None:
-    data, begins = laid([20] * RUN + [size] * 3 + [20] * RUN + [size] + [63, 64] * 5)
+    data, begins = encode_records([20] * RUN + [size] * 3 + [20] * RUN + [size] + [63, 64] * 5)
     assert find_records_in_sequence(in_frame(data, 1), 0, len(data)).tolist() == begins
 
 
@@ -132,14 +134,14 @@ def test_lengths_of_three_bytes_are_read_among_others(size: int) -> None:
 def test_a_run_whose_last_record_goes_beyond_the_limit_ends_with_it(
     short: int, behind: bytes
 ) -> None:
-    data, begins = laid([20] * RUN)
+    data, begins = encode_records([20] * RUN)
     buffer = in_frame(data[:-short], 2, behind)
     assert find_records_in_sequence(buffer, 0, buffer.size).tolist() == begins
 
 
 def test_a_length_that_no_record_has_ends_it() -> None:
     for bad in (b"\x01", b"\x81\x01", b"\xff" * 5):  # negative, and one without an end
-        data, begins = laid([20] * RUN)
+        data, begins = encode_records([20] * RUN)
         found = find_records_in_sequence(ByteBuffer([data + bad + bytes(50)]), 0, len(data) + 40)
         assert found.tolist() == [*begins, len(data)]
 
@@ -151,7 +153,7 @@ def test_records_of_all_kinds_in_any_order() -> None:
         for _ in range(rng.randint(1, 8)):
             some = rng.choice((6, 20, 62, 63, 64, 65, 8190, 8191, 8192))
             sizes += [some] * rng.choice((1, 2, 63, 64, 65))
-        data, begins = laid(sizes)
+        data, begins = encode_records(sizes)
         assert (
             find_records_in_sequence(in_frame(data, rng.randint(0, 9)), 0, len(data)).tolist()
             == begins

@@ -32,7 +32,7 @@ timestamps = st.integers(NOW - 10_000, NOW + 10_000) | st.integers(-1, 2**62)
 
 
 @st.composite
-def some_records(draw: st.DrawFn, most: int = 12) -> list[BatchRecord]:
+def record_lists(draw: st.DrawFn, most: int = 12) -> list[BatchRecord]:
     """Records with ascending offsets, gaps among them."""
     offset = draw(st.integers(0, 2**40))
     found = []
@@ -46,7 +46,7 @@ def some_records(draw: st.DrawFn, most: int = 12) -> list[BatchRecord]:
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[BatchRecord], dict[str, Any]]:
     """Records, and how their batch is written."""
-    made = draw(some_records())
+    made = draw(record_lists())
     first, last = (made[0].offset, made[-1].offset) if made else (5, 5)
     options = {
         "base_offset": first - draw(st.integers(0, 5)),
@@ -62,7 +62,7 @@ def batches(draw: st.DrawFn) -> tuple[list[BatchRecord], dict[str, Any]]:
     return made, options
 
 
-def as_read(made: list[BatchRecord], append_time: int | None) -> list[BatchRecord]:
+def expected_records(made: list[BatchRecord], append_time: int | None) -> list[BatchRecord]:
     if append_time is None:
         return made
     return [record._replace(timestamp=append_time) for record in made]
@@ -74,7 +74,7 @@ def test_round_trip(cases: list[tuple[list[BatchRecord], dict[str, Any]]], at: i
     written = [record_batch.encode_batch(made, **options) for made, options in cases]
     columns = record_batch_columns.decode_batches(b"".join(written), at=at)
     assert columns.problems == ()
-    expected = [as_read(made, options["append_time"]) for made, options in cases]
+    expected = [expected_records(made, options["append_time"]) for made, options in cases]
     assert list(record_batch_columns.iterate_records(columns)) == [
         record for made in expected for record in made
     ]
@@ -89,7 +89,7 @@ def test_round_trip(cases: list[tuple[list[BatchRecord], dict[str, Any]]], at: i
 
 
 @examples(quick=25)
-@given(st.lists(some_records(most=4), max_size=4))
+@given(st.lists(record_lists(most=4), max_size=4))
 @settings(max_examples=50)
 def test_many_batches_are_read_as_each_alone(cases: list[list[BatchRecord]]) -> None:
     """So many that they are read together."""
@@ -106,7 +106,7 @@ def test_many_batches_are_read_as_each_alone(cases: list[list[BatchRecord]]) -> 
     assert list(record_batch_columns.iterate_records(columns)) == alone * CROWD
 
 
-@given(some_records(most=4), st.sampled_from(CompressionType))
+@given(record_lists(most=4), st.sampled_from(CompressionType))
 @settings(max_examples=20)
 def test_a_batch_cut_anywhere_is_one_problem(
     made: list[BatchRecord], codec: CompressionType
@@ -134,7 +134,7 @@ edits = st.lists(
 )
 
 
-def edited(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
+def with_changes(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
     out = bytearray(data)
     for place, gone, new in changes:
         at = int(place * len(out))
@@ -142,14 +142,14 @@ def edited(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
     return bytes(out)
 
 
-def sealed(records: bytes, count: int, codec: int) -> bytes:
+def encode_with_crc(records: bytes, count: int, codec: int) -> bytes:
     """Any bytes as the records of a batch that is sound otherwise."""
     fields = (0, HEADER.size - 12 + len(records), 0, 2, 0, codec, 9, NOW, NOW, -1, -1, -1, count)
     raw = HEADER.pack(*fields) + records
     return raw[:17] + struct.pack(">I", compute_crc32c(raw[21:])) + raw[21:]
 
 
-def check_told(data: bytes, columns: record_batch_columns.RecordColumns) -> None:
+def check_problems(data: bytes, columns: record_batch_columns.RecordColumns) -> None:
     """Batches and problems lie side by side from the first byte to the last."""
     parts = [(each.position, each.size) for each in columns.problems]
     found = columns.batches
@@ -175,26 +175,26 @@ def test_damage_is_told_and_nothing_else_happens(
     check: bool,
 ) -> None:
     written = b"".join(record_batch.encode_batch(made, **options) for made, options in cases)
-    data = edited(written, changes)
-    check_told(
+    data = with_changes(written, changes)
+    check_problems(
         data, record_batch_columns.decode_batches(data, check=check, max_batch_bytes=1 << 20)
     )
 
 
 @examples(quick=25)
-@given(some_records(), edits, st.integers(-1, 14), st.sampled_from([0, CROWD]))
+@given(record_lists(), edits, st.integers(-1, 14), st.sampled_from([0, CROWD]))
 @settings(max_examples=500)
 def test_damaged_records_are_read_as_one_by_one_or_refused(
     made: list[BatchRecord], changes: list[tuple[float, int, bytes]], count: int, crowd: int
 ) -> None:
     """In a crowd of good batches too."""
     base = made[0].offset if made else 0
-    body = edited(record_batch.encode_batch(made, base_offset=base)[HEADER.size :], changes)
-    raw = sealed(body, count, CompressionType.NONE)
+    body = with_changes(record_batch.encode_batch(made, base_offset=base)[HEADER.size :], changes)
+    raw = encode_with_crc(body, count, CompressionType.NONE)
     good = record_batch.encode_batch([BatchRecord(3, NOW, b"k", b"v", ((b"h", None),))])
     columns = record_batch_columns.decode_batches(good * crowd + raw)
     assert len(columns.batches) + len(columns.problems) == crowd + 1
-    expected = one_by_one(body, count)
+    expected = decode_one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
         assert (problem.kind, problem.text) == (BatchProblemKind.RECORDS, expected)
@@ -214,9 +214,11 @@ def test_large_batches_are_read_as_one_by_one_or_refused(
     """Their records are looked for at several places at once."""
     fields = pattern * (count // len(pattern) + 1)
     made = [BatchRecord(place * step, *fields[place]) for place in range(count)]
-    body = edited(record_batch.encode_batch(made)[HEADER.size :], changes)
-    columns = record_batch_columns.decode_batches(sealed(body, count, CompressionType.NONE))
-    expected = one_by_one(body, count)
+    body = with_changes(record_batch.encode_batch(made)[HEADER.size :], changes)
+    columns = record_batch_columns.decode_batches(
+        encode_with_crc(body, count, CompressionType.NONE)
+    )
+    expected = decode_one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
         assert (problem.kind, problem.text) == (BatchProblemKind.RECORDS, expected)
@@ -224,7 +226,7 @@ def test_large_batches_are_read_as_one_by_one_or_refused(
         assert list(record_batch_columns.iterate_records(columns)) == expected
 
 
-def one_by_one(body: bytes, count: int) -> list[BatchRecord] | str:
+def decode_one_by_one(body: bytes, count: int) -> list[BatchRecord] | str:
     """The records, or what is wrong with them."""
     if count == 0:  # then nobody looks at what is there instead
         return []
@@ -245,15 +247,15 @@ nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80"
 )
 @settings(max_examples=1_000)
 def test_any_bytes_as_records_are_read_or_told(records: bytes, codec: int, count: int) -> None:
-    data = sealed(records, count, codec)
-    check_told(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
+    data = encode_with_crc(records, count, codec)
+    check_problems(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
 
 
 @examples(quick=25)
 @given(st.lists(nasty | st.binary(max_size=80), max_size=30).map(b"".join))
 @settings(max_examples=1_000)
 def test_any_bytes_are_told(data: bytes) -> None:
-    check_told(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
+    check_problems(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
 
 
 def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
@@ -261,7 +263,7 @@ def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
         record_batch.encode_batch([BatchRecord(0, NOW, None, bytes(1 << 22))], codec=codec)
         for codec in CompressionType
     )
-    head = sealed(b"\0" * 10, 2**31 - 1, CompressionType.NONE)
+    head = encode_with_crc(b"\0" * 10, 2**31 - 1, CompressionType.NONE)
     tracemalloc.start()
     try:
         columns = record_batch_columns.decode_batches(

@@ -19,13 +19,13 @@ from rota.engine.formats.record_batch import (
 )
 from rota.engine.model.journal_entry import OffsetCommitEntry, OffsetCommitTombstone
 from tests.support.journal_entries import read_commit_row
-from tests.support.recorded_segment import RECORDED, dumped, journal_segments, segments
+from tests.support.recorded_segment import RECORDED, journal_segments, read_dump, segments
 
 #: Records that the broker wrote after the consumer of the recording was stopped.
 LATER = 2
 
 
-def consumed() -> dict[int, dict[int, BatchRecord]]:
+def read_consumed_records() -> dict[int, dict[int, BatchRecord]]:
     """Every record that a consumer read, by partition and offset."""
     found: dict[int, dict[int, BatchRecord]] = defaultdict(dict)
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
@@ -38,7 +38,7 @@ def consumed() -> dict[int, dict[int, BatchRecord]]:
 
 def test_segments_hold_what_a_consumer_read() -> None:
     later = 0
-    for partition, expected in consumed().items():
+    for partition, expected in read_consumed_records().items():
         columns = record_batch_columns.decode_batches(journal_segments()[partition])
         assert columns.problems == ()
         control = columns.batches.control[columns.batch].tolist()
@@ -105,7 +105,7 @@ def record_line(columns: record_batch_columns.RecordColumns, row: int) -> str:
 def test_batches_and_records_are_what_kafkas_tool_printed(folder: str, file: str) -> None:
     data = segments()[folder]
     columns = record_batch_columns.decode_batches(data)
-    lines = iter(dumped(file))
+    lines = iter(read_dump(file))
     row = 0
     for number in range(len(columns.batches)):
         header = record_batch.read_batch_header(data, int(columns.batches.position[number]))
@@ -119,7 +119,7 @@ def test_batches_and_records_are_what_kafkas_tool_printed(folder: str, file: str
 
 def test_keys_and_values_of_every_codec_are_what_kafkas_tool_printed() -> None:
     columns = record_batch_columns.decode_batches(segments()["mix-0"])
-    printed = [line for line in dumped("mix-0.txt.gz") if line.startswith("|")]
+    printed = [line for line in read_dump("mix-0.txt.gz") if line.startswith("|")]
     for record, line in zip(record_batch_columns.iterate_records(columns), printed, strict=True):
         assert record.key is not None
         assert record.value is not None
@@ -129,7 +129,7 @@ def test_keys_and_values_of_every_codec_are_what_kafkas_tool_printed() -> None:
 
 def test_transactions_end_as_kafkas_tool_printed() -> None:
     batches = record_batch_columns.decode_batches(segments()["__consumer_offsets-49"]).batches
-    printed = re.findall(r"endTxnMarker: (\w+)", "\n".join(dumped("dump-49.txt.gz")))
+    printed = re.findall(r"endTxnMarker: (\w+)", "\n".join(read_dump("dump-49.txt.gz")))
     assert [
         ControlRecordType(kind).name for kind in batches.marker[batches.control].tolist()
     ] == printed
@@ -145,11 +145,11 @@ def test_uncompressed_batches_are_written_as_the_broker_wrote_them() -> None:
             header = record_batch.read_batch_header(raw)
             if header.codec == CompressionType.NONE:
                 written += 1
-                assert rewritten(raw, header) == raw
+                assert rewrite_header(raw, header) == raw
     assert written > 7_000
 
 
-def rewritten(raw: bytes, header: record_batch.BatchHeader) -> bytes:
+def rewrite_header(raw: bytes, header: record_batch.BatchHeader) -> bytes:
     return record_batch.encode_batch(
         record_batch_columns.iterate_records(record_batch_columns.decode_batches(raw)),
         leader_epoch=header.leader_epoch,

@@ -13,7 +13,7 @@ from rota.engine.formats.buffer import NUMBER_TYPES, PADDING, ByteBuffer, Bytes,
 BODY = bytes(range(1, 101))
 
 
-def placed(body: bytes, before: int = 0, behind: int = 0) -> memoryview:
+def copy_into_buffer(body: bytes, before: int = 0, behind: int = 0) -> memoryview:
     """Bytes in the middle of a frame that is full of others."""
     frame = allocate_padded(before + len(body) + behind)
     whole = frame.obj
@@ -36,7 +36,7 @@ def is_in_place(piece: Bytes) -> bool:
 
 @pytest.mark.parametrize(("before", "behind"), [(0, 0), (1, 0), (7, 3), (500, 500)])
 def test_what_has_room_behind_it_is_read_where_it_is(before: int, behind: int) -> None:
-    assert is_in_place(placed(BODY, before, behind))
+    assert is_in_place(copy_into_buffer(BODY, before, behind))
 
 
 @pytest.mark.parametrize("short", range(1, PADDING + 1))
@@ -73,14 +73,16 @@ def test_memory_of_other_numbers_or_shapes_is_copied() -> None:
 
 
 def test_several_are_copied_one_behind_the_other() -> None:
-    piece = placed(BODY)
+    piece = copy_into_buffer(BODY)
     made = ByteBuffer([piece, b"and more"])
     piece[0] = 0
     assert made.data == BODY + b"and more" + bytes(PADDING)
     assert (made.size, bytes(made.view)) == (len(BODY) + 8, made.data)
 
 
-@pytest.mark.parametrize("pieces", [[], [b""], [placed(b"")], [placed(BODY)[3:3]]])
+@pytest.mark.parametrize(
+    "pieces", [[], [b""], [copy_into_buffer(b"")], [copy_into_buffer(BODY)[3:3]]]
+)
 def test_no_bytes_at_all_have_room_too(pieces: list[Bytes]) -> None:
     made = ByteBuffer(pieces)
     assert (made.size, bytes(made.view), made.data) == (0, bytes(PADDING), bytes(PADDING))
@@ -89,7 +91,7 @@ def test_no_bytes_at_all_have_room_too(pieces: list[Bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("piece", "room"),
-    [(BODY, b"\0"), (placed(BODY), b"\xee"), (placed(BODY, 5, 9), b"\xee")],
+    [(BODY, b"\0"), (copy_into_buffer(BODY), b"\xee"), (copy_into_buffer(BODY, 5, 9), b"\xee")],
     ids=["copied", "at the end", "in the middle"],
 )
 def test_all_of_it_are_its_bytes_and_the_room(piece: Bytes, room: bytes) -> None:
@@ -102,7 +104,10 @@ def test_all_of_it_are_its_bytes_and_the_room(piece: Bytes, room: bytes) -> None
 
 
 @pytest.mark.parametrize("kind", NUMBER_TYPES)
-@pytest.mark.parametrize("piece", [BODY, placed(BODY), placed(BODY, 5, 9), placed(BODY, 1000)])
+@pytest.mark.parametrize(
+    "piece",
+    [BODY, copy_into_buffer(BODY), copy_into_buffer(BODY, 5, 9), copy_into_buffer(BODY, 1000)],
+)
 def test_there_is_a_number_at_every_offset(piece: Bytes, kind: str) -> None:
     size = np.dtype(NUMBER_TYPES[kind]).itemsize
     numbers = getattr(ByteBuffer([piece]), kind)
@@ -117,9 +122,9 @@ def test_there_is_a_number_at_every_offset(piece: Bytes, kind: str) -> None:
 
 
 def test_it_keeps_its_memory_alive() -> None:
-    made = ByteBuffer([placed(BODY, 3)])
+    made = ByteBuffer([copy_into_buffer(BODY, 3)])
     for _ in range(10):
-        placed(bytes(len(BODY)), 3)
+        copy_into_buffer(bytes(len(BODY)), 3)
     assert made.uint8[: len(BODY)].tobytes() == BODY
 
 

@@ -15,7 +15,7 @@ from rota.engine.formats.buffer import allocate_padded
 from rota.engine.formats.record_batch import HEADER, BatchRecord, CompressionType
 from rota.engine.model.topic import TopicPartition
 from rota.errors import RecordError
-from tests.pure.formats.test_batch_properties import edited, edits, sealed
+from tests.pure.formats.test_batch_properties import edits, encode_with_crc, with_changes
 from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
@@ -37,7 +37,7 @@ shapes = st.tuples(timestamps, contents, contents, headers)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenLog:
     """A batch, and what it is made of."""
 
     data: bytes
@@ -46,13 +46,13 @@ class Written:
     end: int
 
 
-def volume(shape: Shape) -> int:
+def count_records(shape: Shape) -> int:
     _, key, value, pairs = shape
     return len(key or b"") + len(value or b"") + sum(len(each or b"") for _, each in pairs)
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Written]:
+def logs(draw: st.DrawFn) -> list[WrittenLog]:
     """Batches, of few or many records: runs of one size, and others between them."""
     offset = draw(st.integers(0, 2**40))
     found = []
@@ -62,7 +62,7 @@ def logs(draw: st.DrawFn) -> list[Written]:
         for shape in draw(st.lists(shapes, max_size=4)):
             step = draw(st.sampled_from([1, 1, 1, 2, 70, 9_000]))
             times = draw(st.sampled_from([1, 1, 2, 5, 35, 70, 300]))
-            for _ in range(times if volume(shape) < LONG else min(times, 70)):
+            for _ in range(times if count_records(shape) < LONG else min(times, 70)):
                 made.append(BatchRecord(offset, *shape))
                 offset += step
         offset += draw(st.integers(0, 2))
@@ -70,11 +70,11 @@ def logs(draw: st.DrawFn) -> list[Written]:
             made, base_offset=base, last_offset=offset, codec=draw(st.sampled_from(CompressionType))
         )
         offset += 1
-        found.append(Written(data, made, offset))
+        found.append(WrittenLog(data, made, offset))
     return found
 
 
-def framed(data: bytes, before: bytes, behind: bytes, room: bytes) -> memoryview:
+def copy_into_frame(data: bytes, before: bytes, behind: bytes, room: bytes) -> memoryview:
     """The data in the middle of an answer that the socket was read into."""
     frame = allocate_padded(len(before) + len(data) + len(behind))
     frame[:] = before + data + behind
@@ -85,7 +85,9 @@ def framed(data: bytes, before: bytes, behind: bytes, room: bytes) -> memoryview
     return frame[len(before) : len(before) + len(data)]
 
 
-def answered(records: memoryview, offset: int, portion: int) -> tuple[list[Batch], str | None]:
+def read_fetch_data(
+    records: memoryview, offset: int, portion: int
+) -> tuple[list[Batch], str | None]:
     """The batches, and what is said to be wrong behind them."""
     answer = FetchedPartition(SOURCE, 0, offset, records, 2**62, 2**62, 0, ())
     found: list[Batch] = []
@@ -143,7 +145,7 @@ def readable(record: BatchRecord) -> BatchRecord:
 )
 @settings(max_examples=100, deadline=None)
 def test_an_answer_anywhere_in_a_frame_gives_the_records_of_its_whole_batches(
-    log: list[Written], place: float, before: int, behind: bytes, room: bytes, portion: int
+    log: list[WrittenLog], place: float, before: int, behind: bytes, room: bytes, portion: int
 ) -> None:
     whole = b"".join(each.data for each in log)
     data = whole[: int(place * len(whole))]
@@ -155,12 +157,14 @@ def test_an_answer_anywhere_in_a_frame_gives_the_records_of_its_whole_batches(
     first = int.from_bytes(log[0].data[:8], "big")
     expected = [readable(record) for each in fits for record in each.records]
     views = [
-        framed(data, b"\x55" * before, behind, room),
-        framed(data, bytes(before), whole[len(data) :], b"\xff"),  # as if it had not been cut
+        copy_into_frame(data, b"\x55" * before, behind, room),
+        copy_into_frame(
+            data, bytes(before), whole[len(data) :], b"\xff"
+        ),  # as if it had not been cut
         memoryview(data),
     ]
     for view in views:
-        batches, problem = answered(view, first, portion)
+        batches, problem = read_fetch_data(view, first, portion)
         assert (problem is None) == bool(fits or not data)
         raw = [
             record
@@ -193,11 +197,14 @@ def test_what_is_wrong_with_records_is_told_the_same_whatever_lies_behind_them(
     behind: bytes,
 ) -> None:
     made = [BatchRecord(each, NOW, None, bytes(size)) for each, size in enumerate(lengths * times)]
-    body = edited(record_batch.encode_batch(made)[HEADER.size :], changes)
-    data = sealed(body, min(count, len(made)) or len(made), 0)
-    alone, problem = answered(memoryview(data), 0, 1 << 20)
+    body = with_changes(record_batch.encode_batch(made)[HEADER.size :], changes)
+    data = encode_with_crc(body, min(count, len(made)) or len(made), 0)
+    alone, problem = read_fetch_data(memoryview(data), 0, 1 << 20)
     expected = [record for each in alone for record in columns_of(each)]
-    for view in (framed(data, b"", b"", behind), framed(data, b"\0", 2 * behind, b"\xff")):
-        batches, told = answered(view, 0, 1 << 20)
+    for view in (
+        copy_into_frame(data, b"", b"", behind),
+        copy_into_frame(data, b"\0", 2 * behind, b"\xff"),
+    ):
+        batches, told = read_fetch_data(view, 0, 1 << 20)
         assert told == problem
         assert [record for each in batches for record in columns_of(each)] == expected

@@ -20,7 +20,7 @@ from rota.errors import FormatError
 OWNED = Partitions.of({"t1": [3, 1], "t0": [2]})
 
 
-def subscribed(**changes: object) -> Subscription:
+def full_subscription(**changes: object) -> Subscription:
     fields: dict[str, object] = {
         "topics": ("t1", "t0"),
         "user_data": b"\x01\x02",
@@ -46,13 +46,15 @@ OWNED_BYTES = "00000002 00027430 00000001 00000002 00027431 00000002 00000001 00
     ],
 )
 def test_subscription_bytes_by_version(version: int, expected: str) -> None:
-    assert consumer_protocol.encode_subscription(subscribed(), version) == bytes.fromhex(expected)
+    assert consumer_protocol.encode_subscription(full_subscription(), version) == bytes.fromhex(
+        expected
+    )
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_subscription_comes_back_sorted_with_what_its_version_carries(version: int) -> None:
     read = consumer_protocol.decode_subscription(
-        consumer_protocol.encode_subscription(subscribed(), version), group_instance_id="s"
+        consumer_protocol.encode_subscription(full_subscription(), version), group_instance_id="s"
     )
     assert read == Subscription(
         topics=("t0", "t1"),
@@ -65,7 +67,7 @@ def test_subscription_comes_back_sorted_with_what_its_version_carries(version: i
 
 
 def test_newer_version_is_read_as_the_newest_known_and_its_tail_ignored() -> None:
-    data = consumer_protocol.encode_subscription(subscribed())
+    data = consumer_protocol.encode_subscription(full_subscription())
     assert consumer_protocol.decode_subscription(
         b"\x00\x09" + data[2:] + b"new fields"
     ) == consumer_protocol.decode_subscription(data)
@@ -85,7 +87,7 @@ def test_nothing_is_written_as_java_writes_it() -> None:
 def test_an_empty_rack_is_no_rack() -> None:
     assert (
         consumer_protocol.decode_subscription(
-            consumer_protocol.encode_subscription(subscribed(rack=""))
+            consumer_protocol.encode_subscription(full_subscription(rack=""))
         ).rack
         is None
     )

@@ -42,7 +42,7 @@ nasty = st.lists(
 ).map(b"".join)
 
 
-def grouped(held: Partitions) -> dict[str, list[int]]:
+def group_partitions(held: Partitions) -> dict[str, list[int]]:
     return {topic: sorted(numbers) for topic, numbers in held.by_topic().items()}
 
 
@@ -55,7 +55,7 @@ def test_subscription_round_trip(value: Subscription) -> None:
     assert sorted(read.topics) == sorted(value.topics)
     assert (read.user_data, read.generation) == (value.user_data, value.generation)
     assert (read.rack, read.group_instance_id) == (value.rack, "s")
-    assert grouped(read.owned) == grouped(value.owned)
+    assert group_partitions(read.owned) == group_partitions(value.owned)
     assert consumer_protocol.encode_subscription(read) == consumer_protocol.encode_subscription(
         value
     )
@@ -150,14 +150,14 @@ def test_no_bytes_raise_anything_but_format_error_long(data: bytes) -> None:
 # Whole groups at once
 
 
-def damaged(data: bytes, at: int, value: int, end: int) -> bytes:
+def damage_bytes(data: bytes, at: int, value: int, end: int) -> bytes:
     """One byte changed, and perhaps cut; both positions count from the end."""
     broken = bytearray(data)
     broken[-1 - at % len(data)] = value
     return bytes(broken[: len(data) - end])
 
 
-def lengthened(data: bytes, tail: bytes) -> bytes:
+def append_bytes(data: bytes, tail: bytes) -> bytes:
     """As a newer version may send it."""
     return data + tail
 
@@ -165,7 +165,7 @@ def lengthened(data: bytes, tail: bytes) -> bytes:
 def group_of(pieces: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]:
     """Enough members to be read together, a few of them damaged."""
     broken = st.builds(
-        damaged,
+        damage_bytes,
         pieces,
         st.integers(0, 100),
         st.sampled_from([0, 1, 127, 255]),
@@ -174,7 +174,7 @@ def group_of(pieces: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]
     return st.builds(
         lambda good, bad: [*good[:5], *bad, *good[5:]],
         st.lists(pieces, min_size=FEW_MEMBERS, max_size=FEW_MEMBERS + 4),
-        st.lists(broken | st.builds(lengthened, pieces, st.binary(max_size=9)), max_size=4),
+        st.lists(broken | st.builds(append_bytes, pieces, st.binary(max_size=9)), max_size=4),
     )
 
 
@@ -183,7 +183,7 @@ few_partitions = st.lists(st.tuples(few_topics, st.integers(0, 5)), max_size=8).
 listings = partitions | few_partitions
 
 
-def decoded(data: bytes) -> Subscription | str:
+def decode_or_error(data: bytes) -> Subscription | str:
     try:
         return consumer_protocol.decode_subscription(data, "s")
     except FormatError as error:
@@ -207,7 +207,7 @@ def decoded(data: bytes) -> Subscription | str:
 def test_subscriptions_read_together_are_those_read_one_by_one(group: list[bytes]) -> None:
     together = consumer_protocol.decode_subscriptions([(data, "s") for data in group])
     shown = [str(read) if isinstance(read, FormatError) else read for read in together]
-    assert shown == [decoded(data) for data in group]
+    assert shown == [decode_or_error(data) for data in group]
 
 
 @examples(quick=25)

@@ -44,7 +44,7 @@ Record = tuple[bytes, bytes | None]
 
 
 @cache
-def recorded() -> dict[tuple[int, int], Record]:
+def recorded_journal() -> dict[tuple[int, int], Record]:
     """Every record of the journal by partition and offset."""
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         rows = [json.loads(line) for line in lines]
@@ -58,14 +58,14 @@ def recorded() -> dict[tuple[int, int], Record]:
 
 
 def test_every_recorded_record_is_read_and_written_back_byte_for_byte() -> None:
-    for record in recorded().values():
+    for record in recorded_journal().values():
         assert journal.encode_entry(journal.decode_record(*record)) == record
 
 
 def test_recorded_records_are_of_the_kinds_that_were_counted() -> None:
     kinds = Counter(
         (type(journal.decode_record(key, value)).__name__, key[1], value and value[1])
-        for key, value in recorded().values()
+        for key, value in recorded_journal().values()
     )
     assert kinds == {
         ("OffsetCommitTombstone", 1, None): 7,
@@ -99,7 +99,9 @@ def test_recorded_records_are_of_the_kinds_that_were_counted() -> None:
 PRINTED = re.compile(r"^\| offset: (\d+) .*? key: (\{.*\}) payload: (\{.*\}|<DELETE>)$")
 
 
-def dumped(partition: int) -> Iterator[tuple[int, record_json.Json, record_json.Json | None]]:
+def read_kafka_dump(
+    partition: int,
+) -> Iterator[tuple[int, record_json.Json, record_json.Json | None]]:
     """What kafka-dump-log printed: offset, key, value."""
     with gzip.open(RECORDED / f"dump-{partition}.txt.gz", "rt") as lines:
         for line in lines:
@@ -110,10 +112,10 @@ def dumped(partition: int) -> Iterator[tuple[int, record_json.Json, record_json.
                 yield int(offset), json.loads(key), json.loads(value) if value[0] == "{" else None
 
 
-def as_dumped(entry: JournalEntry) -> tuple[record_json.Json, record_json.Json | None]:
+def entry_as_dump(entry: JournalEntry) -> tuple[record_json.Json, record_json.Json | None]:
     """The entry as kafka-dump-log prints the versions that Kafka 4.3 writes."""
-    number, key = record_json.key(entry)
-    value, version = record_json.value(entry), 0
+    number, key = record_json.key_json(entry)
+    value, version = record_json.value_json(entry), 0
     match entry, value:
         case OffsetCommitEntry(), dict():
             version = 4
@@ -135,7 +137,7 @@ def subscription_words(data: bytes) -> record_json.Json:
     return {
         "topics": list(read.topics),
         "userData": read.user_data and record_json.base64(read.user_data),
-        "ownedPartitions": listed(read.owned),
+        "ownedPartitions": partitions_json(read.owned),
         "generationId": -1 if read.generation is None else read.generation,
         "rackId": read.rack,
     }
@@ -144,10 +146,10 @@ def subscription_words(data: bytes) -> record_json.Json:
 def assignment_words(data: bytes) -> record_json.Json:
     read = consumer_protocol.decode_assignment(data)
     user_data = read.user_data and record_json.base64(read.user_data)
-    return {"assignedPartitions": listed(read.partitions), "userData": user_data}
+    return {"assignedPartitions": partitions_json(read.partitions), "userData": user_data}
 
 
-def listed(partitions: Partitions) -> list[record_json.Json]:
+def partitions_json(partitions: Partitions) -> list[record_json.Json]:
     return [
         {"topic": topic, "partitions": list(numbers)}
         for topic, numbers in partitions.by_topic().items()
@@ -157,10 +159,10 @@ def listed(partitions: Partitions) -> list[record_json.Json]:
 @pytest.mark.parametrize(("partition", "count"), [(12, 985), (23, 78), (47, 3871)])
 def test_recorded_records_mean_what_kafka_printed(partition: int, count: int) -> None:
     compared = 0
-    for offset, key, value in dumped(partition):
-        record = recorded().get((partition, offset))
+    for offset, key, value in read_kafka_dump(partition):
+        record = recorded_journal().get((partition, offset))
         if record is not None:  # the log goes on for a moment after the recording
-            assert as_dumped(journal.decode_record(*record)) == (key, value), offset
+            assert entry_as_dump(journal.decode_record(*record)) == (key, value), offset
             compared += 1
     assert compared == count
 
@@ -171,7 +173,7 @@ OFFSET_KEY = bytes.fromhex("0001 0001 67 0002 7431 00000005")
 TOPIC_ID = bytes(range(16))
 
 
-def committed(**changes: object) -> OffsetCommitEntry:
+def offset_commit_entry(**changes: object) -> OffsetCommitEntry:
     fields: dict[str, object] = {
         "group": "g",
         "topic": "t1",
@@ -184,15 +186,19 @@ def committed(**changes: object) -> OffsetCommitEntry:
 
 
 OFFSETS = {
-    "0000 0000000000000102 0003 6dc3a9 0000000000000007": committed(),
-    "0001 0000000000000102 0003 6dc3a9 0000000000000007 0000000000000008": committed(
+    "0000 0000000000000102 0003 6dc3a9 0000000000000007": offset_commit_entry(),
+    "0001 0000000000000102 0003 6dc3a9 0000000000000007 0000000000000008": offset_commit_entry(
         expire_timestamp=8
     ),
-    "0002 0000000000000102 0003 6dc3a9 0000000000000007": committed(),
-    "0003 0000000000000102 00000009 0003 6dc3a9 0000000000000007": committed(leader_epoch=9),
-    "0004 0000000000000102 00000009 04 6dc3a9 0000000000000007 00": committed(leader_epoch=9),
+    "0002 0000000000000102 0003 6dc3a9 0000000000000007": offset_commit_entry(),
+    "0003 0000000000000102 00000009 0003 6dc3a9 0000000000000007": offset_commit_entry(
+        leader_epoch=9
+    ),
+    "0004 0000000000000102 00000009 04 6dc3a9 0000000000000007 00": offset_commit_entry(
+        leader_epoch=9
+    ),
     f"0004 0000000000000102 00000009 04 6dc3a9 0000000000000007 01 00 10 {TOPIC_ID.hex()}": (
-        committed(leader_epoch=9, topic_id=TOPIC_ID)
+        offset_commit_entry(leader_epoch=9, topic_id=TOPIC_ID)
     ),
 }
 
@@ -209,16 +215,18 @@ def test_offsets_of_every_version(value: str, entry: OffsetCommitEntry, key_type
 
 
 def test_an_offset_that_expires_is_written_in_version_1_without_epoch_and_topic_id() -> None:
-    entry = committed(expire_timestamp=8, leader_epoch=9, topic_id=TOPIC_ID)
-    assert journal.decode_record(*journal.encode_entry(entry)) == committed(expire_timestamp=8)
+    entry = offset_commit_entry(expire_timestamp=8, leader_epoch=9, topic_id=TOPIC_ID)
+    assert journal.decode_record(*journal.encode_entry(entry)) == offset_commit_entry(
+        expire_timestamp=8
+    )
 
 
 def test_a_topic_id_of_zeros_is_none() -> None:
-    without = journal.encode_entry(committed())
-    assert journal.encode_entry(committed(topic_id=bytes(16))) == without
+    without = journal.encode_entry(offset_commit_entry())
+    assert journal.encode_entry(offset_commit_entry(topic_id=bytes(16))) == without
     assert without[1]
     zeros = without[1][:-1] + bytes((1, 0, 16)) + bytes(16)
-    assert journal.decode_record(without[0], zeros) == committed()
+    assert journal.decode_record(without[0], zeros) == offset_commit_entry()
 
 
 GROUP_KEY = bytes.fromhex("0002 0001 67")
@@ -299,7 +307,7 @@ MEMBERSHIP_KEY = bytes.fromhex("0005 0001 67 0002 6d31")
 MEMBERSHIP = "0000 00 00 02 63 03 2f68 02 03 7431 01 0000ea60 00"
 
 
-def membership(classic: ClassicMemberMetadata | None) -> MemberMetadataEntry:
+def member_metadata_entry(classic: ClassicMemberMetadata | None) -> MemberMetadataEntry:
     return MemberMetadataEntry(
         group="g",
         member_id="m1",
@@ -332,8 +340,8 @@ def test_a_member_without_classic_protocol_says_so(
     tags: str, classic: ClassicMemberMetadata | None
 ) -> None:
     value = bytes.fromhex(f"{MEMBERSHIP} {tags}")
-    assert journal.decode_record(MEMBERSHIP_KEY, value) == membership(classic)
-    assert journal.encode_entry(membership(classic)) == (MEMBERSHIP_KEY, value)
+    assert journal.decode_record(MEMBERSHIP_KEY, value) == member_metadata_entry(classic)
+    assert journal.encode_entry(member_metadata_entry(classic)) == (MEMBERSHIP_KEY, value)
 
 
 # What is not read
@@ -365,10 +373,13 @@ def test_every_type_up_to_23_has_kafkas_name() -> None:
 
 def test_unknown_tags_are_skipped() -> None:
     value = bytes.fromhex(f"{MEMBERSHIP} 03 05 00 00 01 00 8701 02 ffff")
-    assert journal.decode_record(MEMBERSHIP_KEY, value) == membership(None)
-    key, plain = journal.encode_entry(committed())
+    assert journal.decode_record(MEMBERSHIP_KEY, value) == member_metadata_entry(None)
+    key, plain = journal.encode_entry(offset_commit_entry())
     assert plain
-    assert journal.decode_record(key, plain[:-1] + bytes.fromhex("01 07 01 ff")) == committed()
+    assert (
+        journal.decode_record(key, plain[:-1] + bytes.fromhex("01 07 01 ff"))
+        == offset_commit_entry()
+    )
 
 
 # What is refused
@@ -425,11 +436,17 @@ def test_what_is_wrong_is_named_with_its_place(key: str, value: str, message: st
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (committed(partition=2**31), "OffsetCommit key: 2147483648 does not fit 32 bits"),
-        (committed(offset=2**63), "OffsetCommit value: 9223372036854775808 does not fit 64 bits"),
-        (committed(metadata="x" * 2**15), "OffsetCommit value: 'xxxxxxxxxxxxxxxxxxxx'... takes"),
-        (committed(group="\ud800"), "OffsetCommit key: '\\ud800' has no UTF-8 form"),
-        (committed(topic_id=b"short"), "OffsetCommit value: a UUID has 16 bytes, not 5"),
+        (offset_commit_entry(partition=2**31), "OffsetCommit key: 2147483648 does not fit 32 bits"),
+        (
+            offset_commit_entry(offset=2**63),
+            "OffsetCommit value: 9223372036854775808 does not fit 64 bits",
+        ),
+        (
+            offset_commit_entry(metadata="x" * 2**15),
+            "OffsetCommit value: 'xxxxxxxxxxxxxxxxxxxx'... takes",
+        ),
+        (offset_commit_entry(group="\ud800"), "OffsetCommit key: '\\ud800' has no UTF-8 form"),
+        (offset_commit_entry(topic_id=b"short"), "OffsetCommit value: a UUID has 16 bytes, not 5"),
         (
             ConsumerGroupMetadataEntry(group="g", epoch=2**31),
             "ConsumerGroupMetadata value: 2147483648 does not",
@@ -443,7 +460,7 @@ def test_what_kafka_cannot_hold_is_not_written(entry: JournalEntry, message: str
 
 
 def test_the_recording_has_every_kind_of_entry_but_two() -> None:
-    read = {type(journal.decode_record(*record)).__name__ for record in recorded().values()}
+    read = {type(journal.decode_record(*record)).__name__ for record in recorded_journal().values()}
     kinds = {*get_args(ClassicEntry), *get_args(ConsumerGroupEntry), UnparsedEntry}
     assert {kind.__name__ for kind in kinds} - read == {
         "PartitionMetadataEntry",

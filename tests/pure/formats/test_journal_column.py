@@ -21,7 +21,7 @@ from rota.engine.model.journal_entry import (
 from rota.errors import FormatError
 from tests.support.examples import examples
 from tests.support.journal_entries import (
-    damaged,
+    damaged_records,
     entries,
     foreign,
     ids,
@@ -43,7 +43,7 @@ OFFSET = (
 
 
 @st.composite
-def versioned(draw: st.DrawFn) -> Record:
+def versioned_records(draw: st.DrawFn) -> Record:
     """An offset in any version that ever was."""
     entry = draw(offsets)
     key, _ = journal.encode_entry(entry)
@@ -66,14 +66,16 @@ def versioned(draw: st.DrawFn) -> Record:
 
 keys = st.binary(max_size=12) | st.integers(0, 30).map(lambda kind: bytes([0, kind]))
 sound: st.SearchStrategy[Record] = st.one_of(
-    offsets.map(journal.encode_entry), versioned(), (entries | foreign).map(journal.encode_entry)
+    offsets.map(journal.encode_entry),
+    versioned_records(),
+    (entries | foreign).map(journal.encode_entry),
 )
 records = st.one_of(
-    sound, sound, damaged(), noise, st.tuples(keys, st.none() | st.binary(max_size=30))
+    sound, sound, damaged_records(), noise, st.tuples(keys, st.none() | st.binary(max_size=30))
 )
 
 
-def read(case: Sequence[Record]) -> journal.EntryColumns:
+def decode_columns(case: Sequence[Record]) -> journal.EntryColumns:
     """Keys and values as two columns of bytes, one behind the other."""
     pieces = [[key for key, _ in case], [value or b"" for _, value in case]]
     joined = [b"".join(each) for each in pieces]
@@ -87,21 +89,21 @@ def read(case: Sequence[Record]) -> journal.EntryColumns:
     )
 
 
-def single(record: Record) -> JournalEntry | None:
+def decode_single(record: Record) -> JournalEntry | None:
     try:
         return journal.decode_record(*record)
     except FormatError:
         return None
 
 
-def check(case: Sequence[Record], found: journal.EntryColumns) -> None:
+def check_columns(case: Sequence[Record], found: journal.EntryColumns) -> None:
     """Every record is an offset, left to the other decoder, or one whose group at most is told."""
     assert len(found) == len(case)
     commits = {row: read_commit_row(found, at) for at, row in enumerate(found.commits.row.tolist())}
     left = set(found.undecoded_rows.tolist())
     assert not left & commits.keys()
     for row, record in enumerate(case):
-        entry = single(record)
+        entry = decode_single(record)
         if row in commits:
             assert commits[row] == entry
         elif row not in left:
@@ -133,24 +135,24 @@ def test_an_offset_whose_value_does_not_follow_the_format_is_left(
     key, value = OFFSET
     good = bytes([0, kind]) + key[2:]
     case: list[Record] = [(good, value), (good, wrong(value)), (good, None)]
-    found = read(case)
+    found = decode_columns(case)
     assert found.undecoded_rows.tolist() == [1]
     assert found.commits.row.tolist() == [0, 2]
     assert found.commits.tombstone.tolist() == [False, True]
-    check(case, found)
+    check_columns(case, found)
 
 
 @examples(quick=25)
 @given(st.lists(records, max_size=30))
 @settings(max_examples=500)
 def test_any_records_are_read_as_one_by_one(case: list[Record]) -> None:
-    check(case, read(case))
+    check_columns(case, decode_columns(case))
 
 
 @examples(quick=25)
 @given(st.lists(offsets.map(journal.encode_entry), max_size=30))
 def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None:
-    found = read(case)
+    found = decode_columns(case)
     assert found.commits.row.tolist() == list(range(len(case)))
     assert len(found.undecoded_rows) == 0
 
@@ -175,7 +177,7 @@ def test_records_of_batches_are_read_and_markers_are_not(
     assert found.type[[0, -1]].tolist() == [journal.NO_TYPE] * 2
     assert not {0, len(columns) - 1} & set(found.undecoded_rows.tolist())
     assert not {0, len(columns) - 1} & set(found.commits.row.tolist())
-    alone = read(case)
+    alone = decode_columns(case)
     assert (found.commits.row - 1).tolist() == alone.commits.row.tolist()
     assert [read_commit_row(found, at) for at in range(len(found.commits))] == [
         read_commit_row(alone, at) for at in range(len(alone.commits))
@@ -191,5 +193,5 @@ def test_a_record_without_a_key_is_left() -> None:
 
 
 def test_no_records_are_no_entries() -> None:
-    found = read([])
+    found = decode_columns([])
     assert (len(found), len(found.commits), found.groups, found.topics) == (0, 0, (), ())

@@ -12,7 +12,15 @@ from rota.engine.formats import journal
 from rota.engine.model.journal_entry import JournalEntry, OffsetCommitEntry
 from rota.errors import FormatError
 from tests.support.examples import examples
-from tests.support.journal_entries import Record, damaged, entries, foreign, noise, offsets, records
+from tests.support.journal_entries import (
+    Record,
+    damaged_records,
+    entries,
+    foreign,
+    noise,
+    offsets,
+    records,
+)
 
 
 @examples(quick=25)
@@ -61,14 +69,14 @@ def decode_anything(record: Record) -> None:
 
 @examples(quick=25)
 @settings(max_examples=2_000)
-@given(damaged() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=60)))
+@given(damaged_records() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=60)))
 def test_no_bytes_raise_anything_but_format_error(record: Record) -> None:
     decode_anything(record)
 
 
 @pytest.mark.nightly
 @settings(max_examples=50_000, deadline=None)
-@given(damaged() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=200)))
+@given(damaged_records() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=200)))
 def test_no_bytes_raise_anything_but_format_error_long(record: Record) -> None:
     decode_anything(record)
 

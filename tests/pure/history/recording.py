@@ -18,7 +18,7 @@ from rota.engine.history.facts import JournalRecord, LogLine, Rebalance, Rebalan
 from rota.engine.history.generations import read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.server_log import SkippedLine, parse_line
-from tests.support.expected_history import commits_of
+from tests.support.expected_history import commit_times
 from tests.support.paths import FIXTURES
 
 RECORDED = FIXTURES / "kafka-4.3.1-b"
@@ -53,7 +53,7 @@ def rebalances() -> Mapping[str, Sequence[Rebalance]]:
 
 @cache
 def commits(group: str) -> CommitTimes:
-    return commits_of(written()[group])
+    return commit_times(written()[group])
 
 
 @cache

@@ -25,7 +25,7 @@ from rota.engine.simulator.seeded_random import SeededRandom
 from tests.pure.history.history import history
 from tests.pure.history.test_compaction import compacted
 from tests.support.examples import first
-from tests.support.expected_history import ExpectedHistory, commits_of, played
+from tests.support.expected_history import ExpectedHistory, commit_times, simulate_history
 
 SHORT = 30
 LONG = 600
@@ -37,7 +37,7 @@ CUTS = 4
 
 def check(seed: int) -> None:
     """All checks of one seed against the simulated history."""
-    expected = played(history(seed), seed)
+    expected = simulate_history(history(seed), seed)
     generations = read_history(expected.group, expected.records, {}).generations
     found = find_rebalances(generations)
     check_owners(expected, generations)
@@ -93,7 +93,7 @@ def check_compaction(
     if found.window is None:
         return
     first = check_generations(found, generations)
-    commits = commits_of(left)
+    commits = commit_times(left)
     complete = first_complete_offset(np.array([one.offset for one in left]))
     whole = {one.after.offset: one for one in find_rebalances(generations)}
     for step in find_rebalances(found.generations):

@@ -32,7 +32,7 @@ from tests.pure.history.example_history import (
 )
 from tests.pure.history.history import history as random_history
 from tests.support.examples import first
-from tests.support.expected_history import played
+from tests.support.expected_history import simulate_history
 from tests.support.policies import policy_of
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
@@ -119,7 +119,7 @@ def check_carried(seed: int) -> None:
     came, loads are those that it would have made. Where members of a static group came and went in
     one rebalance, two are told: when a session was over that nobody noticed is in no journal.
     """
-    expected = played(random_history(seed), seed)
+    expected = simulate_history(random_history(seed), seed)
     told = read_history(expected.group, expected.records, {}).generations
     history = find_rebalances(told)
     used = reproduce_rebalances(history, {}).used

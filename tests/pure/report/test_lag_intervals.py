@@ -10,7 +10,7 @@ import pytest
 
 from rota.pipeline.tables import ENDS, LAG, OWNERSHIP
 from rota.report.lag_intervals import LAG_INTERVALS, CommitCoverage, find_lag_intervals
-from tests.support.lag_tables import LagHistory, Where, table
+from tests.support.lag_tables import LagHistory, Where, build_table
 
 T: Where = ("t", 0)
 S = 1_000
@@ -334,7 +334,7 @@ def test_of_a_topic_that_was_made_anew_in_between_nothing_is_told() -> None:
 
 
 def test_no_commits_no_stretches() -> None:
-    nothing = [table(kind, []) for kind in (LAG, ENDS, OWNERSHIP)]
+    nothing = [build_table(kind, []) for kind in (LAG, ENDS, OWNERSHIP)]
     assert find_lag_intervals(*nothing).equals(LAG_INTERVALS.empty_table())
     assert LagHistory(commits=[], samples=EVEN, owned=owned()).intervals() == []
 
@@ -345,7 +345,9 @@ def test_without_samples_ages_are_those_of_the_table() -> None:
         | {"offset": offset, "lag": lag, "lag_seconds": seconds}
         for at, offset, lag, seconds in ((1_000, 5, 3, 2.5), (9_000, 8, 0, 0.0))
     ]
-    found = find_lag_intervals(table(LAG, rows), table(ENDS, []), table(OWNERSHIP, []))
+    found = find_lag_intervals(
+        build_table(LAG, rows), build_table(ENDS, []), build_table(OWNERSHIP, [])
+    )
     assert short(found.to_pylist()) == [(1, 9, 10.5, 3), (9, 9, 0, 0)]
 
 
@@ -380,6 +382,6 @@ def test_two_million_commits() -> None:
             "end": pa.array(times // 10),
         }
     )
-    found = find_lag_intervals(lag, ends, table(OWNERSHIP, []))
+    found = find_lag_intervals(lag, ends, build_table(OWNERSHIP, []))
     assert found.num_rows == many * each
     assert pa.compute.max(found["lag_seconds"]).as_py() == pytest.approx(4.999)

@@ -23,7 +23,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import Code
 from tests.support.simulation import story
-from tests.support.simulation.run_seed import run
+from tests.support.simulation.run_seed import run_world_until
 from tests.support.simulation.worlds import CheckedWorld
 
 SECOND = 1_000
@@ -72,7 +72,7 @@ def world() -> Iterable[CheckedWorld]:
     with story.open_world() as world:
         world.start(story.process_config("a"))
         world.start(story.process_config("b"))
-        run(world, 10 * SECOND)
+        run_world_until(world, 10 * SECOND)
         assert owners(world) == {"a": 3, "b": 2}
         yield world
 
@@ -111,7 +111,7 @@ def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(world: Chec
     world.unreliable_network.loses = lambda sender, request: (
         sender == "c" and isinstance(request, SyncGroup)
     )
-    run(world, world.now + 20 * SECOND)
+    run_world_until(world, world.now + 20 * SECOND)
     (removed,) = noted(world, SyncTimedOut, "('c-")
     assert removed == joined + 10 * SECOND
     world.unreliable_network.loses = lambda sender, request: False
@@ -192,7 +192,7 @@ def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -
         for name in ("a", "b", "c"):
             one = story.process_config(name)
             world.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
-        run(world, 60 * SECOND)
+        run_world_until(world, 60 * SECOND)
         assert not world.processes
         raised = [str(one.detail) for one in world.trace if one.type is TraceEventType.RAISED]
         assert len(raised) == 3
@@ -214,7 +214,7 @@ def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
 
         good = dataclasses.replace(story.process_config("b"), assignors=lambda: (Good(),))
         world.start(bad)
-        run(world, 100)
+        run_world_until(world, 100)
         world.start(good)
         story.settle_and_check(world)
         assert owners(world) == {"b": 5}
@@ -225,7 +225,7 @@ def test_a_coordinator_that_loads_for_long_is_waited_for(world: CheckedWorld) ->
     before = owners(world)
     world.stop_coordinator()
     world.start_coordinator(load_time=20 * SECOND)
-    run(world, world.now + 20 * SECOND + 100)
+    run_world_until(world, world.now + 20 * SECOND + 100)
     loading = Code.COORDINATOR_LOAD_IN_PROGRESS.name
     assert not world.tally[f"Heartbeat {loading}"]
     story.settle_and_check(world)

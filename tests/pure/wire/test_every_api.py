@@ -15,7 +15,7 @@ from rota.protocol.codec import RequestHeader, write_request
 from rota.protocol.messages import Api
 from rota.protocol.schemas import Message
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
-from tests.support.wire_messages import classes, full_message
+from tests.support.wire_messages import full_message, message_classes
 
 every_api = pytest.mark.parametrize("api", VERSIONS, ids=api_name)
 #: What Kafka answers before a login.
@@ -24,7 +24,7 @@ UNTRUSTED = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 
 def request(api: Api, version: int) -> Any:
     """With elements wherever it has room for them, so that the answer has places for errors."""
-    message = full_message(classes(api)[0], version, random.Random(version))
+    message = full_message(message_classes(api)[0], version, random.Random(version))
     if api is Api.PRODUCE:
         message.acks = -1
     return message

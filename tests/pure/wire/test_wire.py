@@ -23,7 +23,7 @@ from rota.protocol.codec import (
 from rota.protocol.frames import FrameReader
 from rota.protocol.messages import Api
 from tests.support.examples import examples
-from tests.support.wire_messages import classes, some_message, versions
+from tests.support.wire_messages import message_classes, random_message, versions
 
 every_api = pytest.mark.parametrize("api", Api, ids=lambda api: api.name)
 #: For each API; an example is tried in all its versions.
@@ -41,29 +41,29 @@ MULTIPLE = 120
 
 
 def request_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, Any]:
-    message = some_message(classes(api)[0], version, rng)
+    message = random_message(message_classes(api)[0], version, rng)
     return bytes(write_request(RequestHeader(api, version, 7, "me", 0), message))[4:], message
 
 
 def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, Any]:
-    message = some_message(classes(api)[1], version, rng)
+    message = random_message(message_classes(api)[1], version, rng)
     return bytes(write_response(api, version, 7, message))[4:], message
 
 
 def taken(frame: bytes) -> Any:
     head = read_request_header(frame)
-    return read_request(classes(Api(head.api_key))[0], head.api_version, frame, head.size)
+    return read_request(message_classes(Api(head.api_key))[0], head.api_version, frame, head.size)
 
 
 def judged(api: Api, version: int, body: bytes) -> int:
     """As a request and as a response it is a message or it is refused, and nothing else."""
     refused = 0
     try:
-        read_request(classes(api)[0], version, body, 0)
+        read_request(message_classes(api)[0], version, body, 0)
     except FormatError:
         refused += 1
     try:
-        read_response(classes(api)[1], version, bytes(5) + body)
+        read_response(message_classes(api)[1], version, bytes(5) + body)
     except FormatError:
         refused += 1
     return refused
@@ -79,7 +79,7 @@ def test_what_is_written_is_read(api: Api, seed: int) -> None:
         frame, message = request_frame(api, version, rng)
         assert taken(frame) == message
         frame, message = response_frame(api, version, rng)
-        assert read_response(classes(api)[1], version, frame) == (7, message)
+        assert read_response(message_classes(api)[1], version, frame) == (7, message)
 
 
 @every_api
@@ -95,7 +95,7 @@ def test_what_is_cut_is_refused(api: Api, seed: int) -> None:
         frame, _ = response_frame(api, version, rng)
         for end in ends(frame, rng):
             with pytest.raises(FormatError):
-                read_response(classes(api)[1], version, frame[:end])
+                read_response(message_classes(api)[1], version, frame[:end])
 
 
 def ends(frame: bytes, rng: random.Random) -> Iterable[int]:
@@ -114,8 +114,8 @@ def test_what_goes_on_behind_a_message_is_left_alone(api: Api, seed: int, more: 
         frame, _ = request_frame(api, version, rng)
         assert taken(frame + more) == taken(frame)
         answer, _ = response_frame(api, version, rng)
-        assert read_response(classes(api)[1], version, answer + more) == read_response(
-            classes(api)[1], version, answer
+        assert read_response(message_classes(api)[1], version, answer + more) == read_response(
+            message_classes(api)[1], version, answer
         )
 
 
@@ -193,7 +193,7 @@ def zeros(at: int, size: int) -> list[bytes]:
 @few
 @given(st.integers(1, 27), st.sampled_from((0, 1, 127, 128, 10_000)))
 def test_tagged_fields_of_a_later_kafka_are_skipped(api: Api, many: int, size: int) -> None:
-    request = classes(api)[0]
+    request = message_classes(api)[0]
     for version in versions(api):
         if version not in request.SCHEMA.flexible:
             continue

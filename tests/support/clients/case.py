@@ -77,7 +77,7 @@ class ClientCase:
 
     def topic(self, partitions: int, **configs: str) -> str:
         """A topic of its own."""
-        made = fresh("t")
+        made = unique_name("t")
         self.steady.ask("create_topic", topic=made, partitions=partitions, configs=configs)
         # a Kafka's broker hears of it a moment later than its controller says yes. The list of all:
         # librdkafka asks a second time for one that it is asked for, which makes it if it is gone
@@ -85,7 +85,7 @@ class ClientCase:
         return made
 
 
-def fresh(kind: str) -> str:
+def unique_name(kind: str) -> str:
     """A name that nothing has yet."""
     return f"{kind}-{next(_numbers)}"
 

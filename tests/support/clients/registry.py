@@ -12,7 +12,15 @@ from pathlib import Path
 
 from tests.support import kafka as java_broker
 from tests.support.clients.driver_process import Driver, News
-from tests.support.java.launcher import CACHE, HERE, compiled, fetch, fetch_by, making, require
+from tests.support.java.launcher import (
+    CACHE,
+    HERE,
+    compile_java,
+    fetch_jars,
+    lock_folder,
+    require_commands,
+    run_fetch_command,
+)
 from tests.support.missing_tool import Unavailable, cache_outcome
 from tests.support.paths import ROOT
 from tests.support.process import run_command
@@ -83,7 +91,7 @@ def old_confluent() -> Path:
             *("--no-deps", "--only-binary", ":all:", "--python-version", version),
             *("--target", str(partial), f"confluent-kafka=={OLD_CONFLUENT}"),
         ]
-        fetch_by(*command, what=f"confluent-kafka {OLD_CONFLUENT}", env=os.environ)
+        run_fetch_command(*command, what=f"confluent-kafka {OLD_CONFLUENT}", env=os.environ)
         partial.rename(folder)
     return folder
 
@@ -96,15 +104,15 @@ def _old_confluent() -> Driver:
 @functools.cache
 def java_classes(version: str) -> tuple[Path, Path]:
     """The jars of a Kafka, and the driver compiled against them."""
-    require("java", "javac", "mvn")
+    require_commands("java", "javac", "mvn")
     if version == "4.3":
         libs = java_broker.LIBS
-        java_broker.prepare()
+        java_broker.install_kafka()
     else:
         libs = CACHE / f"kafka-{version}"
-        fetch(HERE / f"kafka-{version}-pom.xml", libs)
+        fetch_jars(HERE / f"kafka-{version}-pom.xml", libs)
     classes = CACHE / f"client-{version}"
-    compiled(CLIENT_SOURCES, libs, classes)
+    compile_java(CLIENT_SOURCES, libs, classes)
     return libs, classes
 
 
@@ -124,8 +132,8 @@ def _franz_program() -> Path:
     program = ROOT / ".go" / "franzdriver"
     program.parent.mkdir(exist_ok=True)
     source = Path(__file__).parent / "driver" / "go"
-    with making(program):
-        fetch_by(go, "build", "-o", program, ".", what="franz-go", folder=source)
+    with lock_folder(program):
+        run_fetch_command(go, "build", "-o", program, ".", what="franz-go", folder=source)
     return program
 
 

@@ -9,7 +9,7 @@ from typing import Protocol as Interface
 
 from rota.engine.model.request import DescribeGroups, GroupRequest
 from rota.engine.model.response import GroupResponse, ListGroupsResult
-from tests.support.coordinator.transcript import Renaming, Step, brief
+from tests.support.coordinator.transcript import Renaming, Step, format_value
 
 #: How many milliseconds a side listens on for other answers while requests are parked.
 QUIET = 30
@@ -56,7 +56,7 @@ class CaseRun:
         """Send, and give the answer if it comes at once."""
         self._sent[who] += 1
         label = f"{who}.{self._sent[who]}"
-        done = f"{label}: {brief(self.names.of(request))}"
+        done = f"{label}: {format_value(self.names.of(request))}"
         self._side.send(label, who, request)
         return self._step(done, 0).get(label)
 
@@ -84,7 +84,7 @@ class CaseRun:
         expected = self._next_expected()
         wanted = None if expected is None else expected.answers["look"]
         reply = self._side.ask(request, lambda reply: wanted in (None, self._shown(reply)))
-        done = f"look: {brief(self.names.of(request))}"
+        done = f"look: {format_value(self.names.of(request))}"
         self.steps.append(Step(done, {"look": self._shown(reply)}, before))
 
     def _next_expected(self) -> Step | None:

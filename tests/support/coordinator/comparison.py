@@ -14,11 +14,11 @@ from rota.engine.model.journal_entry import ClassicEntry, GroupMetadataEntry, Of
 from rota.engine.model.request import OffsetFetch
 from tests.support.coordinator.case_run import CaseRun, Side
 from tests.support.coordinator.connection import Connection, journal_end, read_journal
-from tests.support.coordinator.difference import as_kafka_does
+from tests.support.coordinator.difference import apply_rules
 from tests.support.coordinator.live_side import LiveSide
 from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.scripted_member import CONFIG
-from tests.support.coordinator.transcript import Step, Transcript, difference
+from tests.support.coordinator.transcript import Step, Transcript, find_difference
 
 Case = Callable[[CaseRun], object]
 Name = TypeVar("Name")
@@ -67,7 +67,7 @@ def run_case(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> CaseRun
 
 
 @functools.cache
-def before_rota(case: Case) -> Transcript:
+def run_on_rota(case: Case) -> Transcript:
     """The case before Rota's coordinator."""
     node = CoordinatorSide(CONFIG)
     return transcript(run_case(case, node), node.journal)
@@ -75,10 +75,10 @@ def before_rota(case: Case) -> Transcript:
 
 def transcript(stage: CaseRun, journal: Iterable[ClassicEntry]) -> Transcript:
     """What the case left behind."""
-    return Transcript(tuple(stage.steps), stage.names.of(tuple(map(timeless, journal))))
+    return Transcript(tuple(stage.steps), stage.names.of(tuple(map(without_timestamps, journal))))
 
 
-def timeless(entry: ClassicEntry) -> ClassicEntry:
+def without_timestamps(entry: ClassicEntry) -> ClassicEntry:
     """The entry without what differs from run to run, and without the broker's topic ids."""
     match entry:
         case OffsetCommitEntry():
@@ -100,7 +100,7 @@ class Comparison(Generic[Name]):
         self.verdicts: dict[Name, CaseResult] = {}
         for name, case in cases.items():
             try:
-                expected, rules = as_kafka_does(before_rota(case))
+                expected, rules = apply_rules(run_on_rota(case))
             except Exception as error:  # noqa: BLE001 the other cases shall be judged too
                 self.verdicts[name] = CaseResult(difference=f"Rota fails: {error!r}")
             else:
@@ -136,7 +136,7 @@ class Comparison(Generic[Name]):
             stage, end = outcome
             # what timers did after the case is not of the case
             journal = [entry for offset, entry in journals[stage.group] if offset < end]
-            found = difference(self._expected[name], transcript(stage, journal))
+            found = find_difference(self._expected[name], transcript(stage, journal))
             self._judge(name, found, at_once)
 
     def _before_kafka(
@@ -155,7 +155,7 @@ class Comparison(Generic[Name]):
         return [name for name, each in self.verdicts.items() if each.difference is not None]
 
 
-def judge(port: int, cases: Mapping[Name, Case]) -> dict[Name, CaseResult]:
+def compare_cases(port: int, cases: Mapping[Name, Case]) -> dict[Name, CaseResult]:
     """Many cases at once.
 
     Those that differ are played again, at last one by one: where only the machine was too slow

@@ -21,7 +21,7 @@ def _without(step: Step, dropped: Callable[[str, GroupResponse], bool]) -> Step:
     return replace(step, answers=kept)
 
 
-def overtaken(step: Step) -> Step:
+def drop_overtaken_responses(step: Step) -> Step:
     """Kafka forgets a parked request when the same member sends it again."""
     who, _, _ = step.sender.partition(".")
 
@@ -38,7 +38,7 @@ def overtaken(step: Step) -> Step:
     return _without(step, dropped)
 
 
-def left_while_syncing(step: Step) -> Step:
+def drop_parked_sync_of_leaver(step: Step) -> Step:
     """Kafka forgets the parked sync of a member that leaves."""
 
     def dropped(label: str, reply: GroupResponse) -> bool:
@@ -48,12 +48,12 @@ def left_while_syncing(step: Step) -> Step:
 
 
 RULES: dict[str, Rule] = {
-    "overtaken request": overtaken,
-    "left while syncing": left_while_syncing,
+    "overtaken request": drop_overtaken_responses,
+    "left while syncing": drop_parked_sync_of_leaver,
 }
 
 
-def as_kafka_does(ours: Transcript) -> tuple[Transcript, frozenset[str]]:
+def apply_rules(ours: Transcript) -> tuple[Transcript, frozenset[str]]:
     """What Kafka is expected to do where Rota did this, and the rules that say so."""
     used = set()
     steps = []

@@ -23,15 +23,15 @@ from tests.support.coordinator.scripted_member import (
     T0,
     T1,
     ScriptedMember,
-    supports,
+    join_protocols,
 )
 from tests.support.coordinator.state import GroupMembers
 
 Ask = Callable[[GroupMembers], object]
-CHANGED = supports("range", "roundrobin", topics=("t", "other"))
-REORDERED = supports("roundrobin", "range")
-NARROWED = supports("range")
-ALIEN = supports("sticky")
+CHANGED = join_protocols("range", "roundrobin", topics=("t", "other"))
+REORDERED = join_protocols("roundrobin", "range")
+NARROWED = join_protocols("range")
+ALIEN = join_protocols("sticky")
 LIMIT = CONFIG.offset_metadata_max
 
 
@@ -99,7 +99,9 @@ JOINS: dict[str, Ask] = {
     ),
     "newcomer, no group": lambda g: g.newcomer.join(group=""),
     "newcomer, empty static id": lambda g: g.newcomer.join(group_instance_id=""),
-    "newcomer, a strategy twice": lambda g: g.newcomer.join(protocols=supports("range", "range")),
+    "newcomer, a strategy twice": lambda g: g.newcomer.join(
+        protocols=join_protocols("range", "range")
+    ),
 }
 
 

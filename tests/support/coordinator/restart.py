@@ -30,7 +30,7 @@ def after_restart(lead: Lead, stage: CaseRun) -> None:
     group.a.join()
 
 
-def judge_restarts(broker: KafkaBroker) -> dict[str, CaseResult]:
+def compare_restarts(broker: KafkaBroker) -> dict[str, CaseResult]:
     """All cases come into their states, the broker is killed and comes back, all go on.
 
     Those that differ are played again, lest a slow machine be taken for a difference.
@@ -39,14 +39,14 @@ def judge_restarts(broker: KafkaBroker) -> dict[str, CaseResult]:
         f"{state}, restart": partial(after_restart, lead) for state, lead in STATES.items()
     }
     comparison = Comparison(broker.port, cases)
-    comparison.run(cases, len(cases), together(broker, len(cases)))
+    comparison.run(cases, len(cases), restart_at_barrier(broker, len(cases)))
     for _ in range(TRIES):
         if again := comparison.differing():
-            comparison.run(again, len(again), together(broker, len(again)))
+            comparison.run(again, len(again), restart_at_barrier(broker, len(again)))
     return comparison.verdicts
 
 
-def together(broker: KafkaBroker, count: int) -> Callable[[], None]:
+def restart_at_barrier(broker: KafkaBroker, count: int) -> Callable[[], None]:
     """A restart that waits until so many cases want it."""
 
     def restart() -> None:

@@ -36,14 +36,16 @@ T0, T1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("
 STRANGER = "stranger"
 
 
-def reads(*topics: str) -> bytes:
+def encode_subscription(*topics: str) -> bytes:
     """What a member tells the leader: the topics it reads."""
     return consumer_protocol.encode_subscription(Subscription(topics=topics))
 
 
-def supports(*strategies: str, topics: tuple[str, ...] = ("t",)) -> tuple[JoinGroupProtocol, ...]:
+def join_protocols(
+    *strategies: str, topics: tuple[str, ...] = ("t",)
+) -> tuple[JoinGroupProtocol, ...]:
     """A member's list of strategies."""
-    return tuple(JoinGroupProtocol(name, reads(*topics)) for name in strategies)
+    return tuple(JoinGroupProtocol(name, encode_subscription(*topics)) for name in strategies)
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class ScriptedMember:
     stage: CaseRun
     name: str
     group_instance_id: str | None = None
-    protocols: tuple[JoinGroupProtocol, ...] = supports("range", "roundrobin")
+    protocols: tuple[JoinGroupProtocol, ...] = join_protocols("range", "roundrobin")
     protocol_type: str = CONSUMER_PROTOCOL_TYPE
     session_timeout: int = 30_000
     rebalance_timeout: int = 20_000

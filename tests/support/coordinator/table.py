@@ -22,9 +22,9 @@ from tests.support.coordinator.comparison import (
     Case,
     CaseResult,
     RepeatedCase,
-    before_rota,
-    judge,
+    compare_cases,
     run_case,
+    run_on_rota,
 )
 from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.question import QUESTIONS
@@ -43,7 +43,7 @@ IN_HAND = 400
 
 
 @functools.cache
-def asked(bundle: Bundle) -> Case:
+def question_case(bundle: Bundle) -> Case:
     """A case: into the state, then these questions; the same one each time."""
     state, questions = bundle
 
@@ -78,37 +78,39 @@ def refused_or_read(reply: GroupResponse) -> bool:
             return reply.code not in {Code.NONE, Code.MEMBER_ID_REQUIRED}
 
 
-def bundles() -> list[Bundle]:
+def bundle_questions() -> list[Bundle]:
     """The table as few cases: a group need not be made anew after what changed nothing."""
     found: list[Bundle] = []
     quiet: defaultdict[str, list[str]] = defaultdict(list)
     for state in STATES:
         for question in QUESTIONS:
             bundle = (state, (question,))
-            if changes_nothing(before_rota(asked(bundle)).steps):
+            if changes_nothing(run_on_rota(question_case(bundle)).steps):
                 quiet[state].append(question)
             else:
                 found.append(bundle)
     for state, questions in quiet.items():
-        size = together(state)
+        size = questions_per_group(state)
         starts = range(0, len(questions), size)
         found += [(state, tuple(questions[at : at + size])) for at in starts]
     return found
 
 
-def together(state: str) -> int:
+def questions_per_group(state: str) -> int:
     """How many questions a group in this state can be asked before one of its timers is near."""
     side = CoordinatorSide(CONFIG)
     run_case(STATES[state], side)
     return max(1, min(TOGETHER, (side.remaining - IN_HAND) // QUIET))
 
 
-def judge_table(port: int) -> dict[str, CaseResult]:
+def compare_table(port: int) -> dict[str, CaseResult]:
     """The whole table; bundles that differ are taken apart."""
-    verdicts = judge(port, {bundle: asked(bundle) for bundle in bundles()})
+    verdicts = compare_cases(port, {bundle: question_case(bundle) for bundle in bundle_questions()})
     for bundle in [bundle for bundle, each in verdicts.items() if each.difference is not None]:
         seen, (state, questions) = verdicts.pop(bundle), bundle
-        alone = judge(port, {(state, (each,)): asked((state, (each,))) for each in questions})
+        alone = compare_cases(
+            port, {(state, (each,)): question_case((state, (each,))) for each in questions}
+        )
         for each, verdict in alone.items():  # what was seen together is told with each of them
             assert seen.difference is not None
             repeats = (*seen.repeats, RepeatedCase(1, seen.difference), *verdict.repeats)

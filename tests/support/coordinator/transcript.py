@@ -109,26 +109,28 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(kind))
 
 
-def brief(value: object) -> str:
+def format_value(value: object) -> str:
     """A value by those of its fields that say something."""
     match value:
         case JoinGroupProtocol():
             return value.name
         case tuple() if type(value) is tuple:
-            return "[" + ", ".join(map(brief, value)) + "]"
+            return "[" + ", ".join(map(format_value, value)) + "]"
         case Mapping():
-            return "{" + ", ".join(f"{key}: {brief(each)}" for key, each in value.items()) + "}"
+            return (
+                "{" + ", ".join(f"{key}: {format_value(each)}" for key, each in value.items()) + "}"
+            )
         case _ if not dataclasses.is_dataclass(value) or isinstance(value, type):
             return str(value)
     said = []
     for each in dataclasses.fields(value):
         content = getattr(value, each.name)
         if content not in (each.default, (), {}, GROUP):
-            said.append(f"{each.name}={brief(content)}")
+            said.append(f"{each.name}={format_value(content)}")
     return f"{type(value).__name__}({', '.join(said)})"
 
 
-def difference(ours: Transcript, theirs: Transcript) -> str | None:
+def find_difference(ours: Transcript, theirs: Transcript) -> str | None:
     """The first thing that went otherwise, in words; None if nothing did."""
     for number, (one, other) in enumerate(zip(ours.steps, theirs.steps, strict=False), 1):
         if one != other:
@@ -136,7 +138,8 @@ def difference(ours: Transcript, theirs: Transcript) -> str | None:
     if ours.steps != theirs.steps:
         return f"{len(ours.steps)} steps with Rota, {len(theirs.steps)} with Kafka"
     if ours.journal != theirs.journal:
-        return f"journal\n{_both(_listed(ours.journal), _listed(theirs.journal))}"
+        journals = _format_entries(ours.journal), _format_entries(theirs.journal)
+        return f"journal\n{_format_pair(*journals)}"
     return None
 
 
@@ -147,15 +150,15 @@ def _step_difference(one: Step, other: Step) -> str:
     for label in sorted({*one.answers, *other.answers}):
         pair = (one.answers.get(label), other.answers.get(label))
         if pair[0] != pair[1]:
-            lines.append(f"  answer to {label}\n{_both(*map(brief, pair))}")
+            lines.append(f"  answer to {label}\n{_format_pair(*map(format_value, pair))}")
     if one.group != other.group:
-        lines.append(f"  group\n{_both(brief(one.group), brief(other.group))}")
+        lines.append(f"  group\n{_format_pair(format_value(one.group), format_value(other.group))}")
     return "\n".join(lines)
 
 
-def _both(ours: str, theirs: str) -> str:
+def _format_pair(ours: str, theirs: str) -> str:
     return f"    Rota:  {ours}\n    Kafka: {theirs}"
 
 
-def _listed(entries: Sequence[ClassicEntry]) -> str:
-    return "".join(f"\n      {brief(entry)}" for entry in entries) or "nothing"
+def _format_entries(entries: Sequence[ClassicEntry]) -> str:
+    return "".join(f"\n      {format_value(entry)}" for entry in entries) or "nothing"

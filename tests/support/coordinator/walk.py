@@ -24,7 +24,7 @@ from tests.support.coordinator.scripted_member import (
     OTHER,
     T0,
     ScriptedMember,
-    supports,
+    join_protocols,
 )
 
 LENGTH = 14
@@ -34,7 +34,7 @@ STEADY = 400
 
 
 @dataclass(frozen=True, slots=True)
-class WalkMembers:
+class RandomMembers:
     """Those who walk: ``b`` and ``again`` are processes with the same static id."""
 
     stage: CaseRun
@@ -49,8 +49,8 @@ class WalkMembers:
             scripted.sync(*self.actors)
 
 
-def _company(stage: CaseRun) -> WalkMembers:
-    return WalkMembers(
+def _create_members(stage: CaseRun) -> RandomMembers:
+    return RandomMembers(
         stage,
         (
             ScriptedMember(stage, "a"),
@@ -79,21 +79,21 @@ def _leave(scripted: ScriptedMember) -> None:
         scripted.member_id = ""
 
 
-def _delete_group(walkers: WalkMembers) -> None:
+def _delete_group(walkers: RandomMembers) -> None:
     walkers.stage.send("admin", DeleteGroups(groups=(walkers.stage.group,)))
 
 
-def _delete_offsets(walkers: WalkMembers) -> None:
+def _delete_offsets(walkers: RandomMembers) -> None:
     request = OffsetDelete(group=walkers.stage.group, partitions=(T0, OTHER))
     walkers.stage.send("admin", request)
 
 
 #: How often, and what.
-ACTIONS: tuple[tuple[int, Callable[[WalkMembers, ScriptedMember], object]], ...] = (
+ACTIONS: tuple[tuple[int, Callable[[RandomMembers, ScriptedMember], object]], ...] = (
     (4, lambda walkers, _: walkers.gather()),
     (3, lambda _, scripted: _enter(scripted)),
     (4, lambda _, scripted: _join(scripted)),
-    (2, lambda _, scripted: _join(scripted, protocols=supports("range", topics=("other",)))),
+    (2, lambda _, scripted: _join(scripted, protocols=join_protocols("range", topics=("other",)))),
     (1, lambda _, scripted: _join(scripted, supports_skip_assignment=False)),
     (4, lambda walkers, scripted: scripted.sync(*walkers.actors)),
     (3, lambda _, scripted: scripted.heartbeat()),
@@ -107,12 +107,12 @@ ACTIONS: tuple[tuple[int, Callable[[WalkMembers, ScriptedMember], object]], ...]
 )
 
 
-def walk(seed: int) -> Case:
+def random_case(seed: int) -> Case:
     """A case of random steps; the same ones whatever is answered."""
 
     def case(stage: CaseRun) -> None:
         rng = random.Random(seed)
-        walkers = _company(stage)
+        walkers = _create_members(stage)
         weights = [weight for weight, _ in ACTIONS]
         for _, act in rng.choices(ACTIONS, weights, k=LENGTH):
             act(walkers, rng.choice(walkers.actors))
@@ -120,11 +120,11 @@ def walk(seed: int) -> Case:
     return case
 
 
-def walks(count: int) -> dict[str, Case]:
+def random_cases(count: int) -> dict[str, Case]:
     """So many walks. One whose timers come close to a step is not taken: in real time the step
     could as well come after."""
-    steady = (seed for seed in itertools.count() if _slack(walk(seed)) >= STEADY)
-    return {f"walk {seed}": walk(seed) for seed in itertools.islice(steady, count)}
+    steady = (seed for seed in itertools.count() if _slack(random_case(seed)) >= STEADY)
+    return {f"walk {seed}": random_case(seed) for seed in itertools.islice(steady, count)}
 
 
 def _slack(case: Case) -> int:

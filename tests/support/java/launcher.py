@@ -32,14 +32,14 @@ QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @cache_outcome
-def prepare() -> None:
+def install_java_programs() -> None:
     """Jars and compiled classes, made where they are missing or older than their sources."""
-    require("java", "javac", "mvn")
-    fetch(HERE / "pom.xml", LIBS)
-    compiled(HERE, LIBS, CLASSES)
+    require_commands("java", "javac", "mvn")
+    fetch_jars(HERE / "pom.xml", LIBS)
+    compile_java(HERE, LIBS, CLASSES)
 
 
-def require(*commands: str) -> None:
+def require_commands(*commands: str) -> None:
     """Say so where Java, its compiler or Maven is not there, or too old."""
     for name in commands:
         if shutil.which(name) is None:
@@ -53,7 +53,7 @@ def require(*commands: str) -> None:
 
 
 @contextlib.contextmanager
-def making(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Nobody else makes this folder meanwhile: tests run in several processes at once."""
     folder.parent.mkdir(exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -61,13 +61,13 @@ def making(folder: Path) -> Iterator[None]:
         yield
 
 
-def fetch(pom: Path, libs: Path) -> None:
+def fetch_jars(pom: Path, libs: Path) -> None:
     """The jars that a pom names, with all they need, unless they are there already."""
-    with making(libs):
-        _fetch(pom, libs)
+    with lock_folder(libs):
+        _fetch_jars_with_maven(pom, libs)
 
 
-def _fetch(pom: Path, libs: Path) -> None:
+def _fetch_jars_with_maven(pom: Path, libs: Path) -> None:
     stamp = libs / "pom.xml"
     if stamp.exists() and stamp.read_bytes() == pom.read_bytes():
         return
@@ -76,12 +76,12 @@ def _fetch(pom: Path, libs: Path) -> None:
         *("mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"),
         *(f"-DoutputDirectory={libs}", "-DincludeScope=runtime"),
     ]
-    with making(CACHE / "maven"):  # one at a time: Maven's own cache bears no second process
-        fetch_by(*command, what=f"the jars of {pom.name}")
+    with lock_folder(CACHE / "maven"):  # one at a time: Maven's own cache bears no second process
+        run_fetch_command(*command, what=f"the jars of {pom.name}")
     shutil.copy(pom, stamp)
 
 
-def fetch_by(
+def run_fetch_command(
     *command: object, what: str, env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> None:
     """Run a command that fetches or builds a tool.
@@ -98,12 +98,12 @@ def fetch_by(
         raise Unavailable(f"{what}: {command[0]} failed: {told}")
 
 
-def compiled(folder: Path, libs: Path, classes: Path) -> None:
+def compile_java(folder: Path, libs: Path, classes: Path) -> None:
     """The programs of a folder, compiled where their classes are missing or older."""
     sources = sorted(folder.glob("*.java"))
     newest = max(source.stat().st_mtime for source in sources)
     stamp = classes / ".compiled"
-    with making(classes):
+    with lock_folder(classes):
         if stamp.exists() and stamp.stat().st_mtime > newest:
             return
         shutil.rmtree(classes, ignore_errors=True)
@@ -113,10 +113,10 @@ def compiled(folder: Path, libs: Path, classes: Path) -> None:
         stamp.touch()
 
 
-def command(
+def java_command(
     main: str, *args: str, heap: str = "1g", flags: Sequence[str] = ("-XX:+UseSerialGC",)
 ) -> list[str]:
     """The command line that runs a program of this folder."""
-    prepare()
+    install_java_programs()
     path = os.pathsep.join([str(CLASSES), f"{LIBS}/*"])
     return ["java", f"-Xmx{heap}", *flags, "-cp", path, main, *args]

@@ -80,7 +80,7 @@ def fingerprint(seed: int) -> str:
 def _play(checked_world: CheckedWorld) -> None:
     check_no_removals(checked_world)
     ActionRunner(checked_world).plan_actions()
-    run(checked_world, checked_world.plan.horizon)
+    run_world_until(checked_world, checked_world.plan.horizon)
     settle_world(checked_world)
     check_settled(checked_world)
     if resubscribe_if_needed(checked_world):
@@ -91,7 +91,7 @@ def _play(checked_world: CheckedWorld) -> None:
         )
         check_settled(checked_world)
     settled = dict(checked_world.driver.generations)
-    run(checked_world, checked_world.now + CALM)
+    run_world_until(checked_world, checked_world.now + CALM)
     check_settled(checked_world)
     must(
         settled == dict(checked_world.driver.generations), "no rebalance without a reason", settled
@@ -106,12 +106,12 @@ def settle_world(checked_world: CheckedWorld) -> None:
     """As long as it may take; an application that has enough even now begins it anew."""
     until = checked_world.now + settling_time(checked_world)
     while checked_world.now < until:
-        run(checked_world, until)
+        run_world_until(checked_world, until)
         checked_world.update_from_trace()
         until = max(until, checked_world.last_exit + settling_time(checked_world))
 
 
-def run(checked_world: CheckedWorld, until: int) -> None:
+def run_world_until(checked_world: CheckedWorld, until: int) -> None:
     """Step by step; the checks run inside the machines that each step wakes."""
     checked_world.schedule(until, lambda: None)
     while checked_world.now < until:

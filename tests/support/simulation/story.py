@@ -18,7 +18,7 @@ from rota.errors import Code
 from tests.support.simulation.liveness import CALM, check_settled, resubscribe_if_needed
 from tests.support.simulation.plan import SECOND, FaultKind, GroupPlan, Plan
 from tests.support.simulation.rule import must
-from tests.support.simulation.run_seed import Watched, run
+from tests.support.simulation.run_seed import Watched, run_world_until
 from tests.support.simulation.run_seed import settle_world as settle_down
 from tests.support.simulation.unreliable_network import FaultRates
 from tests.support.simulation.worlds import CheckedWorld, create_checked_world
@@ -116,7 +116,7 @@ def _start(checked_world: CheckedWorld, one: ProcessConfig) -> None:
 
 def run_to_end(checked_world: CheckedWorld) -> None:
     """To the end of the story, and on until everything is well."""
-    run(checked_world, END)
+    run_world_until(checked_world, END)
     if checked_world.coordinator is None:
         checked_world.start_coordinator()
     settle_and_check(checked_world)
@@ -130,7 +130,7 @@ def settle_and_check(checked_world: CheckedWorld) -> None:
         settle_down(checked_world)
         check_settled(checked_world)
     generations = dict(checked_world.driver.generations)
-    run(checked_world, checked_world.now + CALM)
+    run_world_until(checked_world, checked_world.now + CALM)
     check_settled(checked_world)
     must(generations == dict(checked_world.driver.generations), "no rebalance without a reason")
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 from rota.report.page.document import write_page
 from rota.report.story import GoldTables, build_story, read_gold_tables
 from tests.support import gold_tables
-from tests.support.chromium import chromium, present
+from tests.support.chromium import find_fetched_chromium, find_or_fetch_chromium
 from tests.support.gold_history import HOUR, History
 from tests.system.browser.report_window import WIDE, ReportWindow, Scheme, open_window
 
@@ -30,22 +30,26 @@ def write_unseen_groups(folder: Path) -> Path:
     for history in histories:
         history.join(["one", "two"], gold_tables.MORNING)
         history.deploy(gold_tables.MORNING + HOUR)
-    return gold_tables.tables(histories).write(folder, None)
+    return gold_tables.build_tables(histories).write(folder, None)
 
 
 MADE: dict[str, Callable[[Path], Path]] = {
-    "small": lambda folder: gold_tables.small(
+    "small": lambda folder: gold_tables.write_small(
         folder, gold_tables.Run(unread=UNREAD, polled=True, partial=["audit"])
     ),
-    "demo": lambda folder: gold_tables.small(folder, gold_tables.Run(demo=True)),
-    "hostile": gold_tables.hostile,
-    "changing": gold_tables.changing,
-    "course": gold_tables.course,
-    "nothing": gold_tables.nothing,
+    "demo": lambda folder: gold_tables.write_small(folder, gold_tables.Run(demo=True)),
+    "hostile": gold_tables.write_hostile,
+    "changing": gold_tables.write_strategy_changes,
+    "course": gold_tables.write_spread_rebalances,
+    "nothing": gold_tables.write_empty,
     "unseen": write_unseen_groups,
-    "large": gold_tables.large,
-    "crowd": lambda folder: gold_tables.large(folder, groups=250, partitions=500, rebalances=1_000),
-    "many": lambda folder: gold_tables.large(folder, groups=30, partitions=600, rebalances=3_000),
+    "large": gold_tables.write_large,
+    "crowd": lambda folder: gold_tables.write_large(
+        folder, groups=250, partitions=500, rebalances=1_000
+    ),
+    "many": lambda folder: gold_tables.write_large(
+        folder, groups=30, partitions=600, rebalances=3_000
+    ),
 }
 
 
@@ -69,7 +73,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     ``make test`` fetches none: its one page is shown where a Chromium is there already.
     """
     may_fetch = any(item.get_closest_marker("check") for item in request.session.items)
-    found = chromium() if may_fetch else present()
+    found = find_or_fetch_chromium() if may_fetch else find_fetched_chromium()
     with found.started() as started:
         yield started
 

@@ -17,15 +17,17 @@ def test_the_one_that_is_named_comes_before_one_on_the_path(
     named = write_program(tmp_path / "mine")
     write_program(tmp_path / "chromium")
     monkeypatch.setenv(chromium.NAMED, str(named))
-    assert chromium.installed(str(tmp_path)) == Chromium(program=named)
+    assert chromium.find_installed_chromium(str(tmp_path)) == Chromium(program=named)
     monkeypatch.delenv(chromium.NAMED)
-    assert chromium.installed(str(tmp_path)) == Chromium(program=tmp_path / "chromium")
+    assert chromium.find_installed_chromium(str(tmp_path)) == Chromium(
+        program=tmp_path / "chromium"
+    )
 
 
 def test_a_name_that_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(chromium.NAMED, "no-such-browser")
     with pytest.raises(Unavailable, match=r"^ROTA_CHROMIUM=no-such-browser is no program: install"):
-        chromium.installed()
+        chromium.find_installed_chromium()
 
 
 def test_where_there_is_no_apt_it_is_said_how_to_get_one(
@@ -33,7 +35,7 @@ def test_where_there_is_no_apt_it_is_said_how_to_get_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable) as error:
-        chromium.fetched(tmp_path / "fetched")
+        chromium.fetch_chromium(tmp_path / "fetched")
     assert str(error.value) == (
         "no Chromium here, and no apt-get to fetch one: install one with `apt-get install "
         "chromium` or `playwright install chromium`, or name one: ROTA_CHROMIUM=/path/to/chromium"
@@ -44,7 +46,7 @@ def test_where_there_is_no_apt_it_is_said_how_to_get_one(
 def test_a_fetched_one_starts_and_renders(tmp_path: Path) -> None:
     if not Path("/etc/debian_version").exists():
         pytest.skip("apt has a Chromium on Debian alone")
-    with chromium.fetched(tmp_path / "fetched").started() as browser:
+    with chromium.fetch_chromium(tmp_path / "fetched").started() as browser:
         page = browser.new_page()
         page.set_content("<h1>rendered</h1>")
         assert page.inner_text("h1") == "rendered"

@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from rota import TopicPartition
-from tests.support.clients.case import fresh, plain_record
-from tests.support.clients.driver.confluent import Confluent, done
+from tests.support.clients.case import plain_record, unique_name
+from tests.support.clients.driver.confluent import Confluent, wait_for_results
 from tests.support.clients.driver_process import ClientError, Driver, DriverAt
 from tests.support.waiting import wait_until
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, ClientDrivers, ConsumerKind
@@ -71,7 +71,7 @@ class GroupCase:
 
     def topic(self, partitions: int, **configs: str) -> str:
         """A topic of its own."""
-        made = fresh(f"t-{self.cluster.name}")
+        made = unique_name(f"t-{self.cluster.name}")
         self.make(made, partitions, **configs)
         return made
 
@@ -116,7 +116,7 @@ class Group:
 
     def __init__(self, group_case: GroupCase, *topics: str, partitions: int = 6) -> None:
         self.group_case = group_case
-        self.name = fresh(f"g-{group_case.cluster.name}")
+        self.name = unique_name(f"g-{group_case.cluster.name}")
         self.topics = list(topics) or [group_case.topic(partitions)]
         self.partitions = {topic: group_case.admin.partitions(topic) for topic in self.topics}
         self.history = History()
@@ -138,7 +138,7 @@ class Group:
         drivers, group_case = self.group_case.drivers, self.group_case
         doomed = drivers.start_one(kind) if own_process else None
         link = DriverAt(doomed or drivers.driver(kind), group_case.servers, group_case.security)
-        member = Member(fresh("m"), kind, link, doomed)
+        member = Member(unique_name("m"), kind, link, doomed)
         drivers.listen(member.name, lambda line: self._hear(member, line))
         self.members[member.name] = member
         if kind.repeats:
@@ -349,7 +349,7 @@ class Group:
         """The group's offsets as an admin sees them; they are held against the members' commits."""
         wanted = [ConsumerGroupTopicPartitions(self.name)]
         began = time.monotonic()
-        (found,) = done(self.group_case.admin.admin.list_consumer_group_offsets(wanted))
+        (found,) = wait_for_results(self.group_case.admin.admin.list_consumer_group_offsets(wanted))
         ended = time.monotonic()
         seen = {
             TopicPartition(each.topic, each.partition): each.offset

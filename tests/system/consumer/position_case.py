@@ -12,7 +12,7 @@ import pytest
 from rota import TopicPartition
 from rota.engine.model.topic import OffsetAndMetadata
 from rota.errors import InconsistentProtocol, NoOffset
-from tests.support.clients.case import fresh, plain_record
+from tests.support.clients.case import plain_record, unique_name
 from tests.support.waiting import wait_until
 from tests.system.consumer.blocking_calls import open_consumer, poll_until, read_records
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, JAVA, ConsumerKind
@@ -32,7 +32,7 @@ def read_values(own: Any, count: int) -> list[int]:
 
 
 def _committed_at(group_case: GroupCase, place: TopicPartition, offset: int) -> str:
-    group = fresh(f"g-{group_case.cluster.name}")
+    group = unique_name(f"g-{group_case.cluster.name}")
     with open_consumer(BLOCKING, group_case.servers, {"group.id": group}) as own:
         own.assign([place])
         own.commit({place: OffsetAndMetadata(offset)})
@@ -89,7 +89,10 @@ def nothing_committed(kind: ConsumerKind, group_case: GroupCase) -> None:
     """A new group, and no word on where it begins."""
     topic = group_case.topic(1)
     _write(group_case, topic, 0)
-    settings = {"group.id": fresh(f"g-{group_case.cluster.name}"), "auto.offset.reset": "none"}
+    settings = {
+        "group.id": unique_name(f"g-{group_case.cluster.name}"),
+        "auto.offset.reset": "none",
+    }
     with open_consumer(kind, group_case.servers, settings) as own:
         own.subscribe([topic])
         with pytest.raises(NoOffset, match=f"{topic}-0"):

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from rota import TopicPartition
 from rota.errors import NoOffset, TimedOut
-from tests.support.clients.case import fresh, plain_record
+from tests.support.clients.case import plain_record, unique_name
 from tests.support.waiting import wait_until
 from tests.system.consumer.blocking_calls import open_consumer, poll_until, read_records
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, CONFLUENT, JAVA, ConsumerKind
@@ -63,7 +63,7 @@ def test_consumers_wait_for_the_broker(group_case: GroupCase) -> None:
 
 def join_group(kind: ConsumerKind, group_case: GroupCase, topic: str, stack: ExitStack) -> Any:
     """The one member of a group."""
-    settings = {"group.id": fresh("g"), "auto.offset.reset": "earliest"}
+    settings = {"group.id": unique_name("g"), "auto.offset.reset": "earliest"}
     own = stack.enter_context(open_consumer(kind, group_case.servers, settings))
     own.subscribe([topic])
     poll_until(own, "it is there", lambda: own.assignment)

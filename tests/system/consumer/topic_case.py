@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.clients.case import fresh
+from tests.support.clients.case import unique_name
 from tests.system.consumer.client_drivers import ASYNC, BLOCKING, JAVA
 from tests.system.consumer.group import Group, GroupCase
 from tests.system.consumer.history import History
@@ -30,7 +30,7 @@ def grown(group_case: GroupCase) -> None:
 
 def matched(group_case: GroupCase) -> None:
     """A new topic's name matches the pattern."""
-    prefix = fresh(f"p-{group_case.cluster.name}")
+    prefix = unique_name(f"p-{group_case.cluster.name}")
     group_case.make(f"{prefix}-1", 2)
     group = Group(group_case, f"{prefix}-1")
     for kind in (BLOCKING, ASYNC):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.case import ClientCase, plain_record, unique_name
 from tests.support.waiting import wait_until
 from tests.system.interop.group_case import Group
 from tests.system.interop.record_case import START
 
 
 def create(client_case: ClientCase) -> None:
-    topic = fresh("t")
+    topic = unique_name("t")
     configs = {"retention.ms": "123456", "cleanup.policy": "compact"}
     client_case.own.ask("create_topic", topic=topic, partitions=3, configs=configs)
     wait_until("it is there", lambda: topic in client_case.steady.ask("topics"))

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
+from tests.support.clients.case import ClientCase, Drivers, plain_record, unique_name
 from tests.support.clients.driver_process import ClientError, DriverAt
 from tests.support.clients.registry import Client
 from tests.support.waiting import wait_until
@@ -26,7 +26,7 @@ class Group:
 
     client_case: ClientCase
     partitions: int = PARTITIONS
-    name: str = field(default_factory=lambda: fresh("g"))
+    name: str = field(default_factory=lambda: unique_name("g"))
     topic: str = ""
     written: int = 0
     members: dict[str, DriverAt] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Group:
 
     def join(self, link: DriverAt, **wanted: Any) -> str:
         """Start a member."""
-        member = fresh("m")
+        member = unique_name("m")
         own = {"group": self.name, "topic": self.topic, "heartbeat": HEARTBEAT, **wanted}
         link.ask("join", member=member, **own)
         self.members[member] = link
@@ -212,7 +212,9 @@ def commit(how: str, client_case: ClientCase) -> None:
     again = Group(client_case, name=group.name)
     again.topic = group.topic
     member = again.join(client_case.own, manual=True)
-    wait_until("the rest is read", lambda: len(again.member_status(member)["handled"]) >= PARTITIONS)
+    wait_until(
+        "the rest is read", lambda: len(again.member_status(member)["handled"]) >= PARTITIONS
+    )
     assert again.handled() == list(range(group.written - PARTITIONS, group.written))
     again.end()
 

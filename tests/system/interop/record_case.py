@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.case import ClientCase, plain_record, unique_name
 from tests.support.clients.driver_process import DriverAt
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -104,7 +104,7 @@ def idempotent(client_case: ClientCase) -> None:
 
 
 def created_by_use(client_case: ClientCase) -> None:
-    topic = fresh("unheard-of")
+    topic = unique_name("unheard-of")
     client_case.own.ask("produce", topic=topic, records=[plain_record(1)], create=True)
     assert [each["value"] for each in read_topic(client_case.other, topic, 1, 1)] == ["1"]
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.case import ClientCase, plain_record, unique_name
 from tests.support.clients.driver_process import ClientError
 from tests.support.clients.registry import CONFLUENT
 from tests.support.cluster import MECHANISMS, PASSWORD, USER
@@ -28,7 +28,7 @@ def login_settings(mechanism: str, password: str = PASSWORD) -> Mapping[str, str
 
 
 def assert_works(client_case: ClientCase, servers: str, security: Mapping[str, str]) -> None:
-    topic = fresh("t")
+    topic = unique_name("t")
     link = client_case.secured(servers, security)
     link.ask("create_topic", topic=topic, partitions=1, configs={})
     records = [plain_record(number, 0) for number in range(3)]
@@ -53,7 +53,7 @@ def sasl_over_tls(client_case: ClientCase) -> None:
 
 
 def wrong_password(mechanism: str, client_case: ClientCase) -> None:
-    topic = fresh("t")
+    topic = unique_name("t")
     servers = client_case.stage.cluster.sasl
     witness = client_case.stage.link(CONFLUENT, servers, login_settings("PLAIN"))
     witness.ask("create_topic", topic=topic, partitions=1, configs={})

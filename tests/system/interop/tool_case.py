@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.clients.case import ClientCase, fresh, plain_record
+from tests.support.clients.case import ClientCase, plain_record, unique_name
 from tests.support.waiting import wait_until
 from tests.system.interop.group_case import Group
 
@@ -38,7 +38,7 @@ def server_option(client_case: ClientCase) -> tuple[str, str]:
 
 
 def topics(client_case: ClientCase) -> None:
-    topic = fresh("t")
+    topic = unique_name("t")
     named = (*server_option(client_case), "--topic", topic)
     made = run_tool(
         client_case,

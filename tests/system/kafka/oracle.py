@@ -14,7 +14,7 @@ PATIENCE = 600.0
 def ask(program: str, lines: Sequence[str], seconds: float = PATIENCE) -> list[str]:
     """The program's answers: one line for each line that it is given."""
     stdin = "".join(f"{line}\n" for line in lines)
-    command = launcher.command(program, flags=launcher.QUICK)
+    command = launcher.java_command(program, flags=launcher.QUICK)
     done = run_command(*command, stdin=stdin, seconds=seconds).checked()
     assert len(done.lines) == len(lines), done.err[-2_000:]
     return done.lines

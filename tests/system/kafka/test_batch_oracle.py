@@ -22,8 +22,10 @@ def dump_segment(folder: Path, data: bytes, *options: str) -> list[str]:
     """What the tool prints of a segment, without the lines in front."""
     file = folder / SEGMENT
     file.write_bytes(data)
-    broker.prepare()
-    command = broker.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(file), *options)
+    broker.install_kafka()
+    command = broker.kafka_command(
+        "org.apache.kafka.tools.DumpLogSegments", "--files", str(file), *options
+    )
     return run_command(*command, seconds=PATIENCE).checked().lines[2:]
 
 

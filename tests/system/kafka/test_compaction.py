@@ -62,9 +62,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroke
 
 
 def dump_segments(*files: Path, options: tuple[str, ...] = ()) -> str:
-    broker.prepare()
+    broker.install_kafka()
     names = ",".join(map(str, files))
-    command = broker.java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
+    command = broker.kafka_command(
+        "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names
+    )
     done = run_command(*command, seconds=PATIENCE).checked()
     return done.out + done.err
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.support.coordinator.comparison import CaseResult, format_repeats, judge
+from tests.support.coordinator.comparison import CaseResult, compare_cases, format_repeats
 from tests.support.coordinator.difference import RULES
-from tests.support.coordinator.restart import judge_restarts
+from tests.support.coordinator.restart import compare_restarts
 from tests.support.coordinator.story import STORIES
-from tests.support.coordinator.table import judge_table
-from tests.support.coordinator.walk import walks
+from tests.support.coordinator.table import compare_table
+from tests.support.coordinator.walk import random_cases
 from tests.support.kafka import KafkaBroker
 
 WALKS = 100
@@ -30,7 +30,9 @@ def assert_no_difference(
 
 @pytest.fixture(scope="module")
 def verdicts(broker: KafkaBroker) -> dict[str, CaseResult]:
-    return judge_table(broker.port) | judge(broker.port, {**STORIES, **walks(WALKS)})
+    return compare_table(broker.port) | compare_cases(
+        broker.port, {**STORIES, **random_cases(WALKS)}
+    )
 
 
 def test_kafka_answers_and_writes_as_rota_does_but_for_listed_differences(
@@ -46,11 +48,11 @@ def test_every_listed_difference_is_met(verdicts: dict[str, CaseResult]) -> None
 def test_kafka_and_rota_know_the_same_after_a_restart(
     broker: KafkaBroker, record_property: Callable[[str, object], None]
 ) -> None:
-    assert_no_difference(judge_restarts(broker), record_property)
+    assert_no_difference(compare_restarts(broker), record_property)
 
 
 @pytest.mark.nightly
 def test_walks_at_length(
     broker: KafkaBroker, record_property: Callable[[str, object], None]
 ) -> None:
-    assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)), record_property)
+    assert_no_difference(compare_cases(broker.port, random_cases(NIGHTLY_WALKS)), record_property)

@@ -19,8 +19,8 @@ from tests.support.coordinator.comparison import run_case
 from tests.support.coordinator.difference import RULES
 from tests.support.coordinator.live_side import LiveSide
 from tests.support.coordinator.node import CoordinatorSide
-from tests.support.coordinator.scripted_member import CONFIG, DELAY, ScriptedMember, supports
-from tests.support.coordinator.story.company import BEYOND, SHORT, formed, members
+from tests.support.coordinator.scripted_member import CONFIG, DELAY, ScriptedMember, join_protocols
+from tests.support.coordinator.story.company import BEYOND, SHORT, create_members, form_group
 from tests.support.coordinator.transcript import Step
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
@@ -51,8 +51,8 @@ def first_in_hash_map(names: list[str], among: list[str]) -> str:
 
 
 def leader_leaves(case_run: CaseRun) -> tuple[list[str], str | None]:
-    a, b, c = everybody = members(case_run, "a", "b", "c")
-    formed(case_run, a, b, c)
+    a, b, c = everybody = create_members(case_run, "a", "b", "c")
+    form_group(case_run, a, b, c)
     a.leave()
     b.join()
     c.join()
@@ -61,10 +61,10 @@ def leader_leaves(case_run: CaseRun) -> tuple[list[str], str | None]:
 
 
 def static_leader_is_absent(case_run: CaseRun) -> tuple[list[str], str | None]:
-    a, b, c = everybody = members(case_run, "a", "b", "c", rebalance_timeout=SHORT)
+    a, b, c = everybody = create_members(case_run, "a", "b", "c", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
-    formed(case_run, a, b, c)
-    b.join(protocols=supports("range", topics=("other",)))
+    form_group(case_run, a, b, c)
+    b.join(protocols=join_protocols("range", topics=("other",)))
     c.join()
     case_run.wait(BEYOND)
     assert b.joined is not None
@@ -87,8 +87,8 @@ def test_tied_election(broker: KafkaBroker) -> None:
     (second,) = set(strategies) - {first}
 
     def case(case_run: CaseRun) -> str | None:
-        a, b = members(case_run, "a", "b")
-        a.protocols, b.protocols = supports(second, first), supports(first, second)
+        a, b = create_members(case_run, "a", "b")
+        a.protocols, b.protocols = join_protocols(second, first), join_protocols(first, second)
         a.enter()
         case_run.wait(DELAY)
         b.enter()
@@ -101,7 +101,7 @@ def test_tied_election(broker: KafkaBroker) -> None:
 
 def test_strategy_listed_twice(broker: KafkaBroker) -> None:
     def case(case_run: CaseRun) -> bool:
-        (a,) = members(case_run, "a", protocols=supports("range", "range"))
+        (a,) = create_members(case_run, "a", protocols=join_protocols("range", "range"))
         a.enter()
         case_run.wait(DELAY)
         return a.joined is not None
@@ -114,9 +114,9 @@ def test_turned_away(broker: KafkaBroker) -> None:
     patience = 4 * SHORT
 
     def case(case_run: CaseRun) -> tuple[list[str], list[str]]:
-        a, b, c = members(case_run, "a", "b", "c", rebalance_timeout=patience)
+        a, b, c = create_members(case_run, "a", "b", "c", rebalance_timeout=patience)
         d = ScriptedMember(case_run, "d")  # its longer timeout leaves time to sync
-        formed(case_run, a, b)
+        form_group(case_run, a, b)
         c.enter()
         d.enter()
         a.join()

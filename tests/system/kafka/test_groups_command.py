@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 
 import rota
 from rota.cli.main import main
-from tests.support.clients.case import ClientCase, Drivers, fresh, plain_record
+from tests.support.clients.case import ClientCase, Drivers, plain_record, unique_name
 from tests.support.clients.registry import JAVA_4
 from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
 from tests.support.kafka import KafkaBroker, free_ports
@@ -408,7 +408,7 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
     if "rota" in client_case.stage.cluster.logs.name:
         pytest.skip("Rota's broker has classic groups only")
     topic = client_case.topic(4)
-    name = fresh("g")
+    name = unique_name("g")
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": client_case.stage.cluster.plain,
@@ -442,7 +442,9 @@ def test_a_group_that_the_broker_assigns(client_case: ClientCase) -> None:
         assert plan["moved"] == 2
     finally:
         consumer.close()
-    wait_until("it is empty", lambda: "Empty" in rota_groups(client_case, "groups", "describe", name))
+    wait_until(
+        "it is empty", lambda: "Empty" in rota_groups(client_case, "groups", "describe", name)
+    )
     flags = ("--topic", topic, "--to-latest", "--execute")
     rota_groups(client_case, "groups", "reset", name, *flags)
     assert len(client_case.own.ask("offsets", group=name)) == 4

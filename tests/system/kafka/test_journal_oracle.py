@@ -21,7 +21,13 @@ from rota.engine.model.journal_entry import (
 )
 from rota.errors import FormatError
 from tests.support import record_json
-from tests.support.journal_entries import damaged, entries, expiring, lasting, made
+from tests.support.journal_entries import (
+    damaged_records,
+    entries,
+    entries_of_type,
+    expiring,
+    lasting,
+)
 from tests.system.kafka import oracle
 
 CASES = 1_000
@@ -61,8 +67,8 @@ def written_version(entry: JournalEntry) -> int:
 
 def encode_question(verb: str, entry: JournalEntry, version: int, number: int | None = None) -> str:
     """The entry as JSON for Kafka to write; by another record type if one is given."""
-    own_number, key = record_json.key(entry)
-    value = record_json.value(entry)
+    own_number, key = record_json.key_json(entry)
+    value = record_json.value_json(entry)
     number = own_number if number is None else number
     return f"{verb} {number} {version} {hex_json(key)} {'-' if value is None else hex_json(value)}"
 
@@ -133,7 +139,7 @@ def test_offsets_under_the_first_brokers_keys_are_read() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_groups_of_every_version_are_read(version: int) -> None:
-    cases = draw_examples(made(GroupMetadataEntry), CASES // 5)
+    cases = draw_examples(entries_of_type(GroupMetadataEntry), CASES // 5)
     for entry, answer in zip(
         cases, ask([encode_question("write", entry, version) for entry in cases]), strict=True
     ):
@@ -141,7 +147,7 @@ def test_groups_of_every_version_are_read(version: int) -> None:
 
 
 def test_unknown_tags_are_skipped_in_every_structure() -> None:
-    cases = [entry for entry in draw_entries() if record_json.value(entry) is not None]
+    cases = [entry for entry in draw_entries() if record_json.value_json(entry) is not None]
     cases = [entry for entry in cases if written_version(entry) != 1]
     versions = [
         4 if isinstance(entry, GroupMetadataEntry) else written_version(entry) for entry in cases
@@ -179,7 +185,7 @@ def read_or_reason(case: tuple[bytes, bytes | None]) -> JournalEntry | str:
 
 def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
     # type 0 is read with all versions; Java knows the first one only
-    cases = [case for case in draw_examples(damaged(), 2 * CASES) if case[0][:2] != b"\0\0"]
+    cases = [case for case in draw_examples(damaged_records(), 2 * CASES) if case[0][:2] != b"\0\0"]
     answers = ask([f"read {key.hex()} {(value or b'').hex()}" for key, value in cases])
     read = refused = 0
     for case, answer in zip(cases, answers, strict=True):
@@ -190,7 +196,7 @@ def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
         elif not isinstance(ours, UnparsedEntry):
             read += 1
             number, key, _, value = answer.split(" ")
-            assert (int(number), json.loads(bytes.fromhex(key))) == record_json.key(ours)
-            assert assert_agrees(json.loads(bytes.fromhex(value)), record_json.value(ours))
+            assert (int(number), json.loads(bytes.fromhex(key))) == record_json.key_json(ours)
+            assert assert_agrees(json.loads(bytes.fromhex(value)), record_json.value_json(ours))
     assert read > CASES // 4
     assert refused > CASES // 4

@@ -41,8 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dump_segment(*args: str) -> str:
-    broker.prepare()
-    command = broker.java("org.apache.kafka.tools.DumpLogSegments", *args)
+    broker.install_kafka()
+    command = broker.kafka_command("org.apache.kafka.tools.DumpLogSegments", *args)
     done = run_command(*command, seconds=PATIENCE).checked()
     return done.out + done.err
 

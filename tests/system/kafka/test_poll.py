@@ -138,7 +138,7 @@ class PolledGroups:
 @pytest.fixture(scope="module")
 def polled_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolledGroups]:
     folder = tmp_path_factory.mktemp("polled")
-    command = launcher.command("GroupFleet", heap="128m")
+    command = launcher.java_command("GroupFleet", heap="128m")
     broker = KafkaBroker(folder, SETTINGS)
     try:
         servers = f"127.0.0.1:{broker.port}"

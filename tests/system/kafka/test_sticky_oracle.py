@@ -34,7 +34,7 @@ from rota.engine.model.topic import IntArray
 from tests.support.java import launcher
 from tests.support.paths import ROOT
 from tests.support.process import RunningCommand
-from tests.support.sticky_cases import Case, case
+from tests.support.sticky_cases import Case, random_case
 from tests.system.kafka import oracle
 
 BEYOND = "claim beyond a topic's end"
@@ -99,7 +99,7 @@ def is_endless_case(case: Case) -> bool:
 def ask_alone(case: Case, seconds: float) -> str:
     """Kafka's answer, if it comes in this time, counted from its answer to another case."""
     warm = make_case(case.strategy, {"t": 1}, "C0 subscribes t")
-    with RunningCommand(*launcher.command("StickyOracle")) as process:
+    with RunningCommand(*launcher.java_command("StickyOracle")) as process:
         process.write(f"{warm.line}\n{case.line}\n")
         assert process.read_line() == "ok\t0.0\n"
         try:
@@ -231,7 +231,7 @@ def count_faults(strategy: str, *, equal: bool, seeds: range) -> Counter[Fault]:
     for start in range(seeds.start, seeds.stop, 5000):
         stop = min(start + 5000, seeds.stop)
         for found in find_faults(
-            [case(seed, strategy, equal=equal) for seed in range(start, stop)]
+            [random_case(seed, strategy, equal=equal) for seed in range(start, stop)]
         ):
             counted.update(found)
     return counted
@@ -378,7 +378,7 @@ def test_a_fault_may_come_before_the_circle() -> None:
     """Where Kafka ends at a member that does not subscribe, and only Rota, which goes on without
     that member, meets a circle: Kafka does answer.
     """
-    one = case(34708, "sticky", equal=False)
+    one = random_case(34708, "sticky", equal=False)
     assert not is_endless_case(one)
     assert list(find_faults([one])) == [[(EARLIER, DOES_NOT_SUBSCRIBE)]]
 

@@ -24,7 +24,7 @@ from rota.protocol.codec import (
 )
 from rota.protocol.messages import Api, classes_by_api
 from rota.protocol.schemas import FieldSpec, Message
-from tests.support.wire_messages import classes, every_version, some_message
+from tests.support.wire_messages import all_versions, message_classes, random_message
 from tests.system.kafka import oracle
 
 #: Messages of each API and version, and of each direction.
@@ -55,15 +55,15 @@ CLIENT_IDS = ("client", "", None, "zoë")
 def make_cases(seed: int = 7) -> list[Case]:
     rng = random.Random(seed)
     found: list[Case] = []
-    for api, version in every_version():
-        request, response = classes(api)
+    for api, version in all_versions():
+        request, response = message_classes(api)
         for number in range(CASES):
             correlation = rng.randrange(-(2**31), 2**31)
             head = RequestHeader(api, version, correlation, CLIENT_IDS[number % len(CLIENT_IDS)], 0)
-            asked = some_message(request, version, rng)
+            asked = random_message(request, version, rng)
             frame = bytes(write_request(head, asked))
             found.append(Case(api, version, "request", asked, strip_length(frame)))
-            said = some_message(response, version, rng)
+            said = random_message(response, version, rng)
             frame = bytes(write_response(api, version, correlation, said))
             found.append(Case(api, version, "response", said, strip_length(frame)))
     return found

@@ -14,7 +14,7 @@ import trustme
 import rota
 from rota.protocol.messages import Api, MetadataRequest
 from tests.support.command import ROTA, run_rota
-from tests.support.echo_server import allow_files, is_closed
+from tests.support.echo_server import is_closed, limit_open_files
 from tests.support.process import RunningCommand, environment, run_python
 from tests.support.raw_client import RawClient
 
@@ -225,7 +225,7 @@ def resident_bytes(process: int) -> int:
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell")
 def test_ten_thousand_idle_connections() -> None:
-    allow_files(10_500)
+    limit_open_files(10_500)
     with BrokerCommand() as command:
         topic_names(command.address)
         before = resident_bytes(command.process_id)

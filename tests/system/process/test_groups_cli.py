@@ -11,13 +11,13 @@ import pytest
 
 import rota
 from tests.support.command import ROTA, run_rota
-from tests.support.live_group import billing, waiting_broker
+from tests.support.live_group import broker_with_topics, create_billing_group
 from tests.support.process import RunningCommand, run_python
 
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
-    with waiting_broker(orders=2, payments=1) as running:
+    with broker_with_topics(orders=2, payments=1) as running:
         yield running
 
 
@@ -47,7 +47,7 @@ def test_a_plan_of_a_file_needs_no_network() -> None:
 
 
 def test_a_pipe_gets_no_colours(broker: rota.Broker) -> None:
-    billing(broker)
+    create_billing_group(broker)
     where = ("--bootstrap-servers", broker.bootstrap_servers)
     done = run_rota("groups", "describe", "billing", *where).checked()
     assert "\x1b" not in done.out

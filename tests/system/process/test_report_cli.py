@@ -15,7 +15,7 @@ from tests.support.process import CommandResult, run_command, run_python
 
 pytest.importorskip("pyarrow")
 
-from tests.support.gold_tables import small
+from tests.support.gold_tables import write_small
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def run_shell(words: str) -> CommandResult:
 def test_the_page_goes_into_what_a_shell_has_opened(
     working_folder: Path, words: str, beside: str
 ) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     done = run_shell(words.format(rota=ROTA))
     page = (working_folder / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
@@ -64,7 +64,7 @@ def test_the_page_goes_into_what_a_shell_has_opened(
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
 def test_a_page_is_added_to_what_a_shell_has_written_before(working_folder: Path) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     run_shell(f"(echo before; {ROTA} --out /dev/stdout; echo after) >> all.html 2> told")
     lines = (working_folder / "all.html").read_text(encoding="utf-8").splitlines()
     assert (lines[0], lines[1], lines[-2:]) == (
@@ -77,7 +77,7 @@ def test_a_page_is_added_to_what_a_shell_has_written_before(working_folder: Path
 
 
 def test_a_disk_that_is_full_is_named_and_the_old_page_is_left(working_folder: Path) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     (working_folder / "out" / "report.html").write_text("as it was")
     words = f"ulimit -f 20; exec {shlex.quote(sys.executable)} -m rota report out"
     done = run_command("sh", "-c", words)
@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_is_named_and_the_old_page_is_left(working_folder: P
 
 
 def test_it_needs_arrow_alone(working_folder: Path) -> None:
-    small(working_folder / "out")
+    write_small(working_folder / "out")
     script = (
         "import sys\n"
         "class Nothing:\n"

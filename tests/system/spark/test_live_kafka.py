@@ -56,7 +56,7 @@ class JavaConsumers:
 
     def __init__(self, port: int) -> None:
         pipe = subprocess.PIPE
-        command = launcher.command("GroupFleet", heap="128m")
+        command = launcher.java_command("GroupFleet", heap="128m")
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
         self._port = port
         #: Who, what, which partitions.
@@ -156,7 +156,9 @@ def run_scenario(cluster_case: ClusterCase, consumers: JavaConsumers) -> None:
     wait_until(
         "billing is through", lambda: count_committed(cluster_case, "billing") == EACH * PARTITIONS
     )
-    wait_until("modern is through", lambda: count_committed(cluster_case, "modern") == EACH * PARTITIONS)
+    wait_until(
+        "modern is through", lambda: count_committed(cluster_case, "modern") == EACH * PARTITIONS
+    )
     consumers.close("b")
     consumers.wait_for_partitions("a", 4)
     for name in ("a", "m"):

@@ -18,7 +18,13 @@ from rota.pipeline.poll import PollResult, PollSettings, poll_groups, poll_log_p
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.tables import COMMITS, ENDS, SAMPLES, Table
 from tests.support.client import client, run
-from tests.support.live_group import WAITING, LiveMember, add_members, commit, start_join
+from tests.support.live_group import (
+    WAITING,
+    LiveMember,
+    add_members,
+    commit_offsets,
+    join_in_background,
+)
 from tests.support.polling import Script, poll
 
 EVERY = 0.01
@@ -73,14 +79,14 @@ def add_billing_members(broker: rota.Broker, *names: str) -> list[str]:
 
 def test_members_offsets_and_ends(broker: rota.Broker, tmp_path: Path) -> None:
     broker.produce("orders", "a", partition=0)
-    commit(broker, "idle", {("orders", 0): 1})
+    commit_offsets(broker, "idle", {("orders", 0): 1})
     seen = run_poll(
         broker,
         tmp_path,
         Script(
-            lambda: commit(broker, "billing", {("orders", 0): 1}),
+            lambda: commit_offsets(broker, "billing", {("orders", 0): 1}),
             lambda: add_billing_members(broker, "one", "two"),
-            lambda: commit(broker, "idle", {("orders", 0): 0}),
+            lambda: commit_offsets(broker, "idle", {("orders", 0): 0}),
         ),
     )
     assert seen.samples == [
@@ -121,14 +127,14 @@ def broker_topic_id(broker: rota.Broker) -> bytes:
 
 def test_a_rebalance_under_way_is_seen(broker: rota.Broker, tmp_path: Path) -> None:
     add_billing_members(broker, "one")
-    with start_join(broker, "billing", "late"):
+    with join_in_background(broker, "billing", "late"):
         seen = run_poll(broker, tmp_path, Script())
     assert [state for _, state, _ in seen.samples] == ["PreparingRebalance"]
 
 
 def test_only_groups_that_are_meant_are_asked_for(broker: rota.Broker, tmp_path: Path) -> None:
     for group in ("billing-a", "billing-b", "other"):
-        commit(broker, group, {("orders", 0): 1})
+        commit_offsets(broker, group, {("orders", 0): 1})
     seen = run_poll(broker, tmp_path, Script(), groups=("billing-*",))
     assert seen.polled.groups == {"billing-a", "billing-b"}
 
@@ -146,7 +152,7 @@ def test_one_group_that_may_not_be_looked_at(
     broker: rota.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for group in ("a", "b"):
-        commit(broker, group, {("orders", 0): 1})
+        commit_offsets(broker, group, {("orders", 0): 1})
     monkeypatch.setattr(poll_module, "GROUPS_PER_REQUEST", 1)
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=1)
     seen = run_poll(broker, tmp_path, Script(lambda: None))
@@ -161,7 +167,7 @@ def test_one_group_that_may_not_be_looked_at(
 
 def test_a_topic_that_may_not_be_looked_at(broker: rota.Broker, tmp_path: Path) -> None:
     """Its ends are missing, and said."""
-    commit(broker, "a", {("orders", 0): 1})
+    commit_offsets(broker, "a", {("orders", 0): 1})
     broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=None)
     seen = run_poll(broker, tmp_path, Script())
     assert seen.rows(ENDS) == []
@@ -171,7 +177,7 @@ def test_a_topic_that_may_not_be_looked_at(broker: rota.Broker, tmp_path: Path) 
 
 
 def test_nothing_may_be_looked_at(broker: rota.Broker, tmp_path: Path) -> None:
-    commit(broker, "a", {("orders", 0): 1})
+    commit_offsets(broker, "a", {("orders", 0): 1})
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
     with pytest.raises(
         Unreachable, match=r"describe group 'a': .* Describe on the cluster .* topics"
@@ -186,13 +192,15 @@ def test_a_group_that_is_named_and_not_listed(broker: rota.Broker, tmp_path: Pat
 
 
 def test_groups_that_come_later(broker: rota.Broker, tmp_path: Path) -> None:
-    seen = run_poll(broker, tmp_path, Script(lambda: commit(broker, "late", {("orders", 0): 1})))
+    seen = run_poll(
+        broker, tmp_path, Script(lambda: commit_offsets(broker, "late", {("orders", 0): 1}))
+    )
     (row,) = seen.rows(SAMPLES)
     assert row["not_before"] is not None  # it is known to be new
 
 
 def test_a_broker_that_is_away_for_a_while(broker: rota.Broker, tmp_path: Path) -> None:
-    commit(broker, "a", {("orders", 0): 1})
+    commit_offsets(broker, "a", {("orders", 0): 1})
     script = Script(broker.stop, lost=broker.start)
     seen = run_poll(broker, tmp_path, script, **AWAY)
     assert [each.partition(":")[0] for each in script.told] == ["lost", "back"]
@@ -203,7 +211,7 @@ def test_a_broker_that_is_away_for_a_while(broker: rota.Broker, tmp_path: Path) 
 
 
 def test_a_broker_that_does_not_come_back(broker: rota.Broker, tmp_path: Path) -> None:
-    commit(broker, "a", {("orders", 0): 1})
+    commit_offsets(broker, "a", {("orders", 0): 1})
     interrupt = lambda: signal.raise_signal(signal.SIGINT)  # noqa: E731
     seen = run_poll(broker, tmp_path, Script(broker.stop, lost=interrupt), **AWAY)
     (gap,) = seen.polled.gaps

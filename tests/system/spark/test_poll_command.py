@@ -12,7 +12,7 @@ import pytest
 import rota
 from rota.pipeline.tables import COMMITS, ENDS, SAMPLES
 from tests.support.command import ROTA
-from tests.support.live_group import WAITING, LiveMember, add_members, commit
+from tests.support.live_group import WAITING, LiveMember, add_members, commit_offsets
 from tests.support.process import RunningCommand
 from tests.support.waiting import wait_until
 from tests.system.spark.pipeline_run import read_rows
@@ -26,7 +26,7 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
     out = tmp_path / "out"
     with rota.Broker(config=WAITING) as broker:
         broker.create_topic("orders", 1)
-        commit(broker, "billing", {("orders", 0): 0})
+        commit_offsets(broker, "billing", {("orders", 0): 0})
         add_members(broker, "billing", [LiveMember(name="secret-pod", gets={"orders": [0]})])
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(out))
         how = ("--poll", "200ms", "--for", "1h", "--group", "bill*", "--redact", "--json")

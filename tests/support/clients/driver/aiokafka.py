@@ -89,9 +89,9 @@ class AioKafka(Library):
             sent = [
                 await producer.send(
                     topic,
-                    key=coded(record["key"]),
-                    value=coded(record["value"]),
-                    headers=[(name, coded(value)) for name, value in record["headers"]],
+                    key=encode_text(record["key"]),
+                    value=encode_text(record["value"]),
+                    headers=[(name, encode_text(value)) for name, value in record["headers"]],
                     partition=record["partition"],
                     timestamp_ms=record["timestamp"],
                 )
@@ -115,7 +115,7 @@ class AioKafka(Library):
             while len(found) < count:
                 in_time()
                 for records in (await consumer.getmany(timeout_ms=100)).values():
-                    found += map(shown, records)
+                    found += map(record_json, records)
         finally:
             await consumer.stop()
         return found
@@ -136,10 +136,10 @@ class AioKafka(Library):
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         new = NewTopic(topic, partitions, 1, topic_configs=configs)
-        checked(self.ask("create_topics", [new]).topic_errors)
+        check_errors(self.ask("create_topics", [new]).topic_errors)
 
     def delete_topic(self, topic: str) -> None:
-        checked(self.ask("delete_topics", [topic]).topic_error_codes)
+        check_errors(self.ask("delete_topics", [topic]).topic_error_codes)
 
     def grow_topic(self, topic: str, count: int) -> None:
         self.ask("create_partitions", {topic: NewPartitions(count)})
@@ -154,13 +154,13 @@ class AioKafka(Library):
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         (answer,) = self.ask("describe_configs", [resource])
         code, text, _, _, entries = answer.resources[0]
-        checked([(text, code)])
+        check_errors([(text, code)])
         return {entry[0]: entry[1] for entry in entries}
 
     def alter_config(self, topic: str, key: str, value: str) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {key: value})
         (answer,) = self.ask("alter_configs", [resource])
-        checked([(text, code) for code, text, *_ in answer.resources])
+        check_errors([(text, code) for code, text, *_ in answer.resources])
 
     def groups(self) -> list[str]:
         return [found[0] for found in self.ask("list_consumer_groups")]
@@ -168,7 +168,7 @@ class AioKafka(Library):
     def group(self, group: str) -> dict[str, Any]:
         (answer,) = self.ask("describe_consumer_groups", [group])
         code, _, state, _, _, members, *_ = answer.groups[0]
-        checked([(group, code)])
+        check_errors([(group, code)])
         return {"state": state, "members": len(members)}
 
     def offsets(self, group: str, topic: str) -> list[list[int]]:
@@ -271,18 +271,18 @@ class AioKafkaMember(ConsumerRebalanceListener):
             raise RuntimeError(self.seen.error)
 
 
-def checked(errors: Any) -> None:
+def check_errors(errors: Any) -> None:
     """Raise what the broker refused."""
     for name, code, *_ in errors:
         if code:
             raise for_code(code)(name)
 
 
-def coded(text: str | None) -> bytes | None:
+def encode_text(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def shown(record: Any) -> dict[str, Any]:
+def record_json(record: Any) -> dict[str, Any]:
     return {
         "partition": record.partition,
         "offset": record.offset,

@@ -92,7 +92,9 @@ class Confluent(Library):
         try:
             while len(found) < count:
                 in_time()
-                found += [shown(checked(each)) for each in consumer.consume(500, timeout=0.1)]
+                found += [
+                    record_json(check_message(each)) for each in consumer.consume(500, timeout=0.1)
+                ]
         finally:
             consumer.close()
         return found
@@ -107,13 +109,13 @@ class Confluent(Library):
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
-        done(self.admin.create_topics([new]))
+        wait_for_results(self.admin.create_topics([new]))
 
     def delete_topic(self, topic: str) -> None:
-        done(self.admin.delete_topics([topic]))
+        wait_for_results(self.admin.delete_topics([topic]))
 
     def grow_topic(self, topic: str, count: int) -> None:
-        done(self.admin.create_partitions([NewPartitions(topic, count)]))
+        wait_for_results(self.admin.create_partitions([NewPartitions(topic, count)]))
 
     def topics(self) -> list[str]:
         return list(self.admin.list_topics(timeout=PATIENCE).topics)
@@ -123,19 +125,19 @@ class Confluent(Library):
 
     def describe_config(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        (found,) = done(self.admin.describe_configs([resource]))
+        (found,) = wait_for_results(self.admin.describe_configs([resource]))
         return {key: entry.value for key, entry in found.items()}
 
     def alter_config(self, topic: str, key: str, value: str) -> None:
         if not hasattr(AdminClient, "incremental_alter_configs"):
             resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config={key: value})
-            done(self.admin.alter_configs([resource]))
+            wait_for_results(self.admin.alter_configs([resource]))
             return
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
 
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        done(self.admin.incremental_alter_configs([resource]))
+        wait_for_results(self.admin.incremental_alter_configs([resource]))
 
     def groups(self) -> list[str]:
         admin = self.admin
@@ -151,18 +153,18 @@ class Confluent(Library):
         if not hasattr(admin, "describe_consumer_groups"):
             (found,) = admin.list_groups(group, timeout=PATIENCE)
             return {"state": found.state, "members": len(found.members)}
-        (described,) = done(admin.describe_consumer_groups([group]))
+        (described,) = wait_for_results(admin.describe_consumer_groups([group]))
         state = described.state.name.title().replace("_", "")
         return {"state": state, "members": len(described.members)}
 
     def delete_group(self, group: str) -> None:
-        done(self.admin.delete_consumer_groups([group]))
+        wait_for_results(self.admin.delete_consumer_groups([group]))
 
     def offsets(self, group: str, topic: str) -> list[list[int]]:
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         wanted = [ConsumerGroupTopicPartitions(group)]
-        (found,) = done(self.admin.list_consumer_group_offsets(wanted))
+        (found,) = wait_for_results(self.admin.list_consumer_group_offsets(wanted))
         return [[each.partition, each.offset] for each in found.topic_partitions]
 
     def alter_offsets(self, group: str, topic: str, offsets: list[list[int]]) -> None:
@@ -170,11 +172,11 @@ class Confluent(Library):
 
         places = [TopicPartition(topic, number, offset) for number, offset in offsets]
         wanted = [ConsumerGroupTopicPartitions(group, places)]
-        done(self.admin.alter_consumer_group_offsets(wanted))
+        wait_for_results(self.admin.alter_consumer_group_offsets(wanted))
 
     def delete_records(self, topic: str, offsets: list[list[int]]) -> None:
         places = [TopicPartition(topic, number, offset) for number, offset in offsets]
-        done(self.admin.delete_records(places))
+        wait_for_results(self.admin.delete_records(places))
 
     def cluster(self) -> dict[str, Any]:
         found = self.admin.describe_cluster().result(PATIENCE)
@@ -233,7 +235,7 @@ class ConfluentMember(Member):
 
     def poll(self) -> None:
         for message in self._consumer.consume(500, timeout=0.1):
-            record = checked(message)
+            record = check_message(message)
             self.seen.handle(record.partition(), record.offset(), record.value())
         self.seen.assigned = [each.partition for each in self._consumer.assignment()]
 
@@ -254,17 +256,17 @@ class ConfluentMember(Member):
         self._consumer.close()
 
 
-def checked(message: Any) -> Any:
+def check_message(message: Any) -> Any:
     if message.error():
         raise KafkaException(message.error())
     return message
 
 
-def done(futures: dict[Any, Any]) -> list[Any]:
+def wait_for_results(futures: dict[Any, Any]) -> list[Any]:
     return [future.result(PATIENCE) for future in futures.values()]
 
 
-def shown(message: Any) -> dict[str, Any]:
+def record_json(message: Any) -> dict[str, Any]:
     headers = [[n, None if v is None else v.decode()] for n, v in message.headers() or []]
     return {
         "partition": message.partition(),

@@ -79,9 +79,9 @@ class KafkaPython(Library):
             sent = [
                 producer.send(
                     topic,
-                    key=coded(record["key"]),
-                    value=coded(record["value"]),
-                    headers=[(name, coded(value)) for name, value in record["headers"]],
+                    key=encode_text(record["key"]),
+                    value=encode_text(record["value"]),
+                    headers=[(name, encode_text(value)) for name, value in record["headers"]],
                     partition=record["partition"],
                     timestamp_ms=record["timestamp"],
                 )
@@ -101,7 +101,7 @@ class KafkaPython(Library):
             while len(found) < count:
                 in_time()
                 for records in consumer.poll(100).values():
-                    found += map(shown, records)
+                    found += map(record_json, records)
         finally:
             consumer.close()
         return found
@@ -156,7 +156,7 @@ class KafkaPython(Library):
 
     def delete_group(self, group: str) -> None:
         with ClosingAdmin(self.admin()) as admin:
-            checked(admin.delete_groups([group]))
+            check_errors(admin.delete_groups([group]))
 
     def offsets(self, group: str, topic: str) -> list[list[int]]:
         with ClosingAdmin(self.admin()) as admin:
@@ -169,12 +169,12 @@ class KafkaPython(Library):
             for number, offset in offsets
         }
         with ClosingAdmin(self.admin()) as admin:
-            checked(admin.alter_group_offsets(group, wanted))
+            check_errors(admin.alter_group_offsets(group, wanted))
 
     def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> None:
         with ClosingAdmin(self.admin()) as admin:
             wanted = [TopicPartition(topic, number) for number in partitions]
-            checked(admin.delete_group_offsets(group, wanted))
+            check_errors(admin.delete_group_offsets(group, wanted))
 
     def delete_records(self, topic: str, offsets: list[list[int]]) -> None:
         with ClosingAdmin(self.admin()) as admin:
@@ -296,18 +296,18 @@ class Listener(kafka.ConsumerRebalanceListener):
         self._seat.assigned()
 
 
-def checked(answer: Any) -> None:
+def check_errors(answer: Any) -> None:
     """Raise what the broker refused."""
     for place, error in answer.items() if isinstance(answer, dict) else answer:
         if error not in {None, NoError, "OK"}:
             raise RuntimeError(f"{place}: {error}")
 
 
-def coded(text: str | None) -> bytes | None:
+def encode_text(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def shown(record: Any) -> dict[str, Any]:
+def record_json(record: Any) -> dict[str, Any]:
     return {
         "partition": record.partition,
         "offset": record.offset,

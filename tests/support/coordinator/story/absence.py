@@ -5,12 +5,19 @@ from __future__ import annotations
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.scripted_member import ScriptedMember
 from tests.support.coordinator.state import awaited, completing_synced, stable
-from tests.support.coordinator.story.company import BEYOND, SHORT, WITHIN, alone, formed, members
+from tests.support.coordinator.story.company import (
+    BEYOND,
+    SHORT,
+    WITHIN,
+    create_members,
+    form_group,
+    form_group_alone,
+)
 
 
 def absentee_is_dropped(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(BEYOND)
     b.sync(b)
@@ -18,32 +25,32 @@ def absentee_is_dropped(stage: CaseRun) -> None:
 
 
 def longest_rebalance_timeout_counts(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
     b.rebalance_timeout = 2 * SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(BEYOND)
     stage.wait(SHORT)
 
 
 def no_time_to_join(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=0)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=0)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(WITHIN)
 
 
 def negative_time_to_join(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=-1)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=-1)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(WITHIN)
 
 
 def static_absentee_stays(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(BEYOND)
     b.sync(b, a)
@@ -51,9 +58,9 @@ def static_absentee_stays(stage: CaseRun) -> None:
 
 
 def static_members_alone_are_awaited_again(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
     a.group_instance_id = "i1"
-    formed(stage, a, b)
+    form_group(stage, a, b)
     b.leave()
     stage.wait(BEYOND)
     a.join()
@@ -103,8 +110,8 @@ def awaited_member_leaves(stage: CaseRun) -> None:
 
 
 def follower_never_syncs(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
+    form_group_alone(stage, a)
     b.enter()
     a.join()
     a.sync(a, b)
@@ -115,8 +122,8 @@ def follower_never_syncs(stage: CaseRun) -> None:
 
 
 def leader_never_syncs(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
+    form_group_alone(stage, a)
     b.enter()
     a.join()
     b.sync()
@@ -126,8 +133,8 @@ def leader_never_syncs(stage: CaseRun) -> None:
 
 
 def nobody_syncs(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    alone(stage, a)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=SHORT)
+    form_group_alone(stage, a)
     b.enter()
     a.join()
     stage.wait(BEYOND)

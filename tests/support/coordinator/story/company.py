@@ -11,21 +11,21 @@ WITHIN = 500
 BEYOND = 1_500
 
 
-def members(stage: CaseRun, *names: str, **settings: object) -> list[ScriptedMember]:
+def create_members(stage: CaseRun, *names: str, **settings: object) -> list[ScriptedMember]:
     """New actors, alike."""
     return [ScriptedMember(stage, name, **settings) for name in names]  # type: ignore[arg-type]
 
 
-def alone(stage: CaseRun, scripted: ScriptedMember) -> None:
+def form_group_alone(stage: CaseRun, scripted: ScriptedMember) -> None:
     """The scripted member makes the group's first generation alone."""
     scripted.enter()
     stage.wait(DELAY)
     scripted.sync(scripted)
 
 
-def formed(stage: CaseRun, leader: ScriptedMember, *others: ScriptedMember) -> None:
+def form_group(stage: CaseRun, leader: ScriptedMember, *others: ScriptedMember) -> None:
     """All are in one generation and have synced; each newcomer makes all others join again."""
-    alone(stage, leader)
+    form_group_alone(stage, leader)
     present = [leader]
     for other in others:
         other.enter()

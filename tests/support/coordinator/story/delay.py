@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.scripted_member import DELAY
 from tests.support.coordinator.state import stable
-from tests.support.coordinator.story.company import SHORT, alone, members
+from tests.support.coordinator.story.company import SHORT, create_members, form_group_alone
 
 
 def delay_is_extended(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     a.enter()
     b.enter()
     stage.wait(DELAY)
@@ -17,14 +17,14 @@ def delay_is_extended(stage: CaseRun) -> None:
 
 
 def delay_ends_with_the_rebalance_timeout(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b", rebalance_timeout=DELAY)
+    a, b = create_members(stage, "a", "b", rebalance_timeout=DELAY)
     a.enter()
     b.enter()
     stage.wait(DELAY)
 
 
 def leaves_during_the_delay(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     a.enter()
     b.enter()
     a.leave()
@@ -33,7 +33,7 @@ def leaves_during_the_delay(stage: CaseRun) -> None:
 
 
 def all_leave_during_the_delay(stage: CaseRun) -> None:
-    (a,) = members(stage, "a")
+    (a,) = create_members(stage, "a")
     a.enter()
     a.leave()
     a.enter()
@@ -42,15 +42,15 @@ def all_leave_during_the_delay(stage: CaseRun) -> None:
 
 
 def nobody_is_left_after_the_delay(stage: CaseRun) -> None:
-    (a,) = members(stage, "a")
+    (a,) = create_members(stage, "a")
     a.enter()
     a.leave()
     stage.wait(DELAY)
-    alone(stage, a)
+    form_group_alone(stage, a)
 
 
 def given_id_expires_during_the_delay(stage: CaseRun) -> None:
-    a, b, p = members(stage, "a", "b", "p")
+    a, b, p = create_members(stage, "a", "b", "p")
     p.session_timeout = SHORT
     p.join()
     a.enter()

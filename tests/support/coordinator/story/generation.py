@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rota.engine.model.request import DeleteGroups, JoinGroupProtocol, LeavingMember
 from tests.support.coordinator.case_run import CaseRun
-from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, supports
+from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, join_protocols
 from tests.support.coordinator.state import awaited, completing, completing_synced, stable
-from tests.support.coordinator.story.company import alone, members
+from tests.support.coordinator.story.company import create_members, form_group_alone
 
 
 def leader_joins_again(stage: CaseRun) -> None:
@@ -41,7 +41,7 @@ def answer_to_a_join_is_lost(stage: CaseRun) -> None:
 def parked_join_is_sent_again(stage: CaseRun) -> None:
     group = awaited(stage)
     group.a.join()
-    group.a.join(protocols=supports("roundrobin", "range"))
+    group.a.join(protocols=join_protocols("roundrobin", "range"))
     group.b.join()
 
 
@@ -63,7 +63,7 @@ def newcomer_ends_a_sync(stage: CaseRun) -> None:
 
 def changed_member_ends_a_sync(stage: CaseRun) -> None:
     group = completing_synced(stage)
-    group.a.join(protocols=supports("range", topics=("other",)))
+    group.a.join(protocols=join_protocols("range", topics=("other",)))
     group.b.join()
 
 
@@ -82,7 +82,7 @@ def left_behind(stage: CaseRun) -> None:
 def generations_go_on_after_empty(stage: CaseRun) -> None:
     group = stable(stage)
     group.a.leave(*(LeavingMember(member_id=each.member_id) for each in (group.a, group.b)))
-    alone(stage, group.b)
+    form_group_alone(stage, group.b)
     group.a.heartbeat()
 
 
@@ -91,21 +91,21 @@ def generations_begin_anew_after_deletion(stage: CaseRun) -> None:
     group.b.leave()
     group.a.leave()
     stage.send("admin", DeleteGroups(groups=(stage.group,)))
-    alone(stage, group.b)
+    form_group_alone(stage, group.b)
 
 
 def other_type_after_empty(stage: CaseRun) -> None:
-    (a,) = members(stage, "a")
-    alone(stage, a)
+    (a,) = create_members(stage, "a")
+    form_group_alone(stage, a)
     a.leave()
     w = ScriptedMember(
         stage, "w", protocol_type="connect", protocols=(JoinGroupProtocol("range", b"worker"),)
     )
-    alone(stage, w)
+    form_group_alone(stage, w)
 
 
 def old_client_joins(stage: CaseRun) -> None:
-    (a,) = members(stage, "a")
+    (a,) = create_members(stage, "a")
     a.join(supports_member_id_required=False, supports_skip_assignment=False)
     stage.wait(DELAY)
     a.sync(a, protocol=None, protocol_type=None)
@@ -114,7 +114,7 @@ def old_client_joins(stage: CaseRun) -> None:
 
 def given_ids_take_no_room(stage: CaseRun) -> None:
     group = stable(stage)
-    c, d = members(stage, "c", "d")
+    c, d = create_members(stage, "c", "d")
     c.join()
     d.join()
     c.join()
@@ -123,7 +123,7 @@ def given_ids_take_no_room(stage: CaseRun) -> None:
 
 def full_while_completing(stage: CaseRun) -> None:
     group = completing(stage)
-    c, d = members(stage, "c", "d")
+    c, d = create_members(stage, "c", "d")
     c.enter()
     group.a.join()
     group.b.join()

@@ -5,9 +5,15 @@ from __future__ import annotations
 from rota.engine.model.request import JoinGroupProtocol, OffsetDelete, OffsetFetch
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from tests.support.coordinator.case_run import CaseRun
-from tests.support.coordinator.scripted_member import DELAY, OTHER, T0, ScriptedMember, supports
+from tests.support.coordinator.scripted_member import (
+    DELAY,
+    OTHER,
+    T0,
+    ScriptedMember,
+    join_protocols,
+)
 from tests.support.coordinator.state import awaited, first_generation, stable
-from tests.support.coordinator.story.company import alone, members
+from tests.support.coordinator.story.company import create_members, form_group_alone
 
 OFFSET = OffsetAndMetadata(7)
 
@@ -25,7 +31,7 @@ def commits_through_a_rebalance(stage: CaseRun) -> None:
 def simple_group_gets_members(stage: CaseRun) -> None:
     outsider = ScriptedMember(stage, "o")
     outsider.commit(5)
-    (a,) = members(stage, "a")
+    (a,) = create_members(stage, "a")
     a.enter()
     outsider.commit(6)
     stage.wait(DELAY)
@@ -42,8 +48,8 @@ def offsets_of_other_topics_are_deleted(stage: CaseRun) -> None:
     group.a.commit(offsets={T0: OFFSET, OTHER: OFFSET})
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
     stage.send("admin", OffsetFetch(group=stage.group))
-    group.a.join(protocols=supports("range", topics=("other",)))
-    group.b.join(protocols=supports("range", topics=("other",)))
+    group.a.join(protocols=join_protocols("range", topics=("other",)))
+    group.b.join(protocols=join_protocols("range", topics=("other",)))
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 
 
@@ -57,8 +63,8 @@ def topic_is_deleted(stage: CaseRun) -> None:
 
 
 def unreadable_subscriptions_are_taken_for_all(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", protocols=(JoinGroupProtocol("range", b"?"),))
-    alone(stage, a)
+    (a,) = create_members(stage, "a", protocols=(JoinGroupProtocol("range", b"?"),))
+    form_group_alone(stage, a)
     a.commit()
     stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.state import awaited
-from tests.support.coordinator.story.company import BEYOND, SHORT, WITHIN, alone, formed, members
+from tests.support.coordinator.story.company import (
+    BEYOND,
+    SHORT,
+    WITHIN,
+    create_members,
+    form_group,
+    form_group_alone,
+)
 
 
 def silent_member_is_removed(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     b.session_timeout = SHORT
-    formed(stage, a, b)
+    form_group(stage, a, b)
     stage.wait(BEYOND)
     a.heartbeat()
     b.heartbeat()
@@ -20,41 +27,41 @@ def silent_member_is_removed(stage: CaseRun) -> None:
 
 
 def last_member_falls_silent(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", session_timeout=SHORT)
-    alone(stage, a)
+    (a,) = create_members(stage, "a", session_timeout=SHORT)
+    form_group_alone(stage, a)
     a.commit()
     stage.wait(BEYOND)
     a.heartbeat()
 
 
 def heartbeats_keep_a_session(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", session_timeout=SHORT)
-    alone(stage, a)
+    (a,) = create_members(stage, "a", session_timeout=SHORT)
+    form_group_alone(stage, a)
     for _ in range(3):
         stage.wait(WITHIN)
         a.heartbeat()
 
 
 def commits_keep_a_session(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", session_timeout=SHORT)
-    alone(stage, a)
+    (a,) = create_members(stage, "a", session_timeout=SHORT)
+    form_group_alone(stage, a)
     for offset in range(3):
         stage.wait(WITHIN)
         a.commit(offset)
 
 
 def refused_heartbeats_keep_no_session(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", session_timeout=SHORT)
-    alone(stage, a)
+    (a,) = create_members(stage, "a", session_timeout=SHORT)
+    form_group_alone(stage, a)
     for _ in range(3):
         stage.wait(WITHIN)
         a.heartbeat(generation=7)
 
 
 def silent_before_its_sync(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     b.session_timeout = SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     a.join()
     stage.wait(BEYOND)
@@ -70,9 +77,9 @@ def parked_join_outlives_the_session(stage: CaseRun) -> None:
 
 
 def parked_sync_outlives_the_session(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     b.session_timeout = SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     a.join()
     b.sync()
@@ -81,28 +88,28 @@ def parked_sync_outlives_the_session(stage: CaseRun) -> None:
 
 
 def static_member_falls_silent(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     b.group_instance_id = "i2"
     b.session_timeout = SHORT
-    formed(stage, a, b)
+    form_group(stage, a, b)
     stage.wait(BEYOND)
     a.join()
     b.heartbeat()
 
 
 def awaited_member_falls_silent(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     a.session_timeout = SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     stage.wait(BEYOND)
     a.join()
 
 
 def heartbeats_keep_an_awaited_member(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     a.session_timeout = SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     for _ in range(3):
         stage.wait(WITHIN)
@@ -111,9 +118,9 @@ def heartbeats_keep_an_awaited_member(stage: CaseRun) -> None:
 
 
 def commits_keep_an_awaited_member(stage: CaseRun) -> None:
-    a, b = members(stage, "a", "b")
+    a, b = create_members(stage, "a", "b")
     a.session_timeout = SHORT
-    alone(stage, a)
+    form_group_alone(stage, a)
     b.enter()
     for offset in range(3):
         stage.wait(WITHIN)

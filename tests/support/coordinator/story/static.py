@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rota.engine.model.request import LeavingMember
 from tests.support.coordinator.case_run import CaseRun
-from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, supports
+from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, join_protocols
 from tests.support.coordinator.state import awaited, completing_synced, stable
-from tests.support.coordinator.story.company import alone, members
+from tests.support.coordinator.story.company import create_members, form_group_alone
 
 
 def replaced_process_is_fenced(stage: CaseRun) -> None:
@@ -44,16 +44,18 @@ def leader_comes_back_with_version_8(stage: CaseRun) -> None:
 def comes_back_with_other_metadata(stage: CaseRun) -> None:
     """The strategy stays the same, so nobody rebalances, and the leader is not told."""
     group = stable(stage, static=True)
-    again = ScriptedMember(stage, "again", "i2", protocols=supports("range", topics=("other",)))
+    again = ScriptedMember(
+        stage, "again", "i2", protocols=join_protocols("range", topics=("other",))
+    )
     again.enter()
     again.sync()
     group.a.join()
 
 
 def comes_back_and_changes_the_vote(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", group_instance_id="i1")
-    alone(stage, a)
-    again = ScriptedMember(stage, "again", "i1", protocols=supports("roundrobin", "range"))
+    (a,) = create_members(stage, "a", group_instance_id="i1")
+    form_group_alone(stage, a)
+    again = ScriptedMember(stage, "again", "i1", protocols=join_protocols("roundrobin", "range"))
     again.enter()
     again.sync(again, protocol="roundrobin")
 
@@ -91,7 +93,7 @@ def leader_comes_back_while_completing(stage: CaseRun) -> None:
 
 
 def comes_back_during_the_delay(stage: CaseRun) -> None:
-    (a,) = members(stage, "a", group_instance_id="i1")
+    (a,) = create_members(stage, "a", group_instance_id="i1")
     a.enter()
     again = ScriptedMember(stage, "again", "i1")
     again.enter()
@@ -100,8 +102,8 @@ def comes_back_during_the_delay(stage: CaseRun) -> None:
 
 
 def two_processes_share_a_static_id(stage: CaseRun) -> None:
-    one, other = members(stage, "one", "other", group_instance_id="i1")
-    alone(stage, one)
+    one, other = create_members(stage, "one", "other", group_instance_id="i1")
+    form_group_alone(stage, one)
     for _ in range(2):
         other.enter()
         one.heartbeat()

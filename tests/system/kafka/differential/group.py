@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.support.differential_side import Message, Plain, Side, decoded, request
+from tests.support.differential_side import Message, Plain, Side, decode_frame, fill_request
 from tests.system.kafka.differential.admin import create_topics, topic_request
 from tests.system.kafka.differential.data import make_batch, produce_quietly
 
@@ -221,7 +221,7 @@ def two_member_rebalances(side: Side) -> None:
             second = join(side, version, "the second gets an id", group).member_id
         other = side.other()
         try:
-            asked = request("JoinGroup", version, **_join(version, group, second))
+            asked = fill_request("JoinGroup", version, **_join(version, group, second))
             other.send(asked)
             side.eventually(partial(is_rebalancing, side, group), f"{group} to rebalance")
             heartbeat(side, min(version, 4), "in a rebalance", group, 1, first.member_id)
@@ -229,10 +229,10 @@ def two_member_rebalances(side: Side) -> None:
             joined = join(side, version, "the first joins again", group, first.member_id)
             frame = other.receive()
             assert frame
-            answer = decoded(asked, frame)
+            answer = decode_frame(asked, frame)
             side.note(f"{group} | the second joined", side.plain(answer))
             everyone = [first.member_id, answer.member_id]
-            waiting = request(
+            waiting = fill_request(
                 "SyncGroup",
                 syncing,
                 **_sync(syncing, group, joined.generation_id, answer.member_id),
@@ -249,7 +249,7 @@ def two_member_rebalances(side: Side) -> None:
             )
             frame = other.receive()
             assert frame
-            side.note(f"{group} | the second synced", side.plain(decoded(waiting, frame)))
+            side.note(f"{group} | the second synced", side.plain(decode_frame(waiting, frame)))
             describe(side, group, "both")
             leave(side, min(version, 5), "one leaves", group, {"member_id": answer.member_id})
             heartbeat(side, min(version, 4), "after one left", group, 2, first.member_id)

@@ -100,7 +100,7 @@ class ClientProcesses:
             process.kill()
 
     def _java(self) -> subprocess.Popen[str]:
-        return self._run(launcher.command("GroupFleet", heap="128m"))
+        return self._run(launcher.java_command("GroupFleet", heap="128m"))
 
     def _run(self, command: list[str]) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE

@@ -14,7 +14,14 @@ import tomllib
 from pathlib import Path
 
 from tests.support.clients.driver_process import Driver
-from tests.support.java.launcher import CACHE, HERE, fetch, fetch_by, making, require
+from tests.support.java.launcher import (
+    CACHE,
+    HERE,
+    fetch_jars,
+    lock_folder,
+    require_commands,
+    run_fetch_command,
+)
 from tests.support.missing_tool import cache_outcome
 from tests.support.paths import ROOT
 
@@ -38,13 +45,13 @@ def install_python() -> Path:
     program = FOLDER / "bin" / "python"
     stamp = FOLDER / "needed.txt"
     wanted = "".join(f"{each}\n" for each in requirements())
-    with making(FOLDER):
+    with lock_folder(FOLDER):
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
             shutil.rmtree(FOLDER, ignore_errors=True)
             make = (sys.executable, "-m", "venv", FOLDER)
-            fetch_by(*make, what="a virtual environment", env=os.environ)
+            run_fetch_command(*make, what="a virtual environment", env=os.environ)
             install = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-            fetch_by(*install, *requirements(), what=f"PySpark {PYSPARK}", env=os.environ)
+            run_fetch_command(*install, *requirements(), what=f"PySpark {PYSPARK}", env=os.environ)
             stamp.write_text(wanted, encoding="utf-8")
     return program
 
@@ -52,8 +59,8 @@ def install_python() -> Path:
 @cache_outcome
 def fetch_jars() -> list[Path]:
     """Of Spark's own source."""
-    require("java", "mvn")
-    fetch(HERE / "spark-kafka-pom.xml", LIBS)
+    require_commands("java", "mvn")
+    fetch_jars(HERE / "spark-kafka-pom.xml", LIBS)
     return sorted(LIBS.glob("*.jar"))
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rota.engine.model.topic import TopicPartition
-from tests.support.kafka import KafkaBroker, java
+from tests.support.kafka import KafkaBroker, kafka_command
 from tests.support.process import run_command
 from tests.system.spark.comparison import environment
 from tests.system.spark.source.test_committer import ROWS, Offsets, finished_offsets
@@ -76,7 +76,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def describe_group(address: str, group: str) -> tuple[Offsets, set[str]]:
     """What kafka-consumer-groups shows: the offsets, and every lag."""
-    command = java(TOOL, "--bootstrap-server", address, "--describe", "--group", group)
+    command = kafka_command(TOOL, "--bootstrap-server", address, "--describe", "--group", group)
     done = run_command(*command, seconds=600).checked()
     rows = [line.split() for line in done.lines if line.startswith(group)]
     offsets = {TopicPartition(row[1], int(row[2])): int(row[3]) for row in rows}
