@@ -20,13 +20,13 @@ from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from tests.support.coordinator import wire
 from tests.support.coordinator.case_run import QUIET
 from tests.support.coordinator.comparison import Case, run_case, run_on_rota, transcript
+from tests.support.coordinator.random_case import random_cases
 from tests.support.coordinator.restart import after_restart
 from tests.support.coordinator.scripted_member import CONFIG, TOPICS
 from tests.support.coordinator.state import STATES
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import bundle_questions, question_case
 from tests.support.coordinator.transcript import find_difference
-from tests.support.coordinator.walk import random_cases
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import find_coordinator_request
 

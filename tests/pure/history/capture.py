@@ -30,7 +30,7 @@ def topic_names() -> Mapping[bytes, str]:
 
 
 @cache
-def written() -> Mapping[str, Sequence[JournalRecord]]:
+def read_journal() -> Mapping[str, Sequence[JournalRecord]]:
     """The records about each group's members, in journal order."""
     found: dict[str, list[JournalRecord]] = {}
     for line in _lines("offsets.jsonl.gz"):
@@ -42,14 +42,15 @@ def written() -> Mapping[str, Sequence[JournalRecord]]:
 
 
 @cache
-def timelines() -> Mapping[str, GroupHistory]:
+def read_histories() -> Mapping[str, GroupHistory]:
     return {
-        group: read_history(group, records, topic_names()) for group, records in written().items()
+        group: read_history(group, records, topic_names())
+        for group, records in read_journal().items()
     }
 
 
 @cache
-def expected() -> Sequence[Mapping[str, Any]]:
+def read_expected() -> Sequence[Mapping[str, Any]]:
     return _lines("truth.jsonl.gz")
 
 

@@ -25,10 +25,10 @@ def raw_lines(name: str) -> list[str]:
 
 
 @cache
-def commits() -> Mapping[str, CommitTimes]:
+def read_commit_times() -> Mapping[str, CommitTimes]:
     """The times of each group's commits."""
     found: dict[str, dict[tuple[str, int], list[int]]] = {}
-    for at, entry in _committed():
+    for at, entry in _commit_entries():
         times = found.setdefault(entry.group, {})
         times.setdefault((entry.topic, entry.partition), []).append(at)
     return {
@@ -37,7 +37,7 @@ def commits() -> Mapping[str, CommitTimes]:
     }
 
 
-def _committed() -> Iterator[tuple[int, OffsetCommitEntry]]:
+def _commit_entries() -> Iterator[tuple[int, OffsetCommitEntry]]:
     for text in raw_lines("offsets.jsonl.gz"):
         line: dict[str, Any] = json.loads(text)
         value = None if line["v"] is None else base64.b64decode(line["v"])
@@ -47,7 +47,7 @@ def _committed() -> Iterator[tuple[int, OffsetCommitEntry]]:
 
 
 @cache
-def log() -> Mapping[str, Sequence[LogLine]]:
+def read_log_lines() -> Mapping[str, Sequence[LogLine]]:
     """What the broker logged about each group."""
     found: dict[str, list[LogLine]] = {}
     for text in raw_lines("coordinator.jsonl.gz"):

@@ -58,7 +58,7 @@ def generation(
     return Generation(generation=number, members=listed, **{**given, **fields})
 
 
-def step(before: Generation | None, *rounds: Generation) -> Rebalance:
+def make_rebalance(before: Generation | None, *rounds: Generation) -> Rebalance:
     return Rebalance(before=before, rounds=rounds, unseen=0)
 
 
@@ -114,7 +114,7 @@ class HistoryBuilder:
         return find_rebalances(self.generations)
 
 
-def journal(simulation: Simulation) -> list[Generation]:
+def journal_generations(simulation: Simulation) -> list[Generation]:
     """The generations of a simulated group, out of its journal."""
     entries = [record for record in simulation.trace if record.type is TraceEventType.JOURNAL]
     return read_generations(
@@ -124,7 +124,7 @@ def journal(simulation: Simulation) -> list[Generation]:
     )
 
 
-def scenario(seed: int) -> dict[str, object]:
+def random_scenario(seed: int) -> dict[str, object]:
     """A group to which much happens: crashes, restarts, deploys, topics and partitions."""
     dice = random.Random(seed)
     topics = {f"t{number}": dice.randint(1, 12) for number in range(dice.randint(1, 4))}

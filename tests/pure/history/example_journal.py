@@ -64,7 +64,7 @@ def member(
     )
 
 
-def saved(
+def group_metadata_entry(
     generation: int,
     *members: GroupMetadataMember,
     strategy: str | None = "range",
@@ -80,21 +80,21 @@ def saved(
     )
 
 
-NEW = saved(0, protocol_type="")
+NEW = group_metadata_entry(0, protocol_type="")
 GONE = GroupMetadataTombstone(group="g")
 
 
-def told(*entries: JournalEntry, apart: int = 10) -> GroupHistory:
+def read_entries(*entries: JournalEntry, apart: int = 10) -> GroupHistory:
     """Each entry written by itself, a second after the one before it."""
     records = [JournalRecord(apart * n, 1_000 * n, entry) for n, entry in enumerate(entries)]
     return read_history("g", records, {ORDERS: "orders"})
 
 
-def changes(timeline: GroupHistory) -> list[GenerationChange]:
+def changes_of(timeline: GroupHistory) -> list[GenerationChange]:
     return [one.change for one in timeline.generations]
 
 
-def numbers(timeline: GroupHistory) -> list[tuple[int | None, int, int]]:
+def generation_numbers(timeline: GroupHistory) -> list[tuple[int | None, int, int]]:
     """From, to and unseen of each step."""
     return [
         (step.from_generation, step.after.generation, step.unseen)
@@ -102,14 +102,14 @@ def numbers(timeline: GroupHistory) -> list[tuple[int | None, int, int]]:
     ]
 
 
-def times(timeline: GroupHistory) -> list[tuple[int, str, int, int | None]]:
+def ownership_times(timeline: GroupHistory) -> list[tuple[int, str, int, int | None]]:
     return [(row.partition, row.member_id, row.since, row.until) for row in timeline.ownership]
 
 
 # consumer groups
 
 
-def joined(
+def member_metadata_entry(
     name: str, group_instance_id: str | None = None, assignor: str | None = None
 ) -> JournalEntry:
     return MemberMetadataEntry(
@@ -126,12 +126,14 @@ def joined(
     )
 
 
-def target(name: str, *partitions: int, topic: bytes = ORDERS) -> JournalEntry:
+def target_assignment_entry(name: str, *partitions: int, topic: bytes = ORDERS) -> JournalEntry:
     topics = (TargetAssignmentTopic(topic_id=topic, partitions=partitions),) if partitions else ()
     return TargetAssignmentMemberEntry(group="g", member_id=name, topics=topics)
 
 
-def has(name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()) -> JournalEntry:
+def current_assignment_entry(
+    name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()
+) -> JournalEntry:
     def topics(numbers: Sequence[int]) -> tuple[CurrentAssignmentTopic, ...]:
         return (
             (CurrentAssignmentTopic(topic_id=ORDERS, partitions=tuple(numbers)),) if numbers else ()
@@ -147,7 +149,7 @@ def has(name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()) -
     )
 
 
-def left(name: str) -> tuple[JournalEntry, ...]:
+def member_tombstones(name: str) -> tuple[JournalEntry, ...]:
     return (
         CurrentMemberAssignmentTombstone(group="g", member_id=name),
         TargetAssignmentMemberTombstone(group="g", member_id=name),
@@ -155,15 +157,15 @@ def left(name: str) -> tuple[JournalEntry, ...]:
     )
 
 
-def epoch(number: int) -> JournalEntry:
+def group_epoch_entry(number: int) -> JournalEntry:
     return ConsumerGroupMetadataEntry(group="g", epoch=number)
 
 
-def computed(number: int) -> JournalEntry:
+def target_epoch_entry(number: int) -> JournalEntry:
     return TargetAssignmentMetadataEntry(group="g", epoch=number)
 
 
-def written(*changes: Sequence[JournalEntry]) -> GroupHistory:
+def read_changes(*changes: Sequence[JournalEntry]) -> GroupHistory:
     """Each change written at once, and ten seconds after the one before it."""
     records: list[JournalRecord] = []
     for number, change in enumerate(changes):

@@ -19,7 +19,7 @@ SUBSCRIPTIONS = (["a"], ["b"], ["a", "b"])
 MINUTES = 40
 
 
-def history(seed: int) -> Scenario:
+def random_history(seed: int) -> Scenario:
     """A group of one to seven members, and what happens to it within 40 minutes."""
     chance = SeededRandom(seed, 5)
     count = chance.between(1, 7)

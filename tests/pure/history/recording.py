@@ -25,7 +25,7 @@ RECORDED = FIXTURES / "kafka-4.3.1-b"
 
 
 @cache
-def written() -> Mapping[str, Sequence[JournalRecord]]:
+def read_journal() -> Mapping[str, Sequence[JournalRecord]]:
     """Every group's records, in journal order."""
     found: dict[str, list[JournalRecord]] = defaultdict(list)
     with tarfile.open(RECORDED / "segments.tar.gz") as archive:
@@ -43,31 +43,31 @@ def written() -> Mapping[str, Sequence[JournalRecord]]:
 
 
 @cache
-def rebalances() -> Mapping[str, Sequence[Rebalance]]:
+def read_rebalances() -> Mapping[str, Sequence[Rebalance]]:
     return {
         group: find_rebalances(read_history(group, kept, {}).generations)
-        for group, kept in written().items()
+        for group, kept in read_journal().items()
         if group.startswith("b-")
     }
 
 
 @cache
-def commits(group: str) -> CommitTimes:
-    return commit_times(written()[group])
+def read_commit_times(group: str) -> CommitTimes:
+    return commit_times(read_journal()[group])
 
 
 @cache
-def log() -> Sequence[LogLine | SkippedLine]:
+def read_log() -> Sequence[LogLine | SkippedLine]:
     with gzip.open(RECORDED / "coordinator.log.gz", "rt") as lines:
         return [parse_line(line) for line in lines]
 
 
-def lines(group: str) -> list[LogLine]:
-    return [line for line in log() if isinstance(line, LogLine) and line.group == group]
+def read_log_lines(group: str) -> list[LogLine]:
+    return [line for line in read_log() if isinstance(line, LogLine) and line.group == group]
 
 
 @cache
-def expected() -> Sequence[Mapping[str, Any]]:
+def read_expected() -> Sequence[Mapping[str, Any]]:
     data = gzip.decompress((RECORDED / "truth.jsonl.gz").read_bytes())
     return [json.loads(line) for line in io.StringIO(data.decode())]
 
@@ -82,10 +82,10 @@ OTHERWISE = {
 
 
 @cache
-def causes() -> Mapping[str, Sequence[RebalanceCause]]:
+def read_causes() -> Mapping[str, Sequence[RebalanceCause]]:
     """Why each group rebalanced, in order: what was done to it says so."""
     found: dict[str, list[RebalanceCause]] = defaultdict(list)
-    for deed in expected():
+    for deed in read_expected():
         if deed["group"] is not None:
             found[deed["group"]] += map(RebalanceCause, deed["causes"])
     for group, words in OTHERWISE.items():

@@ -116,7 +116,7 @@ def _events(rng: random.Random, member: Mapping[str, Any], session: int) -> list
 
 
 @cache
-def history(seed: int) -> History:
+def simulate_history(seed: int) -> History:
     """One scenario, played."""
     trace = rota.simulate(scenario(seed), seed=seed).trace
     saved, commits = _journal(trace)
@@ -221,7 +221,7 @@ def _cause_of(  # noqa: PLR0911 (a case for each)
         case MemberRejoined():
             reasons = _client_reasons(reason.member_id, reason.client_reason or "", at, trace)
             if METADATA_CHANGED in reasons:
-                return _seen(step)
+                return _cause_from_change(step)
             if any(one in SUBSCRIPTION_CHANGED for one in reasons):
                 return RebalanceCause.SUBSCRIPTION
             if TAKEN in reasons:
@@ -231,7 +231,7 @@ def _cause_of(  # noqa: PLR0911 (a case for each)
             return RebalanceCause.UNKNOWN
 
 
-def _seen(step: Rebalance) -> RebalanceCause:
+def _cause_from_change(step: Rebalance) -> RebalanceCause:
     """What a leader saw that found the topics changed: counts and topics only ever grow here."""
     before = {
         (topic, number)

@@ -13,7 +13,7 @@ from tests.pure.history import capture
 from tests.pure.history.example_history import HistoryBuilder, generation, member
 
 
-def advised(
+def advice_for(
     history_builder: HistoryBuilder, rollouts: dict[tuple[int, int], str] | None = None
 ) -> Advice:
     return advise_group(
@@ -25,7 +25,7 @@ def advised(
     )
 
 
-def deployed(**fields: object) -> HistoryBuilder:
+def history_with_deploys(**fields: object) -> HistoryBuilder:
     """Twelve members, replaced one after the other, each gone for 50 seconds."""
     history_builder = HistoryBuilder({"t": 24}, fields=fields)
     names = [f"pod-{number:02}" for number in range(12)]
@@ -38,9 +38,9 @@ def deployed(**fields: object) -> HistoryBuilder:
 
 
 def test_a_rolling_deploy_asks_for_static_members() -> None:
-    history_builder = deployed(library=client_settings.JAVA)
+    history_builder = history_with_deploys(library=client_settings.JAVA)
     rollout = {(0, number): "2-25" for number in range(2, 26)}
-    found = advised(history_builder, rollout)
+    found = advice_for(history_builder, rollout)
     assert found.verdict == "change"
     assert (found.policies_used, found.policy) == (("range",), "range, static 60s")
     assert (found.rebalances, found.rebalances_after) == (25, 1)
@@ -57,9 +57,9 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     assert not any("is unknown" in one for one in found.steps)
 
 
-def mixed(*names: str | None) -> HistoryBuilder:
+def history_with_mixed_strategies(*names: str | None) -> HistoryBuilder:
     """The same deploy, of members that run these libraries in turn."""
-    history_builder = deployed()
+    history_builder = history_with_deploys()
     history_builder.generations = [
         replace(
             one,
@@ -74,7 +74,7 @@ def mixed(*names: str | None) -> HistoryBuilder:
 
 
 def test_each_library_is_told_its_own_settings() -> None:
-    found = advised(mixed(client_settings.JAVA, client_settings.SARAMA))
+    found = advice_for(history_with_mixed_strategies(client_settings.JAVA, client_settings.SARAMA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
     assert found.steps[1] == (
         "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
@@ -83,9 +83,9 @@ def test_each_library_is_told_its_own_settings() -> None:
     )
 
 
-def rewritten(before: str | None, after: str | None) -> HistoryBuilder:
+def history_with_new_strategy(before: str | None, after: str | None) -> HistoryBuilder:
     """The same deploy, of processes that run another library than those they replace."""
-    history_builder = deployed()
+    history_builder = history_with_deploys()
     history_builder.generations = [
         replace(
             one,
@@ -100,24 +100,29 @@ def rewritten(before: str | None, after: str | None) -> HistoryBuilder:
 
 
 def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
-    found = advised(rewritten(client_settings.KAFKAJS, client_settings.JAVA))
+    found = advice_for(history_with_new_strategy(client_settings.KAFKAJS, client_settings.JAVA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
-    assert found.steps == advised(deployed(library=client_settings.JAVA)).steps
-    assert advised(rewritten(client_settings.JAVA, client_settings.KAFKAJS)).verdict == "keep"
-    told = advised(rewritten(None, client_settings.LIBRDKAFKA))
+    assert found.steps == advice_for(history_with_deploys(library=client_settings.JAVA)).steps
+    assert (
+        advice_for(history_with_new_strategy(client_settings.JAVA, client_settings.KAFKAJS)).verdict
+        == "keep"
+    )
+    told = advice_for(history_with_new_strategy(None, client_settings.LIBRDKAFKA))
     assert told.libraries == ("librdkafka",)
-    assert told.steps == advised(deployed(library=client_settings.LIBRDKAFKA)).steps
+    assert told.steps == advice_for(history_with_deploys(library=client_settings.LIBRDKAFKA)).steps
 
 
 def test_the_last_members_count_where_all_have_left() -> None:
-    history_builder = rewritten(client_settings.KAFKAJS, client_settings.JAVA).at(2_000)
+    history_builder = history_with_new_strategy(client_settings.KAFKAJS, client_settings.JAVA).at(
+        2_000
+    )
     assert not history_builder.generations[-1].members
-    found = advised(history_builder)
+    found = advice_for(history_builder)
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
 
 
 def test_members_whose_library_cannot_be_told_are_named() -> None:
-    found = advised(mixed(client_settings.LIBRDKAFKA, None))
+    found = advice_for(history_with_mixed_strategies(client_settings.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
     assert found.steps[0] == (
         "The client library of some members is unknown: settings are named as in Java for them."
@@ -126,7 +131,7 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
         " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
         "unknown (as Java): group.instance.id=ID (Java client 2.3 or newer)."
     )
-    alone = advised(deployed())
+    alone = advice_for(history_with_deploys())
     assert alone.libraries == ("unknown",)
     assert alone.steps[0] == ("The client library is unknown: settings are named as in Java.")
     assert alone.steps[1].startswith(
@@ -138,7 +143,7 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
 def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "a", "b", "c")
     # everything stopped; six moved, four had to
-    assert advised(history_builder).damage == 12 + 2
+    assert advice_for(history_builder).damage == 12 + 2
     rows = [
         row
         for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
@@ -148,7 +153,7 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
 
 
 def test_next_to_nothing_is_not_worth_a_change() -> None:
-    found = advised(HistoryBuilder({"t": 4}).at(0, "a").at(10, "a", "b"))
+    found = advice_for(HistoryBuilder({"t": 4}).at(0, "a").at(10, "a", "b"))
     assert found.verdict == "keep"
     assert ((found.policy,), found.stopped_after) == (found.policies_used, found.stopped)
     assert found.steps == ()
@@ -162,9 +167,9 @@ def test_a_group_to_which_nothing_happened() -> None:
 
 
 def test_what_a_library_cannot_do_is_not_advised() -> None:
-    found = advised(deployed(library=client_settings.KAFKAJS))
+    found = advice_for(history_with_deploys(library=client_settings.KAFKAJS))
     assert found.verdict == "keep"
-    able = advised(deployed(library=client_settings.AIOKAFKA))
+    able = advice_for(history_with_deploys(library=client_settings.AIOKAFKA))
     assert able.policy == "range, static 60s"
     assert any("group_instance_id" in one for one in able.steps)
 
@@ -219,7 +224,7 @@ def test_another_librarys_range_makes_it_an_estimate() -> None:
 
 
 def test_what_was_changed_already_is_not_advised_again() -> None:
-    told = list(capture.timelines()["a-upgrade"].generations)
+    told = list(capture.read_histories()["a-upgrade"].generations)
     found = advise_group(
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
@@ -228,7 +233,7 @@ def test_what_was_changed_already_is_not_advised_again() -> None:
 
 
 def test_less_moved_by_worse_balance_is_no_advice() -> None:
-    told = list(capture.timelines()["a-roundrobin"].generations)
+    told = list(capture.read_histories()["a-roundrobin"].generations)
     found = advise_group(
         told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
     )
@@ -236,7 +241,7 @@ def test_less_moved_by_worse_balance_is_no_advice() -> None:
 
 
 def test_slow_polls_are_told_how_to_avoid() -> None:
-    told = list(capture.timelines()["a-slow"].generations)
+    told = list(capture.read_histories()["a-slow"].generations)
     history = find_rebalances(told)
     slow = {(0, number): RebalanceCause.SLOW_POLL for number in (2, 4, 6)}
     found = advise_group(told, history, evaluate_policies(told, history, slow), slow)
@@ -249,7 +254,7 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
 
 
 def test_slow_polls_of_many_libraries() -> None:
-    history_builder = mixed(
+    history_builder = history_with_mixed_strategies(
         client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA
     )
     causes = {(0, 2): RebalanceCause.SLOW_POLL}
@@ -268,7 +273,7 @@ def test_slow_polls_of_many_libraries() -> None:
 
 
 def test_static_members_are_no_cure_for_those_that_crash() -> None:
-    told = list(capture.timelines()["a-roll-dyn"].generations)
+    told = list(capture.read_histories()["a-roll-dyn"].generations)
     history = find_rebalances(told)
     ends = [(0, step.after.generation) for step in history if step.before is not None]
     for cause, advised in ((RebalanceCause.LEFT, True), (RebalanceCause.SILENT, False)):

@@ -46,7 +46,7 @@ def advice(policy: str, verdict: str = CHANGE) -> Advice:
 Shown = tuple[str, str, int, int | None]
 
 
-def under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[Shown]:
+def replay_under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[Shown]:
     """Owners of a partition: member, its client, since and until in seconds."""
     return [
         (
@@ -66,7 +66,7 @@ def under(history_builder: HistoryBuilder, policy: str, partition: int) -> list[
     ]
 
 
-def owners(
+def owners_at(
     rows: Sequence[AdvisedOwnership] | Sequence[PartitionOwnership], at: int
 ) -> dict[tuple[str, int], str]:
     found = [
@@ -80,9 +80,9 @@ def owners(
 
 def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
-    assert under(history_builder, "range, static 45s", 0) == [("a", "a", 0, None)]
-    assert under(history_builder, "range, static 45s", 11) == [("b", "b", 0, None)]
-    assert under(history_builder, "range", 0) == [
+    assert replay_under(history_builder, "range, static 45s", 0) == [("a", "a", 0, None)]
+    assert replay_under(history_builder, "range, static 45s", 11) == [("b", "b", 0, None)]
+    assert replay_under(history_builder, "range", 0) == [
         ("a", "a", 0, 10),
         ("b", "b", 10, 30),
         ("a#2", "a", 30, None),
@@ -91,7 +91,7 @@ def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
 
 def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
-    assert under(history_builder, "range, static 45s", 0) == [
+    assert replay_under(history_builder, "range, static 45s", 0) == [
         ("a", "a", 0, 55),
         ("b", "b", 55, 60),
         ("a", "a", 60, None),
@@ -102,7 +102,7 @@ def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
     history_builder = (
         HistoryBuilder().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
     )
-    assert under(history_builder, "sticky, static 45s", 0) == [
+    assert replay_under(history_builder, "sticky, static 45s", 0) == [
         ("a", "a", 0, 55),
         ("b", "b", 55, None),
     ]
@@ -110,8 +110,8 @@ def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
 
 def test_member_ids_may_begin_with_any_word() -> None:
     history_builder = HistoryBuilder().at(0, "person a", "b").at(10, "b")
-    assert under(history_builder, "range", 0)[-1][0] == "b"
-    assert under(history_builder, "range, static 45s", 11) == [
+    assert replay_under(history_builder, "range", 0)[-1][0] == "b"
+    assert replay_under(history_builder, "range, static 45s", 11) == [
         ("person a", "person a", 0, 55),
         ("b", "b", 55, None),
     ]
@@ -119,7 +119,10 @@ def test_member_ids_may_begin_with_any_word() -> None:
 
 def test_an_empty_group_owns_nothing() -> None:
     history_builder = HistoryBuilder().at(0, "a").at(10).at(100, "a")
-    assert under(history_builder, "roundrobin", 3) == [("a", "a", 0, 10), ("a", "a", 100, None)]
+    assert replay_under(history_builder, "roundrobin", 3) == [
+        ("a", "a", 0, 10),
+        ("a", "a", 100, None),
+    ]
 
 
 def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
@@ -137,7 +140,7 @@ def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
 def _replayed() -> list[str]:
     """Recorded classic groups with dynamic members and one strategy that Rota knows."""
     found = []
-    for group, timeline in capture.timelines().items():
+    for group, timeline in capture.read_histories().items():
         history = find_rebalances(timeline.generations)
         if not history or any(one.kind is not GroupType.CLASSIC for one in timeline.generations):
             continue
@@ -149,17 +152,19 @@ def _replayed() -> list[str]:
 
 @pytest.mark.parametrize("group", _replayed())
 def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> None:
-    timeline = capture.timelines()[group]
+    timeline = capture.read_histories()[group]
     history = find_rebalances(timeline.generations)
     (used,) = reproduce_rebalances(history, TOPIC_IDS).used
     rows = list_advised_ownership(timeline.generations, history, used, None, TOPIC_IDS)
     times = [step.after.at for step in history]
-    assert [owners(rows, at) for at in times] == [owners(timeline.ownership, at) for at in times]
+    assert [owners_at(rows, at) for at in times] == [
+        owners_at(timeline.ownership, at) for at in times
+    ]
 
 
 def test_owners_change_only_when_the_policy_rebalances() -> None:
     changed = 0
-    for timeline in capture.timelines().values():
+    for timeline in capture.read_histories().values():
         history = find_rebalances(timeline.generations)
         if not history:
             continue

@@ -56,7 +56,7 @@ def generation(number: int, at: int, *members: GenerationMember, **fields: objec
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def step(
+def make_rebalance(
     before: Sequence[GenerationMember], after: Sequence[GenerationMember], **fields: object
 ) -> Rebalance:
     """From generation 4 to generation 5."""
@@ -71,17 +71,17 @@ def step(
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def committed(*times: int, partition: int = 0) -> CommitTimes:
+def commit_times(*times: int, partition: int = 0) -> CommitTimes:
     return {("t", partition): np.array(times, dtype=np.int64)}
 
 
-def logged(*said: str, at: int = END - 500) -> list[LogLine]:
+def parse_log_lines(*said: str, at: int = END - 500) -> list[LogLine]:
     """Lines about group g, a millisecond apart."""
     lines = [parse_coordinator_message(at + number, text) for number, text in enumerate(said)]
     return [line for line in lines if isinstance(line, LogLine)]
 
 
-def prepared(reason: str, old: int = 4) -> str:
+def preparing_message(reason: str, old: int = 4) -> str:
     return (
         f"Preparing to rebalance group g in state PreparingRebalance with old generation {old} "
         f"(reason: {reason})."
@@ -90,11 +90,11 @@ def prepared(reason: str, old: int = 4) -> str:
 
 A, B, C = member("a", 0, 1), member("b", 2, 3), member("c")
 ALONE = member("a", 0, 1, 2, 3)
-JOIN = step([ALONE], [A, B])
+JOIN = make_rebalance([ALONE], [A, B])
 #: Who stays gets what those had who went.
 B_ALONE, C_ALONE = (replace(one, assigned=ALONE.assigned) for one in (B, C))
-LEAVE = step([A, B], [B_ALONE])
-SAME = step([A, B], [A, B])
+LEAVE = make_rebalance([A, B], [B_ALONE])
+SAME = make_rebalance([A, B], [A, B])
 #: The generation before was not there for long.
 YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
 
@@ -146,36 +146,37 @@ YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
     ],
 )
 def test_the_call_to_join_names_the_cause(reason: str, cause: RebalanceCause) -> None:
-    told = explain_rebalance(SAME, {}, logged(prepared(reason)))
+    told = explain_rebalance(SAME, {}, parse_log_lines(preparing_message(reason)))
 
     assert (told.cause, told.evidence) == (cause, EvidenceType.STATED)
     assert told.started_at == END - 500
 
 
 def test_a_leader_that_finds_the_metadata_changed_has_seen_what_the_generations_show() -> None:
-    lines = logged(
-        prepared(
+    lines = parse_log_lines(
+        preparing_message(
             "Leader a-id re-joining group during Stable; client reason: cached metadata has changed"
         )
     )
-    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+    more = make_rebalance([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
     found = replace(A, topics=("t", "u"), assigned={"t": (0, 1), "u": (0,)})
 
     assert explain_rebalance(more, {}, lines).cause is RebalanceCause.PARTITIONS
     assert (
-        explain_rebalance(step([A, B], [found, B]), {}, lines).cause is RebalanceCause.SUBSCRIPTION
+        explain_rebalance(make_rebalance([A, B], [found, B]), {}, lines).cause
+        is RebalanceCause.SUBSCRIPTION
     )
     assert explain_rebalance(SAME, {}, lines).cause is RebalanceCause.LEADER
 
 
 def test_the_first_call_names_the_cause_and_the_others_are_told() -> None:
-    lines = logged(
-        prepared("Adding new member b-id with group instance id null; client reason: x"),
+    lines = parse_log_lines(
+        preparing_message("Adding new member b-id with group instance id null; client reason: x"),
         "Stabilized group g generation 5 with 2 members.",
-        prepared("removing member a-id on heartbeat expiration.", old=5),
+        preparing_message("removing member a-id on heartbeat expiration.", old=5),
         "Stabilized group g generation 6 with 1 members.",
     )
-    overtaken = step([A], [B], unseen=1)
+    overtaken = make_rebalance([A], [B], unseen=1)
     overtaken = replace(overtaken, rounds=(replace(overtaken.after, generation=6),))
 
     told = explain_rebalance(overtaken, {}, lines)
@@ -186,9 +187,9 @@ def test_the_first_call_names_the_cause_and_the_others_are_told() -> None:
 
 
 def test_a_second_round_is_no_reason_of_its_own() -> None:
-    lines = logged(
-        prepared("Adding new member b-id with group instance id null; client reason: x"),
-        prepared(
+    lines = parse_log_lines(
+        preparing_message("Adding new member b-id with group instance id null; client reason: x"),
+        preparing_message(
             "Leader a-id re-joining group during Stable; client reason: need to revoke partitions "
             "and re-join",
             old=5,
@@ -203,7 +204,7 @@ def test_a_second_round_is_no_reason_of_its_own() -> None:
 
 
 def test_the_line_before_tells_why_a_member_left() -> None:
-    call = prepared("explicit `LeaveGroup` request for (a-id) members.")
+    call = preparing_message("explicit `LeaveGroup` request for (a-id) members.")
     left = (
         "[Group g] Member a-id has left group through explicit `LeaveGroup` request; "
         "client reason: "
@@ -213,7 +214,7 @@ def test_the_line_before_tells_why_a_member_left() -> None:
         ("member was removed by an admin", RebalanceCause.LEFT),
         ("consumer poll timeout has expired.", RebalanceCause.SLOW_POLL),
     ):
-        told = explain_rebalance(LEAVE, {}, logged(left + reason, call))
+        told = explain_rebalance(LEAVE, {}, parse_log_lines(left + reason, call))
 
         assert told.cause is cause
         assert reason in told.reason
@@ -228,17 +229,17 @@ def test_of_two_that_left_the_last_one_before_the_call_tells_why() -> None:
             ("a", "the consumer is being closed"),
         )
     ]
-    call = prepared("explicit `LeaveGroup` request for (a-id) members.")
+    call = preparing_message("explicit `LeaveGroup` request for (a-id) members.")
 
-    assert explain_rebalance(LEAVE, {}, logged(*lines, call)).cause is RebalanceCause.LEFT
-
-
-NO_REASON = prepared("Removing member a-id on LeaveGroup; client reason: not provided")
+    assert explain_rebalance(LEAVE, {}, parse_log_lines(*lines, call)).cause is RebalanceCause.LEFT
 
 
-def rhythm(*beats: int, end: int) -> CommitTimes:
+NO_REASON = preparing_message("Removing member a-id on LeaveGroup; client reason: not provided")
+
+
+def commit_times_by_gaps(*beats: int, end: int) -> CommitTimes:
     """Commits so many milliseconds apart, the last of them at the end."""
-    return committed(*(end - sum(beats[number:]) for number in range(len(beats) + 1)))
+    return commit_times(*(end - sum(beats[number:]) for number in range(len(beats) + 1)))
 
 
 STEADY = (5_000,) * 6
@@ -247,75 +248,95 @@ STEADY = (5_000,) * 6
 @pytest.mark.parametrize(
     ("commits", "cause", "likely"),
     [
-        (rhythm(*STEADY, 1_200, end=END - 510), RebalanceCause.LEFT, None),  # one more, to close
         (
-            rhythm(*STEADY, end=END - 510),
+            commit_times_by_gaps(*STEADY, 1_200, end=END - 510),
+            RebalanceCause.LEFT,
+            None,
+        ),  # one more, to close
+        (
+            commit_times_by_gaps(*STEADY, end=END - 510),
             RebalanceCause.UNKNOWN,
             RebalanceCause.LEFT,
         ),  # it would have come anyway
-        (rhythm(*STEADY, 1_200, end=END - 9_000), RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
         (
-            rhythm(900, 100, 4_000, 30, 7_000, 80, end=END - 510),
+            commit_times_by_gaps(*STEADY, 1_200, end=END - 9_000),
             RebalanceCause.UNKNOWN,
             RebalanceCause.LEFT,
         ),
-        (rhythm(*STEADY, end=END - POLL - 9_000), RebalanceCause.UNKNOWN, RebalanceCause.SLOW_POLL),
+        (
+            commit_times_by_gaps(900, 100, 4_000, 30, 7_000, 80, end=END - 510),
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.LEFT,
+        ),
+        (
+            commit_times_by_gaps(*STEADY, end=END - POLL - 9_000),
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.SLOW_POLL,
+        ),
         ({}, RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
     ],
 )
 def test_who_leaves_without_a_reason_may_have_polled_too_late(
     commits: CommitTimes, cause: RebalanceCause, likely: RebalanceCause | None
 ) -> None:
-    told = explain_rebalance(LEAVE, commits, logged(NO_REASON))
+    told = explain_rebalance(LEAVE, commits, parse_log_lines(NO_REASON))
 
     assert (told.cause, told.likely) == (cause, likely)
     assert told.evidence is EvidenceType.STATED
 
 
 def test_but_not_if_it_joined_within_its_poll_interval() -> None:
-    begun = prepared("Adding new member a-id with group instance id null; client reason: x", old=3)
+    begun = preparing_message(
+        "Adding new member a-id with group instance id null; client reason: x", old=3
+    )
     young = replace(LEAVE, before=generation(4, END - POLL // 2, A, B))
 
     told = explain_rebalance(
-        young, {}, [*logged(begun, at=END - POLL // 2 - 9_000), *logged(NO_REASON)]
+        young,
+        {},
+        [*parse_log_lines(begun, at=END - POLL // 2 - 9_000), *parse_log_lines(NO_REASON)],
     )
 
     assert told.cause is RebalanceCause.LEFT
 
 
 def test_some_libraries_do_not_know_a_poll_interval() -> None:
-    made = step([replace(A, library="sarama"), B], [B])
+    made = make_rebalance([replace(A, library="sarama"), B], [B])
 
-    assert explain_rebalance(made, {}, logged(NO_REASON)).cause is RebalanceCause.LEFT
+    assert explain_rebalance(made, {}, parse_log_lines(NO_REASON)).cause is RebalanceCause.LEFT
 
 
 def test_lines_of_a_former_life_do_not_count() -> None:
-    joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
-    former = logged(
+    joins = preparing_message(
+        "Adding new member a-id with group instance id null; client reason: x", old=0
+    )
+    former = parse_log_lines(
         joins,
         "Assignment received from leader a-id for group g for generation 1",
-        prepared("removing member a-id on heartbeat expiration.", old=1),
+        preparing_message("removing member a-id on heartbeat expiration.", old=1),
         "Group g with generation 2 is now empty.",
         at=BEGIN,
     )
-    first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
+    first = replace(make_rebalance([], [A]), rounds=(generation(1, END, A),), from_generation=0)
 
     assert explain_rebalance(first, {}, former).evidence is EvidenceType.INFERRED
-    told = explain_rebalance(first, {}, [*former, *logged(joins)])
+    told = explain_rebalance(first, {}, [*former, *parse_log_lines(joins)])
     assert (told.evidence, told.started_at) == (EvidenceType.STATED, END - 500)
 
 
 def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
-    former = logged(
-        prepared("removing member a-id on heartbeat expiration.", old=0),
+    former = parse_log_lines(
+        preparing_message("removing member a-id on heartbeat expiration.", old=0),
         "Assignment received from leader a-id for group g for generation 1",
         "Group g with generation 2 is now empty.",
         at=END - 900,
     )
-    joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
-    first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
+    joins = preparing_message(
+        "Adding new member a-id with group instance id null; client reason: x", old=0
+    )
+    first = replace(make_rebalance([], [A]), rounds=(generation(1, END, A),), from_generation=0)
 
-    told = explain_rebalance(first, {}, [*former, *logged(joins)])
+    told = explain_rebalance(first, {}, [*former, *parse_log_lines(joins)])
 
     assert (told.cause, told.started_at) == (RebalanceCause.JOINED, END - 500)
 
@@ -323,14 +344,14 @@ def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
 def test_lines_about_other_rebalances_say_nothing_about_this_one() -> None:
     join = "Adding new member b-id with group instance id null; client reason: x"
     others = [
-        *logged(prepared(join, old=3), at=BEGIN - 500),
-        *logged(prepared(join, old=5), at=END + 9),
+        *parse_log_lines(preparing_message(join, old=3), at=BEGIN - 500),
+        *parse_log_lines(preparing_message(join, old=5), at=END + 9),
     ]
 
     assert explain_rebalance(LEAVE, {}, others).evidence is EvidenceType.INFERRED
 
 
-def consumer(made: Rebalance) -> Rebalance:
+def of_consumer_group(made: Rebalance) -> Rebalance:
     """The same of a consumer group."""
     before = made.before
     return replace(
@@ -372,44 +393,54 @@ RAISED = "[GroupId g] Bumped group epoch to 5 with metadata hash 7."
 def test_the_line_before_an_epoch_tells_why(
     said: str, made: Rebalance, cause: RebalanceCause
 ) -> None:
-    told = explain_rebalance(consumer(made), {}, logged(f"[GroupId g] {said}", RAISED))
+    told = explain_rebalance(
+        of_consumer_group(made), {}, parse_log_lines(f"[GroupId g] {said}", RAISED)
+    )
 
     assert (told.cause, told.evidence) == (cause, EvidenceType.STATED)
 
 
 def test_an_epoch_that_nobody_came_or_went_for_is_told_by_the_generations() -> None:
-    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
-    other = step([A, B], [replace(A, topics=("u",)), B])
+    more = make_rebalance([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+    other = make_rebalance([A, B], [replace(A, topics=("u",)), B])
 
-    assert explain_rebalance(consumer(more), {}, logged(RAISED)).cause is RebalanceCause.PARTITIONS
     assert (
-        explain_rebalance(consumer(other), {}, logged(RAISED)).cause is RebalanceCause.SUBSCRIPTION
+        explain_rebalance(of_consumer_group(more), {}, parse_log_lines(RAISED)).cause
+        is RebalanceCause.PARTITIONS
+    )
+    assert (
+        explain_rebalance(of_consumer_group(other), {}, parse_log_lines(RAISED)).cause
+        is RebalanceCause.SUBSCRIPTION
     )
 
 
 def test_a_member_of_a_consumer_group_that_comes_back_under_its_id_polled_too_late() -> None:
-    left = logged("[GroupId g] Member a-id left the consumer group.", RAISED)
-    back = logged(
+    left = parse_log_lines("[GroupId g] Member a-id left the consumer group.", RAISED)
+    back = parse_log_lines(
         "[GroupId g] Member a-id joins the consumer group using the consumer protocol.",
         at=END + 9_000,
     )
-    quiet, fresh = committed(END - POLL - 1_000), committed(END - 600)
+    quiet, fresh = commit_times(END - POLL - 1_000), commit_times(END - 600)
 
     assert (
-        explain_rebalance(consumer(LEAVE), quiet, [*left, *back]).cause is RebalanceCause.SLOW_POLL
+        explain_rebalance(of_consumer_group(LEAVE), quiet, [*left, *back]).cause
+        is RebalanceCause.SLOW_POLL
     )
-    assert explain_rebalance(consumer(LEAVE), quiet, left).likely is RebalanceCause.SLOW_POLL
-    assert explain_rebalance(consumer(LEAVE), fresh, left).cause is RebalanceCause.LEFT
+    assert (
+        explain_rebalance(of_consumer_group(LEAVE), quiet, left).likely is RebalanceCause.SLOW_POLL
+    )
+    assert explain_rebalance(of_consumer_group(LEAVE), fresh, left).cause is RebalanceCause.LEFT
     # it committed while it was slow, or it had unsubscribed
     assert (
-        explain_rebalance(consumer(LEAVE), fresh, [*left, *back]).likely is RebalanceCause.SLOW_POLL
+        explain_rebalance(of_consumer_group(LEAVE), fresh, [*left, *back]).likely
+        is RebalanceCause.SLOW_POLL
     )
 
 
 # by the journal
 
 
-def inferred(made: Rebalance, commits: CommitTimes | None = None) -> Explanation:
+def infer_cause(made: Rebalance, commits: CommitTimes | None = None) -> Explanation:
     told = explain_rebalance(made, commits or {})
     assert told.evidence is EvidenceType.INFERRED
     assert told.started_at is None
@@ -417,17 +448,17 @@ def inferred(made: Rebalance, commits: CommitTimes | None = None) -> Explanation
 
 
 def test_who_comes_to_an_empty_group_joined() -> None:
-    assert inferred(step([], [A])).cause is RebalanceCause.JOINED
+    assert infer_cause(make_rebalance([], [A])).cause is RebalanceCause.JOINED
 
 
 def test_what_was_before_the_evidence_is_not_known() -> None:
-    told = inferred(replace(step([], [A]), known_before=False, from_generation=None))
+    told = infer_cause(replace(make_rebalance([], [A]), known_before=False, from_generation=None))
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, None)
 
 
 def test_who_comes_while_nothing_else_differs_joined() -> None:
-    assert inferred(JOIN).cause is RebalanceCause.JOINED
+    assert infer_cause(JOIN).cause is RebalanceCause.JOINED
 
 
 @pytest.mark.parametrize(
@@ -440,7 +471,7 @@ def test_who_comes_while_nothing_else_differs_joined() -> None:
 def test_who_comes_while_more_differs_may_not_have_been_first(
     after: list[GenerationMember],
 ) -> None:
-    told = inferred(step([A], after))
+    told = infer_cause(make_rebalance([A], after))
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.JOINED)
 
@@ -449,11 +480,11 @@ def test_who_comes_while_more_differs_may_not_have_been_first(
 def test_where_attempts_are_not_seen_nothing_is_known(number: int) -> None:
     skipped = replace(JOIN, rounds=(generation(number, END, A, B),), unseen=number - 5)
 
-    assert inferred(skipped).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(skipped).cause is RebalanceCause.UNKNOWN
 
 
 def test_who_came_and_who_went_first_is_not_known() -> None:
-    told = inferred(step([A, B], [B, C]), committed(END - 1_000))
+    told = infer_cause(make_rebalance([A, B], [B, C]), commit_times(END - 1_000))
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
 
@@ -470,99 +501,112 @@ def test_who_came_and_who_went_first_is_not_known() -> None:
 def test_how_a_member_went_is_known_only_if_it_had_just_committed(
     quiet: int, cause: RebalanceCause, likely: RebalanceCause | None
 ) -> None:
-    told = inferred(YOUNG, committed(END - quiet))
+    told = infer_cause(YOUNG, commit_times(END - quiet))
 
     assert (told.cause, told.likely) == (cause, likely)
 
 
 def test_a_commit_alone_does_not_tell_that_a_member_polled() -> None:
-    told = inferred(LEAVE, committed(END - 20))
+    told = infer_cause(LEAVE, commit_times(END - 20))
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
-    assert inferred(LEAVE, rhythm(*STEADY, end=END - 20)).cause is RebalanceCause.UNKNOWN
+    assert (
+        infer_cause(LEAVE, commit_times_by_gaps(*STEADY, end=END - 20)).cause
+        is RebalanceCause.UNKNOWN
+    )
 
 
 def test_a_commit_out_of_its_rhythm_tells_that_it_was_closed() -> None:
-    assert inferred(LEAVE, rhythm(*STEADY, 1_200, end=END - 900)).cause is RebalanceCause.LEFT
+    assert (
+        infer_cause(LEAVE, commit_times_by_gaps(*STEADY, 1_200, end=END - 900)).cause
+        is RebalanceCause.LEFT
+    )
 
 
 def test_commits_of_others_tell_nothing_of_who_is_gone() -> None:
-    assert inferred(LEAVE, committed(END - 20, partition=2)).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(LEAVE, commit_times(END - 20, partition=2)).cause is RebalanceCause.UNKNOWN
 
 
 def test_commits_before_the_generation_tell_nothing() -> None:
     short = replace(LEAVE, before=generation(4, END - 1_000, A, B))
 
-    assert inferred(short, committed(END - 2_000)).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(short, commit_times(END - 2_000)).cause is RebalanceCause.UNKNOWN
 
 
 def test_of_several_that_are_gone_each_must_have_just_committed() -> None:
-    made = replace(step([A, B, C], [C_ALONE]), before=generation(4, END - 90_000, A, B, C))
-    one, other = committed(END - 20), committed(END - 40, partition=2)
+    made = replace(
+        make_rebalance([A, B, C], [C_ALONE]), before=generation(4, END - 90_000, A, B, C)
+    )
+    one, other = commit_times(END - 20), commit_times(END - 40, partition=2)
 
-    assert inferred(made, one).cause is RebalanceCause.UNKNOWN
-    assert inferred(made, {**one, **other}).cause is RebalanceCause.LEFT
+    assert infer_cause(made, one).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(made, {**one, **other}).cause is RebalanceCause.LEFT
 
 
 def test_who_went_while_a_topic_was_deleted_may_not_have_been_first() -> None:
     """The leader joins again when a topic is gone, and a member may close meanwhile."""
-    told = inferred(replace(YOUNG, rounds=(generation(5, END, B),)), committed(END - 20))
+    told = infer_cause(replace(YOUNG, rounds=(generation(5, END, B),)), commit_times(END - 20))
 
     assert told.cause is RebalanceCause.UNKNOWN
 
 
 def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
-    made = replace(step([A], []), before=generation(4, END - 90_000, A))
+    made = replace(make_rebalance([A], []), before=generation(4, END - 90_000, A))
 
-    assert inferred(made, committed(END - 20)).cause is RebalanceCause.LEFT
+    assert infer_cause(made, commit_times(END - 20)).cause is RebalanceCause.LEFT
 
 
 def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:
     static = replace(A, group_instance_id="s")
 
-    assert inferred(step([static, B], [B_ALONE])).likely is RebalanceCause.SILENT
-    assert inferred(step([static, B], [B_ALONE]), committed(END - 20)).cause is RebalanceCause.LEFT
+    assert infer_cause(make_rebalance([static, B], [B_ALONE])).likely is RebalanceCause.SILENT
+    assert (
+        infer_cause(make_rebalance([static, B], [B_ALONE]), commit_times(END - 20)).cause
+        is RebalanceCause.LEFT
+    )
 
 
 def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
     static = replace(A, group_instance_id="s")
     back = replace(static, member_id="another")
 
-    made = step([static, B], [back, B])
-    assert inferred(made).cause is RebalanceCause.UNKNOWN
+    made = make_rebalance([static, B], [back, B])
+    assert infer_cause(made).cause is RebalanceCause.UNKNOWN
     # a static member that is closed does not leave the group, however shortly before it committed
-    told = inferred(made, committed(END - 20))
+    told = infer_cause(made, commit_times(END - 20))
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.SILENT)
     other = replace(made, rounds=(replace(made.after, strategy="sticky"),))
-    assert inferred(other, committed(END - 20)).likely is RebalanceCause.STRATEGY
+    assert infer_cause(other, commit_times(END - 20)).likely is RebalanceCause.STRATEGY
 
 
 def test_the_same_members_with_other_topics_changed_their_subscription() -> None:
     assert (
-        inferred(step([A, B], [replace(A, topics=("u",)), B])).cause is RebalanceCause.SUBSCRIPTION
+        infer_cause(make_rebalance([A, B], [replace(A, topics=("u",)), B])).cause
+        is RebalanceCause.SUBSCRIPTION
     )
 
 
 def test_the_same_members_with_more_partitions() -> None:
-    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+    more = make_rebalance([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
 
-    assert inferred(more).cause is RebalanceCause.PARTITIONS
+    assert infer_cause(more).cause is RebalanceCause.PARTITIONS
 
 
 def test_the_same_members_with_fewer_partitions() -> None:
     assert (
-        inferred(step([A, B], [A, replace(B, assigned={"t": (2,)})])).cause is RebalanceCause.LEADER
+        infer_cause(make_rebalance([A, B], [A, replace(B, assigned={"t": (2,)})])).cause
+        is RebalanceCause.LEADER
     )
 
 
 def test_the_same_members_with_another_strategy() -> None:
     other = replace(SAME, rounds=(replace(SAME.after, strategy="sticky"),))
 
-    assert inferred(other).cause is RebalanceCause.STRATEGY
+    assert infer_cause(other).cause is RebalanceCause.STRATEGY
 
 
 def test_where_nothing_differs_nothing_is_known() -> None:
-    told = inferred(SAME)
+    told = infer_cause(SAME)
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEADER)
 
@@ -570,11 +614,11 @@ def test_where_nothing_differs_nothing_is_known() -> None:
 def test_what_cannot_be_read_cannot_have_been_the_same() -> None:
     broken = replace(A, problem="subscription: version at byte 0: 2 bytes needed, 1 left")
 
-    assert inferred(step([A, B], [broken, B])).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(make_rebalance([A, B], [broken, B])).cause is RebalanceCause.UNKNOWN
 
 
 def test_how_a_member_of_a_consumer_group_went_is_not_known() -> None:
-    told = inferred(consumer(LEAVE), committed(END - 20))
+    told = infer_cause(of_consumer_group(LEAVE), commit_times(END - 20))
 
     assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
 
@@ -588,7 +632,7 @@ def test_a_round_that_was_due_anyway_hides_the_cause() -> None:
         rounds=(generation(5, END, replace(A, owned_generation=4), B, **cooperative),),
     )
 
-    assert inferred(made).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(made).cause is RebalanceCause.UNKNOWN
 
 
 def test_a_member_that_had_lost_what_it_had_may_have_been_first() -> None:
@@ -600,15 +644,15 @@ def test_a_member_that_had_lost_what_it_had_may_have_been_first() -> None:
     )
     told = replace(A, owned=ALONE.assigned, owned_generation=4)
 
-    assert inferred(made).cause is RebalanceCause.UNKNOWN
+    assert infer_cause(made).cause is RebalanceCause.UNKNOWN
     kept = replace(made, rounds=(generation(5, END, told, B, **sticky),))
-    assert inferred(kept).cause is RebalanceCause.JOINED
+    assert infer_cause(kept).cause is RebalanceCause.JOINED
 
 
 def test_it_began_after_the_generation_before_and_after_the_last_commit_of_who_is_gone() -> None:
-    told = inferred(LEAVE, committed(END - 5_000))
+    told = infer_cause(LEAVE, commit_times(END - 5_000))
     assert (told.earliest_start, told.latest_start) == (END - 5_000, END - 10)
     assert told.joined_at == END - 10
 
-    told = inferred(JOIN, committed(END - 5_000))
+    told = infer_cause(JOIN, commit_times(END - 5_000))
     assert (told.earliest_start, told.latest_start) == (BEGIN, END - 10)

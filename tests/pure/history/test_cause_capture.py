@@ -63,7 +63,7 @@ def _triggers(group: str) -> Iterator[Trigger]:
     """What happened to a group's consumers, by the script that did it."""
     events = [
         event
-        for event in capture.expected()
+        for event in capture.read_expected()
         if event["group"] in (group, None) or event["event"] == "partitions_added"
     ]
     started = [event for event in events if event["event"] == "start"]
@@ -137,12 +137,14 @@ def _truth(group: str, found: Sequence[Rebalance]) -> list[RebalanceCause]:
 
 @cache
 def _groups() -> Mapping[str, list[Rebalance]]:
-    return {group: find_rebalances(one.generations) for group, one in capture.timelines().items()}
+    return {
+        group: find_rebalances(one.generations) for group, one in capture.read_histories().items()
+    }
 
 
 def _explained(group: str, *, with_log: bool) -> list[Explanation]:
-    commits = evidence.commits().get(group, {})
-    lines = evidence.log().get(group, ()) if with_log else ()
+    commits = evidence.read_commit_times().get(group, {})
+    lines = evidence.read_log_lines().get(group, ()) if with_log else ()
     return [explain_rebalance(step, commits, lines) for step in _groups()[group]]
 
 

@@ -10,7 +10,7 @@ import pytest
 from rota.engine.history.causes import CommitTimes, explain_rebalance
 from rota.engine.history.facts import EvidenceType, RebalanceCause
 from rota.engine.history.rebalances import diff_generations
-from tests.pure.history.simulated import History, history
+from tests.pure.history.simulated import History, simulate_history
 from tests.support.examples import first
 
 #: What is in a reason to ask again; the one that the member had before is lost then.
@@ -19,7 +19,7 @@ RETRIES = ("encountered ", "did not answer")
 
 def check(seed: int) -> None:
     """Stated: exact. Inferred: exact or unknown, with all commits, with some, with none."""
-    found = history(seed)
+    found = simulate_history(seed)
     for step, cause in zip(found.steps, found.causes, strict=True):
         told = explain_rebalance(step, found.commits, found.lines)
         assert told.evidence is EvidenceType.STATED
@@ -29,7 +29,12 @@ def check(seed: int) -> None:
         elif any(words in told.reason for words in RETRIES):
             allowed |= {RebalanceCause.LEADER, RebalanceCause.UNKNOWN}
         assert told.cause in allowed, (seed, step.after.generation, told)
-    for commits in (found.commits, thinned(found.commits, seed), busy(found), {}):
+    for commits in (
+        found.commits,
+        drop_commits(found.commits, seed),
+        commits_of_slow_members(found),
+        {},
+    ):
         check_inferred(found, commits)
 
 
@@ -46,7 +51,7 @@ def check_inferred(found: History, commits: CommitTimes) -> None:
         )
 
 
-def thinned(commits: CommitTimes, seed: int) -> CommitTimes:
+def drop_commits(commits: CommitTimes, seed: int) -> CommitTimes:
     """Members that commit only what is new, and so not for stretches of a minute at times."""
     rng = random.Random(seed)
     quiet = {minute for minute in range(21) if rng.random() < 0.5}
@@ -56,7 +61,7 @@ def thinned(commits: CommitTimes, seed: int) -> CommitTimes:
     }
 
 
-def busy(found: History) -> CommitTimes:
+def commits_of_slow_members(found: History) -> CommitTimes:
     """Members that commit every second even while they are too slow to poll."""
     more = dict(found.commits)
     for step, cause in zip(found.steps, found.causes, strict=True):
@@ -88,7 +93,7 @@ def test_much_is_known_without_a_log() -> None:
     """Not to be wrong is easy for who never says anything."""
     known = total = 0
     for seed in range(4):
-        found = history(seed)
+        found = simulate_history(seed)
         told = [explain_rebalance(step, found.commits).cause for step in found.steps]
         known += sum(cause is not RebalanceCause.UNKNOWN for cause in told)
         total += len(told)
@@ -96,6 +101,6 @@ def test_much_is_known_without_a_log() -> None:
 
 
 def test_commits_out_of_the_generation_s_time_do_not_mislead() -> None:
-    found = history(0)
+    found = simulate_history(0)
     early = {key: np.sort(times - 3_600_000) for key, times in found.commits.items()}
     check_inferred(found, early)

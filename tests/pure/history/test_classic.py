@@ -15,21 +15,28 @@ from tests.pure.history.example_journal import (
     GONE,
     NEW,
     Partitioned,
-    changes,
+    changes_of,
+    generation_numbers,
+    group_metadata_entry,
     member,
-    numbers,
-    saved,
-    times,
-    told,
+    ownership_times,
+    read_entries,
 )
 from tests.support.examples import examples
 from tests.support.journal_entries import entries
 
 
 def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
-    found = told(NEW, saved(1, member("A", {"t": [0]})), saved(2), GONE, NEW, saved(1, member("B")))
+    found = read_entries(
+        NEW,
+        group_metadata_entry(1, member("A", {"t": [0]})),
+        group_metadata_entry(2),
+        GONE,
+        NEW,
+        group_metadata_entry(1, member("B")),
+    )
 
-    assert changes(found) == [
+    assert changes_of(found) == [
         GenerationChange.CREATED,
         GenerationChange.REBALANCED,
         GenerationChange.EMPTIED,
@@ -38,24 +45,28 @@ def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
         GenerationChange.REBALANCED,
     ]
     assert [one.incarnation for one in found.generations] == [0, 0, 0, 0, 1, 1]
-    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
-    assert times(found) == [(0, "A", 1_000, 2_000)]
+    assert generation_numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
+    assert ownership_times(found) == [(0, "A", 1_000, 2_000)]
 
 
 def test_nobody_owns_anything_once_a_group_is_deleted() -> None:
-    found = told(NEW, saved(1, member("A", {"t": [0]})), GONE)
+    found = read_entries(NEW, group_metadata_entry(1, member("A", {"t": [0]})), GONE)
 
-    assert times(found) == [(0, "A", 1_000, 2_000)]
+    assert ownership_times(found) == [(0, "A", 1_000, 2_000)]
 
 
 def test_before_kafka_4_a_group_begins_with_its_first_generation() -> None:
-    found = find_rebalances(told(saved(1, member("A"))).generations)
+    found = find_rebalances(read_entries(group_metadata_entry(1, member("A"))).generations)
 
     assert [(step.known_before, step.from_generation) for step in found] == [(True, 0)]
 
 
 def test_a_journal_may_begin_anywhere() -> None:
-    found = find_rebalances(told(saved(57, member("A")), saved(60, member("A"))).generations)
+    found = find_rebalances(
+        read_entries(
+            group_metadata_entry(57, member("A")), group_metadata_entry(60, member("A"))
+        ).generations
+    )
 
     assert [(step.known_before, step.from_generation, step.unseen) for step in found] == [
         (False, None, 0),
@@ -65,13 +76,18 @@ def test_a_journal_may_begin_anywhere() -> None:
 
 
 def test_members_that_were_in_an_earlier_generation_are_not_new() -> None:
-    (step,) = find_rebalances(told(saved(1, member("A", generation=8))).generations)
+    (step,) = find_rebalances(
+        read_entries(group_metadata_entry(1, member("A", generation=8))).generations
+    )
 
     assert not step.known_before
 
 
 def test_a_member_may_have_owned_something_in_generation_0() -> None:
-    found = told(saved(1, member("A", generation=0)), saved(2, member("A", generation=-1)))
+    found = read_entries(
+        group_metadata_entry(1, member("A", generation=0)),
+        group_metadata_entry(2, member("A", generation=-1)),
+    )
 
     assert [one.members[0].owned_generation for one in found.generations] == [0, None]
 
@@ -79,42 +95,56 @@ def test_a_member_may_have_owned_something_in_generation_0() -> None:
 def test_a_topic_that_nobody_is_given_is_absent_unless_a_member_says_it_has_it() -> None:
     def absent(owned: Partitioned) -> frozenset[str]:
         first, second = (
-            saved(number, member("A", {"t": [0]}, topics=("t", "u"), owned=had))
+            group_metadata_entry(number, member("A", {"t": [0]}, topics=("t", "u"), owned=had))
             for number, had in ((1, {}), (2, owned))
         )
-        return find_rebalances(told(first, second).generations)[0].absent
+        return find_rebalances(read_entries(first, second).generations)[0].absent
 
     assert absent({}) == {"u"}
     assert absent({"u": [0]}) == frozenset()
 
 
 def test_skipped_numbers_are_attempts_not_seen() -> None:
-    found = told(NEW, saved(3, member("A")), saved(4, member("A")), saved(9))
+    found = read_entries(
+        NEW,
+        group_metadata_entry(3, member("A")),
+        group_metadata_entry(4, member("A")),
+        group_metadata_entry(9),
+    )
 
-    assert numbers(found) == [(0, 3, 2), (3, 4, 0), (4, 9, 4)]
+    assert generation_numbers(found) == [(0, 3, 2), (3, 4, 0), (4, 9, 4)]
 
 
 def test_after_it_was_empty_a_group_goes_on_counting() -> None:
-    found = told(NEW, saved(1, member("A")), saved(2), saved(3, member("B")))
+    found = read_entries(
+        NEW,
+        group_metadata_entry(1, member("A")),
+        group_metadata_entry(2),
+        group_metadata_entry(3, member("B")),
+    )
 
-    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+    assert generation_numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
     assert find_rebalances(found.generations)[-1].before is None
 
 
 def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
-    found = told(
+    found = read_entries(
         NEW,
-        saved(1, member("a-1", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})),
-        saved(1, member("a-2", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})),
-        saved(2, member("a-2", {"t": [0, 1]}, group_instance_id="a")),
+        group_metadata_entry(
+            1, member("a-1", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})
+        ),
+        group_metadata_entry(
+            1, member("a-2", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})
+        ),
+        group_metadata_entry(2, member("a-2", {"t": [0, 1]}, group_instance_id="a")),
     )
 
-    assert changes(found)[2] is GenerationChange.REPLACED
-    assert numbers(found) == [(0, 1, 0), (1, 2, 0)]
+    assert changes_of(found)[2] is GenerationChange.REPLACED
+    assert generation_numbers(found) == [(0, 1, 0), (1, 2, 0)]
     before = find_rebalances(found.generations)[-1].before
     assert before is not None
     assert [one.member_id for one in before.members] == ["B", "a-2"]
-    assert times(found) == [
+    assert ownership_times(found) == [
         (0, "a-1", 1_000, 2_000),
         (0, "a-2", 2_000, None),
         (1, "B", 1_000, 3_000),
@@ -123,7 +153,9 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
 
 
 def test_a_number_that_comes_again_with_others_is_not_the_same_generation() -> None:
-    found = told(NEW, saved(1, member("A")), saved(1, member("B")))
+    found = read_entries(
+        NEW, group_metadata_entry(1, member("A")), group_metadata_entry(1, member("B"))
+    )
 
     assert [(one.incarnation, one.change) for one in found.generations][1:] == [
         (0, GenerationChange.REBALANCED),
@@ -132,38 +164,43 @@ def test_a_number_that_comes_again_with_others_is_not_the_same_generation() -> N
 
 
 def test_numbers_that_fall_are_another_life() -> None:
-    found = told(saved(7, member("A", {"t": [0]})), saved(2, member("A", {"t": [0]})))
+    found = read_entries(
+        group_metadata_entry(7, member("A", {"t": [0]})),
+        group_metadata_entry(2, member("A", {"t": [0]})),
+    )
 
     assert [one.incarnation for one in found.generations] == [0, 1]
     assert [step.known_before for step in find_rebalances(found.generations)] == [False, False]
 
 
 def test_after_the_highest_number_comes_the_lowest() -> None:
-    found = told(saved(2**31 - 1, member("A")), saved(-(2**31), member("A")))
+    found = read_entries(
+        group_metadata_entry(2**31 - 1, member("A")), group_metadata_entry(-(2**31), member("A"))
+    )
 
     assert [one.incarnation for one in found.generations] == [0, 0]
-    assert numbers(found)[1] == (2**31 - 1, -(2**31), 0)
+    assert generation_numbers(found)[1] == (2**31 - 1, -(2**31), 0)
 
 
 def test_time_may_run_backwards_the_order_is_the_journals() -> None:
     records = [
-        JournalRecord(1, 5_000, saved(1, member("A", {"t": [0]}))),
-        JournalRecord(2, 3_000, saved(2, member("B", {"t": [0]}))),
-        JournalRecord(3, 9_000, saved(3, member("A", {"t": [0]}))),
+        JournalRecord(1, 5_000, group_metadata_entry(1, member("A", {"t": [0]}))),
+        JournalRecord(2, 3_000, group_metadata_entry(2, member("B", {"t": [0]}))),
+        JournalRecord(3, 9_000, group_metadata_entry(3, member("A", {"t": [0]}))),
     ]
 
     found = read_history("g", records, {})
 
     assert [one.at for one in found.generations] == [5_000, 3_000, 9_000]
-    assert times(found) == [(0, "B", 5_000, 9_000), (0, "A", 9_000, None)]
+    assert ownership_times(found) == [(0, "B", 5_000, 9_000), (0, "A", 9_000, None)]
 
 
 def test_owners_keep_their_generations() -> None:
-    found = told(
-        saved(1, member("A", {"t": [0, 1]})),
-        saved(2, member("A", {"t": [0]}), member("B", {"t": [1]})),
-        saved(5, member("A", {"t": [0]}), member("B", {"t": [1]})),
-        saved(6, member("B", {"t": [0, 1]})),
+    found = read_entries(
+        group_metadata_entry(1, member("A", {"t": [0, 1]})),
+        group_metadata_entry(2, member("A", {"t": [0]}), member("B", {"t": [1]})),
+        group_metadata_entry(5, member("A", {"t": [0]}), member("B", {"t": [1]})),
+        group_metadata_entry(6, member("B", {"t": [0, 1]})),
     )
 
     assert [
@@ -173,7 +210,9 @@ def test_owners_keep_their_generations() -> None:
 
 
 def test_an_owner_has_a_name_and_a_place() -> None:
-    (row,) = told(saved(1, member("A", {"t": [4]}, group_instance_id="a"))).ownership
+    (row,) = read_entries(
+        group_metadata_entry(1, member("A", {"t": [4]}, group_instance_id="a"))
+    ).ownership
 
     assert row == PartitionOwnership(
         group="g",
@@ -195,16 +234,16 @@ def test_an_owner_has_a_name_and_a_place() -> None:
 
 def _handed_over(*, strategy: str, last: Partitioned) -> GroupHistory:
     """B joins and shall get partition 1 of A."""
-    return told(
+    return read_entries(
         NEW,
-        saved(1, member("A", {"t": [0, 1]}), strategy=strategy),
-        saved(
+        group_metadata_entry(1, member("A", {"t": [0, 1]}), strategy=strategy),
+        group_metadata_entry(
             2,
             member("A", {"t": [0]}, owned={"t": [0, 1]}, generation=1),
             member("B", {}),
             strategy=strategy,
         ),
-        saved(
+        group_metadata_entry(
             3,
             member("A", {"t": [0]}, owned={"t": [0]}, generation=2),
             member("B", last, generation=2),
@@ -217,8 +256,8 @@ def test_a_round_that_only_takes_belongs_to_the_one_that_gives() -> None:
     found = _handed_over(strategy="cooperative-sticky", last={"t": [1]})
 
     assert [len(step.rounds) for step in find_rebalances(found.generations)] == [1, 2]
-    assert numbers(found) == [(0, 1, 0), (1, 3, 0)]
-    assert times(found) == [
+    assert generation_numbers(found) == [(0, 1, 0), (1, 3, 0)]
+    assert ownership_times(found) == [
         (0, "A", 1_000, None),
         (1, "A", 1_000, 2_000),
         (1, "B", 3_000, None),
@@ -246,26 +285,28 @@ def test_what_nobody_gets_later_was_not_taken_to_be_given() -> None:
 
 def test_rounds_end_where_those_that_had_to_give_up_are_gone() -> None:
     strategy = "cooperative-sticky"
-    found = told(
+    found = read_entries(
         NEW,
-        saved(1, member("A", {"t": [0, 1]}), strategy=strategy),
-        saved(
+        group_metadata_entry(1, member("A", {"t": [0, 1]}), strategy=strategy),
+        group_metadata_entry(
             2,
             member("A", {"t": [0]}, owned={"t": [0, 1]}, generation=1),
             member("B", {}),
             strategy=strategy,
         ),
-        saved(3, member("B", {"t": [0, 1]}, generation=2), strategy=strategy),
+        group_metadata_entry(3, member("B", {"t": [0, 1]}, generation=2), strategy=strategy),
     )
 
-    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+    assert generation_numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
 
 
 # bytes
 
 
 def test_bytes_that_are_no_subscription_are_a_problem_of_that_member_alone() -> None:
-    found = told(saved(1, member("A", told=b"\x00\x03\x00"), member("B", {"t": [0]})))
+    found = read_entries(
+        group_metadata_entry(1, member("A", told=b"\x00\x03\x00"), member("B", {"t": [0]}))
+    )
 
     bad, good = found.generations[0].members
     assert bad.problem is not None
@@ -275,7 +316,7 @@ def test_bytes_that_are_no_subscription_are_a_problem_of_that_member_alone() -> 
 
 
 def test_bytes_that_are_no_assignment_are_a_problem() -> None:
-    found = told(saved(1, member("A", b"\x00\x00\xff")))
+    found = read_entries(group_metadata_entry(1, member("A", b"\x00\x00\xff")))
 
     (one,) = found.generations[0].members
     assert one.problem is not None
@@ -284,15 +325,15 @@ def test_bytes_that_are_no_assignment_are_a_problem() -> None:
 
 
 def test_a_member_that_was_left_out_has_nothing_and_no_problem() -> None:
-    (one,) = told(saved(1, member("A"))).generations[0].members
+    (one,) = read_entries(group_metadata_entry(1, member("A"))).generations[0].members
 
     assert (one.assigned, one.problem) == ({}, None)
 
 
 def test_sticky_members_say_what_they_own_in_java_and_in_kafka_python() -> None:
     owned = consumer_protocol.encode_sticky_user_data(Partitions.of({"t": [2, 1]}), 4)
-    found = told(
-        saved(
+    found = read_entries(
+        group_metadata_entry(
             5,
             member("java", user_data=owned),
             member("python", user_data=b"\x00\x01" + owned),
@@ -311,7 +352,9 @@ def test_sticky_members_say_what_they_own_in_java_and_in_kafka_python() -> None:
 
 def test_other_kinds_of_groups_are_kept_without_reading_their_bytes() -> None:
     worker = member("worker", b"\x01\x02", told=b"\x00\x01garbage")
-    found = told(saved(1, worker, strategy="sessioned", protocol_type="connect"))
+    found = read_entries(
+        group_metadata_entry(1, worker, strategy="sessioned", protocol_type="connect")
+    )
 
     (one,) = found.generations
     assert (one.protocol_type, one.strategy) == ("connect", "sessioned")
@@ -330,9 +373,11 @@ def test_other_kinds_of_groups_are_kept_without_reading_their_bytes() -> None:
 def test_no_bytes_stop_the_reading(
     told_bytes: bytes, given_bytes: bytes, user_data: bytes, strategy: str
 ) -> None:
-    found = told(
-        saved(1, member("A", told=told_bytes), member("B", given_bytes), strategy=strategy),
-        saved(2, member("A", user_data=user_data), strategy=strategy),
+    found = read_entries(
+        group_metadata_entry(
+            1, member("A", told=told_bytes), member("B", given_bytes), strategy=strategy
+        ),
+        group_metadata_entry(2, member("A", user_data=user_data), strategy=strategy),
     )
 
     assert [len(one.members) for one in found.generations] == [2, 1]
@@ -344,7 +389,7 @@ def test_no_bytes_stop_the_reading(
     apart=st.sampled_from([1, 2]),
 )
 def test_no_entries_stop_the_reading(entries: list[JournalEntry], apart: int) -> None:
-    found = told(*entries, apart=apart)
+    found = read_entries(*entries, apart=apart)
 
     lives = [one.incarnation for one in found.generations]
     ends = [

@@ -19,7 +19,7 @@ from rota.engine.history.client_settings import (
 MINUTES = 60_000
 
 
-class Written(NamedTuple):
+class MemberSettings(NamedTuple):
     """What a library is told."""
 
     #: To have range alone.
@@ -33,7 +33,7 @@ class Written(NamedTuple):
     long: str | None
 
 
-JAVA = Written(
+JAVA = MemberSettings(
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor,"
     "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -58,7 +58,7 @@ WRITTEN = {
         static="group.instance.id=ID (librdkafka 1.4 or newer)",
         long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)",
     ),
-    client_settings.KAFKA_PYTHON: Written(
+    client_settings.KAFKA_PYTHON: MemberSettings(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
         "[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
@@ -68,7 +68,7 @@ WRITTEN = {
         "session_timeout_ms=600000 (before kafka-python 3.0 with request_timeout_ms=605000 and "
         "connections_max_idle_ms=610000)",
     ),
-    client_settings.AIOKAFKA: Written(
+    client_settings.AIOKAFKA: MemberSettings(
         "partition_assignment_strategy="
         "[aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
@@ -78,7 +78,7 @@ WRITTEN = {
         f"session_timeout_ms=45000 and {REJOINED}",
         f"session_timeout_ms=600000 and {REJOINED}",
     ),
-    client_settings.SARAMA: Written(
+    client_settings.SARAMA: MemberSettings(
         "config.Consumer.Group.Rebalance.GroupStrategies = "
         "[]sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}",
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
@@ -87,14 +87,14 @@ WRITTEN = {
         "config.Consumer.Group.Session.Timeout = 45 * time.Second",
         "config.Consumer.Group.Session.Timeout = 10 * time.Minute",
     ),
-    client_settings.FRANZ_GO: Written(
+    client_settings.FRANZ_GO: MemberSettings(
         "kgo.Balancers(kgo.RangeBalancer())",
         "kgo.Balancers(kgo.RoundRobinBalancer(), kgo.RangeBalancer())",
         "kgo.InstanceID(ID)",
         "kgo.SessionTimeout(45*time.Second)",
         "kgo.SessionTimeout(10*time.Minute)",
     ),
-    client_settings.KAFKA_GO: Written(
+    client_settings.KAFKA_GO: MemberSettings(
         "GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}",
         "GroupBalancers: []kafka.GroupBalancer"
         "{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}}",
@@ -114,7 +114,7 @@ OF_THEIR_OWN = (
 @pytest.mark.parametrize("name", WRITTEN)
 def test_what_is_set(name: str) -> None:
     one = CLIENT_LIBRARIES[name]
-    assert WRITTEN[name] == Written(
+    assert WRITTEN[name] == MemberSettings(
         one.strategy_setting("range"),
         one.strategy_setting("roundrobin", "range"),
         one.group_instance_id(),

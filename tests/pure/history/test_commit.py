@@ -26,11 +26,13 @@ def by_partition(partition: PartitionCodes, at: Int64Array) -> CommitTimes:
     return {("t", number): np.sort(at[partition == number]) for number in range(PARTITIONS)}
 
 
-def beats(gap: int, count: int, begin: int) -> list[int]:
+def commit_times(gap: int, count: int, begin: int) -> list[int]:
     return [begin + gap * number for number in range(count)]
 
 
-rhythms = st.builds(beats, st.sampled_from([3, 50, 1000]), st.integers(0, 150), st.integers(0, 500))
+rhythms = st.builds(
+    commit_times, st.sampled_from([3, 50, 1000]), st.integers(0, 150), st.integers(0, 500)
+)
 commits = st.lists(
     st.tuples(st.integers(0, PARTITIONS - 1), rhythms | st.lists(st.integers(0, 9_000))),
     max_size=6,

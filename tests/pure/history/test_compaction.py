@@ -24,10 +24,10 @@ from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.journal_entry import GroupMetadataTombstone
 from tests.pure.history import capture
 
-GROUPS = sorted(capture.written())
+GROUPS = sorted(capture.read_journal())
 
 
-def compacted(
+def compact_records(
     records: Sequence[JournalRecord], until: int, *, tombstones: bool
 ) -> list[JournalRecord]:
     """What is left when the log was cleaned up to a position: the last record of each key; of
@@ -108,9 +108,9 @@ def _owners(timeline: GroupHistory, at: int) -> list[PartitionOwnership]:
 
 
 def _check(group: str, until: int, *, tombstones: bool) -> None:
-    records = capture.written()[group]
-    whole = capture.timelines()[group]
-    left = _read(group, compacted(records, until, tombstones=tombstones))
+    records = capture.read_journal()[group]
+    whole = capture.read_histories()[group]
+    left = _read(group, compact_records(records, until, tombstones=tombstones))
     if left.window is None:
         assert until == len(records)
         return
@@ -131,22 +131,22 @@ def _check(group: str, until: int, *, tombstones: bool) -> None:
 def test_compaction_at_any_point_changes_no_fact_inside_the_window(
     group: str, tombstones: bool
 ) -> None:
-    for until in batch_ends(capture.written()[group]):
+    for until in batch_ends(capture.read_journal()[group]):
         _check(group, until, tombstones=tombstones)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_window_is_not_smaller_than_it_must_be(group: str) -> None:
     """One change of the group's members at most is left out beyond what compaction took."""
-    records = capture.written()[group]
+    records = capture.read_journal()[group]
     for until in batch_ends(records)[:-1]:
-        left = compacted(records, until, tombstones=True)
+        left = compact_records(records, until, tombstones=True)
         found = _read(group, left).window
         assert found is not None
         known = [one for one in find_rebalances(_read(group, left).generations) if one.known_before]
         truly = [
             one
-            for one in find_rebalances(capture.timelines()[group].generations)
+            for one in find_rebalances(capture.read_histories()[group].generations)
             if one.rounds[0].offset >= records[until].offset
         ]
         assert len(known) >= len(truly) - 1
@@ -166,10 +166,10 @@ def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
 
 @given(data=st.data())
 def test_cleaned_twice_is_cleaned_once(data: st.DataObject) -> None:
-    records = capture.written()[data.draw(st.sampled_from(GROUPS))]
+    records = capture.read_journal()[data.draw(st.sampled_from(GROUPS))]
     second = data.draw(st.integers(0, len(records)))
     first = data.draw(st.integers(0, second))
-    once = compacted(records, second, tombstones=True)
-    early = compacted(records, first, tombstones=True)
+    once = compact_records(records, second, tombstones=True)
+    early = compact_records(records, first, tombstones=True)
 
-    assert compacted(early, second - (len(records) - len(early)), tombstones=True) == once
+    assert compact_records(early, second - (len(records) - len(early)), tombstones=True) == once

@@ -11,7 +11,7 @@ from rota.engine.history.rebalances import (
     gave_up_everything,
     rebalance_protocol,
 )
-from tests.pure.history.example_history import generation, member, step
+from tests.pure.history.example_history import generation, make_rebalance, member
 
 
 def range_of(low: int, high: int) -> dict[str, tuple[int, ...]]:
@@ -25,29 +25,33 @@ def test_a_member_joins_a_range_group() -> None:
         [member("a", range_of(0, 4)), member("b", range_of(4, 8)), member("c", range_of(8, 12))],
     )
     # b gives four to c and takes two of a: six moved, four had to
-    assert compute_cost(step(before, after)) == RebalanceCost(
+    assert compute_cost(make_rebalance(before, after)) == RebalanceCost(
         moved=6, moves_needed=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
     )
-    assert rebalance_protocol(step(before, after)) == "eager"
+    assert rebalance_protocol(make_rebalance(before, after)) == "eager"
 
 
 def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_stopped() -> None:
     before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("a", range_of(0, 12))])
-    assert compute_cost(step(before, after)) == RebalanceCost(
+    assert compute_cost(make_rebalance(before, after)) == RebalanceCost(
         moved=0, moves_needed=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
     )
 
 
 def test_the_first_generation_costs_nothing() -> None:
-    found = compute_cost(step(None, generation(1, [member("a", range_of(0, 2)), member("b")])))
+    found = compute_cost(
+        make_rebalance(None, generation(1, [member("a", range_of(0, 2)), member("b")]))
+    )
     assert found == RebalanceCost(
         moved=0, moves_needed=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
     )
 
 
 def test_an_empty_group_has_nobody_idle() -> None:
-    found = compute_cost(step(generation(1, [member("a", range_of(0, 2))]), generation(2, [])))
+    found = compute_cost(
+        make_rebalance(generation(1, [member("a", range_of(0, 2))]), generation(2, []))
+    )
     assert found == RebalanceCost(
         moved=0, moves_needed=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
     )
@@ -56,8 +60,8 @@ def test_an_empty_group_has_nobody_idle() -> None:
 def test_a_static_member_is_known_by_its_static_id() -> None:
     before = generation(1, [member("s!old", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("s!new", range_of(0, 6)), member("b", range_of(6, 12))])
-    assert compute_cost(step(before, after)).orphaned == 0
-    assert compute_cost(step(before, after)).moved == 0
+    assert compute_cost(make_rebalance(before, after)).orphaned == 0
+    assert compute_cost(make_rebalance(before, after)).moved == 0
 
 
 def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
@@ -75,7 +79,7 @@ def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
         ],
         strategy="cooperative-sticky",
     )
-    found = compute_cost(step(before, after))
+    found = compute_cost(make_rebalance(before, after))
     # t-0 of a, which has left the topic, and u-0 of b
     assert (found.moved, found.stopped) == (1, 2)
 
@@ -96,7 +100,7 @@ def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
         ],
         name,
     )
-    taken = step(before, first, second)
+    taken = make_rebalance(before, first, second)
     assert compute_cost(taken) == RebalanceCost(
         moved=2, moves_needed=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
     )
@@ -111,7 +115,7 @@ def test_what_is_taken_and_not_yet_given_has_moved() -> None:
         [member("a", range_of(0, 2), owned=range_of(0, 4), owned_generation=1), member("b")],
         "cooperative-sticky",
     )
-    found = compute_cost(step(before, first))
+    found = compute_cost(make_rebalance(before, first))
     assert (found.moved, found.moves_needed, found.stopped) == (2, 2, 2)
 
 
@@ -147,7 +151,7 @@ def test_what_an_eager_rebalance_gives_nobody_has_not_moved(strategy: str, moved
         ],
         strategy,
     )
-    assert compute_cost(step(before, after)).moved == moved
+    assert compute_cost(make_rebalance(before, after)).moved == moved
 
 
 @pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])
@@ -163,8 +167,8 @@ def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
         [member("s!a", range_of(0, 2), owned_generation=told), member("b", range_of(2, 4))],
         "cooperative-sticky",
     )
-    assert compute_cost(step(before, after)).stopped == stopped
-    assert rebalance_protocol(step(before, after)) == ("eager" if told else "cooperative")
+    assert compute_cost(make_rebalance(before, after)).stopped == stopped
+    assert rebalance_protocol(make_rebalance(before, after)) == ("eager" if told else "cooperative")
 
 
 def test_a_consumer_group_stops_only_what_changes_hands() -> None:
@@ -173,8 +177,8 @@ def test_a_consumer_group_stops_only_what_changes_hands() -> None:
     after = generation(
         3, [member("a", range_of(0, 2)), member("b", range_of(2, 4))], "uniform", **fields
     )
-    assert compute_cost(step(before, after)).stopped == 2
-    assert rebalance_protocol(step(before, after)) == "consumer"
+    assert compute_cost(make_rebalance(before, after)).stopped == 2
+    assert rebalance_protocol(make_rebalance(before, after)) == "consumer"
 
 
 def test_the_fewest_moves_heed_subscriptions() -> None:
@@ -195,7 +199,7 @@ def test_the_fewest_moves_heed_subscriptions() -> None:
         ],
         "sticky",
     )
-    found = compute_cost(step(before, after))
+    found = compute_cost(make_rebalance(before, after))
     assert (found.moved, found.moves_needed) == (4, 2)
 
 

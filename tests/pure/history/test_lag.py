@@ -26,11 +26,11 @@ from tests.support.captured_lag import (
 FOREVER = np.iinfo(np.int64).max
 
 
-def column(*numbers: int) -> Int64Array:
+def int64_array(*numbers: int) -> Int64Array:
     return np.array(numbers, dtype=np.int64)
 
 
-def sampled(*samples: tuple[int, int]) -> EndOffsets:
+def end_offsets_from_samples(*samples: tuple[int, int]) -> EndOffsets:
     """Samples of one partition: (time, end)."""
     at, end = np.array(samples, dtype=np.int64).reshape(-1, 2).T
     return EndOffsets.from_samples(np.zeros(len(at), dtype=np.int64), at, end)
@@ -38,14 +38,14 @@ def sampled(*samples: tuple[int, int]) -> EndOffsets:
 
 def lag_of(at: int, offset: int, ends: EndOffsets) -> tuple[int, int, float | None] | None:
     """End, lag and seconds at a commit."""
-    found = compute_lags(column(0), column(at), column(offset), ends)
+    found = compute_lags(int64_array(0), int64_array(at), int64_array(offset), ends)
     if not len(found.row):
         return None
     seconds = float(found.seconds[0])
     return int(found.end[0]), int(found.lag[0]), None if np.isnan(seconds) else round(seconds, 6)
 
 
-RISING = sampled((10_000, 100), (20_000, 200), (30_000, 200), (40_000, 210))
+RISING = end_offsets_from_samples((10_000, 100), (20_000, 200), (30_000, 200), (40_000, 210))
 
 
 def test_the_end_rises_evenly_between_samples() -> None:
@@ -71,7 +71,7 @@ def test_nothing_is_said_before_the_first_sample_nor_long_after_the_last() -> No
     assert lag_of(9_999, 50, RISING) is None
     assert lag_of(40_000 + MAX_SAMPLE_AGE, 205, RISING) == (210, 5, 64.0)
     assert lag_of(40_001 + MAX_SAMPLE_AGE, 205, RISING) is None
-    assert lag_of(15_000, 50, sampled()) is None
+    assert lag_of(15_000, 50, end_offsets_from_samples()) is None
 
 
 def test_the_age_of_a_record_from_before_the_first_sample_is_not_known() -> None:
@@ -80,7 +80,7 @@ def test_the_age_of_a_record_from_before_the_first_sample_is_not_known() -> None
 
 
 def test_a_topic_made_anew_is_another_log() -> None:
-    anew = sampled((10_000, 100), (20_000, 200), (30_000, 5), (40_000, 15))
+    anew = end_offsets_from_samples((10_000, 100), (20_000, 200), (30_000, 5), (40_000, 15))
     assert lag_of(20_000, 150, anew) == (200, 50, 4.9)
     assert lag_of(25_000, 150, anew) is None
     assert lag_of(35_000, 7, anew) == (10, 3, 2.0)
@@ -88,19 +88,25 @@ def test_a_topic_made_anew_is_another_log() -> None:
 
 
 def test_what_retention_took_is_not_the_next_record() -> None:
-    at, end, beginning = column(0, 10_000, 20_000), column(0, 100, 200), column(0, 0, 150)
-    kept = EndOffsets.from_samples(column(0, 0, 0), at, end, beginning)
+    at, end, beginning = (
+        int64_array(0, 10_000, 20_000),
+        int64_array(0, 100, 200),
+        int64_array(0, 0, 150),
+    )
+    kept = EndOffsets.from_samples(int64_array(0, 0, 0), at, end, beginning)
     assert lag_of(20_000, 50, kept) == (200, 150, 4.9)
 
 
 def test_samples_come_in_any_order_and_twice() -> None:
-    shuffled = sampled((40_000, 210), (20_000, 200), (10_000, 100), (30_000, 200), (20_000, 190))
+    shuffled = end_offsets_from_samples(
+        (40_000, 210), (20_000, 200), (10_000, 100), (30_000, 200), (20_000, 190)
+    )
     for at, offset in ((15_000, 120), (20_000, 190), (35_000, 201)):
         assert lag_of(at, offset, shuffled) == lag_of(at, offset, RISING)
 
 
 def test_absurd_numbers_do_not_overflow() -> None:
-    vast = sampled((0, 0), (1 << 40, 1 << 60))
+    vast = end_offsets_from_samples((0, 0), (1 << 40, 1 << 60))
     found = lag_of(1 << 39, 5, vast)
     assert found is not None
     assert found[0] == pytest.approx(1 << 59)
@@ -108,24 +114,34 @@ def test_absurd_numbers_do_not_overflow() -> None:
 
 def test_partitions_are_told_apart() -> None:
     ends = EndOffsets.from_samples(
-        column(3, 1, 3, 1), column(0, 0, 1000, 1000), column(0, 500, 10, 600)
+        int64_array(3, 1, 3, 1), int64_array(0, 0, 1000, 1000), int64_array(0, 500, 10, 600)
     )
-    found = compute_lags(column(1, 2, 3), column(500, 500, 500), column(540, 7, 2), ends)
+    found = compute_lags(
+        int64_array(1, 2, 3), int64_array(500, 500, 500), int64_array(540, 7, 2), ends
+    )
     assert found.row.tolist() == [0, 2]
     assert found.lag.tolist() == [10, 3]
 
 
 def test_the_owner_is_who_had_the_partition_then() -> None:
     owners = OwnerIntervals.from_intervals(
-        column(1, 0, 0), column(50, 20, 10), column(60, FOREVER, 20)
+        int64_array(1, 0, 0), int64_array(50, 20, 10), int64_array(60, FOREVER, 20)
     )
-    at = column(9, 10, 19, 20, 10**15, 55, 60)
-    assert owners.find_owner(column(0, 0, 0, 0, 0, 1, 1), at).tolist() == [-1, 2, 2, 1, 1, 0, -1]
-    none = OwnerIntervals.from_intervals(column(), column(), column())
-    assert none.find_owner(column(0), column(5)).tolist() == [-1]
+    at = int64_array(9, 10, 19, 20, 10**15, 55, 60)
+    assert owners.find_owner(int64_array(0, 0, 0, 0, 0, 1, 1), at).tolist() == [
+        -1,
+        2,
+        2,
+        1,
+        1,
+        0,
+        -1,
+    ]
+    none = OwnerIntervals.from_intervals(int64_array(), int64_array(), int64_array())
+    assert none.find_owner(int64_array(0), int64_array(5)).tolist() == [-1]
 
 
-def captured(group: str) -> tuple[Int64Array, CommitLags]:
+def captured_lags(group: str) -> tuple[Int64Array, CommitLags]:
     found = group_commits()[group]
     kept = found.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in found)
@@ -134,7 +150,7 @@ def captured(group: str) -> tuple[Int64Array, CommitLags]:
 
 @pytest.mark.parametrize("group", sorted(group_commits()))
 def test_every_commit_of_the_captured_run_has_its_lag(group: str) -> None:
-    partition, found = captured(group)
+    partition, found = captured_lags(group)
     assert len(found.row) == len(partition)
     assert not np.isnan(found.seconds).any(), "sampling began with empty topics"
     assert (found.lag >= 0).all()
@@ -143,7 +159,7 @@ def test_every_commit_of_the_captured_run_has_its_lag(group: str) -> None:
 
 def test_a_paused_partition_falls_behind_second_by_second() -> None:
     """Orders:3 of a-stall stood still for 110.9 s."""
-    partition, found = captured("a-stall")
+    partition, found = captured_lags("a-stall")
     paused = found.row[partition == partitions().index(("orders", 3))]
     assert 105 < found.seconds[paused].max() < 110.9
     assert found.seconds[np.setdiff1d(found.row, paused)].max() < 2.5
@@ -173,22 +189,22 @@ def moments(name: str) -> tuple[Int64Array, list[ConsumerGroupsRow]]:
     }
     latest = max(since for since, _ in spans.values())
     assert latest - min(until for _, until in spans.values()) < 500, "it reads them at once"
-    return column(*(min(latest, spans[row.group][1] - 1) for row in rows)), rows
+    return int64_array(*(min(latest, spans[row.group][1] - 1) for row in rows)), rows
 
 
 @pytest.mark.parametrize("name", ["lag-mid.txt.gz", "lag-late.txt.gz"])
 def test_lag_is_what_kafka_printed(name: str) -> None:
     """Off by no more than was produced between the samples around it; mostly by a record or two."""
     at, rows = moments(name)
-    number = column(*(partitions().index((row.topic, row.partition)) for row in rows))
-    lag = compute_lags(number, at, column(*(row.offset for row in rows)), end_offsets()).lag
+    number = int64_array(*(partitions().index((row.topic, row.partition)) for row in rows))
+    lag = compute_lags(number, at, int64_array(*(row.offset for row in rows)), end_offsets()).lag
     before = end_offsets().end[end_offsets().at_times(number, at).sample]
     after = (
         end_offsets().at_times(number, at + 1000).ceiling
     )  # the tool asks for the ends after the offsets
-    end = column(*(row.end for row in rows))
+    end = int64_array(*(row.end for row in rows))
     assert ((before <= end) & (end <= after)).all()
-    off = np.abs(lag - column(*(row.lag for row in rows)))
+    off = np.abs(lag - int64_array(*(row.lag for row in rows)))
     assert (off <= after - before).all()
     assert len(off) > 300
     assert np.percentile(off, 90) <= 3
@@ -207,10 +223,10 @@ def test_owners_are_those_that_kafka_printed(name: str) -> None:
             for span in group_history(row.group).ownership
             if (span.topic, span.partition) == (row.topic, row.partition)
         ]
-        since = column(*(span.since for span in spans))
-        until = column(*(FOREVER if span.until is None else span.until for span in spans))
+        since = int64_array(*(span.since for span in spans))
+        until = int64_array(*(FOREVER if span.until is None else span.until for span in spans))
         (found,) = OwnerIntervals.from_intervals(np.zeros_like(since), since, until).find_owner(
-            column(0), column(at)
+            int64_array(0), int64_array(at)
         )
         assert (spans[found].member_id if found >= 0 else "-") == row.member, row
         compared += 1

@@ -26,10 +26,10 @@ Row = tuple[int, int, int]
 rows = st.lists(st.tuples(st.integers(0, 2), times, st.integers(0, 30)), max_size=25)
 growing = st.lists(
     st.tuples(times, st.integers(0, 9)), max_size=12, unique_by=lambda step: step[0]
-).map(lambda steps: [(at, end) for at, end in zip(*climb(steps), strict=True)])
+).map(lambda steps: [(at, end) for at, end in zip(*cumulative_offsets(steps), strict=True)])
 
 
-def climb(steps: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def cumulative_offsets(steps: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     at = sorted(at for at, _ in steps)
     return at, [int(end) for end in np.cumsum([rise for _, rise in steps])]
 
@@ -39,7 +39,9 @@ def columns(rows: list[Row]) -> tuple[Int64Array, Int64Array, Int64Array]:
     return first, second, third
 
 
-def stretch(samples: list[Row], partition: int, at: int) -> tuple[list[tuple[int, int]], bool]:
+def samples_around(
+    samples: list[Row], partition: int, at: int
+) -> tuple[list[tuple[int, int]], bool]:
     """The samples between the falls around a time, and whether a fall follows."""
     found: list[tuple[int, int]] = []
     for when in sorted({s[1] for s in samples if s[0] == partition}):
@@ -52,9 +54,11 @@ def stretch(samples: list[Row], partition: int, at: int) -> tuple[list[tuple[int
     return found, False
 
 
-def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> Fraction | None:
+def lag_seconds_one_by_one(
+    samples: list[Row], partition: int, at: int, reach: int = REACH
+) -> Fraction | None:
     """The end at a time, not rounded."""
-    found, falls = stretch(samples, partition, at)
+    found, falls = samples_around(samples, partition, at)
     before = [s for s in found if s[0] <= at]
     after = [s for s in found if s[0] >= at]
     if not before:
@@ -70,7 +74,7 @@ def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> 
 def test_the_end_is_on_the_line_between_the_samples(samples: list[Row], commits: list[Row]) -> None:
     partition, at, offset = columns(commits)
     found = compute_lags(partition, at, offset, EndOffsets.from_samples(*columns(samples)), REACH)
-    expected = [plainly(samples, p, t) for p, t, _ in commits]
+    expected = [lag_seconds_one_by_one(samples, p, t) for p, t, _ in commits]
     assert found.row.tolist() == [n for n, end in enumerate(expected) if end is not None]
     for row, end, lag in zip(found.row, found.end, found.lag, strict=True):
         exact, committed = expected[row], commits[row][2]
@@ -96,9 +100,9 @@ def test_the_age_is_how_long_ago_a_commit_would_have_had_no_lag(
         assert offset < samples[0][1]
     else:
         then = floor(at - seconds * 1000 - 1e-6)
-        passed = [plainly(triples, 0, t) for t in range(then + 1, at + 1)]
+        passed = [lag_seconds_one_by_one(triples, 0, t) for t in range(then + 1, at + 1)]
         assert all(end is None or end >= offset + 1 for end in passed)
-        assert (end := plainly(triples, 0, then)) is None or end < offset + 1
+        assert (end := lag_seconds_one_by_one(triples, 0, then)) is None or end < offset + 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), times, st.integers(0, 20)), max_size=12), rows)
@@ -115,7 +119,7 @@ def test_owners_are_those_whose_time_it_was(spans: list[Row], asked: list[Row]) 
         assert owners == ([] if row < 0 else [row])
 
 
-def burrow(
+def burrow_verdict(
     window: list[tuple[int, int, int | None]], now: int, lag: int, recent: int
 ) -> LagVerdict:
     """The rules as they are told, one window at a time."""
@@ -165,9 +169,9 @@ def test_verdicts_are_burrows_at_any_time(
         for at, offset in list(by_span.values())[-4:]
     ]
     first = min(at for at, _ in samples)
-    recent = plainly(triples, 0, max(now - 15, first), reach=60_000)
+    recent = lag_seconds_one_by_one(triples, 0, max(now - 15, first), reach=60_000)
     assert recent is not None
     left = max(int(end.end[0]) - window[-1][0], 0)
     assert found[0].lag == left
     assert found[0].complete == len(window) / 4
-    assert found[0].verdict == burrow(window, now, left, floor(recent))
+    assert found[0].verdict == burrow_verdict(window, now, left, floor(recent))

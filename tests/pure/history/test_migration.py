@@ -10,11 +10,11 @@ from rota.engine.history.client_settings import CLIENT_LIBRARIES, find_libraries
 from tests.support.policies import policy_of
 
 
-def steps(used: str, wanted: str, *names: str | None) -> list[str]:
+def migration_steps(used: str, wanted: str, *names: str | None) -> list[str]:
     return list(list_migration_steps(policy_of(used), policy_of(wanted), find_libraries(names)))
 
 
-def can(used: str, wanted: str, *names: str | None) -> bool:
+def can_migrate(used: str, wanted: str, *names: str | None) -> bool:
     return is_migration_possible(policy_of(used), policy_of(wanted), find_libraries(names))
 
 
@@ -104,11 +104,11 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
     ],
 )
 def test_to_the_cooperative_strategy(name: str, told: list[str]) -> None:
-    assert steps("range", "cooperative-sticky", name) == told
+    assert migration_steps("range", "cooperative-sticky", name) == told
 
 
 def test_one_that_refuses_stops_them_all() -> None:
-    assert steps(
+    assert migration_steps(
         "range", "cooperative-sticky", client_settings.JAVA, client_settings.LIBRDKAFKA, None
     ) == [
         "Check that every member runs Java client 2.4 or newer, or librdkafka 1.6 or newer.",
@@ -159,7 +159,10 @@ def test_one_that_refuses_stops_them_all() -> None:
     ],
 )
 def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, alone: str) -> None:
-    assert steps("range", "roundrobin", name) == [FIRST.format(both), f"{AGAIN.format(alone)}."]
+    assert migration_steps("range", "roundrobin", name) == [
+        FIRST.format(both),
+        f"{AGAIN.format(alone)}.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,17 +207,17 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
 def test_static_members_need_ids_that_last_and_a_session(
     name: str, static: str, session: str
 ) -> None:
-    assert steps("range", "range, static 2min", name) == [
+    assert migration_steps("range", "range, static 2min", name) == [
         IDS.format(static),
         SESSION.format(session),
         NOTE.format("2min"),
     ]
-    assert steps("range, static 12s", "range, static 2min", name) == [
+    assert migration_steps("range, static 12s", "range, static 2min", name) == [
         SESSION.format(session),
         NOTE.format("2min"),
     ]
     removed = static.partition(" (")[0]
-    assert steps("range, static 12s", "range", name) == [
+    assert migration_steps("range, static 12s", "range", name) == [
         f"Remove {removed} from every member's settings."
     ]
 
@@ -227,7 +230,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
         client_settings.KAFKA_PYTHON,
         None,
     )
-    assert steps("range", "sticky, static 45s", *names) == [
+    assert migration_steps("range", "sticky, static 45s", *names) == [
         IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
         "group.instance.id=ID (Java client 2.3 or newer); "
         "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
@@ -282,12 +285,12 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
 def test_the_brokers_protocol_needs_new_brokers_and_clients(
     name: str, wanted: str, told: list[str]
 ) -> None:
-    assert steps("range", wanted, name) == told
+    assert migration_steps("range", wanted, name) == told
 
 
 def test_the_brokers_protocol_for_many_names_each_client() -> None:
     names = (client_settings.JAVA, client_settings.FRANZ_GO, client_settings.LIBRDKAFKA)
-    assert steps("range", "KIP-848 range", *names) == [
+    assert migration_steps("range", "KIP-848 range", *names) == [
         f"{BROKERS} franz-go 1.22 or newer (which recommends Kafka 4.3), or Java client 4.0 or "
         "newer, or librdkafka 2.12 or newer.",
         CHANGES.format("this")
@@ -298,14 +301,18 @@ def test_the_brokers_protocol_for_many_names_each_client() -> None:
 
 
 def test_its_session_timeout_is_the_brokers() -> None:
-    *_, session, mind, _, _ = steps("range", "KIP-848 uniform, static 5min", client_settings.JAVA)
+    *_, session, mind, _, _ = migration_steps(
+        "range", "KIP-848 uniform, static 5min", client_settings.JAVA
+    )
     assert session == (
         "Set consumer.session.timeout.ms=300000 for the group (kafka-configs --entity-type "
         "groups), after raising the broker's group.consumer.max.session.timeout.ms, 60000 if not "
         "set."
     )
     assert mind == NOTE.format("5min")
-    _, session, *_ = steps("range", "KIP-848 uniform, static 45s", client_settings.FRANZ_GO)
+    _, session, *_ = migration_steps(
+        "range", "KIP-848 uniform, static 45s", client_settings.FRANZ_GO
+    )
     assert session == (
         "Set consumer.session.timeout.ms=45000 for the group (kafka-configs --entity-type groups)."
     )
@@ -337,13 +344,13 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
     name: str, other: str, back: str
 ) -> None:
     restart = "Restart the members one after the other with"
-    assert steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
-    assert steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
+    assert migration_steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
+    assert migration_steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
 
 
 @pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
 def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
-    *ids, mind, restart = steps(used, "sticky, static 10min", client_settings.JAVA)
+    *ids, mind, restart = migration_steps(used, "sticky, static 10min", client_settings.JAVA)
     given = "group.instance.id=ID (Java client 2.3 or newer)"
     assert ids == ([] if "static" in used else [IDS.format(given)])
     assert mind == NOTE.format("10min")
@@ -355,9 +362,11 @@ def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
 
 
 def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
-    session, *_ = steps("range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA)
+    session, *_ = migration_steps(
+        "range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA
+    )
     assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
-    assert steps(
+    assert migration_steps(
         "KIP-848 range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA
     ) == ["Restart the members one after the other with group.remote.assignor=uniform."]
 
@@ -365,17 +374,19 @@ def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
 def test_libraries_that_have_no_way_are_named() -> None:
     """Members of the classic protocol may be in a group of the broker's while it changes over."""
     restart = "Restart the members one after the other with this."
-    assert steps(
+    assert migration_steps(
         "KIP-848 range", "KIP-848 uniform", client_settings.JAVA, client_settings.SARAMA
     ) == [f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."]
-    assert steps("KIP-848 range", "KIP-848 uniform", client_settings.SARAMA) == [
+    assert migration_steps("KIP-848 range", "KIP-848 uniform", client_settings.SARAMA) == [
         f"{restart} sarama: no such setting."
     ]
-    assert steps("range", "KIP-848 uniform", client_settings.SARAMA) == [
+    assert migration_steps("range", "KIP-848 uniform", client_settings.SARAMA) == [
         "Check that the brokers run Kafka 4.0 or newer.",
         f"{restart} The group changes over while it runs. sarama: no such setting.",
     ]
-    assert steps("KIP-848 uniform", "range", client_settings.JAVA, client_settings.AIOKAFKA) == [
+    assert migration_steps(
+        "KIP-848 uniform", "range", client_settings.JAVA, client_settings.AIOKAFKA
+    ) == [
         f"{restart} aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range."
         f"RangePartitionAssignor]; Java: group.protocol=classic and {LIST}="
         f"{CLASSES}.RangeAssignor, and without group.remote.assignor."
@@ -383,14 +394,16 @@ def test_libraries_that_have_no_way_are_named() -> None:
 
 
 def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:
-    assert steps("cooperative-sticky, eager", "cooperative-sticky", client_settings.JAVA) == [
+    assert migration_steps(
+        "cooperative-sticky, eager", "cooperative-sticky", client_settings.JAVA
+    ) == [
         f"Restart the members one after the other with {LIST}={CLASSES}.CooperativeStickyAssignor: "
         "the group becomes cooperative."
     ]
 
 
 def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
-    assert steps("cooperative-sticky", "sticky", client_settings.SARAMA) == [
+    assert migration_steps("cooperative-sticky", "sticky", client_settings.SARAMA) == [
         FIRST.replace("range", "cooperative-sticky").format(
             f"{GO}{{sarama.NewBalanceStrategySticky(), "
             "sarama.NewBalanceStrategyCooperativeSticky()}"
@@ -420,12 +433,14 @@ def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
 )
 def test_what_a_library_can_do(name: str | None, able: set[str]) -> None:
     asked = ("sticky", "cooperative-sticky", "range, static 45s", "KIP-848 uniform")
-    assert {wanted for wanted in asked if can("range", wanted, name)} == able
+    assert {wanted for wanted in asked if can_migrate("range", wanted, name)} == able
 
 
 def test_all_libraries_of_a_group_must_be_able() -> None:
-    assert not can("range", "cooperative-sticky", client_settings.JAVA, client_settings.AIOKAFKA)
-    assert can("range", "sticky", client_settings.JAVA, client_settings.AIOKAFKA, None)
+    assert not can_migrate(
+        "range", "cooperative-sticky", client_settings.JAVA, client_settings.AIOKAFKA
+    )
+    assert can_migrate("range", "sticky", client_settings.JAVA, client_settings.AIOKAFKA, None)
 
 
 def test_every_library_that_can_be_told_is_known() -> None:

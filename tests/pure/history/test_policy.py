@@ -20,7 +20,7 @@ from rota.engine.history.policies import (
     suggest_session_timeouts,
 )
 from rota.engine.history.restarts import find_restarts, list_membership_events
-from tests.pure.history.example_history import HistoryBuilder, generation, member, step
+from tests.pure.history.example_history import HistoryBuilder, generation, make_rebalance, member
 
 NAMES = {
     "range": GroupPolicy(strategy="range"),
@@ -101,7 +101,7 @@ def test_the_last_of_those_used_ends_the_name() -> None:
         generation(3, [member("a", held)], "range"),
         generation(4, []),
     ]
-    used = find_used_policies([step(None, one) for one in rounds])
+    used = find_used_policies([make_rebalance(None, one) for one in rounds])
     assert label_used_policies(used) == "roundrobin, then range"
     assert used[-1] == GroupPolicy(strategy="range")
 
@@ -109,13 +109,15 @@ def test_the_last_of_those_used_ends_the_name() -> None:
 def test_the_kind_of_members_is_part_of_it() -> None:
     partly = generation(1, [member("s!a", session_timeout=9_000), member("b")])
     assert (
-        label_used_policies(find_used_policies([step(None, partly)])) == "range, partly static 9s"
+        label_used_policies(find_used_policies([make_rebalance(None, partly)]))
+        == "range, partly static 9s"
     )
     modern = generation(
         2, [member("s!a", session_timeout=None)], "uniform", kind=GroupType.CONSUMER
     )
     assert (
-        label_used_policies(find_used_policies([step(None, modern)])) == "KIP-848 uniform, static"
+        label_used_policies(find_used_policies([make_rebalance(None, modern)]))
+        == "KIP-848 uniform, static"
     )
 
 

@@ -9,27 +9,29 @@ from rota.engine.history.facts import EvidenceType, GroupType, LogLine, Rebalanc
 from rota.engine.history.server_log import SkippedLine
 from tests.pure.history import recording
 
-GROUPS = sorted(recording.causes())
+GROUPS = sorted(recording.read_causes())
 #: kafka-python does not say why it leaves, so its broker's log does not tell these from a close.
 WITHOUT_REASON = {("b-python", RebalanceCause.SLOW_POLL), ("b-pycoop", RebalanceCause.SLOW_POLL)}
 
 
 def test_every_group_is_there() -> None:
-    assert set(recording.rebalances()) == set(GROUPS)
+    assert set(recording.read_rebalances()) == set(GROUPS)
     assert len(GROUPS) == 16
 
 
 def test_the_broker_s_lines_are_all_understood() -> None:
-    assert SkippedLine.UNKNOWN not in recording.log()
-    assert sum(isinstance(line, LogLine) for line in recording.log()) > 300
+    assert SkippedLine.UNKNOWN not in recording.read_log()
+    assert sum(isinstance(line, LogLine) for line in recording.read_log()) > 300
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_rebalance_is_found_and_none_is_invented(group: str) -> None:
-    found = recording.rebalances()[group]
-    assert len(found) == len(recording.causes()[group])
+    found = recording.read_rebalances()[group]
+    assert len(found) == len(recording.read_causes()[group])
     if found[0].after.kind is GroupType.CLASSIC:
-        said = (line for line in recording.lines(group) if line.what in ("assigned", "emptied"))
+        said = (
+            line for line in recording.read_log_lines(group) if line.what in ("assigned", "emptied")
+        )
         rounds = [one.generation for step in found for one in step.rounds]
         assert rounds == [line.generation for line in said]
 
@@ -37,10 +39,10 @@ def test_every_rebalance_is_found_and_none_is_invented(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_log_states_every_cause(group: str) -> None:
     found = [
-        explain_rebalance(step, recording.commits(group), recording.lines(group))
-        for step in recording.rebalances()[group]
+        explain_rebalance(step, recording.read_commit_times(group), recording.read_log_lines(group))
+        for step in recording.read_rebalances()[group]
     ]
-    real = recording.causes()[group]
+    real = recording.read_causes()[group]
     assert all(one.evidence is EvidenceType.STATED for one in found)
     told = [RebalanceCause.UNKNOWN if (group, cause) in WITHOUT_REASON else cause for cause in real]
     assert [one.cause for one in found] == told
@@ -53,9 +55,9 @@ def test_the_log_states_every_cause(group: str) -> None:
     [(group, committed) for group in GROUPS for committed in (False, True)],
 )
 def test_without_the_log_a_cause_is_right_or_unknown(group: str, committed: bool) -> None:
-    commits = recording.commits(group) if committed else {}
-    real = recording.causes()[group]
-    for step, cause in zip(recording.rebalances()[group], real, strict=True):
+    commits = recording.read_commit_times(group) if committed else {}
+    real = recording.read_causes()[group]
+    for step, cause in zip(recording.read_rebalances()[group], real, strict=True):
         found = explain_rebalance(step, commits)
         assert found.evidence is EvidenceType.INFERRED
         assert found.cause in (RebalanceCause.UNKNOWN, cause), (step.after.generation, found)
@@ -63,9 +65,9 @@ def test_without_the_log_a_cause_is_right_or_unknown(group: str, committed: bool
 
 def test_much_is_known_without_the_log() -> None:
     found = [
-        explain_rebalance(step, recording.commits(group)).cause
+        explain_rebalance(step, recording.read_commit_times(group)).cause
         for group in GROUPS
-        for step in recording.rebalances()[group]
+        for step in recording.read_rebalances()[group]
     ]
     known = sum(cause is not RebalanceCause.UNKNOWN for cause in found)
     assert known > len(found) // 2

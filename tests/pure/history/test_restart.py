@@ -17,28 +17,28 @@ def found(history_builder: HistoryBuilder, silent: tuple[int, ...] = ()) -> list
     )
 
 
-def pairs(history_builder: HistoryBuilder) -> list[tuple[str, str, int]]:
+def restart_pairs(history_builder: HistoryBuilder) -> list[tuple[str, str, int]]:
     return [(one.old_member_id, one.new_member_id, one.downtime) for one in found(history_builder)]
 
 
 def test_by_client_id_and_host() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
-    assert pairs(history_builder) == [("a", "a#2", 20_000)]
+    assert restart_pairs(history_builder) == [("a", "a#2", 20_000)]
 
 
 def test_within_one_rebalance() -> None:
-    assert pairs(HistoryBuilder().at(0, "a", "b").at(10, "a#2", "b")) == [("a", "a#2", 0)]
+    assert restart_pairs(HistoryBuilder().at(0, "a", "b").at(10, "a#2", "b")) == [("a", "a#2", 0)]
 
 
 def test_a_name_that_others_have_too_says_nothing() -> None:
     history_builder = HistoryBuilder().at(0, "a", "a#2", "a#3").at(10, "a#3").at(30, "a#3", "a#4")
-    assert pairs(history_builder) == []
+    assert restart_pairs(history_builder) == []
 
 
 def test_a_static_id_counts_even_where_the_client_id_changed() -> None:
     history_builder = HistoryBuilder().at(0, "s!a", "b").at(60, "b").at(70, "b", "s!z")
     # it was silent for its session timeout before it was missed
-    assert pairs(history_builder) == [("s!a", "s!z", 55_000)]
+    assert restart_pairs(history_builder) == [("s!a", "s!z", 55_000)]
 
 
 def test_a_silent_member_was_gone_a_session_timeout_earlier() -> None:
@@ -47,7 +47,7 @@ def test_a_silent_member_was_gone_a_session_timeout_earlier() -> None:
 
 
 def test_half_an_hour_is_too_long() -> None:
-    assert pairs(HistoryBuilder().at(0, "a", "b").at(10, "b").at(1_900, "a#2", "b")) == []
+    assert restart_pairs(HistoryBuilder().at(0, "a", "b").at(10, "b").at(1_900, "a#2", "b")) == []
 
 
 def test_strangers_one_after_the_other_are_a_rolling_deploy() -> None:
@@ -59,12 +59,15 @@ def test_strangers_one_after_the_other_are_a_rolling_deploy() -> None:
         .at(60, "c", "x")
     )
     history_builder.at(65, "c", "x", "y")
-    assert pairs(history_builder) == [("a", "x", 5_000), ("b", "y", 5_000)]
+    assert restart_pairs(history_builder) == [("a", "x", 5_000), ("b", "y", 5_000)]
     assert not any(one.is_matched_by_name for one in found(history_builder))
 
 
 def test_one_that_goes_and_another_that_comes_are_no_deploy() -> None:
-    assert pairs(HistoryBuilder().at(0, "a", "b", "c").at(10, "b", "c").at(15, "b", "c", "x")) == []
+    assert (
+        restart_pairs(HistoryBuilder().at(0, "a", "b", "c").at(10, "b", "c").at(15, "b", "c", "x"))
+        == []
+    )
 
 
 def test_lives_do_not_mix() -> None:

@@ -27,7 +27,7 @@ from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.simulator.trace import TraceEventType
 
 
-def simulated(*events: dict[str, Any], **fields: Any) -> list[Rebalance]:
+def simulate_rebalances(*events: dict[str, Any], **fields: Any) -> list[Rebalance]:
     """Four members for an hour."""
     scenario = {
         "duration": "1h",
@@ -49,7 +49,9 @@ def simulated(*events: dict[str, Any], **fields: Any) -> list[Rebalance]:
 @pytest.mark.parametrize("surge", [False, True])
 @pytest.mark.parametrize("between", ["5s", "1m", "4m"])
 def test_a_rolling_deploy_is_one_rollout(between: str, surge: bool) -> None:
-    found = simulated({"at": "5m", "deploy": "m", "down": "8s", "between": between, "surge": surge})
+    found = simulate_rebalances(
+        {"at": "5m", "deploy": "m", "down": "8s", "between": between, "surge": surge}
+    )
 
     first, *others = find_rollouts(found)
 
@@ -60,7 +62,7 @@ def test_a_rolling_deploy_is_one_rollout(between: str, surge: bool) -> None:
 
 def test_the_next_deploy_is_another() -> None:
     deploy = {"deploy": "m", "down": "8s", "between": "20s"}
-    found = find_rollouts(simulated({"at": "5m", **deploy}, {"at": "9m", **deploy}))
+    found = find_rollouts(simulate_rebalances({"at": "5m", **deploy}, {"at": "9m", **deploy}))
 
     assert found[0] is None
     assert list(dict.fromkeys(found[1:])) == ["generation 1-9", "generation 9-17"]
@@ -69,26 +71,26 @@ def test_the_next_deploy_is_another() -> None:
 def test_static_members_are_deployed_without_a_rebalance() -> None:
     deploy = {"at": "5m", "deploy": "m", "down": "8s", "between": "20s"}
 
-    assert find_rollouts(simulated(deploy, static=True)) == [None]
+    assert find_rollouts(simulate_rebalances(deploy, static=True)) == [None]
 
 
 def test_a_member_that_comes_and_goes_is_no_rollout() -> None:
     restarts = [{"at": f"{minute}m", "restart": "m-1", "down": "10s"} for minute in range(5, 12)]
 
-    assert set(find_rollouts(simulated(*restarts))) == {None}
+    assert set(find_rollouts(simulate_rebalances(*restarts))) == {None}
 
 
 def test_growing_and_shrinking_is_no_rollout() -> None:
     joins = [{"at": f"{5 + n}m", "join": f"x-{n}", "like": "m"} for n in range(4)]
     leaves = [{"at": f"{15 + n}m", "leave": f"x-{n}"} for n in range(4)]
 
-    assert set(find_rollouts(simulated(*joins, *leaves))) == {None}
+    assert set(find_rollouts(simulate_rebalances(*joins, *leaves))) == {None}
 
 
 def test_all_at_once_is_no_rollout() -> None:
     restart = {"at": "5m", "restart": ["m-0", "m-1", "m-2", "m-3"], "down": "30s"}
 
-    assert set(find_rollouts(simulated(restart))) == {None}
+    assert set(find_rollouts(simulate_rebalances(restart))) == {None}
 
 
 def group(*clients: str, at: int, number: int, host: str = "") -> Generation:
@@ -108,7 +110,7 @@ def group(*clients: str, at: int, number: int, host: str = "") -> Generation:
     )
 
 
-def course(*names: str, apart: int = 60_000) -> list[Rebalance]:
+def make_rebalances(*names: str, apart: int = 60_000) -> list[Rebalance]:
     """Steps between generations whose members are named like "a/1 b/1": client, process."""
     return find_rebalances(
         group(*text.split(), at=number * apart, number=number + 1)
@@ -122,33 +124,35 @@ PAIR = ("a/1 b/1", "b/1", "a/2 b/1", "a/2", "a/2 b/2")
 def test_two_that_came_back_are_no_rollout_unless_they_are_others() -> None:
     renamed = [text.replace("/2", "-v2/2") for text in PAIR]
 
-    assert set(find_rollouts(course(*PAIR))) == {None}
-    assert find_rollouts(course(*renamed)) == [None, *["generation 1-5"] * 4]
+    assert set(find_rollouts(make_rebalances(*PAIR))) == {None}
+    assert find_rollouts(make_rebalances(*renamed)) == [None, *["generation 1-5"] * 4]
 
 
-def explained(found: Sequence[Rebalance], cause: RebalanceCause) -> list[Explanation]:
+def explanations_with(found: Sequence[Rebalance], cause: RebalanceCause) -> list[Explanation]:
     return [Explanation(cause=cause, evidence=EvidenceType.STATED) for _ in found]
 
 
 def test_who_polled_too_late_was_not_deployed() -> None:
-    found = course("a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2")
+    found = make_rebalances("a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2")
 
-    assert find_rollouts(found, explained(found, RebalanceCause.LEFT)) == [
+    assert find_rollouts(found, explanations_with(found, RebalanceCause.LEFT)) == [
         None,
         *["generation 1-4"] * 3,
     ]
-    assert set(find_rollouts(found, explained(found, RebalanceCause.SLOW_POLL))) == {None}
+    assert set(find_rollouts(found, explanations_with(found, RebalanceCause.SLOW_POLL))) == {None}
 
 
 def test_what_happens_long_after_each_other_is_no_rollout() -> None:
     names = "a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2"
 
-    assert set(find_rollouts(course(*names, apart=MAX_ROLLOUT_GAP + 1))) == {None}
+    assert set(find_rollouts(make_rebalances(*names, apart=MAX_ROLLOUT_GAP + 1))) == {None}
 
 
 def test_a_few_of_many_are_no_rollout() -> None:
     rest = " ".join(f"m{number}/1" for number in range(17))
-    found = course(*(f"{text} {rest}" for text in ("a/1 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2")))
+    found = make_rebalances(
+        *(f"{text} {rest}" for text in ("a/1 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2"))
+    )
 
     assert set(find_rollouts(found)) == {None}
 
@@ -157,7 +161,7 @@ def test_a_later_life_is_told_in_the_name() -> None:
     names = "a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2"
     found = [
         replace(one, rounds=tuple(replace(each, incarnation=1) for each in one.rounds))
-        for one in course(*names)
+        for one in make_rebalances(*names)
     ]
 
     assert set(find_rollouts(found)) == {None, "incarnation 1, generation 1-4"}

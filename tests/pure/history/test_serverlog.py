@@ -243,7 +243,7 @@ def test_the_whole_recorded_log_is_understood() -> None:
     # "Static member which joins during Stable stage ..." does not say of which group
     assert found.count(SkippedLine.OTHER) == 7
     groups = {one.group for one in found if isinstance(one, LogLine)}
-    assert groups == {*capture.timelines(), "a-assign", "a-share"}
+    assert groups == {*capture.read_histories(), "a-assign", "a-share"}
 
 
 @given(

@@ -24,21 +24,21 @@ from rota.engine.history.rebalances import find_rebalances
 from rota.engine.member.events import ListenerMethod
 from rota.engine.simulator.simulation import Simulation
 from rota.engine.simulator.trace import TraceEventType
-from tests.support.simulation.days import random_scenario
+from tests.support.simulation.random_scenario import random_scenario
 
 #: How a member says that it joins for the next round of a cooperative rebalance.
 FOLLOW_UP = "need to revoke partitions and re-join"
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
-def _played(seed: int) -> tuple[Simulation, GroupHistory]:
+def _simulate_history(seed: int) -> tuple[Simulation, GroupHistory]:
     simulation = rota.simulate(random_scenario(seed), seed=seed)
     saved = (record for record in simulation.trace if record.type is TraceEventType.JOURNAL)
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     return simulation, read_history(simulation.scenario.group, records, {})
 
 
-def _called(simulation: Simulation) -> list[tuple[int, ...]]:
+def _assigned_callbacks(simulation: Simulation) -> list[tuple[int, ...]]:
     """Generations by the call to join that they came of; a follow-up with what it follows."""
     found: list[tuple[int, ...]] = []
     first: RebalanceReason | None = None
@@ -78,7 +78,7 @@ def _check_steps(simulation: Simulation, timeline: GroupHistory) -> None:
     ]
 
     # the coordinator's calls cannot tell of members that had to join again but were not the first
-    assert _is_refined(rounds, _called(simulation))
+    assert _is_refined(rounds, _assigned_callbacks(simulation))
     assert [one.generations for one in simulation.rebalances if one.step is not None] == settled
     assert all(one.end <= other.start for one, other in pairwise(simulation.rebalances))
     for step, timed in zip(found, simulation.rebalances, strict=False):
@@ -108,7 +108,7 @@ def _check_owners(simulation: Simulation, timeline: GroupHistory) -> None:
 @settings(max_examples=12)
 @given(seed=SEEDS)
 def test_every_rebalance_is_found_none_invented_and_owners_are_right(seed: int) -> None:
-    simulation, timeline = _played(seed)
+    simulation, timeline = _simulate_history(seed)
 
     _check_steps(simulation, timeline)
     _check_owners(simulation, timeline)
@@ -117,7 +117,7 @@ def test_every_rebalance_is_found_none_invented_and_owners_are_right(seed: int) 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1_000))
 def test_many_days(seed: int) -> None:
-    simulation, timeline = _played(seed)
+    simulation, timeline = _simulate_history(seed)
 
     _check_steps(simulation, timeline)
     _check_owners(simulation, timeline)

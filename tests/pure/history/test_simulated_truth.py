@@ -22,8 +22,8 @@ from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.whatif import reproduce_rebalances
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.seeded_random import SeededRandom
-from tests.pure.history.history import history
-from tests.pure.history.test_compaction import compacted
+from tests.pure.history.history import random_history
+from tests.pure.history.test_compaction import compact_records
 from tests.support.examples import first
 from tests.support.expected_history import ExpectedHistory, commit_times, simulate_history
 
@@ -37,7 +37,7 @@ CUTS = 4
 
 def check(seed: int) -> None:
     """All checks of one seed against the simulated history."""
-    expected = simulate_history(history(seed), seed)
+    expected = simulate_history(random_history(seed), seed)
     generations = read_history(expected.group, expected.records, {}).generations
     found = find_rebalances(generations)
     check_owners(expected, generations)
@@ -62,7 +62,7 @@ def check_rebalances(expected: ExpectedHistory, found: list[Rebalance]) -> None:
         assert stated.evidence is EvidenceType.STATED, where
         assert stated.cause in real.causes, f"{where}: {stated}"
         assert stated.started_at is not None
-        doubtful = explain_rebalance(step, expected.commits, unsaid(expected.lines))
+        doubtful = explain_rebalance(step, expected.commits, without_reasons(expected.lines))
         assert doubtful.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {doubtful}"
         assert compute_cost(step).moved == real.moved, where
         if inferred.earliest_start is not None:
@@ -71,7 +71,7 @@ def check_rebalances(expected: ExpectedHistory, found: list[Rebalance]) -> None:
         assert real.start <= inferred.latest_start, f"{where}: {inferred}"
 
 
-def unsaid(lines: list[LogLine]) -> list[LogLine]:
+def without_reasons(lines: list[LogLine]) -> list[LogLine]:
     """The same log of clients that do not say why they leave: there commits have to tell."""
     return [replace(one, client_reason=None) if one.what == "left" else one for one in lines]
 
@@ -87,7 +87,7 @@ def check_compaction(
     of those before, a cause for which the evidence is gone is unknown, and no other is told.
     """
     until = chance.between(0, len(expected.records))
-    left = compacted(expected.records, until, tombstones=chance.happens(0.5))
+    left = compact_records(expected.records, until, tombstones=chance.happens(0.5))
     found = read_history(expected.group, left, {})
     assert found.window is not None or not found.generations
     if found.window is None:
@@ -101,7 +101,7 @@ def check_compaction(
             continue
         same = whole[step.after.offset]
         assert compute_cost(step) == compute_cost(same)
-        for lines in ([], expected.lines, unsaid(expected.lines)):
+        for lines in ([], expected.lines, without_reasons(expected.lines)):
             was, now = (
                 explain_rebalance(same, expected.commits, lines),
                 explain_rebalance(step, commits, lines),
@@ -144,7 +144,7 @@ def check_owners(expected: ExpectedHistory, generations: list[Generation]) -> No
         assert given[member_id, generation] == partitions, (member_id, generation)
 
 
-def told(seed: int) -> None:
+def check_with_seed(seed: int) -> None:
     try:
         check(seed)
     except AssertionError as error:
@@ -153,10 +153,10 @@ def told(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", first(10, [*HARD, *range(SHORT)]))
 def test_what_is_read_is_what_happened(seed: int) -> None:
-    told(seed)
+    check_with_seed(seed)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(SHORT, LONG))
 def test_what_is_read_is_what_happened_in_many_more(seed: int) -> None:
-    told(seed)
+    check_with_seed(seed)

@@ -26,20 +26,22 @@ from tests.pure.history.example_history import (
     START,
     HistoryBuilder,
     generation,
-    journal,
+    journal_generations,
     member,
-    scenario,
+    random_scenario,
 )
-from tests.pure.history.history import history as random_history
+from tests.pure.history.history import random_history
 from tests.support.examples import first
 from tests.support.expected_history import simulate_history
 from tests.support.policies import policy_of
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
-GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
+GROUPS = sorted(
+    group for group, timeline in capture.read_histories().items() if timeline.generations
+)
 
 
-def counted(row: WhatIf) -> tuple[int, ...]:
+def cost_counts(row: WhatIf) -> tuple[int, ...]:
     return row.moved, row.moves_needed, row.stopped, row.idle_members, row.spread
 
 
@@ -47,9 +49,9 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
     """Where rows are not what each step cost."""
     costs = [(one.after, compute_cost(one)) for one in history]
     return [
-        (row.to_generation, counted(row), what)
+        (row.to_generation, cost_counts(row), what)
         for row, (after, what) in zip(rows, costs, strict=True)
-        if counted(row)
+        if cost_counts(row)
         != (what.moved, what.moves_needed, what.stopped, what.idle_members, what.most - what.least)
         or (row.incarnation, row.to_generation, row.at)
         != (after.incarnation, after.generation, after.at)
@@ -57,7 +59,7 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
     ]
 
 
-def under(
+def replay_under(
     history_builder: HistoryBuilder, policy: str, **causes: RebalanceCause
 ) -> list[tuple[int, int, bool, int, int]]:
     """Generation, second, whether it happens, moved, stopped."""
@@ -76,7 +78,7 @@ def under(
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> None:
-    told = capture.timelines()[group].generations
+    told = capture.read_histories()[group].generations
     history = find_rebalances(told)
     found = reproduce_rebalances(history, TOPIC_IDS)
     assert found.exact
@@ -90,7 +92,7 @@ SEVERAL = {"a-migrate", "a-protoswitch", "a-upgrade", "a-vote"}
 BROKERS_SESSION = 45_000
 
 
-def carried(
+def replay_in_parts(
     told: Sequence[Generation],
     history: Sequence[Rebalance],
     used: GroupPolicy,
@@ -108,13 +110,13 @@ def carried(
 
 @pytest.mark.parametrize("group", sorted({*GROUPS} - SEVERAL))
 def test_the_policy_in_use_carried_forward_is_what_java_did(group: str) -> None:
-    told = capture.timelines()[group].generations
+    told = capture.read_histories()[group].generations
     history = find_rebalances(told)
     (used,) = reproduce_rebalances(history, TOPIC_IDS).used
-    assert differences(carried(told, history, used, TOPIC_IDS), history) == []
+    assert differences(replay_in_parts(told, history, used, TOPIC_IDS), history) == []
 
 
-def check_carried(seed: int) -> None:
+def check_replay_in_parts(seed: int) -> None:
     """All is compared, but for two things. Where the second round of a cooperative rebalance never
     came, loads are those that it would have made. Where members of a static group came and went in
     one rebalance, two are told: when a session was over that nobody noticed is in no journal.
@@ -124,7 +126,7 @@ def check_carried(seed: int) -> None:
     history = find_rebalances(told)
     used = reproduce_rebalances(history, {}).used
     if len(used) == 1:
-        rows = carried(told, history, used[0])
+        rows = replay_in_parts(told, history, used[0])
         if used[0].membership is MembershipType.STATIC:
             alike = list(takewhile(is_one_sided, history))
             rows = rows[: len(alike)] if len(alike) < len(history) else rows
@@ -154,13 +156,13 @@ def test_the_policy_in_use_carried_forward_is_what_happened(seed: int) -> None:
     """In 36 and 46 members come and go between the rounds of a cooperative rebalance; the long
     numbers are the two things that cannot be the same.
     """
-    check_carried(seed)
+    check_replay_in_parts(seed)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(47, 400))
 def test_the_policy_in_use_carried_forward_is_what_happened_in_many(seed: int) -> None:
-    check_carried(seed)
+    check_replay_in_parts(seed)
 
 
 def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
@@ -170,8 +172,8 @@ def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
         generation(2, [member("a", two, owned=all_four, owned_generation=1), member("b")], name),
     ]
     history = find_rebalances(told)
-    was, row = compute_cost(history[-1]), carried(told, history, policy_of(name))[-1]
-    assert counted(row) == (2, 2, 2, 0, 0)
+    was, row = compute_cost(history[-1]), replay_in_parts(told, history, policy_of(name))[-1]
+    assert cost_counts(row) == (2, 2, 2, 0, 0)
     assert (was.moved, was.moves_needed, was.stopped, was.idle_members) == (2, 2, 2, 1)
 
 
@@ -188,7 +190,7 @@ STRATEGIES: dict[str, tuple[list[str], str]] = {
 
 def check_simulated(seed: int, name: str) -> None:
     strategy, solver = STRATEGIES[name]
-    told = journal(simulate(scenario(seed), strategy, solver=solver, seed=seed))
+    told = journal_generations(simulate(random_scenario(seed), strategy, solver=solver, seed=seed))
     history = find_rebalances(told)
     found = reproduce_rebalances(history, {})
     assert found.exact, f"seed {seed}"
@@ -212,7 +214,7 @@ def test_a_simulated_history_is_replayed_as_it_was(seed: int, name: str) -> None
 @pytest.mark.parametrize("seed", range(4))
 def test_static_members_come_back_as_they_did(seed: int, strategy: str) -> None:
     """Who came back in time, and who did not, is found again from the history alone."""
-    told = journal(simulate(scenario(seed), strategy, seed=seed, static=True))
+    told = journal_generations(simulate(random_scenario(seed), strategy, seed=seed, static=True))
     history = find_rebalances(told)
     (used,) = reproduce_rebalances(history, {}).used
     assert used.membership is MembershipType.STATIC
@@ -253,7 +255,7 @@ def test_a_group_without_rebalances_has_no_rows() -> None:
 
 def test_a_restart_within_the_session_is_no_rebalance() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
-    assert under(history_builder, "range, static 45s") == [
+    assert replay_under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (2, 10, False, 0, 0),
         (3, 30, False, 0, 0),
@@ -262,7 +264,7 @@ def test_a_restart_within_the_session_is_no_rebalance() -> None:
 
 def test_a_restart_beyond_it_is_two() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
-    assert under(history_builder, "range, static 45s") == [
+    assert replay_under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (2, 10, True, 0, 6),
         (3, 60, True, 6, 12),
@@ -271,17 +273,22 @@ def test_a_restart_beyond_it_is_two() -> None:
 
 def test_a_member_that_does_not_come_back_costs_one() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b")
-    assert under(history_builder, "range, static 45s") == [(1, 0, True, 0, 0), (2, 10, True, 0, 6)]
+    assert replay_under(history_builder, "range, static 45s") == [
+        (1, 0, True, 0, 0),
+        (2, 10, True, 0, 6),
+    ]
 
 
 def test_a_crash_was_a_session_timeout_earlier() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
     happens = [
-        row[2] for row in under(history_builder, "range, static 45s", g2=RebalanceCause.SILENT)
+        row[2]
+        for row in replay_under(history_builder, "range, static 45s", g2=RebalanceCause.SILENT)
     ]
     assert happens == [True, True, True]
     happens = [
-        row[2] for row in under(history_builder, "range, static 60s", g2=RebalanceCause.SILENT)
+        row[2]
+        for row in replay_under(history_builder, "range, static 60s", g2=RebalanceCause.SILENT)
     ]
     assert happens == [True, False, False]
 
@@ -291,7 +298,7 @@ def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
         HistoryBuilder().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(30, "a#2", "b", "c")
     )
     # a has 0 to 5; with c, which takes the last four, each has four
-    assert under(history_builder, "range, static 45s") == [
+    assert replay_under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
         (3, 20, True, 6, 12),
         (2, 10, False, 0, 0),
@@ -301,7 +308,7 @@ def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
 
 def test_one_comes_as_another_goes_for_good() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b", "z").at(100, "b", "y", "z")
-    rows = under(history_builder, "range, static 45s")
+    rows = replay_under(history_builder, "range, static 45s")
     # z is a stranger: it joins at once, and a is missed when its session is over
     assert [(row[0], row[1], row[2]) for row in rows] == [
         (1, 0, True),
@@ -313,22 +320,29 @@ def test_one_comes_as_another_goes_for_good() -> None:
 
 def test_a_whole_group_that_is_back_in_time_was_never_empty() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10).at(30, "a#2", "b#2")
-    assert [row[2] for row in under(history_builder, "sticky, static 45s")] == [True, False, False]
+    assert [row[2] for row in replay_under(history_builder, "sticky, static 45s")] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_rolling_deploy_of_strangers_is_none_either() -> None:
     history_builder = (
         HistoryBuilder().at(0, "a", "b").at(10, "b").at(15, "b", "x").at(60, "x").at(65, "x", "y")
     )
-    happens = [row[2] for row in under(history_builder, "range, static 45s")]
+    happens = [row[2] for row in replay_under(history_builder, "range, static 45s")]
     assert happens == [True, False, False, False, False]
 
 
 def test_a_rebalance_about_nothing_stays_one_but_for_the_broker() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "a", "b")
-    assert [row[2:] for row in under(history_builder, "range")] == [(True, 0, 0), (True, 0, 12)]
-    assert [row[2] for row in under(history_builder, "range, static 45s")] == [True, True]
-    assert [row[2] for row in under(history_builder, "KIP-848 uniform")] == [True, False]
+    assert [row[2:] for row in replay_under(history_builder, "range")] == [
+        (True, 0, 0),
+        (True, 0, 12),
+    ]
+    assert [row[2] for row in replay_under(history_builder, "range, static 45s")] == [True, True]
+    assert [row[2] for row in replay_under(history_builder, "KIP-848 uniform")] == [True, False]
 
 
 # Dynamic members in the place of static ones
@@ -336,7 +350,7 @@ def test_a_rebalance_about_nothing_stays_one_but_for_the_broker() -> None:
 
 def test_without_static_ids_a_return_is_two_rebalances() -> None:
     history_builder = HistoryBuilder().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b")
-    assert under(history_builder, "range") == [
+    assert replay_under(history_builder, "range") == [
         (1, 0, True, 0, 0),
         (1, 49, True, 0, 6),
         (1, 50, True, 6, 12),
@@ -367,14 +381,14 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
 
 def test_each_policy_is_carried_forward_from_its_own_result() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b", "c").at(10, "a", "b").at(20, "a", "b", "d")
-    assert [row[3:] for row in under(history_builder, "range")] == [(0, 0), (2, 8), (6, 12)]
-    assert [row[3:] for row in under(history_builder, "sticky")] == [(0, 0), (0, 8), (4, 12)]
-    assert [row[3:] for row in under(history_builder, "cooperative-sticky")] == [
+    assert [row[3:] for row in replay_under(history_builder, "range")] == [(0, 0), (2, 8), (6, 12)]
+    assert [row[3:] for row in replay_under(history_builder, "sticky")] == [(0, 0), (0, 8), (4, 12)]
+    assert [row[3:] for row in replay_under(history_builder, "cooperative-sticky")] == [
         (0, 0),
         (0, 0),
         (4, 4),
     ]
-    assert [row[3:] for row in under(history_builder, "KIP-848 uniform")] == [
+    assert [row[3:] for row in replay_under(history_builder, "KIP-848 uniform")] == [
         (0, 0),
         (0, 0),
         (4, 4),

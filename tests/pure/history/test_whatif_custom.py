@@ -17,7 +17,9 @@ from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history import capture
 from tests.pure.history.example_history import HistoryBuilder, generation, member
 
-GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
+GROUPS = sorted(
+    group for group, timeline in capture.read_histories().items() if timeline.generations
+)
 
 
 class Sticky(StickyAssignor):
@@ -44,7 +46,7 @@ class Cooperative(CooperativeStickyAssignor):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None:
-    told = capture.timelines()[group].generations
+    told = capture.read_histories()[group].generations
     steps = find_rebalances(told)
     custom = [f"{__name__}:{one.__name__}" for one in (Sticky, Cooperative)]
     evaluation = evaluate_policies(told, steps, strategies=custom)
@@ -81,7 +83,7 @@ class ExactInName(Sticky):
     name = "sticky (exact)"
 
 
-def counted(rows: Iterable[WhatIf], policy: str) -> list[tuple[object, ...]]:
+def cost_counts(rows: Iterable[WhatIf], policy: str) -> list[tuple[object, ...]]:
     return [
         (row.to_generation, row.happens, row.moved, row.stopped)
         for row in rows
@@ -102,11 +104,11 @@ def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> N
     }
     assert labels == {f'"{custom.name}"', f'"{custom.name}", static 45s'}
     for label in labels:
-        found = counted(evaluation.rows, label)
+        found = cost_counts(evaluation.rows, label)
         assert found
-        assert found == counted(evaluation.rows, label.replace(f'"{custom.name}"', "sticky"))
+        assert found == cost_counts(evaluation.rows, label.replace(f'"{custom.name}"', "sticky"))
     builtin = evaluate_policies(told, steps)
-    assert counted(evaluation.rows, "range, static 45s") == counted(
+    assert cost_counts(evaluation.rows, "range, static 45s") == cost_counts(
         builtin.rows, "range, static 45s"
     )
     advice = advise_group(told, steps, evaluation)

@@ -401,7 +401,7 @@ class Chaos:
         raise AssertionError("the member does not finish")
 
 
-def run(seed: int, steps: int) -> Chaos:
+def run_random_steps(seed: int, steps: int) -> Chaos:
     chaos = Chaos(seed)
     chaos.subscribe()
     for _ in range(steps):
@@ -415,7 +415,7 @@ def run(seed: int, steps: int) -> Chaos:
 @examples(quick=25)
 @given(seed=st.integers(0, 10**9))
 def test_a_member_bears_anything_and_can_always_be_closed(seed: int) -> None:
-    run(seed, 150)
+    run_random_steps(seed, 150)
 
 
 @examples(quick=25)
@@ -433,7 +433,7 @@ def test_a_member_gets_into_its_group_when_faults_stop(seed: int) -> None:
 @settings(max_examples=20_000)
 @given(seed=st.integers(0, 10**9))
 def test_a_member_bears_anything_for_long(seed: int) -> None:
-    run(seed, 400)
+    run_random_steps(seed, 400)
 
 
 def test_the_seeds_reach_every_state() -> None:

@@ -20,7 +20,7 @@ from rota.errors import Code
 from tests.support.member_driver import Driver, commands_of_type, offsets, sent_requests, tp
 
 
-def automatic(strategies: str = "range") -> Driver:
+def auto_commit_member(strategies: str = "range") -> Driver:
     """Stable with two partitions, outside a poll, with something handed out."""
     member = Driver(strategies, auto_commit=True)
     member.settle("t0-0", "t0-1")
@@ -31,7 +31,7 @@ def automatic(strategies: str = "range") -> Driver:
 
 
 def test_the_interval_ends_and_the_next_poll_commits() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.pass_time(5_000, alive=True)
     assert not member.in_flight(OffsetCommit), "only the application's own poll does it"
     member.poll()
@@ -50,7 +50,7 @@ def test_an_interval_of_zero_lets_time_pass_between_commits() -> None:
 
 
 def test_nothing_handed_out_is_nothing_committed() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.consumed = {}
     member.poll()
     member.pass_time(5_000, alive=True)
@@ -58,7 +58,7 @@ def test_nothing_handed_out_is_nothing_committed() -> None:
 
 
 def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -67,7 +67,7 @@ def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
 
 
 def test_an_automatic_commit_that_fails_for_good_waits_for_its_interval() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
@@ -76,7 +76,7 @@ def test_an_automatic_commit_that_fails_for_good_waits_for_its_interval() -> Non
 
 
 def test_an_eager_revocation_comes_after_the_commit() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = member.poll()
     assert MarkPendingRevocation(tp("t0-0", "t0-1")) in commands
@@ -88,7 +88,7 @@ def test_an_eager_revocation_comes_after_the_commit() -> None:
 
 
 def test_a_commit_before_a_revocation_is_tried_again() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -100,7 +100,7 @@ def test_a_commit_before_a_revocation_is_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [Code.REBALANCE_IN_PROGRESS, Code.GROUP_AUTHORIZATION_FAILED])
 def test_one_that_fails_for_good_does_not_hold_the_rebalance_up(code: Code) -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(code)
@@ -112,7 +112,7 @@ def test_one_that_fails_for_good_does_not_hold_the_rebalance_up(code: Code) -> N
 
 def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> None:
     """A deleted topic would otherwise hold the rebalance up for max.poll.interval.ms."""
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)
@@ -124,7 +124,7 @@ def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> N
 
 
 def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
@@ -133,7 +133,7 @@ def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
 
 
 def test_the_answer_outside_a_poll_waits_for_one() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.end_poll()
@@ -144,7 +144,7 @@ def test_the_answer_outside_a_poll_waits_for_one() -> None:
 
 
 def test_a_membership_lost_while_committing_makes_the_partitions_lost() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
@@ -153,7 +153,7 @@ def test_a_membership_lost_while_committing_makes_the_partitions_lost() -> None:
 
 
 def test_a_search_for_the_coordinator_and_a_commit_wait_together() -> None:
-    member = automatic()
+    member = auto_commit_member()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_commit(Code.NOT_COORDINATOR)
@@ -167,7 +167,7 @@ def test_a_search_for_the_coordinator_and_a_commit_wait_together() -> None:
 
 
 def test_a_membership_lost_while_giving_up_makes_everything_lost() -> None:
-    member = automatic("cooperative-sticky")
+    member = auto_commit_member("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_commit()
@@ -181,7 +181,7 @@ def test_a_membership_lost_while_giving_up_makes_everything_lost() -> None:
 
 def test_a_cooperative_member_commits_before_the_join_and_before_it_gives_up() -> None:
     """Java commits before the join only: what is handed out until the sync would be read twice."""
-    member = automatic("cooperative-sticky")
+    member = auto_commit_member("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = member.poll()
     assert not commands_of_type(MarkPendingRevocation, commands), (

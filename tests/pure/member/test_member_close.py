@@ -27,7 +27,7 @@ from rota.errors import Code, CommitFailed, RetriableCommitFailed, TimedOut
 from tests.support.member_driver import ME, Driver, commands_of_type, offsets, sent_requests, tp
 
 
-def stable(strategies: str = "range", **settings: object) -> Driver:
+def stable_member(strategies: str = "range", **settings: object) -> Driver:
     member = Driver(strategies, **settings)  # type: ignore[arg-type]
     member.settle("t0-0", "t0-1")
     member.end_poll()
@@ -36,7 +36,7 @@ def stable(strategies: str = "range", **settings: object) -> Driver:
 
 
 def test_commit_revoke_leave() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.give(CloseRequested())
     assert dict(member.sent(OffsetCommit).offsets) == offsets(t0_0=3)
@@ -51,7 +51,7 @@ def test_commit_revoke_leave() -> None:
 
 
 def test_afterwards_nothing_is_wanted() -> None:
-    member = stable()
+    member = stable_member()
     member.give(CloseRequested())
     member.answer(LeaveGroup, LeaveGroupResult())
     for event in (PollBegan(), CloseRequested(), ListenerReturned(1)):
@@ -59,7 +59,7 @@ def test_afterwards_nothing_is_wanted() -> None:
 
 
 def test_a_leave_that_fails_is_an_end_too() -> None:
-    member = stable()
+    member = stable_member()
     member.give(CloseRequested())
     assert FinishClose() in member.fail(LeaveGroup)
 
@@ -70,7 +70,7 @@ def test_without_a_group_there_is_nothing_to_say() -> None:
 
 
 def test_without_a_coordinator_and_without_time_it_ends_at_once() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
     commands = member.give(CloseRequested())
@@ -80,7 +80,7 @@ def test_without_a_coordinator_and_without_time_it_ends_at_once() -> None:
 
 
 def test_with_time_it_looks_for_the_coordinator() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
     member.give(CloseRequested(member.now + 30_000))
@@ -92,7 +92,7 @@ def test_with_time_it_looks_for_the_coordinator() -> None:
 
 
 def test_with_time_it_tries_the_commit_again_but_not_for_ever() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.give(CloseRequested(member.now + 500))
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -104,14 +104,14 @@ def test_with_time_it_tries_the_commit_again_but_not_for_ever() -> None:
 
 
 def test_a_leave_without_an_answer_is_waited_for_no_longer_than_the_application_waits() -> None:
-    member = stable()
+    member = stable_member()
     member.give(CloseRequested(member.now + 500))
     assert FinishClose() in member.pass_time(500)
     assert not member.timers
 
 
 def test_a_commit_that_fails_for_good_is_noted() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.give(CloseRequested())
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
@@ -120,7 +120,7 @@ def test_a_commit_that_fails_for_good_is_noted() -> None:
 
 
 def test_callbacks_run_before_the_end() -> None:
-    member = stable()
+    member = stable_member()
     member.commit(1, offsets(t0_0=1))
     member.commit(2, offsets(t0_0=2))
     member.answer_commit()
@@ -133,7 +133,7 @@ def test_callbacks_run_before_the_end() -> None:
 
 
 def test_commits_that_are_not_done_in_time_have_failed() -> None:
-    member = stable()
+    member = stable_member()
     member.commit(1, offsets(t0_0=1))
     member.commit(2, offsets(t0_0=1), wait=60_000)
     member.give(CloseRequested(member.now + 500))
@@ -155,7 +155,7 @@ def test_commits_that_wait_for_a_coordinator_have_failed() -> None:
 
 
 def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -> None:
-    member = stable()
+    member = stable_member()
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, offsets(t0_0=1))
@@ -170,7 +170,7 @@ def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -
 
 
 def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
-    member = stable()
+    member = stable_member()
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, offsets(t0_0=1))
@@ -182,7 +182,7 @@ def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
 
 
 def test_nor_do_they_wait_longer_than_the_application() -> None:
-    member = stable()
+    member = stable_member()
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, offsets(t0_0=1))
@@ -191,7 +191,7 @@ def test_nor_do_they_wait_longer_than_the_application() -> None:
 
 
 def test_a_commit_to_be_tried_again_is_not_sent_by_one_who_left() -> None:
-    member = stable()
+    member = stable_member()
     member.commit(1, offsets(t0_0=1), wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.give(CloseRequested(member.now + 30_000))
@@ -202,7 +202,7 @@ def test_a_commit_to_be_tried_again_is_not_sent_by_one_who_left() -> None:
 
 
 def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
-    member = stable("cooperative-sticky")
+    member = stable_member("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.give(CloseRequested())
@@ -222,7 +222,7 @@ def test_a_first_join_has_no_id_to_leave_with() -> None:
 
 @pytest.mark.parametrize("waits", [None, 1_000])
 def test_a_fenced_member_only_ends(waits: int | None) -> None:
-    member = stable(group_instance_id="s")
+    member = stable_member(group_instance_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
     until = None if waits is None else member.now + waits
     commands = member.give(CloseRequested(until))
@@ -232,7 +232,7 @@ def test_a_fenced_member_only_ends(waits: int | None) -> None:
 
 
 def test_a_listener_that_raises_is_told_before_the_end() -> None:
-    member = stable()
+    member = stable_member()
     member.answers_listener = False
     member.give(CloseRequested())
     error = RuntimeError("oops")
@@ -245,7 +245,7 @@ def test_a_listener_that_raises_is_told_before_the_end() -> None:
 
 
 def test_a_listener_at_work_returns_first() -> None:
-    member = stable("cooperative-sticky")
+    member = stable_member("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_join(2)
@@ -261,7 +261,7 @@ def test_a_listener_at_work_returns_first() -> None:
 
 
 def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
-    member = stable(auto_commit=True)
+    member = stable_member(auto_commit=True)
     member.consumed = offsets(t0_0=3)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()

@@ -66,7 +66,7 @@ ELSEWHERE = {Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
 NAMED = {Code.NONE, Code.FENCED_INSTANCE_ID, *LATER, *ELSEWHERE}
 
 
-def joining(**settings: object) -> Driver:
+def joining_member(**settings: object) -> Driver:
     """On its way into the second generation, cooperatively, with two partitions."""
     member = Driver("cooperative-sticky", **settings)  # type: ignore[arg-type]
     member.settle("t0-0", "t0-1")
@@ -75,14 +75,14 @@ def joining(**settings: object) -> Driver:
     return member
 
 
-def syncing() -> Driver:
-    member = joining()
+def syncing_member() -> Driver:
+    member = joining_member()
     member.answer_join(2)
     return member
 
 
-def stable() -> Driver:
-    member = syncing()
+def stable_member() -> Driver:
+    member = syncing_member()
     member.answer_sync("t0-0", "t0-1")
     member.heard()
     return member
@@ -92,26 +92,26 @@ def stable() -> Driver:
 
 
 def test_join_accepted() -> None:
-    member = joining()
+    member = joining_member()
     member.answer_join(2)
     assert (member.state, member.machine.generation) == (MemberState.SYNCING, 2)
 
 
 def test_join_needs_the_id() -> None:
-    member = joining()
+    member = joining_member()
     member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id="me-2"))
     assert member.sent(JoinGroup).member_id == "me-2"
     assert member.heard() == []
 
 
 def test_join_needs_the_id_but_none_comes() -> None:
-    member = joining()
+    member = joining_member()
     commands = member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED))
     assert [type(error) for error in raised_errors(commands)] == [GroupError]
 
 
 def test_join_of_an_unknown_member_starts_anew() -> None:
-    member = joining()
+    member = joining_member()
     member.answer(JoinGroup, JoinGroupResult(code=Code.UNKNOWN_MEMBER_ID))
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
     assert member.sent(JoinGroup).member_id == ""
@@ -119,7 +119,7 @@ def test_join_of_an_unknown_member_starts_anew() -> None:
 
 
 def test_join_met_by_another_rebalance_is_sent_again_at_once() -> None:
-    member = joining()
+    member = joining_member()
     member.answer(JoinGroup, JoinGroupResult(code=Code.REBALANCE_IN_PROGRESS))
     assert member.sent(JoinGroup).member_id == ME
     assert member.heard() == []
@@ -127,7 +127,7 @@ def test_join_met_by_another_rebalance_is_sent_again_at_once() -> None:
 
 @pytest.mark.parametrize("code", sorted(LATER | ELSEWHERE))
 def test_join_that_may_work_later_is_tried_later(code: Code) -> None:
-    member = joining()
+    member = joining_member()
     commands = member.answer(JoinGroup, JoinGroupResult(code=code))
     assert member.state is MemberState.JOINING
     assert not sent_requests(commands)
@@ -140,7 +140,7 @@ def test_join_that_may_work_later_is_tried_later(code: Code) -> None:
 
 
 def test_join_of_a_fenced_member_is_its_end() -> None:
-    member = joining(group_instance_id="s")
+    member = joining_member(group_instance_id="s")
     commands = member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
     assert member.state is MemberState.FENCED
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
@@ -167,7 +167,7 @@ FATAL_FOR_JOIN = [
 
 @pytest.mark.parametrize("code", FATAL_FOR_JOIN)
 def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) -> None:
-    member = joining()
+    member = joining_member()
     commands = member.answer(JoinGroup, JoinGroupResult(code=code))
     (error,) = raised_errors(commands)
     assert isinstance(error, GroupError | AuthorizationFailed)
@@ -178,7 +178,7 @@ def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) ->
     assert [type(request) for request in sent_requests(member.poll())] == [JoinGroup]
 
 
-def stranger() -> Driver:
+def unknown_member() -> Driver:
     """A member that has no strategy in common with its group, and asks what that one has."""
     member = Driver("range,cooperative-sticky")
     member.poll()
@@ -190,11 +190,11 @@ def stranger() -> Driver:
     return member
 
 
-def described(**group: object) -> DescribeGroupsResult:
+def describe_groups_result(**group: object) -> DescribeGroupsResult:
     return DescribeGroupsResult(groups=(DescribedGroup(group="g", **group),))  # type: ignore[arg-type]
 
 
-def a_member(client_id: str) -> DescribedMember:
+def described_member(client_id: str) -> DescribedMember:
     return DescribedMember(
         member_id=f"{client_id}-1",
         group_instance_id=None,
@@ -206,9 +206,11 @@ def a_member(client_id: str) -> DescribedMember:
 
 
 def test_join_without_a_common_strategy_names_both_sides() -> None:
-    member = stranger()
-    others = (a_member("billing"), a_member("audit"))
-    reply = described(state="Stable", protocol_type="consumer", protocol="sticky", members=others)
+    member = unknown_member()
+    others = (described_member("billing"), described_member("audit"))
+    reply = describe_groups_result(
+        state="Stable", protocol_type="consumer", protocol="sticky", members=others
+    )
     (error,) = raised_errors(member.answer(DescribeGroups, reply))
     assert isinstance(error, InconsistentProtocol)
     assert error.code == Code.INCONSISTENT_GROUP_PROTOCOL
@@ -221,42 +223,51 @@ def test_join_without_a_common_strategy_names_both_sides() -> None:
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (described(state="PreparingRebalance", protocol_type="consumer"), "PreparingRebalance"),
-        (described(code=Code.GROUP_AUTHORIZATION_FAILED), "GROUP_AUTHORIZATION_FAILED"),
-        (described(state="Stable", protocol_type="connect", protocol="x"), "of type 'connect'"),
+        (
+            describe_groups_result(state="PreparingRebalance", protocol_type="consumer"),
+            "PreparingRebalance",
+        ),
+        (
+            describe_groups_result(code=Code.GROUP_AUTHORIZATION_FAILED),
+            "GROUP_AUTHORIZATION_FAILED",
+        ),
+        (
+            describe_groups_result(state="Stable", protocol_type="connect", protocol="x"),
+            "of type 'connect'",
+        ),
         (DescribeGroupsResult(groups=()), "did not say"),
     ],
 )
 def test_where_the_broker_does_not_tell_the_groups_strategy_that_is_said(
     reply: DescribeGroupsResult, text: str
 ) -> None:
-    (error,) = raised_errors(stranger().answer(DescribeGroups, reply))
+    (error,) = raised_errors(unknown_member().answer(DescribeGroups, reply))
     assert isinstance(error, InconsistentProtocol)
     assert "range, cooperative-sticky" in str(error)
     assert text in str(error)
 
 
 def test_a_coordinator_that_goes_meanwhile_does_not_hide_the_error() -> None:
-    (error,) = raised_errors(stranger().fail(DescribeGroups))
+    (error,) = raised_errors(unknown_member().fail(DescribeGroups))
     assert isinstance(error, InconsistentProtocol)
     assert "did not say" in str(error)
 
 
 def test_no_join_is_tried_while_the_group_is_asked_about() -> None:
-    member = stranger()
+    member = unknown_member()
     member.end_poll()
     assert not sent_requests(member.poll())
-    assert raised_errors(member.answer(DescribeGroups, described()))
+    assert raised_errors(member.answer(DescribeGroups, describe_groups_result()))
 
 
 def test_who_unsubscribes_meanwhile_is_told_nothing() -> None:
-    member = stranger()
+    member = unknown_member()
     member.give(Unsubscribed())
-    assert not raised_errors(member.answer(DescribeGroups, described()))
+    assert not raised_errors(member.answer(DescribeGroups, describe_groups_result()))
 
 
 def test_join_refused_outside_a_poll_is_told_by_the_next_one() -> None:
-    member = joining()
+    member = joining_member()
     member.end_poll()
     assert not raised_errors(
         member.answer(JoinGroup, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
@@ -269,7 +280,7 @@ def test_join_refused_outside_a_poll_is_told_by_the_next_one() -> None:
 
 
 def test_join_answered_by_a_group_of_another_kind() -> None:
-    member = joining()
+    member = joining_member()
     reply = JoinGroupResult(member_id=ME, generation=2, protocol_type="connect", protocol="range")
     (error,) = raised_errors(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
@@ -277,7 +288,7 @@ def test_join_answered_by_a_group_of_another_kind() -> None:
 
 
 def test_join_answered_with_a_strategy_that_the_member_does_not_have() -> None:
-    member = joining()
+    member = joining_member()
     reply = JoinGroupResult(member_id=ME, generation=2, protocol="odd", leader=OTHER)
     (error,) = raised_errors(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
@@ -286,7 +297,7 @@ def test_join_answered_with_a_strategy_that_the_member_does_not_have() -> None:
 
 
 def test_join_answered_without_a_generation() -> None:
-    member = joining()
+    member = joining_member()
     (error,) = raised_errors(
         member.answer(JoinGroup, JoinGroupResult(protocol="cooperative-sticky"))
     )
@@ -294,7 +305,7 @@ def test_join_answered_without_a_generation() -> None:
 
 
 def test_join_not_answered() -> None:
-    member = joining()
+    member = joining_member()
     commands = member.fail(JoinGroup)
     assert (member.state, sent_requests(commands)) == (MemberState.JOINING, [])
     assert FindCoordinator() in member.pass_time(100)
@@ -306,13 +317,13 @@ def test_join_not_answered() -> None:
 
 
 def test_sync_accepted() -> None:
-    member = syncing()
+    member = syncing_member()
     member.answer_sync("t0-0", "t0-1")
     assert member.state is MemberState.STABLE
 
 
 def test_sync_overtaken_by_another_rebalance() -> None:
-    member = syncing()
+    member = syncing_member()
     member.answer(SyncGroup, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
     assert member.sent(JoinGroup).member_id == ME
     assert member.heard() == []
@@ -322,7 +333,7 @@ def test_sync_overtaken_by_another_rebalance() -> None:
     ("code", "kept"), [(Code.UNKNOWN_MEMBER_ID, ""), (Code.ILLEGAL_GENERATION, ME)]
 )
 def test_sync_of_one_who_is_not_known(code: Code, kept: str) -> None:
-    member = syncing()
+    member = syncing_member()
     member.answer(SyncGroup, SyncGroupResult(code=code))
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
     assert member.sent(JoinGroup).member_id == kept
@@ -330,7 +341,7 @@ def test_sync_of_one_who_is_not_known(code: Code, kept: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(LATER | ELSEWHERE))
 def test_sync_that_may_work_later_is_a_join_later(code: Code) -> None:
-    member = syncing()
+    member = syncing_member()
     commands = member.answer(SyncGroup, SyncGroupResult(code=code))
     assert not sent_requests(commands)
     member.pass_time(member.config.retry_backoff)
@@ -359,7 +370,7 @@ FATAL_FOR_SYNC = [
 
 @pytest.mark.parametrize("code", FATAL_FOR_SYNC)
 def test_sync_refused_for_good_is_told(code: Code) -> None:
-    member = syncing()
+    member = syncing_member()
     (error,) = raised_errors(member.answer(SyncGroup, SyncGroupResult(code=code)))
     assert isinstance(error, GroupError | AuthorizationFailed)
     assert error.code == code
@@ -371,13 +382,13 @@ def test_sync_refused_for_good_is_told(code: Code) -> None:
     "reply", [SyncGroupResult(protocol_type="connect"), SyncGroupResult(protocol="range")], ids=str
 )
 def test_sync_answered_by_a_group_of_another_kind(reply: SyncGroupResult) -> None:
-    member = syncing()
+    member = syncing_member()
     (error,) = raised_errors(member.answer(SyncGroup, reply))
     assert isinstance(error, InconsistentProtocol)
 
 
 def test_sync_not_answered() -> None:
-    member = syncing()
+    member = syncing_member()
     member.fail(SyncGroup)
     assert member.state is MemberState.SYNCING
     member.pass_time(100)
@@ -390,7 +401,7 @@ def test_sync_not_answered() -> None:
 
 @pytest.mark.parametrize("code", ALL)
 def test_heartbeats(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.end_poll()
     commands = member.beat(code)
     lost = {Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION}
@@ -411,7 +422,7 @@ def test_heartbeats(code: Code) -> None:
     "code", [code for code in ALL if code not in NAMED | {Code.REBALANCE_IN_PROGRESS}]
 )
 def test_a_heartbeat_that_was_refused_is_tried_sooner(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.end_poll()
     member.beat(code)
     if member.state is MemberState.STABLE:
@@ -428,7 +439,7 @@ def test_a_heartbeat_that_was_refused_is_tried_sooner(code: Code) -> None:
     ],
 )
 def test_an_answer_to_a_heartbeat_of_another_generation_counts_for_nothing(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.pass_time(3_000)
     number, _ = member.in_flight(Heartbeat)[-1]
     heartbeat = member.open.pop(number)
@@ -444,7 +455,7 @@ def test_an_answer_to_a_heartbeat_of_another_generation_counts_for_nothing(code:
 
 @pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION])
 def test_while_joining_the_join_decides(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.pass_time(3_000)
     waiting = dict(member.open)
     member.open.clear()
@@ -462,7 +473,7 @@ def test_while_joining_the_join_decides(code: Code) -> None:
 
 @pytest.mark.parametrize("code", [code for code in ALL if code is not Code.NONE])
 def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.end_poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
     reply = LeaveGroupResult(
@@ -495,7 +506,7 @@ MAY_PASS = {
 
 @pytest.mark.parametrize("code", ALL)
 def test_asynchronous_commits(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.commit(1, offsets(t0_0=5))
     commands = member.answer_commit(code)
     assert bool(commands_of_type(CallInterceptors, commands)) == (code == Code.NONE)
@@ -511,7 +522,7 @@ def test_asynchronous_commits(code: Code) -> None:
 
 @pytest.mark.parametrize("code", ALL)
 def test_synchronous_commits(code: Code) -> None:
-    member = stable()
+    member = stable_member()
     member.end_poll()
     member.commit(1, offsets(t0_0=5), wait=10_000)
     done = commands_of_type(FinishSyncCommit, member.answer_commit(code))
@@ -530,7 +541,7 @@ def test_synchronous_commits(code: Code) -> None:
 
 
 def test_the_leader_is_told_of_the_group() -> None:
-    member = joining()
+    member = joining_member()
     member.answer_join(
         2, leader=ME, members={ME: encode_subscription(), OTHER: encode_subscription()}
     )

@@ -29,7 +29,7 @@ from tests.support.member_driver import (
 OOPS = RuntimeError("oops")
 
 
-def slow(strategies: str = "range", **settings: object) -> Driver:
+def member_with_slow_listener(strategies: str = "range", **settings: object) -> Driver:
     """Stable with two partitions, and a listener that takes its time from now on."""
     member = Driver(strategies, **settings)  # type: ignore[arg-type]
     member.settle("t0-0", "t0-1")
@@ -38,12 +38,12 @@ def slow(strategies: str = "range", **settings: object) -> Driver:
     return member
 
 
-def returned(member: Driver, error: Exception | None = None) -> list[MemberCommand]:
+def return_from_listener(member: Driver, error: Exception | None = None) -> list[MemberCommand]:
     return member.give(ListenerReturned(member.calls.pop().call_id, error))
 
 
 def test_nothing_is_called_outside_a_poll() -> None:
-    member = slow("cooperative-sticky")
+    member = member_with_slow_listener("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.end_poll()
     member.answer_join(2)
@@ -55,11 +55,11 @@ def test_nothing_is_called_outside_a_poll() -> None:
 
 
 def test_the_partitions_are_the_members_until_the_listener_has_returned() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     assert member.machine.assignment == tp("t0-0", "t0-1")
     assert not member.in_flight(JoinGroup)
-    commands = returned(member)
+    commands = return_from_listener(member)
     assert SetAssignment((), 1) in commands
     assert member.in_flight(JoinGroup)
 
@@ -93,9 +93,9 @@ def test_partitions_are_named_in_order() -> None:
 
 
 def test_one_that_raises_while_revoking_is_told_and_the_member_joins() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    commands = returned(member, OOPS)
+    commands = return_from_listener(member, OOPS)
     assert RaiseError(OOPS) in commands
     assert member.state is MemberState.JOINING
     member.end_poll()
@@ -107,42 +107,42 @@ def test_one_that_raises_while_revoking_is_told_and_the_member_joins() -> None:
 
 
 def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> None:
-    member = slow("cooperative-sticky")
+    member = member_with_slow_listener("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
-    assert not commands_of_type(RaiseError, returned(member, OOPS))
+    assert not commands_of_type(RaiseError, return_from_listener(member, OOPS))
     assert [(one.method, one.partitions) for one in member.calls] == [
         (ListenerMethod.ASSIGNED, tp("t0-2"))
     ]
-    commands = returned(member, ValueError("the second is not told"))
+    commands = return_from_listener(member, ValueError("the second is not told"))
     assert commands_of_type(RaiseError, commands) == [RaiseError(OOPS)]
     assert member.machine.assignment == tp("t0-0", "t0-2")
     assert member.state is MemberState.JOINING
 
 
 def test_one_that_raises_while_losing_is_told_and_the_member_joins_anew() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.UNKNOWN_MEMBER_ID)
     assert [call.method for call in member.calls] == [ListenerMethod.LOST]
-    assert RaiseError(OOPS) in returned(member, OOPS)
+    assert RaiseError(OOPS) in return_from_listener(member, OOPS)
     assert member.sent(JoinGroup).member_id == ""
 
 
 def test_errors_are_raised_one_a_poll() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    returned(member, OOPS)
+    return_from_listener(member, OOPS)
     member.answer_join(2)
     member.answer_sync("t0-0")
     late = ValueError("late")
-    assert not commands_of_type(RaiseError, returned(member, late))
+    assert not commands_of_type(RaiseError, return_from_listener(member, late))
     member.end_poll()
     assert raised_errors(member.poll()) == [late]
 
 
 def test_heartbeats_go_on_while_a_listener_is_at_work() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     times = []
     for _ in range(3):
@@ -152,43 +152,43 @@ def test_heartbeats_go_on_while_a_listener_is_at_work() -> None:
 
 
 def test_one_that_takes_longer_than_a_poll_may_costs_the_membership() -> None:
-    member = slow(max_poll_interval=20_000)
+    member = member_with_slow_listener(max_poll_interval=20_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.pass_time(20_000, alive=True)
     assert (member.state, len(member.in_flight(LeaveGroup))) == (MemberState.UNJOINED, 1)
-    returned(member)
+    return_from_listener(member)
     assert member.sent(JoinGroup).member_id == ""
     assert member.calls == []
 
 
 def test_an_assignment_lost_while_its_listener_worked_is_told_as_lost() -> None:
-    member = slow("cooperative-sticky", max_poll_interval=20_000)
+    member = member_with_slow_listener("cooperative-sticky", max_poll_interval=20_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
     assert [call.method for call in member.calls] == [ListenerMethod.REVOKED]
     member.pass_time(20_000, alive=True)
     assert member.state is MemberState.UNJOINED
-    returned(member)
+    return_from_listener(member)
     heard = [(one.method, one.partitions) for one in member.calls]
     assert heard == [(ListenerMethod.LOST, tp("t0-0"))], "and not as assigned"
-    returned(member)
+    return_from_listener(member)
     assert member.machine.assignment == ()
     assert member.sent(JoinGroup).member_id == ""
 
 
 def test_one_that_commits_while_revoking_commits_for_the_old_generation() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.give(CommitRequested(1, offsets(t0_0=5), member.now + 1_000))
     assert member.sent(OffsetCommit).generation == 1
     assert commands_of_type(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(1)]
-    returned(member)
+    return_from_listener(member)
     assert member.in_flight(JoinGroup)
 
 
 def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -> None:
-    member = slow("cooperative-sticky")
+    member = member_with_slow_listener("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0")
@@ -197,38 +197,38 @@ def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -
 
 
 def test_a_poll_that_is_cut_short_while_a_listener_works() -> None:
-    member = slow("cooperative-sticky")
+    member = member_with_slow_listener("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
     member.end_poll()
     assert MemberTimer.POLL in member.timers
-    returned(member)
+    return_from_listener(member)
     member.poll()
     assert [call.method for call in member.calls] == [ListenerMethod.ASSIGNED]
-    returned(member)
+    return_from_listener(member)
     assert member.state is MemberState.JOINING
 
 
 def test_topics_dropped_inside_a_revocation_are_not_taken() -> None:
-    member = slow("cooperative-sticky")
+    member = member_with_slow_listener("cooperative-sticky")
     member.give(Subscribed(("t0", "t1")))
     member.answer_join(2)
     member.answer_sync("t0-0", "t1-0")
     member.give(Subscribed(("t0",)))
-    returned(member)
+    return_from_listener(member)
     assert member.calls == []
     assert member.machine.assignment == tp("t0-0")
     assert member.in_flight(JoinGroup)
 
 
 def test_a_return_that_nobody_waits_for_is_ignored() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     assert member.give(ListenerReturned(99, OOPS)) == []
 
 
 def test_heartbeats_tell_of_the_generation_being_revoked() -> None:
-    member = slow()
+    member = member_with_slow_listener()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.pass_time(3_000)
     assert member.sent(Heartbeat).generation == 1

@@ -143,7 +143,7 @@ def refuse_sync(code: Code) -> Callable[[MemberState], tuple[Driver, list[Member
     return respond(SyncGroup, SyncGroupResult(code=code))
 
 
-def beat(code: Code) -> Callable[[MemberState], tuple[Driver, list[MemberCommand]]]:
+def answer_heartbeat(code: Code) -> Callable[[MemberState], tuple[Driver, list[MemberCommand]]]:
     return respond(Heartbeat, HeartbeatResult(code=code))
 
 
@@ -151,7 +151,7 @@ def refuse_commit(code: Code) -> Callable[[MemberState], tuple[Driver, list[Memb
     return respond(OffsetCommit, OffsetCommitResult(codes=dict.fromkeys(tp("t0-0"), code)))
 
 
-def fire(timer: MemberTimer) -> Callable[[MemberState], tuple[Driver, list[MemberCommand]]]:
+def fire_timer(timer: MemberTimer) -> Callable[[MemberState], tuple[Driver, list[MemberCommand]]]:
     def run(state: MemberState) -> tuple[Driver, list[MemberCommand]]:
         member = make_member(state)
         member.timers.pop(timer, None)
@@ -187,7 +187,7 @@ def lose_connection(state: MemberState) -> tuple[Driver, list[MemberCommand]]:
     return member, member.fail(request)
 
 
-def lead(state: MemberState) -> tuple[Driver, int]:
+def lead_group(state: MemberState) -> tuple[Driver, int]:
     """A member whose strategy runs: in this state, or since an earlier one."""
     member = Driver()
     enter(member, SYNCING, leads=True)
@@ -199,12 +199,12 @@ def lead(state: MemberState) -> tuple[Driver, int]:
 
 
 def fail_strategy(state: MemberState) -> tuple[Driver, list[MemberCommand]]:
-    member, number = lead(state)
+    member, number = lead_group(state)
     return member, member.give(AssignmentComputed(number, error=StrategyFailed("test")))
 
 
 def time_out_strategy(state: MemberState) -> tuple[Driver, list[MemberCommand]]:
-    member, _ = lead(state)
+    member, _ = lead_group(state)
     member.timers.pop(MemberTimer.ASSIGN, None)
     return member, member.give(MemberTimerFired(MemberTimer.ASSIGN))
 
@@ -244,11 +244,11 @@ SCENARIOS: dict[MemberTrigger, Callable[[MemberState], tuple[Driver, list[Member
     MemberTrigger.SYNC_UNAVAILABLE: refuse_sync(Code.NOT_COORDINATOR),
     MemberTrigger.SYNC_FENCED: refuse_sync(Code.FENCED_INSTANCE_ID),
     MemberTrigger.SYNC_FATAL: refuse_sync(Code.GROUP_AUTHORIZATION_FAILED),
-    MemberTrigger.HEARTBEAT_OK: beat(Code.NONE),
-    MemberTrigger.HEARTBEAT_REBALANCING: beat(Code.REBALANCE_IN_PROGRESS),
-    MemberTrigger.HEARTBEAT_UNKNOWN: beat(Code.UNKNOWN_MEMBER_ID),
-    MemberTrigger.HEARTBEAT_ILLEGAL: beat(Code.ILLEGAL_GENERATION),
-    MemberTrigger.HEARTBEAT_FENCED: beat(Code.FENCED_INSTANCE_ID),
+    MemberTrigger.HEARTBEAT_OK: answer_heartbeat(Code.NONE),
+    MemberTrigger.HEARTBEAT_REBALANCING: answer_heartbeat(Code.REBALANCE_IN_PROGRESS),
+    MemberTrigger.HEARTBEAT_UNKNOWN: answer_heartbeat(Code.UNKNOWN_MEMBER_ID),
+    MemberTrigger.HEARTBEAT_ILLEGAL: answer_heartbeat(Code.ILLEGAL_GENERATION),
+    MemberTrigger.HEARTBEAT_FENCED: answer_heartbeat(Code.FENCED_INSTANCE_ID),
     MemberTrigger.COMMIT_REBALANCING: refuse_commit(Code.REBALANCE_IN_PROGRESS),
     MemberTrigger.COMMIT_UNKNOWN: refuse_commit(Code.UNKNOWN_MEMBER_ID),
     MemberTrigger.COMMIT_ILLEGAL: refuse_commit(Code.ILLEGAL_GENERATION),
@@ -256,9 +256,9 @@ SCENARIOS: dict[MemberTrigger, Callable[[MemberState], tuple[Driver, list[Member
     MemberTrigger.NO_RESPONSE: lose_connection,
     MemberTrigger.STRATEGY_FAILED: fail_strategy,
     MemberTrigger.STRATEGY_TIMEOUT: time_out_strategy,
-    MemberTrigger.HEARTBEAT_TIMER: fire(MemberTimer.HEARTBEAT),
-    MemberTrigger.SESSION_TIMER: fire(MemberTimer.SESSION),
-    MemberTrigger.POLL_TIMER: fire(MemberTimer.POLL),
+    MemberTrigger.HEARTBEAT_TIMER: fire_timer(MemberTimer.HEARTBEAT),
+    MemberTrigger.SESSION_TIMER: fire_timer(MemberTimer.SESSION),
+    MemberTrigger.POLL_TIMER: fire_timer(MemberTimer.POLL),
 }
 
 

@@ -173,7 +173,7 @@ def test_heartbeats_carry_the_generation() -> None:
 # The reasons of KIP-800, in Java's words
 
 
-def stable() -> Driver:
+def stable_member() -> Driver:
     member = Driver()
     member.settle("t0-0")
     member.end_poll()
@@ -217,11 +217,11 @@ def test_after_a_refused_join_the_reason_names_the_exception_of_java(
 
 
 def test_after_a_refused_heartbeat_or_commit_the_reason_names_the_response() -> None:
-    member = stable()
+    member = stable_member()
     member.beat(Code.ILLEGAL_GENERATION)
     member.poll()
     assert member.sent(JoinGroup).reason == "encountered ILLEGAL_GENERATION from HEARTBEAT response"
-    member = stable()
+    member = stable_member()
     member.commit(1, offsets(t0_0=1))
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
     member.poll()
@@ -245,7 +245,7 @@ def test_a_member_that_polled_too_late_joins_with_the_reason_of_a_leave(
 
 
 def test_a_member_that_unsubscribed_joins_with_the_reason_of_a_leave() -> None:
-    member = stable()
+    member = stable_member()
     member.give(Unsubscribed())
     reason = member.sent(LeaveGroup).members[0].reason
     assert reason == "the consumer unsubscribed from all topics"
@@ -255,7 +255,7 @@ def test_a_member_that_unsubscribed_joins_with_the_reason_of_a_leave() -> None:
 
 
 def test_a_reason_is_cut_after_255_utf16_units() -> None:
-    member = stable()
+    member = stable_member()
     member.give(RejoinRequested("x" * 254 + "\N{PARTY POPPER}y"))
     member.poll()
     assert member.sent(JoinGroup).reason == "x" * 254  # half a character is dropped

@@ -165,7 +165,7 @@ def test_heartbeats_go_on_while_a_rebalance_waits_for_the_application() -> None:
 # The poll deadline
 
 
-def late(member: Driver) -> None:
+def poll_too_late(member: Driver) -> None:
     member.settle("t0-0")
     member.end_poll()
     member.heard()
@@ -174,7 +174,7 @@ def late(member: Driver) -> None:
 
 def test_a_member_that_is_polled_too_late_leaves() -> None:
     member = Driver()
-    late(member)
+    poll_too_late(member)
     assert member.sent(LeaveGroup).members[0].member_id == ME
     assert (member.state, member.machine.member_id) == (MemberState.UNJOINED, "")
     assert member.heard() == [], "its listener hears of it when the application polls"
@@ -188,7 +188,7 @@ def test_a_member_that_is_polled_too_late_leaves() -> None:
 
 def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
     member = Driver(group_instance_id="s")
-    late(member)
+    poll_too_late(member)
     sent = len(commands_of_type(SendRequest, member.log))
     member.pass_time(600_000)
     assert len(commands_of_type(SendRequest, member.log)) == sent

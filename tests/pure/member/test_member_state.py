@@ -22,31 +22,31 @@ U, J, SY, ST = MemberState.UNJOINED, MemberState.JOINING, MemberState.SYNCING, M
 F, L = MemberState.FENCED, MemberState.LEFT
 
 
-def unjoined() -> Driver:
+def unjoined_member() -> Driver:
     return Driver(group_instance_id="s")
 
 
-def joining() -> Driver:
-    member = unjoined()
+def joining_member() -> Driver:
+    member = unjoined_member()
     member.poll()
     member.found()
     return member
 
 
-def syncing() -> Driver:
-    member = joining()
+def syncing_member() -> Driver:
+    member = joining_member()
     member.answer_join()
     return member
 
 
-def stable() -> Driver:
-    member = syncing()
+def stable_member() -> Driver:
+    member = syncing_member()
     member.answer_sync("t0-0")
     return member
 
 
-def fenced() -> Driver:
-    member = joining()
+def fenced_member() -> Driver:
+    member = joining_member()
     member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
     return member
 
@@ -75,19 +75,19 @@ def join_again(member: Driver) -> None:
 WAYS: dict[
     tuple[MemberState, MemberState], tuple[Callable[[], Driver], list[Callable[[Driver], object]]]
 ] = {
-    (U, J): (unjoined, [lambda member: member.poll() + member.found()]),
-    (U, L): (unjoined, [close]),
-    (J, SY): (joining, [Driver.answer_join]),
-    (J, U): (joining, [poll_late, unsubscribe]),
+    (U, J): (unjoined_member, [lambda member: member.poll() + member.found()]),
+    (U, L): (unjoined_member, [close]),
+    (J, SY): (joining_member, [Driver.answer_join]),
+    (J, U): (joining_member, [poll_late, unsubscribe]),
     (J, F): (
-        joining,
+        joining_member,
         [lambda m: m.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))],
     ),
-    (J, L): (joining, [close]),
-    (SY, ST): (syncing, [lambda member: member.answer_sync("t0-0")]),
-    (SY, J): (syncing, [join_again]),
+    (J, L): (joining_member, [close]),
+    (SY, ST): (syncing_member, [lambda member: member.answer_sync("t0-0")]),
+    (SY, J): (syncing_member, [join_again]),
     (SY, U): (
-        syncing,
+        syncing_member,
         [
             poll_late,
             unsubscribe,
@@ -98,22 +98,22 @@ WAYS: dict[
         ],
     ),
     (SY, F): (
-        syncing,
+        syncing_member,
         [
             lambda m: m.answer(SyncGroup, SyncGroupResult(code=Code.FENCED_INSTANCE_ID)),
             lambda m: m.beat(Code.FENCED_INSTANCE_ID),
         ],
     ),
-    (SY, L): (syncing, [close]),
+    (SY, L): (syncing_member, [close]),
     (ST, J): (
-        stable,
+        stable_member,
         [
             lambda member: member.beat(Code.REBALANCE_IN_PROGRESS),
             lambda member: member.give(Subscribed(("t0", "t1"))),
         ],
     ),
     (ST, U): (
-        stable,
+        stable_member,
         [
             poll_late,
             unsubscribe,
@@ -121,9 +121,9 @@ WAYS: dict[
             lambda m: m.end_poll() + m.commit(1, {}) + m.beat(Code.ILLEGAL_GENERATION),
         ],
     ),
-    (ST, F): (stable, [lambda member: member.beat(Code.FENCED_INSTANCE_ID)]),
-    (ST, L): (stable, [close]),
-    (F, L): (fenced, [close]),
+    (ST, F): (stable_member, [lambda member: member.beat(Code.FENCED_INSTANCE_ID)]),
+    (ST, L): (stable_member, [close]),
+    (F, L): (fenced_member, [close]),
 }
 
 
@@ -154,14 +154,14 @@ def test_a_state_that_is_over_is_left_by_a_close_alone() -> None:
 @pytest.mark.parametrize("state", [SY, ST])
 def test_heartbeats_run_in_a_generation_only(state: MemberState) -> None:
     assert state in GENERATION_STATES
-    member = syncing() if state is SY else stable()
+    member = syncing_member() if state is SY else stable_member()
     assert {MemberTimer.HEARTBEAT, MemberTimer.SESSION} <= set(member.timers)
     close(member)
     assert not member.timers
 
 
 def test_an_assignment_that_cannot_be_read_is_left_and_told() -> None:
-    member = syncing()
+    member = syncing_member()
     member.end_poll()
     member.answer(SyncGroup, SyncGroupResult(assignment=encode_assignment("t0-0")[:3]))
     commands = member.poll()

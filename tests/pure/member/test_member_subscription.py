@@ -35,11 +35,11 @@ TOO_LONG = "orders" + "é" * 16_381
 NO_UTF8 = "orders\ud800"
 
 
-def subscribed(member: Driver) -> Subscription:
+def sent_subscription(member: Driver) -> Subscription:
     return consumer_protocol.decode_subscription(member.sent(JoinGroup).protocols[0].metadata)
 
 
-def leading(
+def leading_member(
     strategies: str = "range", *, others: tuple[str, ...] = ("t0",), **kw: object
 ) -> Driver:
     """Stable, and the leader of a group of two."""
@@ -54,7 +54,7 @@ def leading(
     return member
 
 
-def placed(member: Driver) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+def sent_assignments(member: Driver) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
     return {
         who: consumer_protocol.decode_assignment(data).partitions.by_topic()
         for who, data in member.sent(SyncGroup).assignments
@@ -89,24 +89,24 @@ def test_sticky_remembers_in_its_user_data_what_it_had() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     group = {ME: member.sent(JoinGroup).protocols[0].metadata, OTHER: encode_subscription()}
     member.answer_join(7, leader=ME, members=group)
-    assert placed(member) == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
+    assert sent_assignments(member) == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
 
 
 def test_the_generation_in_the_subscription_is_the_one_owned() -> None:
     member = Driver("cooperative-sticky")
     member.poll()
     member.found()
-    assert subscribed(member).generation is None
+    assert sent_subscription(member).generation is None
     member.answer_join(4)
     member.answer_sync("t0-0")
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert subscribed(member).generation == 4
+    assert sent_subscription(member).generation == 4
     member.answer_join(5)
     member.end_poll()
     member.beat(Code.UNKNOWN_MEMBER_ID)
     member.poll()
-    assert subscribed(member).generation is None
-    assert subscribed(member).owned.by_topic() == {}
+    assert sent_subscription(member).generation is None
+    assert sent_subscription(member).owned.by_topic() == {}
 
 
 # A changed subscription
@@ -120,7 +120,7 @@ def test_a_topic_that_kafka_cannot_carry_is_refused_and_changes_nothing(topic: s
     assert len(str(refused.value)) < 200
     member.poll()
     member.found()
-    assert subscribed(member).topics == ("t0",)
+    assert sent_subscription(member).topics == ("t0",)
 
 
 def test_other_topics_are_joined_for_by_the_next_poll() -> None:
@@ -131,7 +131,7 @@ def test_other_topics_are_joined_for_by_the_next_poll() -> None:
     assert RequestMetadata(("t0", "t1")) in commands
     assert not sent_requests(commands)
     member.poll()
-    assert subscribed(member).topics == ("t0", "t1")
+    assert sent_subscription(member).topics == ("t0", "t1")
 
 
 def test_the_same_topics_are_no_reason_to_join() -> None:
@@ -147,7 +147,7 @@ def test_a_cooperative_member_gives_up_what_it_no_longer_wants_before_it_joins()
     member.heard()
     member.give(Subscribed(("t0",)))
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t1-0"))]
-    assert subscribed(member).owned.by_topic() == {"t0": (0,)}
+    assert sent_subscription(member).owned.by_topic() == {"t0": (0,)}
 
 
 def test_also_when_the_join_before_it_failed() -> None:
@@ -160,7 +160,7 @@ def test_also_when_the_join_before_it_failed() -> None:
     member.pass_time(100)
     member.found()
     assert member.heard() == [(ListenerMethod.REVOKED, tp("t1-0"))]
-    assert subscribed(member).owned.by_topic() == {"t0": (0,)}
+    assert sent_subscription(member).owned.by_topic() == {"t0": (0,)}
 
 
 def test_an_assignment_that_no_longer_fits_is_not_taken() -> None:
@@ -171,7 +171,7 @@ def test_an_assignment_that_no_longer_fits_is_not_taken() -> None:
     member.give(Subscribed(("t0",)))
     member.answer_sync("t0-0", "t1-0")
     assert member.machine.assignment == ()
-    assert subscribed(member).topics == ("t0",)
+    assert sent_subscription(member).topics == ("t0",)
     assert (ListenerMethod.ASSIGNED, tp("t0-0", "t1-0")) not in member.heard()
 
 
@@ -182,7 +182,7 @@ def test_topics_wanted_while_joining_are_joined_for_afterwards() -> None:
     member.answer_join()
     member.give(Subscribed(("t0", "t1")))
     member.answer_sync("t0-0")
-    assert subscribed(member).topics == ("t0", "t1")
+    assert sent_subscription(member).topics == ("t0", "t1")
 
 
 # Unsubscribing
@@ -223,7 +223,7 @@ def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
     member.give(Subscribed(("t1",)))
     member.answer_commit()
     assert member.in_flight(LeaveGroup)
-    assert (member.sent(JoinGroup).member_id, subscribed(member).topics) == ("", ("t1",))
+    assert (member.sent(JoinGroup).member_id, sent_subscription(member).topics) == ("", ("t1",))
 
 
 def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
@@ -240,7 +240,7 @@ def test_it_may_subscribe_again() -> None:
     member.settle("t0-0")
     member.give(Unsubscribed())
     member.give(Subscribed(("t1",)))
-    assert (member.sent(JoinGroup).member_id, subscribed(member).topics) == ("", ("t1",))
+    assert (member.sent(JoinGroup).member_id, sent_subscription(member).topics) == ("", ("t1",))
 
 
 def test_to_unsubscribe_from_nothing_is_nothing() -> None:
@@ -260,14 +260,14 @@ def test_a_pattern_waits_for_the_topics_and_matches_them_whole() -> None:
     member.found()
     assert not member.in_flight(JoinGroup)
     member.change(t0=1, t1=1, t10=1, at0=1)
-    assert subscribed(member).topics == ("t0", "t1")
+    assert sent_subscription(member).topics == ("t0", "t1")
 
 
 def test_a_pattern_does_not_match_kafkas_own_topics() -> None:
     member = Driver(pattern=".*", partitions={"t0": 1, "__consumer_offsets": 50})
     member.poll()
     member.found()
-    assert subscribed(member).topics == ("t0",)
+    assert sent_subscription(member).topics == ("t0",)
 
 
 def test_but_it_does_if_exclude_internal_topics_is_false() -> None:
@@ -275,7 +275,7 @@ def test_but_it_does_if_exclude_internal_topics_is_false() -> None:
     member = Driver(pattern=".*", partitions=partitions, exclude_internal=False)
     member.poll()
     member.found()
-    assert subscribed(member).topics == ("__consumer_offsets", "t0")
+    assert sent_subscription(member).topics == ("__consumer_offsets", "t0")
 
 
 @pytest.mark.parametrize(
@@ -289,14 +289,14 @@ def test_a_pattern_that_is_none_is_refused_and_changes_nothing(pattern: str) -> 
     assert len(str(refused.value)) < 200
     member.poll()
     member.found()
-    assert subscribed(member).topics == ("t0",)
+    assert sent_subscription(member).topics == ("t0",)
 
 
 def test_a_pattern_does_not_match_what_kafka_cannot_carry() -> None:
     member = Driver(pattern=".*", partitions={"t0": 1, TOO_LONG: 1, NO_UTF8: 1})
     member.poll()
     member.found()
-    assert subscribed(member).topics == ("t0",)
+    assert sent_subscription(member).topics == ("t0",)
 
 
 def test_a_new_match_makes_any_member_join() -> None:
@@ -306,7 +306,7 @@ def test_a_new_match_makes_any_member_join() -> None:
     member.change(t0=4, t1=4, t2=4)
     assert member.state is MemberState.STABLE
     member.poll()
-    assert subscribed(member).topics == ("t0", "t1", "t2")
+    assert sent_subscription(member).topics == ("t0", "t1", "t2")
 
 
 def test_a_pattern_is_matched_anew_before_each_join() -> None:
@@ -314,7 +314,7 @@ def test_a_pattern_is_matched_anew_before_each_join() -> None:
     member.settle("t0-0")
     member.metadata = {"t0": 4, "t1": 4, "t2": 4}
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert subscribed(member).topics == ("t0", "t1", "t2")
+    assert sent_subscription(member).topics == ("t0", "t1", "t2")
 
 
 def test_a_topic_that_the_leader_saw_first_is_taken() -> None:
@@ -333,7 +333,7 @@ def test_a_topic_that_the_leader_saw_first_is_taken() -> None:
 
 
 def test_partitions_added_make_the_leader_join() -> None:
-    member = leading()
+    member = leading_member()
     member.end_poll()
     member.change(t0=5, t1=4)
     assert member.state is MemberState.STABLE
@@ -349,13 +349,13 @@ def test_partitions_added_are_not_a_followers_business() -> None:
 
 
 def test_topics_of_no_member_are_nobodys_business() -> None:
-    member = leading()
+    member = leading_member()
     member.change(t0=4, t1=9)
     assert member.state is MemberState.STABLE
 
 
 def test_a_leader_watches_the_others_topics_too() -> None:
-    member = leading(others=("t0", "t1"))
+    member = leading_member(others=("t0", "t1"))
     member.change(t0=4, t1=9)
     assert member.sent(JoinGroup).reason == "cached metadata has changed"
 
@@ -373,7 +373,7 @@ def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:
     assert not member.in_flight(SyncGroup), "it cannot assign what it does not know"
     member.beat()
     member.change(t0=4, t1=2)
-    assert placed(member) == {ME: {"t0": (0, 1, 2, 3)}, OTHER: {"t1": (0, 1)}}
+    assert sent_assignments(member) == {ME: {"t0": (0, 1, 2, 3)}, OTHER: {"t1": (0, 1)}}
 
 
 def test_a_leader_that_lost_its_place_while_it_waited_does_not_assign() -> None:
@@ -405,7 +405,7 @@ def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> Non
 
 
 def test_a_topic_that_comes_to_be_makes_the_leader_join() -> None:
-    member = leading(others=("t0", "new"))
+    member = leading_member(others=("t0", "new"))
     assert not member.in_flight(JoinGroup)
     member.change(t0=4, t1=4, new=1)
     assert member.in_flight(JoinGroup)
@@ -413,19 +413,19 @@ def test_a_topic_that_comes_to_be_makes_the_leader_join() -> None:
 
 def test_racks_matter_to_a_member_with_a_rack() -> None:
     for rack, joins in ((None, False), ("r1", True)):
-        member = leading(rack=rack)
+        member = leading_member(rack=rack)
         member.give(MetadataUpdated(Cluster({"t0": 4, "t1": 4}, {"t0": [["r1"]] * 4})))
         assert bool(member.in_flight(JoinGroup)) == joins
 
 
 def test_metadata_that_says_the_same_is_no_reason() -> None:
-    member = leading()
+    member = leading_member()
     member.change(t1=4, t0=4)
     assert member.state is MemberState.STABLE
 
 
 def test_one_who_led_before_does_not_watch_any_more() -> None:
-    member = leading("cooperative-sticky")
+    member = leading_member("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")

@@ -24,7 +24,7 @@ groups = st.sampled_from("ggh")
 places: st.SearchStrategy[Where] = st.sampled_from([T, T, T, ("t", 1), ("u", 0)])
 
 
-def risen(steps: list[tuple[Where, int, int, int | None]]) -> list[Sampled]:
+def cumulative_samples(steps: list[tuple[Where, int, int, int | None]]) -> list[Sampled]:
     """Ends that rise by steps, and now and then begin anew; a beginning is behind its end."""
     ends: dict[Where, int] = {}
     found: list[Sampled] = []
@@ -44,7 +44,7 @@ scenes = st.builds(
         st.tuples(places, times, st.integers(0, 12), st.none() | st.integers(0, 20)),
         max_size=16,
         unique_by=lambda sample: sample[:2],
-    ).map(risen),
+    ).map(cumulative_samples),
     owned=st.lists(
         st.tuples(groups, places, times, st.none() | times),
         max_size=6,
@@ -61,7 +61,7 @@ scenes = st.builds(
 Sample = tuple[int, int, int]
 
 
-def runs(case: LagHistory, where: Where) -> list[list[Sample]]:
+def sample_runs(case: LagHistory, where: Where) -> list[list[Sample]]:
     """A partition's samples, apart where the end fell."""
     mine = sorted((at, end, low or 0) for w, at, end, low in case.samples if w == where)
     found: list[list[Sample]] = []
@@ -72,7 +72,7 @@ def runs(case: LagHistory, where: Where) -> list[list[Sample]]:
     return found
 
 
-def passed(run: list[Sample], offset: int) -> float | None:
+def time_at_offset(run: list[Sample], offset: int) -> float | None:
     """When the end passed an offset."""
     for (t0, e0, _), (t1, e1, _) in pairwise(run):
         if e0 <= offset < e1:
@@ -92,13 +92,13 @@ def waited_until(
 ) -> float:
     """Until when the record at a committed offset is sure to have waited."""
     group, where, at = row["group"], (row["topic"], row["partition"]), row["at"]
-    run = [run for run in runs(case, where) if run[0][0] <= at][-1]
-    later = [run[0][0] for run in runs(case, where) if run[0][0] > at]
+    run = [run for run in sample_runs(case, where) if run[0][0] <= at][-1]
+    later = [run[0][0] for run in sample_runs(case, where) if run[0][0] > at]
     until: float = math.inf
     if following is not None:
         until = float(following[0])
         if group in case.seen.polled_groups:
-            asked = [t for each in runs(case, where) for t, _, _ in each if t < until]
+            asked = [t for each in sample_runs(case, where) for t, _, _ in each if t < until]
             until = max(asked, default=at)
         if later and later[0] <= following[0]:
             until = run[-1][0]
@@ -115,7 +115,7 @@ def brought(case: LagHistory) -> dict[int, dict[str, Any] | None]:
     """
     found: dict[int, dict[str, Any] | None] = {}
     for (_, where), row in case.earlier().items():
-        every = runs(case, where)
+        every = sample_runs(case, where)
         first, offset = every[0][0], row["offset"]
         at = max(row["at"], first[0], case.seen.since or 0)
         then = [run for run in every if run[0][0] <= max(row["at"], first[0])][-1]
@@ -162,7 +162,7 @@ def waiting(
     yield since, until, oldest
 
 
-def plainly(case: LagHistory) -> list[tuple[Any, ...]]:
+def intervals_one_by_one(case: LagHistory) -> list[tuple[Any, ...]]:
     """Every stretch: where, from when to when, seconds, whether it is at least so much."""
     found = []
     rows: dict[int, dict[str, Any] | None] = {
@@ -186,10 +186,10 @@ def plainly(case: LagHistory) -> list[tuple[Any, ...]]:
         if order in earlier and until < at:
             continue
         until = max(until, float(at))
-        run = [run for run in runs(case, where) if run[0][0] <= at][-1]
+        run = [run for run in sample_runs(case, where) if run[0][0] <= at][-1]
         for since, upto, oldest in waiting(run, at, offset, until):
             was_there = row["lag"] > 0 and oldest < offset + row["lag"]
-            written = passed(run, oldest)
+            written = time_at_offset(run, oldest)
             at_least = was_there and written is None
             if at_least:
                 written = run[0][0]
@@ -197,10 +197,10 @@ def plainly(case: LagHistory) -> list[tuple[Any, ...]]:
             if at_least and not seconds:
                 seconds, at_least = None, False
             found.append((group, *where, since, upto, seconds, at_least))
-    return sorted(found, key=ranked)
+    return sorted(found, key=sort_key)
 
 
-def ranked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def sort_key(row: tuple[Any, ...]) -> tuple[Any, ...]:
     *key, seconds, at_least = row
     return (*key, -1 if seconds is None else round(seconds, 9), at_least)
 
@@ -210,7 +210,7 @@ def _milliseconds(case: LagHistory) -> list[dict[str, Any]]:
     return [row | {"at": round(row["at"].timestamp() * 1000)} for row in rows]
 
 
-def near(one: float | None, other: float | None) -> bool:
+def is_near(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
     return math.isclose(one, other, abs_tol=1e-6)
@@ -220,12 +220,12 @@ def near(one: float | None, other: float | None) -> bool:
 @given(scenes)
 def test_stretches_are_those_that_a_loop_would_find(case: LagHistory) -> None:
     columns = ("group", "topic", "partition", "since", "until", "lag_seconds", "at_least")
-    told = sorted((tuple(row[name] for name in columns) for row in case.intervals()), key=ranked)
-    expected = plainly(case)
+    told = sorted((tuple(row[name] for name in columns) for row in case.intervals()), key=sort_key)
+    expected = intervals_one_by_one(case)
     assert len(told) == len(expected)
     for ours, theirs in zip(told, expected, strict=True):
         assert (ours[:5], ours[6]) == (theirs[:5], theirs[6])
-        assert near(ours[5], theirs[5]), (ours, theirs)
+        assert is_near(ours[5], theirs[5]), (ours, theirs)
 
 
 @examples(quick=25)

@@ -25,7 +25,7 @@ from tests.support.simulation.unreliable_network import FAILURES
 
 
 @cache
-def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
+def recorded_appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
     with story.open_world() as world:
@@ -36,14 +36,19 @@ def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
 
 
 def test_the_story_writes_every_kind_of_entry() -> None:
-    kinds = {type(entry) for entries in appends() for entry in entries}
+    kinds = {type(entry) for entries in recorded_appends() for entry in entries}
     assert kinds == {
         GroupMetadataEntry,
         GroupMetadataTombstone,
         OffsetCommitEntry,
         OffsetCommitTombstone,
     }
-    saved = [one for entries in appends() for one in entries if isinstance(one, GroupMetadataEntry)]
+    saved = [
+        one
+        for entries in recorded_appends()
+        for one in entries
+        if isinstance(one, GroupMetadataEntry)
+    ]
     generations = [one.generation for one in saved]
     assert len(generations) > len(set(generations)), "no static member came back"
     assert any(not one.members for one in saved)
@@ -71,7 +76,7 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
 
 @pytest.mark.parametrize("boundary", first(1, CrashPoint))
 def test_it_dies_at_every_boundary_of_every_append(boundary: CrashPoint) -> None:
-    for number in range(len(appends())):
+    for number in range(len(recorded_appends())):
         assert crash_at({number: boundary}) == 1
 
 
@@ -79,15 +84,15 @@ def test_it_dies_at_every_boundary_of_every_append(boundary: CrashPoint) -> None
 @pytest.mark.parametrize("first", CrashPoint)
 @pytest.mark.parametrize("second", CrashPoint)
 def test_it_dies_twice(first: CrashPoint, second: CrashPoint) -> None:
-    for number in range(len(appends())):
-        for later in range(number + 1, len(appends())):
+    for number in range(len(recorded_appends())):
+        for later in range(number + 1, len(recorded_appends())):
             assert crash_at({number: first, later: second}) in (1, 2)
 
 
 @pytest.mark.parametrize("code", first(1, FAILURES), ids=lambda code: code.name)
 def test_every_append_fails_once(code: Code) -> None:
     told = 0
-    for number in range(len(appends())):
+    for number in range(len(recorded_appends())):
         with story.open_world() as world:
             world.unreliable_network.failures[number] = code
             story.schedule_events(world)
@@ -95,7 +100,7 @@ def test_every_append_fails_once(code: Code) -> None:
             assert world.tally["append failed"] == 1
             told += story.count_retriable(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
-    assert told >= len(appends()) * 0.7
+    assert told >= len(recorded_appends()) * 0.7
 
 
 def test_no_append_succeeds_for_a_while() -> None:

@@ -30,17 +30,17 @@ EVERY = 3
 
 
 @contextmanager
-def state() -> Iterator[CheckedBrokerWorld]:
+def open_broker_world() -> Iterator[CheckedBrokerWorld]:
     with story.open_world(watched=broker.create_checked_world) as world:
         assert isinstance(world, CheckedBrokerWorld)
         yield world
 
 
 @cache
-def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
+def recorded_appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with state() as world:
+    with open_broker_world() as world:
         world.driver.on_append = found.append
         story.schedule_events(world)
         story.run_to_end(world)
@@ -48,7 +48,7 @@ def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
 
 
 def test_the_story_writes_every_kind_of_entry() -> None:
-    kinds = {type(entry) for entries in appends() for entry in entries}
+    kinds = {type(entry) for entries in recorded_appends() for entry in entries}
     assert kinds == {
         GroupMetadataEntry,
         GroupMetadataTombstone,
@@ -59,7 +59,7 @@ def test_the_story_writes_every_kind_of_entry() -> None:
 
 def crash_at(number: int, boundary: CrashPoint) -> int:
     """Plays the story with a crash at an append; tells how often the broker stopped."""
-    with state() as world:
+    with open_broker_world() as world:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
@@ -79,15 +79,15 @@ def crash_at(number: int, boundary: CrashPoint) -> int:
     "first", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, EVERY))]
 )
 def test_it_dies_at_every_boundary_of_every_append(boundary: CrashPoint, first: int) -> None:
-    for number in range(first, len(appends()), EVERY):
+    for number in range(first, len(recorded_appends()), EVERY):
         assert crash_at(number, boundary) == 1
 
 
 def test_every_append_fails_once() -> None:
     told = 0
-    numbers = range(0, len(appends()), EVERY)
+    numbers = range(0, len(recorded_appends()), EVERY)
     for number in numbers:
-        with state() as world:
+        with open_broker_world() as world:
             world.unreliable_network.failures[number] = Code.KAFKA_STORAGE_ERROR
             story.schedule_events(world)
             story.run_to_end(world)
@@ -101,7 +101,7 @@ def test_every_append_fails_once() -> None:
 
 
 def test_the_disk_is_full_for_a_while() -> None:
-    with state() as world:
+    with open_broker_world() as world:
         story.schedule_events(world)
         world.unreliable_network.failures.update(
             dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR)

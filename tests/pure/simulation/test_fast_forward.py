@@ -12,21 +12,21 @@ from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType
 from rota.engine.simulator.world import World
 from tests.support.examples import first
-from tests.support.simulation.days import random_scenario
+from tests.support.simulation.random_scenario import random_scenario
 
 SHORT = 30
 LONG = 1_500
 
 
-def played(text: str, seed: int, *, skip: bool) -> World:
+def run_scenario(text: str, seed: int, *, skip: bool) -> World:
     world = ScenarioRunner(read_scenario(text), seed=seed, skip=skip).run()
     world.check_invariants()
     return world
 
 
-def compare(seed: int) -> None:
+def compare_fast_forward(seed: int) -> None:
     text = random_scenario(seed)
-    full, skipped = (played(text, seed, skip=skip) for skip in (False, True))
+    full, skipped = (run_scenario(text, seed, skip=skip) for skip in (False, True))
     for one, other in zip(full.trace, skipped.trace, strict=False):
         assert one == other, f"seed {seed}:\n{text}"
     assert len(full.trace) == len(skipped.trace), f"seed {seed}:\n{text}"
@@ -35,13 +35,13 @@ def compare(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", first(6, range(SHORT)))
 def test_a_day_is_the_same_without_its_quiet_hours(seed: int) -> None:
-    compare(seed)
+    compare_fast_forward(seed)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(SHORT, LONG))
 def test_many_days_are_the_same_without_their_quiet_hours(seed: int) -> None:
-    compare(seed)
+    compare_fast_forward(seed)
 
 
 QUIET = """
@@ -60,7 +60,7 @@ crash = "m-3"
 
 
 def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
-    world = played(QUIET, 3, skip=True)
+    world = run_scenario(QUIET, 3, skip=True)
     silent = [
         record.at
         for record in world.trace
@@ -90,7 +90,7 @@ processing = "6m"
 
 
 def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> None:
-    world = played(SLOW, 3, skip=True)
+    world = run_scenario(SLOW, 3, skip=True)
     joined = [
         record.at
         for record in world.trace
@@ -103,7 +103,7 @@ def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> 
 
 def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
     text = SLOW.replace("24h", "90m").replace("22h", "20m").replace("200ms", "2s")
-    full, skipped = (played(text, 3, skip=skip) for skip in (False, True))
+    full, skipped = (run_scenario(text, 3, skip=skip) for skip in (False, True))
     assert full.trace == skipped.trace
     assert skipped.steps < full.steps / 3
 
@@ -112,7 +112,7 @@ def test_telling_progress_costs_nothing() -> None:
     told: list[float] = []
     scenario = read_scenario(QUIET)
     world = ScenarioRunner(scenario, seed=3).run(told.append)
-    silent = played(QUIET, 3, skip=True)
+    silent = run_scenario(QUIET, 3, skip=True)
     assert told[-1] == 1
     assert world.trace == silent.trace
     assert world.steps == silent.steps
@@ -120,4 +120,4 @@ def test_telling_progress_costs_nothing() -> None:
 
 def test_another_seed_gives_another_trace() -> None:
     text = random_scenario(1)
-    assert played(text, 1, skip=True).trace != played(text, 2, skip=True).trace
+    assert run_scenario(text, 1, skip=True).trace != run_scenario(text, 2, skip=True).trace

@@ -35,7 +35,7 @@ def scenario(strategy: str, events: list[dict[str, Any]], **member: Any) -> dict
     }
 
 
-def crash(strategy: str, **member: Any) -> rota.Simulation:
+def simulate_crash(strategy: str, **member: Any) -> rota.Simulation:
     return rota.simulate(scenario(strategy, [{"at": "5m", "crash": "m-1"}], **member))
 
 
@@ -54,7 +54,7 @@ def test_a_group_that_is_left_alone_has_one_rebalance() -> None:
 
 
 def test_after_a_crash_its_partitions_stand_still_for_the_session() -> None:
-    found = crash("sticky")
+    found = simulate_crash("sticky")
     _, rebalance = found.rebalances
     assert rebalance.reason == "the session of m-1 expired"
     assert (rebalance.members, rebalance.cost.orphaned, rebalance.cost.moved) == (3, 3, 0)
@@ -66,7 +66,7 @@ def test_after_a_crash_its_partitions_stand_still_for_the_session() -> None:
 
 
 def test_eager_stops_all_partitions_and_cooperative_those_that_are_concerned() -> None:
-    eager, cooperative = crash("sticky"), crash("cooperative-sticky")
+    eager, cooperative = simulate_crash("sticky"), simulate_crash("cooperative-sticky")
     assert len({stop.partition for stop in eager.stops}) == 12
     assert len({stop.partition for stop in cooperative.stops}) == 3
     assert cooperative.stopped < eager.stopped
@@ -273,7 +273,7 @@ def test_a_strategy_that_fails_is_reported() -> None:
 
 
 def test_the_result_is_plain_values() -> None:
-    found = crash("cooperative-sticky").to_dict()
+    found = simulate_crash("cooperative-sticky").to_dict()
     assert json.loads(json.dumps(found)) == found
     documented = {"policy", "strategy", "rebalances", "generations", "moved", "moves_needed"}
     assert documented | {"stopped_ms", "worst_ms", "idle", "timeline", "partitions"} <= set(found)
@@ -433,10 +433,10 @@ def test_what_nobody_wants_any_more_does_not_stand_still() -> None:
 
 
 def test_a_result_is_short_to_look_at() -> None:
-    assert len(repr(crash("range"))) < 5_000
+    assert len(repr(simulate_crash("range"))) < 5_000
 
 
-def waits(found: rota.Simulation) -> list[tuple[tuple[str, ...], int, str]]:
+def wait_rows(found: rota.Simulation) -> list[tuple[tuple[str, ...], int, str]]:
     return [
         (wait.members, round(wait.time / 1000), wait.why)
         for rebalance in found.rebalances
@@ -446,28 +446,28 @@ def waits(found: rota.Simulation) -> list[tuple[tuple[str, ...], int, str]]:
 
 def test_a_rebalance_says_whom_it_waited_for() -> None:
     events = [{"at": "5m", "crash": "m-1"}, {"at": "5m2s", "join": "m-4"}]
-    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 40, "was silent")]
+    assert wait_rows(rota.simulate(scenario("range", events))) == [(("m-1",), 40, "was silent")]
 
 
 def test_a_rebalance_waits_for_one_that_works_for_long() -> None:
     events = [{"at": "5m", "stall": "m-1", "for": "1m"}, {"at": "5m10s", "join": "m-4"}]
-    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 50, "joined late")]
+    assert wait_rows(rota.simulate(scenario("range", events))) == [(("m-1",), 50, "joined late")]
 
 
 def test_a_rebalance_gives_up_one_that_never_polls() -> None:
     events = [{"at": "5m", "stall": "m-1", "for": "10m"}, {"at": "6m", "join": "m-4"}]
     found = rota.simulate(scenario("range", events, max_poll="2m"))
-    assert waits(found) == [(("m-1",), 60, "polled too late")]
+    assert wait_rows(found) == [(("m-1",), 60, "polled too late")]
 
 
 def test_a_rebalance_waits_for_a_listener() -> None:
     found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-4"}], listener="20s"))
-    (wait,) = waits(found)
+    (wait,) = wait_rows(found)
     assert wait[1:] == (20, "joined late")
 
 
 def test_nobody_is_waited_for_where_all_goes_well() -> None:
-    assert waits(crash("cooperative-sticky")) == []
+    assert wait_rows(simulate_crash("cooperative-sticky")) == []
 
 
 def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:

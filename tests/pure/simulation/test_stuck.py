@@ -29,14 +29,14 @@ from tests.support.simulation.worlds import CheckedWorld
 SECOND = 1_000
 
 
-def run_until(world: CheckedWorld, seen: Callable[[TraceRecord], bool]) -> None:
+def run_until_record(world: CheckedWorld, seen: Callable[[TraceRecord], bool]) -> None:
     """Step by step until something has happened."""
     start = len(world.trace)
     while not any(seen(record) for record in world.trace[start:]):
         assert world.step()
 
 
-def told(name: str, code: Code) -> Callable[[TraceRecord], bool]:
+def join_was_answered(name: str, code: Code) -> Callable[[TraceRecord], bool]:
     """The coordinator has answered this process's join with this code."""
 
     def seen(record: TraceRecord) -> bool:
@@ -46,12 +46,12 @@ def told(name: str, code: Code) -> Callable[[TraceRecord], bool]:
     return seen
 
 
-def came(name: str) -> Callable[[TraceRecord], bool]:
+def sync_has_arrived(name: str) -> Callable[[TraceRecord], bool]:
     """A process's sync has reached the coordinator."""
     return lambda record: record.subject == name and isinstance(record.detail, SyncGroup)
 
 
-def noted(world: CheckedWorld, change: type[GroupChange], client: str = "") -> list[int]:
+def times_of_change(world: CheckedWorld, change: type[GroupChange], client: str = "") -> list[int]:
     """When the coordinator noted this change, of a member of this client."""
     return [
         record.at
@@ -62,7 +62,7 @@ def noted(world: CheckedWorld, change: type[GroupChange], client: str = "") -> l
     ]
 
 
-def owners(world: CheckedWorld) -> dict[str, int]:
+def count_owned(world: CheckedWorld) -> dict[str, int]:
     return {name: len(one.owned) for name, one in sorted(world.processes.items())}
 
 
@@ -73,7 +73,7 @@ def world() -> Iterable[CheckedWorld]:
         world.start(story.process_config("a"))
         world.start(story.process_config("b"))
         run_world_until(world, 10 * SECOND)
-        assert owners(world) == {"a": 3, "b": 2}
+        assert count_owned(world) == {"a": 3, "b": 2}
         yield world
 
 
@@ -81,69 +81,69 @@ def test_who_was_given_an_id_and_never_comes_holds_nobody_up_for_longer_than_its
     world: CheckedWorld,
 ) -> None:
     world.start(story.process_config("c", session=3 * SECOND))
-    run_until(world, told("c", Code.MEMBER_ID_REQUIRED))
+    run_until_record(world, join_was_answered("c", Code.MEMBER_ID_REQUIRED))
     world["c"].crash()
     crashed = world.now
     world.start(story.process_config("d"))
-    run_until(world, told("d", Code.NONE))
+    run_until_record(world, join_was_answered("d", Code.NONE))
     assert world.now <= crashed + 3 * SECOND + 100
     story.settle_and_check(world)
-    assert owners(world) == {"a": 2, "b": 2, "d": 1}
+    assert count_owned(world) == {"a": 2, "b": 2, "d": 1}
 
 
 def test_who_joins_and_never_syncs_is_removed(world: CheckedWorld) -> None:
     world.start(story.process_config("c"))
-    run_until(world, told("c", Code.NONE))
+    run_until_record(world, join_was_answered("c", Code.NONE))
     joined = world.now
     world["c"].crash()
     story.settle_and_check(world)
-    (removed,) = noted(world, SessionExpired, "'c-")
+    (removed,) = times_of_change(world, SessionExpired, "'c-")
     assert removed == joined + 6 * SECOND
-    assert owners(world) == {"a": 3, "b": 2}
+    assert count_owned(world) == {"a": 3, "b": 2}
 
 
 def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(world: CheckedWorld) -> None:
     """Its heartbeats come through, its sync does not. It takes nothing, so no round follows."""
     one = story.process_config("c", session=30 * SECOND)
     world.start(dataclasses.replace(one, topics=("none of these",)))
-    run_until(world, told("c", Code.NONE))
+    run_until_record(world, join_was_answered("c", Code.NONE))
     joined = world.now
     world.unreliable_network.loses = lambda sender, request: (
         sender == "c" and isinstance(request, SyncGroup)
     )
     run_world_until(world, world.now + 20 * SECOND)
-    (removed,) = noted(world, SyncTimedOut, "('c-")
+    (removed,) = times_of_change(world, SyncTimedOut, "('c-")
     assert removed == joined + 10 * SECOND
     world.unreliable_network.loses = lambda sender, request: False
     story.settle_and_check(world)
-    assert owners(world) == {"a": 3, "b": 2, "c": 0}
+    assert count_owned(world) == {"a": 3, "b": 2, "c": 0}
 
 
 def test_a_leader_that_dies_before_it_assigns_is_succeeded(world: CheckedWorld) -> None:
     world.start(story.process_config("c"))
-    run_until(world, told("c", Code.NONE))
+    run_until_record(world, join_was_answered("c", Code.NONE))
     leader = world.driver.stored.groups[story.GROUP].saved.leader or ""
     name = leader.partition("-")[0]
     world[name].crash()
-    assert not noted(world, AssignmentReceived)[1:]
+    assert not times_of_change(world, AssignmentReceived)[1:]
     story.settle_and_check(world)
     saved = world.driver.stored.groups[story.GROUP].saved
     assert saved.leader in {one.member_id for one in saved.members}
     assert saved.leader != leader
-    assert sum(owners(world).values()) == 5
+    assert sum(count_owned(world).values()) == 5
 
 
 def test_a_leader_that_dies_with_its_assignment_under_way_is_succeeded(world: CheckedWorld) -> None:
     leader = (world.driver.stored.groups[story.GROUP].saved.leader or "").partition("-")[0]
     world.start(story.process_config("c"))
-    run_until(world, came(leader))
+    run_until_record(world, sync_has_arrived(leader))
     world[leader].crash()
     story.settle_and_check(world)
-    assert sum(owners(world).values()) == 5
-    assert leader not in owners(world)
+    assert sum(count_owned(world).values()) == 5
+    assert leader not in count_owned(world)
 
 
-def every(partitions: Mapping[str, int]) -> list[TopicPartition]:
+def all_partitions(partitions: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(topic, n) for topic, size in partitions.items() for n in range(size)]
 
 
@@ -173,7 +173,7 @@ class Strange(Odd):
     def assign_partitions(
         self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Iterable[TopicPartition]]:
-        return {**dict.fromkeys(subscriptions, ()), "nobody": every(partitions)}
+        return {**dict.fromkeys(subscriptions, ()), "nobody": all_partitions(partitions)}
 
 
 class Forgetful(Odd):
@@ -210,36 +210,36 @@ def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
                 self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
             ) -> Mapping[str, Iterable[TopicPartition]]:
                 first, *rest = sorted(subscriptions)
-                return {first: every(partitions), **dict.fromkeys(rest, ())}
+                return {first: all_partitions(partitions), **dict.fromkeys(rest, ())}
 
         good = dataclasses.replace(story.process_config("b"), assignors=lambda: (Good(),))
         world.start(bad)
         run_world_until(world, 100)
         world.start(good)
         story.settle_and_check(world)
-        assert owners(world) == {"b": 5}
+        assert count_owned(world) == {"b": 5}
 
 
 def test_a_coordinator_that_loads_for_long_is_waited_for(world: CheckedWorld) -> None:
     """Heartbeats are answered 0 meanwhile, sessions begin anew, and nothing is rebalanced."""
-    before = owners(world)
+    before = count_owned(world)
     world.stop_coordinator()
     world.start_coordinator(load_time=20 * SECOND)
     run_world_until(world, world.now + 20 * SECOND + 100)
     loading = Code.COORDINATOR_LOAD_IN_PROGRESS.name
     assert not world.tally[f"Heartbeat {loading}"]
     story.settle_and_check(world)
-    assert owners(world) == before
+    assert count_owned(world) == before
     assert world.driver.generations[story.GROUP] == 1
 
 
 def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(world: CheckedWorld) -> None:
     """A rebalance under way is soft: after a restart it starts again by itself."""
     world.start(story.process_config("c"))
-    run_until(world, told("c", Code.MEMBER_ID_REQUIRED))
-    run_until(world, lambda record: record.type is TraceEventType.NOTE)
+    run_until_record(world, join_was_answered("c", Code.MEMBER_ID_REQUIRED))
+    run_until_record(world, lambda record: record.type is TraceEventType.NOTE)
     assert world.driver.live[story.GROUP].state.value == "PreparingRebalance"
     world.stop_coordinator()
     world.start_coordinator()
     story.settle_and_check(world)
-    assert owners(world) == {"a": 2, "b": 2, "c": 1}
+    assert count_owned(world) == {"a": 2, "b": 2, "c": 1}

@@ -375,7 +375,7 @@ class _Once(ReliableNetwork):
         return super().deliver_request(sender, None, now)
 
 
-def after(nature: _Once) -> World:
+def world_with_nature(nature: _Once) -> World:
     world = settled_world(2, network=nature)
     nature.armed = True
     run_checked(world, 400_000)
@@ -385,7 +385,7 @@ def after(nature: _Once) -> World:
 
 
 def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
-    world = after(_Once("p1", Delivery(1, 1, lost=True)))
+    world = world_with_nature(_Once("p1", Delivery(1, 1, lost=True)))
     failed = [record for record in world.trace if record.type is TraceEventType.FAILED]
     # the heartbeats behind it fail with it: they share the connection
     assert {record.at for record in failed} == {failed[0].at}
@@ -394,14 +394,14 @@ def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
 
 
 def test_a_cut_before_the_reply_is_a_failure_though_the_request_was_heard() -> None:
-    world = after(_Once("p1", Delivery(5, 5, disconnect_after=7)))
+    world = world_with_nature(_Once("p1", Delivery(5, 5, disconnect_after=7)))
     failed = [record.at for record in world.trace if record.type is TraceEventType.FAILED]
     assert len(failed) == 1
     assert group_changes(world, RebalanceStarted, 60_000) == []
 
 
 def test_a_repeated_request_changes_nothing_more() -> None:
-    world = after(_Once("p1", Delivery(1, 1, duplicate_delays=(50, 90))))
+    world = world_with_nature(_Once("p1", Delivery(1, 1, duplicate_delays=(50, 90))))
     assert group_changes(world, RebalanceStarted, 60_000) == []
 
 

@@ -15,7 +15,7 @@ SPANS = st.dictionaries(
 )
 
 
-def of(*offsets: int) -> dict[TopicPartition, int]:
+def starting_offsets(*offsets: int) -> dict[TopicPartition, int]:
     return {TopicPartition("t", number): offset for number, offset in enumerate(offsets)}
 
 
@@ -33,10 +33,10 @@ def test_triggers_end_where_those_of_sparks_own_do(
     most: int, steps: list[tuple[int, int, int]]
 ) -> None:
     """Measured with Spark's own source, 4.2."""
-    start, end = of(0, 0, 0), of(100, 10, 1)
+    start, end = starting_offsets(0, 0, 0), starting_offsets(100, 10, 1)
     for step in steps:
         start = plan.limit_offsets(most, start, end)
-        assert start == of(*step)
+        assert start == starting_offsets(*step)
 
 
 @given(SPANS, st.integers(1, 50_000))
@@ -55,23 +55,25 @@ def test_a_trigger_is_within_the_end_and_nobody_starves(
 
 
 def test_what_went_back_is_left_to_who_judges_it() -> None:
-    assert plan.limit_offsets(5, of(30, 0), of(10, 100)) == of(10, 5)
+    assert plan.limit_offsets(
+        5, starting_offsets(30, 0), starting_offsets(10, 100)
+    ) == starting_offsets(10, 5)
 
 
 def test_the_first_trigger_does_not_wait() -> None:
     delay = plan.TriggerDelay(100, 60_000)
-    assert not delay.should_wait(of(0), of(1), now=1_700_000_000_000)
-    assert delay.should_wait(of(1), of(2), now=1_700_000_000_001)
+    assert not delay.should_wait(starting_offsets(0), starting_offsets(1), now=1_700_000_000_000)
+    assert delay.should_wait(starting_offsets(1), starting_offsets(2), now=1_700_000_000_001)
 
 
 def test_a_trigger_waits_for_enough_or_long_enough() -> None:
     delay = plan.TriggerDelay(100, 60_000, last_trigger=1_000)
-    assert delay.should_wait(of(0, 0), of(50, 49), now=2_000)
-    assert not delay.should_wait(of(0, 0), of(50, 50), now=3_000)
-    assert delay.should_wait(of(50, 50), of(51, 51), now=62_999)
-    assert not delay.should_wait(of(50, 50), of(51, 51), now=63_000)
+    assert delay.should_wait(starting_offsets(0, 0), starting_offsets(50, 49), now=2_000)
+    assert not delay.should_wait(starting_offsets(0, 0), starting_offsets(50, 50), now=3_000)
+    assert delay.should_wait(starting_offsets(50, 50), starting_offsets(51, 51), now=62_999)
+    assert not delay.should_wait(starting_offsets(50, 50), starting_offsets(51, 51), now=63_000)
 
 
 def test_records_of_new_partitions_count() -> None:
     delay = plan.TriggerDelay(10, 60_000, last_trigger=1_000)
-    assert not delay.should_wait(of(5), of(5, 10), now=1_001)
+    assert not delay.should_wait(starting_offsets(5), starting_offsets(5, 10), now=1_001)

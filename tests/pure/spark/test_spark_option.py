@@ -22,13 +22,13 @@ JAAS = (
 )
 
 
-def read(*, streaming: bool | None = None, **options: str) -> SourceOptions:
+def parse(*, streaming: bool | None = None, **options: str) -> SourceOptions:
     """Options whose names have no dots; ``__`` stands for one."""
     named = {name.replace("__", "."): value for name, value in options.items()}
     return option.parse_options(BASE | named, streaming=streaming)
 
 
-def refused(given: dict[str, str], *, streaming: bool | None = None) -> str:
+def refusal_of(given: dict[str, str], *, streaming: bool | None = None) -> str:
     with pytest.raises((InputError, Unreachable)) as caught:
         option.parse_options(given, streaming=streaming)
     return str(caught.value)
@@ -71,7 +71,7 @@ def test_the_case_of_letters_does_not_count(upper: list[bool]) -> None:
 
 
 def test_topics_are_trimmed_and_named_once() -> None:
-    assert read(subscribe=" orders, returns ,,orders").subscription == query.SubscribeTopics(
+    assert parse(subscribe=" orders, returns ,,orders").subscription == query.SubscribeTopics(
         ("orders", "returns")
     )
 
@@ -95,13 +95,13 @@ def test_partitions_are_assigned() -> None:
 
 @pytest.mark.parametrize("text", ["committed", " Committed "])
 def test_a_query_begins_where_its_group_is(text: str) -> None:
-    found = read(startingOffsets=text, kafka__group__id=" billing ")
+    found = parse(startingOffsets=text, kafka__group__id=" billing ")
     assert found.starting == query.CommittedOffsets("billing")
 
 
 @pytest.mark.parametrize("text", ["earliest", " EARLIEST "])
 def test_words_for_the_ends_are_trimmed_and_of_any_case(text: str) -> None:
-    assert read(startingOffsets=text, streaming=True).starting == query.EarliestOffsets()
+    assert parse(startingOffsets=text, streaming=True).starting == query.EarliestOffsets()
 
 
 def test_a_time_comes_before_times_and_those_before_offsets() -> None:
@@ -135,7 +135,7 @@ def test_a_time_comes_before_times_and_those_before_offsets() -> None:
     ],
 )
 def test_a_delay_is_written_as_in_spark(text: str, milliseconds: int) -> None:
-    assert read(maxTriggerDelay=text).max_trigger_delay == milliseconds
+    assert parse(maxTriggerDelay=text).max_trigger_delay == milliseconds
 
 
 def test_kafkas_settings_go_to_kafkas_client() -> None:
@@ -170,12 +170,12 @@ def test_no_secret_is_shown() -> None:
     again = pickle.loads(pickle.dumps(found))
     assert again == found
     assert "hunter2" not in repr(again) + " ".join(again.warnings)
-    assert "hunter2" not in refused(BASE | login | {"kafka.sasl.jaas.config": JAAS[:-2]})
-    assert "hunter2" not in refused(BASE | login | {"kafka.ssl.keystore.key": "hunter2"})
+    assert "hunter2" not in refusal_of(BASE | login | {"kafka.sasl.jaas.config": JAAS[:-2]})
+    assert "hunter2" not in refusal_of(BASE | login | {"kafka.ssl.keystore.key": "hunter2"})
 
 
 def test_all_batches_are_shown_whatever_the_isolation() -> None:
-    found = read(includeBatchInfo="true", kafka__isolation__level="read_committed")
+    found = parse(includeBatchInfo="true", kafka__isolation__level="read_committed")
     assert not found.read_config.committed_only
     assert any("includeBatchInfo" in each for each in found.warnings)
 
@@ -192,7 +192,7 @@ def test_what_kafkas_client_warns_of_is_named_as_here() -> None:
 
 
 def test_limits_of_triggers_are_without_effect_in_a_batch() -> None:
-    found = read(maxOffsetsPerTrigger="5", streaming=False)
+    found = parse(maxOffsetsPerTrigger="5", streaming=False)
     assert found.batch_warnings == (
         "maxOffsetsPerTrigger: without effect: a batch query has no triggers",
     )
@@ -204,12 +204,12 @@ def test_limits_of_triggers_are_without_effect_in_a_batch() -> None:
 @pytest.mark.parametrize("name", option.ENDING_OPTIONS)
 def test_a_stream_has_no_end(name: str) -> None:
     given = BASE | {name: "5"}
-    assert refused(given, streaming=True) == f"{name}: a stream has no end"
+    assert refusal_of(given, streaming=True) == f"{name}: a stream has no end"
 
 
 @pytest.mark.parametrize("name", option.REFUSED_SETTINGS)
 def test_what_makes_no_sense_here_is_refused(name: str) -> None:
-    said = refused(BASE | {f"kafka.{name}": "x"})
+    said = refusal_of(BASE | {f"kafka.{name}": "x"})
     assert said.startswith(f"kafka.{name}: not for this source: ")
 
 
@@ -258,7 +258,7 @@ def test_what_makes_no_sense_here_is_refused(name: str) -> None:
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
-    assert said in refused(BASE | {"kafka.security.protocol": "SSL"} | given)
+    assert said in refusal_of(BASE | {"kafka.security.protocol": "SSL"} | given)
 
 
 @pytest.mark.parametrize(
@@ -273,23 +273,27 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
 def test_counts_are_whole_numbers_above_zero(name: str, text: str) -> None:
     assert re.match(
         rf"{re.escape(name)}: .* is not a whole number from 1 to 9223372036854775807",
-        refused(BASE | {name: text}),
+        refusal_of(BASE | {name: text}),
     )
 
 
 def test_the_pause_may_be_none() -> None:
-    assert read(fetchOffset__retryIntervalMs="0").lookup_retry_interval == 0
-    assert refused(BASE | {"fetchOffset.retryIntervalMs": "-1"}).startswith("fetchOffset.retryInt")
+    assert parse(fetchOffset__retryIntervalMs="0").lookup_retry_interval == 0
+    assert refusal_of(BASE | {"fetchOffset.retryIntervalMs": "-1"}).startswith(
+        "fetchOffset.retryInt"
+    )
 
 
 def test_brokers_are_needed() -> None:
-    assert refused({"subscribe": "orders"}).startswith("kafka.bootstrap.servers: is needed")
+    assert refusal_of({"subscribe": "orders"}).startswith("kafka.bootstrap.servers: is needed")
 
 
 def test_what_to_read_is_needed() -> None:
-    assert refused(AT).endswith("assign: none is given")
+    assert refusal_of(AT).endswith("assign: none is given")
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
     given = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such.pem"}
-    assert refused(BASE | given).startswith("kafka.ssl.truststore.location: '/no/such.pem' cannot")
+    assert refusal_of(BASE | given).startswith(
+        "kafka.ssl.truststore.location: '/no/such.pem' cannot"
+    )

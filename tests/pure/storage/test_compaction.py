@@ -38,7 +38,7 @@ from tests.support.transactions import encode_end_transaction_marker
 ANN, BOB = 7, 9
 
 
-def data(offset: int, *keys: str, producer: int = ANN, sequence: int = 0) -> bytes:
+def encode_values(offset: int, *keys: str, producer: int = ANN, sequence: int = 0) -> bytes:
     """A batch of an open transaction."""
     pairs = [(key, f"v{offset}") for key in keys]
     return batch(
@@ -51,7 +51,7 @@ def data(offset: int, *keys: str, producer: int = ANN, sequence: int = 0) -> byt
     )
 
 
-def end(offset: int, kind: ControlRecordType, producer: int = ANN) -> bytes:
+def end_transaction_marker(offset: int, kind: ControlRecordType, producer: int = ANN) -> bytes:
     return encode_end_transaction_marker(
         kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
     )
@@ -167,10 +167,14 @@ def test_the_last_batch_that_was_looked_at_stays_for_its_offset() -> None:
 def test_what_was_aborted_goes_at_once_and_its_marker_later() -> None:
     log = write_log(
         [
-            [batch(0, [("a", "old")]), data(1, "a", "b"), data(3, "c", producer=BOB)],
             [
-                end(4, ControlRecordType.ABORT),
-                end(5, ControlRecordType.COMMIT, BOB),
+                batch(0, [("a", "old")]),
+                encode_values(1, "a", "b"),
+                encode_values(3, "c", producer=BOB),
+            ],
+            [
+                end_transaction_marker(4, ControlRecordType.ABORT),
+                end_transaction_marker(5, ControlRecordType.COMMIT, BOB),
                 batch(6, [("z", "1")]),
             ],
         ]
@@ -206,7 +210,7 @@ def test_nothing_from_an_open_transaction_on_is_touched() -> None:
     log = write_log(
         [
             [batch(0, [("a", "1"), ("a", "2")])],
-            [batch(2, [("a", "3")]), data(3, "b")],
+            [batch(2, [("a", "3")]), encode_values(3, "b")],
             [batch(4, [("a", "4"), ("b", "1")])],
         ]
     )
@@ -338,15 +342,15 @@ def test_any_refusal_of_the_disk_leaves_old_or_new(operation: str) -> None:
                 assert found.log_end_offset == 6
 
 
-def steps_of(log: Log, disk: FaultyDisk) -> int:
+def count_steps(log: Log, disk: FaultyDisk) -> int:
     before = disk.changes
     run_compaction(log)
     return disk.changes - before
 
 
 PIECES = [
-    [batch(0, [("a", "0"), ("b", "0")]), data(2, "a")],
-    [end(3, ControlRecordType.ABORT), batch(4, [("b", "4")])],
+    [batch(0, [("a", "0"), ("b", "0")]), encode_values(2, "a")],
+    [end_transaction_marker(3, ControlRecordType.ABORT), batch(4, [("b", "4")])],
     [
         batch(5, [("a", "5")], producer_id=BOB, producer_epoch=0, base_sequence=0),
         batch(6, [("c", None)]),
@@ -361,7 +365,7 @@ PIECES = [
 def test_a_crash_at_any_step_leaves_old_or_new(power: bool, seeds: int) -> None:
     log = write_log(PIECES, disk=FaultyDisk())
     old = read_record_texts(log)
-    count = steps_of(log, log.disk)  # type: ignore[arg-type]
+    count = count_steps(log, log.disk)  # type: ignore[arg-type]
     new = read_record_texts(log)
     assert len(old) == 10
     assert [each[0] for each in new] == [4, 6, 8, 9, 10]
@@ -397,7 +401,7 @@ def test_a_crash_at_any_step_leaves_old_or_new(power: bool, seeds: int) -> None:
 @pytest.mark.parametrize("every", [7, pytest.param(1 if NIGHTLY else 2, marks=pytest.mark.check)])
 def test_a_second_crash_while_the_first_is_put_right_does_no_harm(every: int) -> None:
     log = write_log(PIECES, disk=FaultyDisk())
-    count = steps_of(log, log.disk)  # type: ignore[arg-type]
+    count = count_steps(log, log.disk)  # type: ignore[arg-type]
     new = read_record_texts(log)
     for step in range(0, count, every):
         disk = FaultyDisk(step)

@@ -31,7 +31,7 @@ steps = st.lists(
 )
 
 
-class Story:
+class LogSequence:
     """A log, and all that was ever written to it."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -108,7 +108,7 @@ def known_of(log: Log) -> dict[int, tuple[int, ...]]:
 @examples(quick=25)
 @given(steps)
 def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[Any]) -> None:
-    story = Story()
+    story = LogSequence()
     for step in script:
         story.play(step)
     story.check()
@@ -129,7 +129,7 @@ def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[An
 def test_a_crash_in_the_middle_loses_nothing(
     power: bool, script: list[Any], seed: int, at: int
 ) -> None:
-    story = Story(seed)
+    story = LogSequence(seed)
     for step in script:
         story.play(step)
     story.log.flush()

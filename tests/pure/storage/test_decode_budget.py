@@ -39,7 +39,9 @@ COUNT_AT, LAST_AT = 57, 23
 HONEST = 1 << 20
 
 
-def packed(body: bytes, count: int = 1, codec: CompressionType = CompressionType.ZSTD) -> bytes:
+def encode_body(
+    body: bytes, count: int = 1, codec: CompressionType = CompressionType.ZSTD
+) -> bytes:
     """A batch of records that are encoded already."""
     batch = bytearray(
         encode_batch([BatchRecord(0, START, b"k", b"v")])[: HEADER.size] + compress(codec, body)
@@ -52,14 +54,16 @@ def packed(body: bytes, count: int = 1, codec: CompressionType = CompressionType
     return bytes(batch)
 
 
-def one_of(size: int) -> bytes:
+def batch_of_one(size: int) -> bytes:
     """One record with a value of so many zeros."""
     return encode_batch([BatchRecord(0, START, b"k", bytes(size))], codec=CompressionType.ZSTD)
 
 
-def many(count: int) -> bytes:
+def batch_of_many(count: int) -> bytes:
     """So many records, each of a few bytes."""
-    return packed(encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * count, count)
+    return encode_body(
+        encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * count, count
+    )
 
 
 def head_of(batch: bytes) -> BatchHeader:
@@ -79,8 +83,8 @@ def peer(node: InMemoryNode) -> ClientConnection:
 
 
 BOMBS = {
-    "bytes": one_of(BASE_BUDGET_BYTES + (1 << 20)),
-    "records": many(BASE_BUDGET_BYTES // RECORD_COST_BYTES + 10_000),
+    "bytes": batch_of_one(BASE_BUDGET_BYTES + (1 << 20)),
+    "records": batch_of_many(BASE_BUDGET_BYTES // RECORD_COST_BYTES + 10_000),
 }
 
 
@@ -96,7 +100,7 @@ def test_a_bomb_is_refused_where_keys_must_be_seen(
 
 
 def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) -> None:
-    batch = one_of(BASE_BUDGET_BYTES // 3 + HONEST)
+    batch = batch_of_one(BASE_BUDGET_BYTES // 3 + HONEST)
     answers = peer.produce({("t", each): batch for each in range(8)})
     codes = [answers["t", each].error_code for each in range(8)]
     assert codes == [0, 0, *[Code.MESSAGE_TOO_LARGE] * 6]
@@ -104,10 +108,10 @@ def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) 
 
 
 def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: ClientConnection) -> None:
-    broken = bytearray(many(400_000))
+    broken = bytearray(batch_of_many(400_000))
     broken[-2:] = b"xx"
     CRC_FIELD.pack_into(broken, CRC_OFFSET, compute_crc32c(memoryview(broken)[ATTRIBUTES_OFFSET:]))
-    answers = peer.produce({("t", 0): bytes(broken), ("t", 1): one_of(HONEST)})
+    answers = peer.produce({("t", 0): bytes(broken), ("t", 1): batch_of_one(HONEST)})
     assert [each.error_code for each in answers.values()] == [
         Code.CORRUPT_MESSAGE,
         Code.MESSAGE_TOO_LARGE,
@@ -131,7 +135,9 @@ def test_a_wrong_time_is_no_way_around(node: InMemoryNode, peer: ClientConnectio
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
 
 
-def times(peer: ClientConnection, topic: str, partitions: int, time: int = START) -> None:
+def send_list_offsets(
+    peer: ClientConnection, topic: str, partitions: int, time: int = START
+) -> None:
     """Asks for the offset of a time, in each partition."""
     kind = ListOffsetsRequest.ListOffsetsTopic
     asked = [
@@ -144,7 +150,7 @@ def times(peer: ClientConnection, topic: str, partitions: int, time: int = START
     peer.send(request, 9)
 
 
-def answered(peer: ClientConnection) -> list[tuple[int, int]]:
+def receive_offsets(peer: ClientConnection) -> list[tuple[int, int]]:
     """Each partition's error and offset."""
     return [
         (each.error_code, each.offset)
@@ -157,20 +163,20 @@ def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: InMemor
     node.create_topic("plain", 4)
     asking, other = node.connect(), node.connect()
     for each in range(4):
-        other.store(one_of(MAX_WORK_PER_EVENT), topic="plain", partition=each)
-    times(asking, "plain", 4)
-    times(other, "plain", 4, time=-1)
-    assert (asking.waits, answered(other)) == (True, [(0, 1)] * 4)
+        other.store(batch_of_one(MAX_WORK_PER_EVENT), topic="plain", partition=each)
+    send_list_offsets(asking, "plain", 4)
+    send_list_offsets(other, "plain", 4, time=-1)
+    assert (asking.waits, receive_offsets(other)) == (True, [(0, 1)] * 4)
     node.advance(0)
-    assert answered(asking) == [(0, 0)] * 4
+    assert receive_offsets(asking) == [(0, 0)] * 4
 
 
 def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
     node.create_topic("plain", 4)
     asking = node.connect()
     for each in range(4):
-        asking.store(one_of(MAX_WORK_PER_EVENT), topic="plain", partition=each)
-    times(asking, "plain", 4)
+        asking.store(batch_of_one(MAX_WORK_PER_EVENT), topic="plain", partition=each)
+    send_list_offsets(asking, "plain", 4)
     asking.disconnect()
     assert not node.node.has_ready
 
@@ -181,22 +187,22 @@ def test_a_bomb_is_not_looked_into_for_a_time(node: InMemoryNode, bomb: bytes, t
     node.create_topic("plain", 1)
     peer = node.connect()
     peer.store(bomb, topic="plain")
-    times(peer, "plain", 1, time)
+    send_list_offsets(peer, "plain", 1, time)
     node.advance(0)
-    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+    assert receive_offsets(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
     assert "plain-0: no offset was found by time" in node.log_lines[-1]
 
 
 def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: InMemoryNode) -> None:
     node.create_topic("plain", 1)
     peer = node.connect()
-    liar = bytearray(one_of(BASE_BUDGET_BYTES // 2))
+    liar = bytearray(batch_of_one(BASE_BUDGET_BYTES // 2))
     struct.pack_into(">q", liar, 35, START + 10)
     CRC_FIELD.pack_into(liar, CRC_OFFSET, compute_crc32c(memoryview(liar)[ATTRIBUTES_OFFSET:]))
     peer.store(*[bytes(liar)] * 6, topic="plain")
-    times(peer, "plain", 1, START + 10)
+    send_list_offsets(peer, "plain", 1, START + 10)
     node.advance(0)
-    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+    assert receive_offsets(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
 
 
 def test_an_allowance_grows_with_what_was_sent() -> None:
@@ -227,7 +233,7 @@ def test_gzip_members_are_read_one_after_the_other() -> None:
 
 def test_what_is_wrong_with_very_many_records_is_not_searched_for() -> None:
     body = encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * 20_000
-    [problem] = decode_batches(packed(body[:-1] + b"\x7f", 20_000)).problems
+    [problem] = decode_batches(encode_body(body[:-1] + b"\x7f", 20_000)).problems
     assert problem.text == "its records do not follow the format"
 
 
@@ -241,7 +247,7 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
     }
     single_outcome(node.topics.configure_all({"t": settings}))
     for _ in range(3):
-        peer.store(one_of(GROUP_DECOMPRESSED_BYTES // 2), topic="t")
+        peer.store(batch_of_one(GROUP_DECOMPRESSED_BYTES // 2), topic="t")
     log = node.topics.get_log("t", 0)
     assert log is not None
     log.roll(node.now)
@@ -263,7 +269,7 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     single_outcome(node.topics.configure_all({"plain": {"cleanup.policy": "compact"}}))
     node.topics.log_manager.run_all(node.now)
     assert [line for line in node.log_lines if "plain-0 is damaged and no longer compacted" in line]
-    assert peer.store(one_of(1), topic="plain") == [log.log_end_offset - 1]
+    assert peer.store(batch_of_one(1), topic="plain") == [log.log_end_offset - 1]
 
 
 def _records(peer: ClientConnection) -> list[BatchRecord]:

@@ -33,7 +33,7 @@ from tests.support.partition_log import (
 DAY = 86_400_000
 
 
-def sealed(batch: bytes, position: int, layout: str, value: int) -> bytes:
+def with_field(batch: bytes, position: int, layout: str, value: int) -> bytes:
     """A batch with a field changed, and the checksum right again."""
     changed = bytearray(batch)
     struct.pack_into(layout, changed, position, value)
@@ -41,7 +41,7 @@ def sealed(batch: bytes, position: int, layout: str, value: int) -> bytes:
     return bytes(changed)
 
 
-def refusal(log: Log, batch: bytes, now: int = NOW) -> Code:
+def refused_code(log: Log, batch: bytes, now: int = NOW) -> Code:
     with pytest.raises(Refused) as refused:
         log.append(batch, now)
     assert str(refused.value)
@@ -94,14 +94,14 @@ GOOD = producer_batch(b"a", b"b")
         (GOOD + GOOD, Code.INVALID_RECORD),
         (GOOD[:16] + b"\1" + GOOD[17:], Code.INVALID_RECORD),
         (GOOD[:-1] + b"x", Code.CORRUPT_MESSAGE),
-        (sealed(GOOD, 0, ">q", 7), Code.INVALID_RECORD),
-        (sealed(GOOD, 21, ">h", 6), Code.UNSUPPORTED_COMPRESSION_TYPE),
-        (sealed(GOOD, 21, ">h", 0x20), Code.INVALID_RECORD),
-        (sealed(GOOD, 21, ">h", 0x08), Code.INVALID_TIMESTAMP),
-        (sealed(GOOD, 57, ">i", 3), Code.INVALID_RECORD),
-        (sealed(GOOD, 57, ">i", 0), Code.INVALID_RECORD),
-        (sealed(sealed(GOOD, 57, ">i", 50), 23, ">i", 49), Code.INVALID_RECORD),
-        (sealed(GOOD, 23, ">i", -1), Code.INVALID_RECORD),
+        (with_field(GOOD, 0, ">q", 7), Code.INVALID_RECORD),
+        (with_field(GOOD, 21, ">h", 6), Code.UNSUPPORTED_COMPRESSION_TYPE),
+        (with_field(GOOD, 21, ">h", 0x20), Code.INVALID_RECORD),
+        (with_field(GOOD, 21, ">h", 0x08), Code.INVALID_TIMESTAMP),
+        (with_field(GOOD, 57, ">i", 3), Code.INVALID_RECORD),
+        (with_field(GOOD, 57, ">i", 0), Code.INVALID_RECORD),
+        (with_field(with_field(GOOD, 57, ">i", 50), 23, ">i", 49), Code.INVALID_RECORD),
+        (with_field(GOOD, 23, ">i", -1), Code.INVALID_RECORD),
         (producer_batch(b"a", producer_id=4, producer_epoch=0), Code.INVALID_RECORD),
         (producer_batch(b"a", at=NOW + 3_600_001), Code.INVALID_TIMESTAMP),
         (batch_of_size(1_048_588), Code.MESSAGE_TOO_LARGE),
@@ -114,7 +114,7 @@ GOOD = producer_batch(b"a", b"b")
     ],
 )
 def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
-    assert refusal(create_log(FaultyDisk()), batch) is code
+    assert refused_code(create_log(FaultyDisk()), batch) is code
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
         ),
         (
             {"cleanup_policy": "compact"},
-            sealed(producer_batch(b"a"), 61, "b", 99),
+            with_field(producer_batch(b"a"), 61, "b", 99),
             Code.CORRUPT_MESSAGE,
         ),
         ({"max_message_bytes": 80}, batch_of_size(100), Code.MESSAGE_TOO_LARGE),
@@ -149,7 +149,7 @@ def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
     ],
 )
 def test_what_a_topic_s_settings_refuse(settings: dict[str, Any], batch: bytes, code: Code) -> None:
-    assert refusal(create_log(FaultyDisk(), config=TopicConfig(**settings)), batch) is code
+    assert refused_code(create_log(FaultyDisk(), config=TopicConfig(**settings)), batch) is code
 
 
 def test_a_record_without_a_time_is_taken() -> None:

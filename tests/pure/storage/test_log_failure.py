@@ -53,7 +53,7 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
     assert read_values(reopen_log(disk.kill())) == read_values(log)
 
 
-def failed(disk: FaultyDisk, told: ReportedEvents) -> Log:
+def log_that_cannot_truncate(disk: FaultyDisk, told: ReportedEvents) -> Log:
     log = create_log(disk, told)
     log.append(BATCH, NOW)
     disk.refuse("append", "*.log", partly=9)
@@ -65,7 +65,7 @@ def failed(disk: FaultyDisk, told: ReportedEvents) -> Log:
 
 def test_what_cannot_be_taken_back_ends_the_log_until_it_is_opened_anew() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = failed(disk, told)
+    log = log_that_cannot_truncate(disk, told)
     for _ in range(2):
         with pytest.raises(Refused) as refused:
             log.append(BATCH, NOW)
@@ -153,7 +153,9 @@ def test_a_folder_that_cannot_be_read_is_told_of() -> None:
         reopen_log(disk)
 
 
-def story(disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: list[int]) -> None:
+def write_and_delete_segments(
+    disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: list[int]
+) -> None:
     """A life of a log: some appends, segments, flushes, and old segments that go."""
     config = TopicConfig(retention_bytes=1_000, index_interval=100)
     log = create_log(disk, config=config, segment_bytes=400)
@@ -172,7 +174,7 @@ def story(disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: lis
 
 def test_a_crash_at_any_moment_leaves_what_was_promised_in_order_and_once() -> None:
     whole = FaultyDisk()
-    story(whole, [], [])
+    write_and_delete_segments(whole, [], [])
     assert whole.changes > 60
     for power in (False, True):
         for change in range(whole.changes):
@@ -182,7 +184,7 @@ def test_a_crash_at_any_moment_leaves_what_was_promised_in_order_and_once() -> N
                 promised = [0]
                 disk.stop_at(change)
                 with pytest.raises(Stopped):
-                    story(disk, acknowledged, promised)
+                    write_and_delete_segments(disk, acknowledged, promised)
                 after = disk.crash() if power else disk.kill()
                 _check(after, acknowledged, promised[0], power, (change, seed))
 

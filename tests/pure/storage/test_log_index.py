@@ -27,7 +27,7 @@ CONFIG = TopicConfig(index_interval=150)
 TIMES = [0, 30, 10, 20, 50, 40, 90, 60, 70, 80, 100, 130, 110, 120, 125, 126, 127, 128, 131, 129]
 
 
-def filled(
+def create_filled_log(
     disk: FaultyDisk, told: ReportedEvents | None = None, times: Sequence[int] = TIMES
 ) -> Log:
     """Three segments; times go up and down."""
@@ -52,7 +52,7 @@ def look_up(log: Log, step: int = 1) -> None:
     assert log.find_newest_record() == (newest.offset, newest.timestamp)
 
 
-def swapped(data: bytes, size: int) -> bytes:
+def swap_entries(data: bytes, size: int) -> bytes:
     return data[size : 2 * size] + data[:size] + data[2 * size :]
 
 
@@ -65,7 +65,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes | None]] = {
     "far too long": lambda data, size: data + b"\x7f" * size * 3,
     "with zeros behind": lambda data, size: data + bytes(size * 20),
     "all zeros": lambda data, size: bytes(len(data)),
-    "unsorted": swapped,
+    "unsorted": swap_entries,
     "backwards": lambda data, size: b"".join(
         data[at : at + size] for at in range(len(data) - size, -1, -size)
     ),
@@ -81,7 +81,7 @@ def test_look_ups_are_right_whatever_is_in_an_index(
     damage: str, kind: str, row: int, clean: bool
 ) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk).close()
+    create_filled_log(disk).close()
     path = log_files(disk)[row].replace(".log", f".{kind}")
     good = disk.content(path)
     bad = DAMAGES[damage](good, 8 if kind == "index" else 12)
@@ -103,7 +103,7 @@ def test_look_ups_are_right_whatever_is_in_an_index(
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk).close()
+    create_filled_log(disk).close()
     first, second, *_ = (path.replace(".log", f".{kind}") for path in log_files(disk))
     mine, other = disk.content(first), disk.content(second)
     disk.put(first, other)
@@ -127,7 +127,7 @@ def test_no_flipped_bit_of_an_index_misleads(
 ) -> None:
     monkeypatch.setattr("rota.broker.storage.log_segment.FULL_CHECK_BYTES", near)
     whole = FaultyDisk()
-    filled(whole, times=times).close()
+    create_filled_log(whole, times=times).close()
     path = log_files(whole)[row].replace(".log", f".{kind}")
     for bit in range(0, 8 * len(whole.content(path)), every):
         disk = whole.kill()
@@ -136,12 +136,12 @@ def test_no_flipped_bit_of_an_index_misleads(
 
 
 def test_look_ups_are_right_while_the_log_is_written() -> None:
-    look_up(filled(FaultyDisk()))
+    look_up(create_filled_log(FaultyDisk()))
 
 
 def test_a_wrong_index_is_replaced_while_the_log_is_written() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk, told)
+    log = create_filled_log(disk, told)
     path = log_files(disk)[0].replace(".log", ".index")
     good = disk.content(path)
     disk.flip(path, 8 * 11)
@@ -169,7 +169,7 @@ def test_look_ups_are_right_however_times_run(
 ) -> None:
     monkeypatch.setattr("rota.broker.storage.log_segment.FULL_CHECK_BYTES", near)
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk, told, SHAPES[shape])
+    log = create_filled_log(disk, told, SHAPES[shape])
     look_up(log)
     log.close()
     look_up(reopen_log(disk, told, clean=True, recovery_point=40, config=CONFIG))

@@ -23,7 +23,7 @@ from tests.support.partition_log import (
 CONFIG = TopicConfig(index_interval=150)
 
 
-def filled(disk: FaultyDisk, count: int = 12, segment_bytes: int = 400) -> Log:
+def create_filled_log(disk: FaultyDisk, count: int = 12, segment_bytes: int = 400) -> Log:
     log = create_log(disk, config=CONFIG, segment_bytes=segment_bytes)
     for row in range(count):
         log.append(producer_batch(b"%02d" % row, bytes(30), at=NOW + row), NOW)
@@ -33,7 +33,7 @@ def filled(disk: FaultyDisk, count: int = 12, segment_bytes: int = 400) -> Log:
 SIZE = len(producer_batch(b"00", bytes(30)))
 
 
-def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
+def log_state(log: Log) -> tuple[int, int, int, list[bytes], int]:
     return (
         log.log_start_offset,
         log.log_end_offset,
@@ -46,12 +46,12 @@ def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
-    before = state(log)
+    log = create_filled_log(disk)
+    before = log_state(log)
     log.close()
     files = {path: disk.content(path) for path in disk.paths()}
     again = reopen_log(disk, told, clean=clean, recovery_point=log.recovery_point, config=CONFIG)
-    assert state(again) == before
+    assert log_state(again) == before
     assert again.recovery_point == log.log_end_offset
     assert not told
     again.close()
@@ -63,27 +63,27 @@ def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
 def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
     for seed in range(40):
         disk = FaultyDisk(seed)
-        log = filled(disk)
-        before = state(log)
+        log = create_filled_log(disk)
+        before = log_state(log)
         log.close()
         again = reopen_log(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
-        assert state(again) == before
+        assert log_state(again) == before
         assert again.find_newest_record() == log.find_newest_record()
 
 
 def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
-    before = state(log)
+    log = create_filled_log(disk)
+    before = log_state(log)
     again = reopen_log(disk.kill(), told, recovery_point=log.recovery_point, config=CONFIG)
-    assert state(again) == before
+    assert log_state(again) == before
     assert not told
 
 
 def test_what_a_killed_process_did_not_flush_is_flushed_by_the_next() -> None:
     """The records are in the page cache, and a loss of power would still cost them."""
     disk = FaultyDisk()
-    log = filled(disk, segment_bytes=10_000)
+    log = create_filled_log(disk, segment_bytes=10_000)
     before = read_batches(log)
     assert log.recovery_point == 0
     again = reopen_log(disk, config=CONFIG)
@@ -98,7 +98,7 @@ def test_what_a_killed_process_did_not_flush_is_flushed_by_the_next() -> None:
 
 def test_after_a_clean_stop_only_the_ends_are_read() -> None:
     disk = FaultyDisk()
-    log = filled(disk, count=500, segment_bytes=10_000)
+    log = create_filled_log(disk, count=500, segment_bytes=10_000)
     log.close()
     reads: list[tuple[str, int]] = []
     read = disk.read
@@ -119,7 +119,7 @@ def test_after_a_clean_stop_only_the_ends_are_read() -> None:
 @pytest.mark.parametrize("size", range(SIZE))
 def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk)
+    create_filled_log(disk)
     path = log_files(disk)[-1]
     content = disk.content(path)
     for tail in (b"", bytes(SIZE - size), b"\xff" * (SIZE - size)):
@@ -145,7 +145,7 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
 @pytest.mark.parametrize("row", [0, 5, 11])
 def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> None:
     whole = FaultyDisk()
-    log = filled(whole, segment_bytes=10_000)
+    log = create_filled_log(whole, segment_bytes=10_000)
     good = read_batches(log)
     log.close()
     path = log_files(whole)[0]
@@ -161,7 +161,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> N
 @pytest.mark.parametrize("row", [0, 5, 11])
 def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
     whole = FaultyDisk()
-    log = filled(whole, segment_bytes=10_000)
+    log = create_filled_log(whole, segment_bytes=10_000)
     good = read_batches(log)
     log.close()
     path = log_files(whole)[0]
@@ -181,7 +181,7 @@ def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
 def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
     for size in range(0, 12 * SIZE, SIZE // 3):
         disk, told = FaultyDisk(), ReportedEvents()
-        log = filled(disk, segment_bytes=10_000)
+        log = create_filled_log(disk, segment_bytes=10_000)
         log.close()
         disk.truncate(log_files(disk)[0], size)
         again = reopen_log(disk, told, clean=True, recovery_point=24, config=CONFIG)
@@ -191,7 +191,7 @@ def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
 
 def test_what_follows_damage_is_removed_and_said() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
+    log = create_filled_log(disk)
     files = log_files(disk)
     assert len(files) == 4
     disk.flip(files[1], 8 * (SIZE + 70))
@@ -206,7 +206,7 @@ def test_what_follows_damage_is_removed_and_said() -> None:
 
 def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
+    log = create_filled_log(disk)
     files = log_files(disk)
     disk.flip(files[0], 8 * 100)
     again = reopen_log(disk, told, recovery_point=log.recovery_point, config=CONFIG)
@@ -219,7 +219,7 @@ def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
 
 def test_flushed_records_that_are_gone_are_told_of() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
+    log = create_filled_log(disk)
     log.flush()
     path = log_files(disk)[-1]
     disk.put(path, disk.content(path)[:-SIZE])
@@ -229,7 +229,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
 
 def test_a_segment_that_begins_too_early_is_removed() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk)
+    create_filled_log(disk)
     files = log_files(disk)
     early = files[1].replace("06.log", "05.log")
     disk.put(early, disk.content(files[1]))
@@ -242,7 +242,7 @@ def test_a_segment_that_begins_too_early_is_removed() -> None:
 
 def test_of_segments_that_overlap_the_later_one_is_read() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk).close()
+    create_filled_log(disk).close()
     first, second, *_ = log_files(disk)
     disk.put(first, disk.content(first) + disk.content(second))
     again = reopen_log(disk, told, clean=True, recovery_point=24, config=CONFIG)
@@ -251,7 +251,7 @@ def test_of_segments_that_overlap_the_later_one_is_read() -> None:
 
 def test_a_missing_segment_is_told_of() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk)
+    create_filled_log(disk)
     files = log_files(disk)
     disk.remove(files[1])
     again = reopen_log(disk, told, config=CONFIG)
@@ -272,7 +272,7 @@ def test_an_empty_folder_begins_where_it_should() -> None:
 
 def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk)
+    create_filled_log(disk)
     log = reopen_log(disk, told, log_start=100, config=CONFIG)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert log_files(disk) == ["t-0/00000000000000000100.log"]
@@ -283,7 +283,7 @@ def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
 
 def test_the_start_is_where_records_were_deleted() -> None:
     disk = FaultyDisk()
-    filled(disk)
+    create_filled_log(disk)
     log = reopen_log(disk, log_start=9, config=CONFIG)
     assert log.log_start_offset == 9
 
@@ -291,7 +291,7 @@ def test_the_start_is_where_records_were_deleted() -> None:
 @pytest.mark.parametrize("left", [".deleted", ".tmp", ".cleaned"])
 def test_what_was_to_go_goes(left: str) -> None:
     disk = FaultyDisk()
-    log = filled(disk)
+    log = create_filled_log(disk)
     files = disk.paths()
     disk.put(f"t-0/00000000000000000006.log{left}", b"x")
     disk.put(f"t-0/00000000000000000006.index{left}", b"x")
@@ -303,15 +303,15 @@ def test_what_was_to_go_goes(left: str) -> None:
 def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
     path = "t-0/leader-epoch-checkpoint"
     disk = FaultyDisk()
-    log = filled(disk)
-    before = state(log)
+    log = create_filled_log(disk)
+    before = log_state(log)
     log.close()
     for bit in range(8 * len(disk.content(path))):
         again = disk.kill()
         again.flip(path, bit)
         told = ReportedEvents()
         opened = reopen_log(again, told, clean=clean, recovery_point=0, config=CONFIG)
-        assert state(opened) == before
+        assert log_state(opened) == before
         assert opened.epochs.epoch_at(0) == opened.epochs.latest == 0
 
 
@@ -319,7 +319,7 @@ def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
     path = "t-0/leader-epoch-checkpoint"
     for batch in range(3):
         disk, told = FaultyDisk(), ReportedEvents()
-        log = filled(disk, segment_bytes=10_000)
+        log = create_filled_log(disk, segment_bytes=10_000)
         log.close()
         disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
         disk.remove(path)
@@ -330,7 +330,7 @@ def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
 
 def test_the_leader_epochs_are_found_again() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
+    log = create_filled_log(disk)
     path = "t-0/leader-epoch-checkpoint"
     disk.put(path, b"0\n1\nx 0\n")
     again = reopen_log(disk, told, config=CONFIG)
@@ -387,7 +387,7 @@ def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) ->
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk)
+    log = create_filled_log(disk)
     log.close()
     gone = log_files(disk)[row]
     for kind in ("log", "index", "timeindex"):

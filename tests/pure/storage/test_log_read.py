@@ -28,7 +28,7 @@ SIZE = len(batch_of_size(100))
 SHORT = len(producer_batch(b"5", bytes(20), bytes(30)))
 
 
-def filled(
+def create_filled_log(
     disk: FaultyDisk, told: ReportedEvents | None = None, count: int = 20, segment: int = 700
 ) -> Log:
     """Batches of three records each, a segment has five of them."""
@@ -40,7 +40,7 @@ def filled(
 
 @pytest.mark.parametrize("offset", range(61))
 def test_every_offset_gives_the_batch_that_has_it_and_those_behind_it(offset: int) -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     assert len(log.segments) > 3
     found = [read_batch_header(each).base_offset for each in read_batches(log, offset)]
     assert found == list(range(offset // 3 * 3, 60, 3))
@@ -49,7 +49,7 @@ def test_every_offset_gives_the_batch_that_has_it_and_those_behind_it(offset: in
 @pytest.mark.parametrize("offset", [-1, 61, 1 << 40])
 def test_outside_the_log_there_is_nothing_to_read(offset: int) -> None:
     with pytest.raises(Refused) as refused:
-        filled(FaultyDisk()).read(offset, 1_000)
+        create_filled_log(FaultyDisk()).read(offset, 1_000)
     assert refused.value.code is Code.OFFSET_OUT_OF_RANGE
     assert "0 to 60" in str(refused.value)
 
@@ -67,14 +67,14 @@ def test_an_answer_is_no_larger_than_asked_for_but_for_one_batch() -> None:
 
 
 def test_an_answer_goes_on_in_the_next_segment() -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     assert base_offsets(log.read(0, 1 << 20)) == list(range(0, 60, 3))
     size = len(log.read(57, 1))
     assert len(base_offsets(log.read(0, 12 * size))) == 12
 
 
 def test_nothing_is_read_from_the_limit_on() -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     for to in (27, 30):  # inside a segment, and where one begins
         assert base_offsets(log.read(0, 1 << 20, to=to)) == list(range(0, to, 3))
     assert log.read(30, 1 << 20, to=30) == b""
@@ -90,20 +90,20 @@ def test_a_batch_larger_than_any_window_is_read_whole() -> None:
     assert len(log.read(0, 1)) > 900_000
 
 
-def flipped(disk: FaultyDisk, path: str, position: int, bit: int = 0) -> None:
+def flip_bit(disk: FaultyDisk, path: str, position: int, bit: int = 0) -> None:
     disk.flip(path, position * 8 + bit)
 
 
 @pytest.mark.parametrize("behind", [False, True])
 def test_what_is_before_damage_is_read_and_what_is_behind_it_too(behind: bool) -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    log = filled(disk, told)
+    log = create_filled_log(disk, told)
     if not behind:
         log.close()
         log = reopen_log(disk, told, clean=True, recovery_point=60)
     second = log_files(disk)[1]
     base = int(second[-24:-4])
-    flipped(disk, second, 400)
+    flip_bit(disk, second, 400)
     position = 400 // SHORT * SHORT
     bad = base + position // SHORT * 3
     assert base_offsets(log.read(0, 1 << 20)) == list(range(0, bad, 3))
@@ -121,7 +121,7 @@ def test_no_flipped_bit_is_ever_served() -> None:
     """Whichever bit of the log: either all batches come as they were, or fewer."""
     for bit in range(0, 8 * 600, 7):
         disk, told = FaultyDisk(), ReportedEvents()
-        log = filled(disk, told, count=8, segment=600)
+        log = create_filled_log(disk, told, count=8, segment=600)
         good = read_batches(log)
         path = log_files(disk)[0]
         fresh = reopen_log(disk, told, clean=True, recovery_point=24) if bit % 2 else log
@@ -138,7 +138,7 @@ def test_no_flipped_bit_is_ever_served() -> None:
 def test_a_batch_that_begins_inside_the_one_before_is_not_served() -> None:
     """No checksum covers a batch's offset: here it is the last one of the batch before."""
     disk, told = FaultyDisk(), ReportedEvents()
-    filled(disk, count=5, segment=10_000).close()
+    create_filled_log(disk, count=5, segment=10_000).close()
     (path,) = log_files(disk)
     content = bytearray(disk.content(path))
     content[SHORT + 7] = 2
@@ -152,7 +152,7 @@ def test_a_batch_that_begins_inside_the_one_before_is_not_served() -> None:
 
 def test_a_read_that_the_machine_refuses_is_told_with_the_file() -> None:
     disk = FaultyDisk()
-    log = filled(disk)
+    log = create_filled_log(disk)
     disk.refuse("read", "*.log")
     with pytest.raises(DiskError, match=r"t-0/0+\.log: Input/output error"):
         log.read(0, 100)
@@ -160,7 +160,7 @@ def test_a_read_that_the_machine_refuses_is_told_with_the_file() -> None:
 
 
 def test_times_are_found_to_the_record() -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     assert log.find_timestamp(NOW) == (0, NOW)
     assert log.find_timestamp(NOW - 5_000) == (0, NOW)
     assert log.find_timestamp(NOW + 41) == (13, NOW + 41)
@@ -191,13 +191,13 @@ def test_records_without_times_have_no_newest() -> None:
 
 
 def test_the_end_of_an_epoch_is_the_end_of_the_log() -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     assert log.end_offset_for_epoch(0) == (0, 60)
     assert log.end_offset_for_epoch(1) is None
 
 
 def test_nothing_before_the_start_is_served() -> None:
-    log = filled(FaultyDisk())
+    log = create_filled_log(FaultyDisk())
     log.advance_log_start(31)
     assert log.log_start_offset == 31
     with pytest.raises(Refused) as refused:

@@ -22,7 +22,7 @@ MINUTE = 60_000
 HOUR = 3_600_000
 
 
-def hourly(disk: FaultyDisk, config: TopicConfig, count: int = 6) -> Log:
+def create_hourly_log(disk: FaultyDisk, config: TopicConfig, count: int = 6) -> Log:
     """A segment for each hour, with one batch."""
     log = create_log(disk, config=config)
     for row in range(count):
@@ -31,16 +31,16 @@ def hourly(disk: FaultyDisk, config: TopicConfig, count: int = 6) -> Log:
     return log
 
 
-def bases(log: Log) -> list[int]:
+def base_offsets(log: Log) -> list[int]:
     return [each.base_offset for each in log.segments]
 
 
 def test_segments_go_when_their_newest_record_is_too_old() -> None:
     disk = FaultyDisk()
-    log = hourly(disk, TopicConfig(retention=2 * HOUR))
+    log = create_hourly_log(disk, TopicConfig(retention=2 * HOUR))
     assert log.delete_old_segments(NOW + 2 * HOUR) == 0
     assert log.delete_old_segments(NOW + 4 * HOUR + 1) == 3
-    assert bases(log) == [3, 4, 5]
+    assert base_offsets(log) == [3, 4, 5]
     assert (log.log_start_offset, log.log_end_offset) == (3, 6)
     assert [int(path[-24:-4]) for path in log_files(disk)] == [3, 4, 5]
     assert read_values(log)[0] == (3, b"3")
@@ -49,16 +49,16 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
 
 def test_the_last_segment_goes_too_and_the_log_goes_on_behind_it() -> None:
     disk = FaultyDisk()
-    log = hourly(disk, TopicConfig(retention=HOUR))
+    log = create_hourly_log(disk, TopicConfig(retention=HOUR))
     assert log.delete_old_segments(NOW + 100 * HOUR) == 6
-    assert (log.log_start_offset, log.log_end_offset, log.size, bases(log)) == (6, 6, 0, [6])
+    assert (log.log_start_offset, log.log_end_offset, log.size, base_offsets(log)) == (6, 6, 0, [6])
     assert log.delete_old_segments(NOW + 100 * HOUR) == 0
     assert log.append(producer_batch(b"x", at=NOW + 100 * HOUR), NOW + 100 * HOUR).base_offset == 6
     assert read_values(reopen_log(disk.kill())) == [(6, b"x")]
 
 
 def test_a_record_of_the_future_keeps_its_segment_and_those_behind_it() -> None:
-    log = hourly(FaultyDisk(), TopicConfig(retention=HOUR, timestamp_after_max=1 << 50))
+    log = create_hourly_log(FaultyDisk(), TopicConfig(retention=HOUR, timestamp_after_max=1 << 50))
     log.append(producer_batch(b"late", at=NOW + 160 * HOUR), NOW)
     log.roll(NOW)
     assert log.delete_old_segments(NOW + 100 * HOUR) == 5
@@ -99,25 +99,25 @@ def test_a_file_of_the_future_is_of_now() -> None:
 
 def test_segments_go_while_there_is_more_than_wanted() -> None:
     size = len(producer_batch(b"0"))
-    log = hourly(FaultyDisk(), TopicConfig(retention_bytes=3 * size, retention=-1))
+    log = create_hourly_log(FaultyDisk(), TopicConfig(retention_bytes=3 * size, retention=-1))
     assert log.delete_old_segments(NOW) == 3
     assert log.size == 3 * size
-    log = hourly(FaultyDisk(), TopicConfig(retention_bytes=3 * size - 1, retention=-1))
+    log = create_hourly_log(FaultyDisk(), TopicConfig(retention_bytes=3 * size - 1, retention=-1))
     assert log.delete_old_segments(NOW) == 3
 
 
 def test_without_a_limit_nothing_goes() -> None:
-    log = hourly(FaultyDisk(), TopicConfig(retention=-1))
+    log = create_hourly_log(FaultyDisk(), TopicConfig(retention=-1))
     assert log.delete_old_segments(NOW + 10_000 * HOUR) == 0
 
 
 def test_a_compacted_topic_keeps_all_but_what_is_before_its_start() -> None:
     config = TopicConfig(cleanup_policy="compact", retention=HOUR, retention_bytes=0)
-    log = hourly(FaultyDisk(), config)
+    log = create_hourly_log(FaultyDisk(), config)
     assert log.delete_old_segments(NOW + 100 * HOUR) == 0
     log.advance_log_start(3)
     assert log.delete_old_segments(NOW) == 3
-    assert bases(log) == [3, 4, 5]
+    assert base_offsets(log) == [3, 4, 5]
 
 
 def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
@@ -127,7 +127,7 @@ def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
         log.roll(NOW)
     log.advance_log_start(4)
     assert log.delete_old_segments(NOW) == 1
-    assert (bases(log), log.log_start_offset) == ([3, 6, 9], 4)
+    assert (base_offsets(log), log.log_start_offset) == ([3, 6, 9], 4)
     log.advance_log_start(9)
     assert log.delete_old_segments(NOW) == 2
     assert read_values(log) == []
@@ -136,7 +136,7 @@ def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
 
 def test_a_damaged_segment_does_not_go_by_age() -> None:
     disk, told = FaultyDisk(), ReportedEvents()
-    hourly(disk, TopicConfig()).close()
+    create_hourly_log(disk, TopicConfig()).close()
     disk.flip(log_files(disk)[0], 8 * 30)
     log = reopen_log(disk, told, clean=True, recovery_point=6, config=TopicConfig(retention=HOUR))
     assert log.delete_old_segments(NOW + 100 * HOUR) == 0
@@ -144,14 +144,14 @@ def test_a_damaged_segment_does_not_go_by_age() -> None:
 
 
 def test_settings_may_change() -> None:
-    log = hourly(FaultyDisk(), TopicConfig(retention=-1))
+    log = create_hourly_log(FaultyDisk(), TopicConfig(retention=-1))
     log.config = TopicConfig(retention=HOUR)
     assert log.delete_old_segments(NOW + 3 * HOUR) == 2
 
 
 def test_snapshots_go_with_their_segments() -> None:
     disk = FaultyDisk()
-    log = hourly(disk, TopicConfig(retention=2 * HOUR))
+    log = create_hourly_log(disk, TopicConfig(retention=2 * HOUR))
     log.delete_old_segments(NOW + 4 * HOUR + 1)
     found = [int(path[-29:-9]) for path in disk.paths() if path.endswith(".snapshot")]
     assert found == [3, 4, 5]
@@ -159,7 +159,7 @@ def test_snapshots_go_with_their_segments() -> None:
 
 def test_files_that_cannot_be_removed_are_not_served_any_more() -> None:
     disk = FaultyDisk()
-    log = hourly(disk, TopicConfig(retention=2 * HOUR))
+    log = create_hourly_log(disk, TopicConfig(retention=2 * HOUR))
     disk.refuse("rename", "*.index")
     with pytest.raises(DiskError, match="index"):
         log.delete_old_segments(NOW + 4 * HOUR + 1)
@@ -168,4 +168,4 @@ def test_files_that_cannot_be_removed_are_not_served_any_more() -> None:
     assert read_values(log)[0] == (3, b"3")
     again = reopen_log(disk.kill(), log_start=log.log_start_offset)
     assert read_values(again) == read_values(log)
-    assert bases(again) == [3, 4, 5]
+    assert base_offsets(again) == [3, 4, 5]

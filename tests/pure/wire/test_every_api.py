@@ -22,7 +22,7 @@ every_api = pytest.mark.parametrize("api", VERSIONS, ids=api_name)
 UNTRUSTED = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 
 
-def request(api: Api, version: int) -> Any:
+def fill_request(api: Api, version: int) -> Any:
     """With elements wherever it has room for them, so that the answer has places for errors."""
     message = full_message(message_classes(api)[0], version, random.Random(version))
     if api is Api.PRODUCE:
@@ -30,12 +30,12 @@ def request(api: Api, version: int) -> Any:
     return message
 
 
-def give(peer: ClientConnection, api: Api, version: int) -> None:
-    frame = write_request(RequestHeader(api, version, 1, "app", 0), request(api, version))
+def send_request(peer: ClientConnection, api: Api, version: int) -> None:
+    frame = write_request(RequestHeader(api, version, 1, "app", 0), fill_request(api, version))
     peer.send_frame(bytes(frame)[4:])
 
 
-def errors(message: Message, version: int) -> Iterator[int]:
+def error_codes(message: Message, version: int) -> Iterator[int]:
     """Every error code in an answer of this version."""
     for field in message.STRUCT.fields:
         found = getattr(message, field.name)
@@ -43,7 +43,7 @@ def errors(message: Message, version: int) -> Iterator[int]:
             yield found
         for each in found if isinstance(found, list) else [found]:
             if isinstance(each, Message):
-                yield from errors(each, version)
+                yield from error_codes(each, version)
 
 
 @every_api
@@ -54,7 +54,7 @@ def test_it_fails_on_order(api: Api) -> None:
             api=find_api(api_name(api)), remaining=1, client_id=None, code=Code.UNKNOWN
         )
         node.node.faults.inject(order)
-        codes = set(errors(node.connect().ask(request(api, version), version), version))
+        codes = set(error_codes(node.connect().ask(fill_request(api, version), version), version))
         assert codes == {Code.UNKNOWN}, f"v{version}"
         assert order.triggered
     assert node.log_lines == []
@@ -66,7 +66,7 @@ def test_a_produce_that_wants_no_answer_fails_with_its_connection() -> None:
         node.node.faults.inject(
             InjectedFault(api=Api.PRODUCE, remaining=1, client_id=None, code=Code.UNKNOWN)
         )
-        peer, message = node.connect(), request(Api.PRODUCE, version)
+        peer, message = node.connect(), fill_request(Api.PRODUCE, version)
         message.acks = 0
         peer.send_frame(
             bytes(write_request(RequestHeader(Api.PRODUCE, version, 1, "app", 0), message))[4:]
@@ -80,7 +80,7 @@ def test_only_what_a_login_needs_is_answered_before_it(api: Api) -> None:
     node = InMemoryNode(passwords={"user": "password"})
     for version in VERSIONS[api]:
         peer = node.connect()
-        give(peer, api, version)
+        send_request(peer, api, version)
         if api in UNTRUSTED:
             assert "before a login" not in (peer.closed or "")
         else:

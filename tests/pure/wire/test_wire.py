@@ -50,12 +50,12 @@ def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, A
     return bytes(write_response(api, version, 7, message))[4:], message
 
 
-def taken(frame: bytes) -> Any:
+def decode_frame(frame: bytes) -> Any:
     head = read_request_header(frame)
     return read_request(message_classes(Api(head.api_key))[0], head.api_version, frame, head.size)
 
 
-def judged(api: Api, version: int, body: bytes) -> int:
+def decode_outcome(api: Api, version: int, body: bytes) -> int:
     """As a request and as a response it is a message or it is refused, and nothing else."""
     refused = 0
     try:
@@ -77,7 +77,7 @@ def test_what_is_written_is_read(api: Api, seed: int) -> None:
     rng = random.Random(seed)
     for version in versions(api):
         frame, message = request_frame(api, version, rng)
-        assert taken(frame) == message
+        assert decode_frame(frame) == message
         frame, message = response_frame(api, version, rng)
         assert read_response(message_classes(api)[1], version, frame) == (7, message)
 
@@ -89,16 +89,16 @@ def test_what_is_cut_is_refused(api: Api, seed: int) -> None:
     rng = random.Random(seed)
     for version in versions(api):
         frame, _ = request_frame(api, version, rng)
-        for end in ends(frame, rng):
+        for end in truncation_lengths(frame, rng):
             with pytest.raises(FormatError):
-                taken(frame[:end])
+                decode_frame(frame[:end])
         frame, _ = response_frame(api, version, rng)
-        for end in ends(frame, rng):
+        for end in truncation_lengths(frame, rng):
             with pytest.raises(FormatError):
                 read_response(message_classes(api)[1], version, frame[:end])
 
 
-def ends(frame: bytes, rng: random.Random) -> Iterable[int]:
+def truncation_lengths(frame: bytes, rng: random.Random) -> Iterable[int]:
     """Every byte of a short frame, some of a long one."""
     return range(len(frame)) if len(frame) < 300 else rng.sample(range(len(frame)), 300)
 
@@ -112,7 +112,7 @@ def test_what_goes_on_behind_a_message_is_left_alone(api: Api, seed: int, more: 
     rng = random.Random(seed)
     for version in versions(api):
         frame, _ = request_frame(api, version, rng)
-        assert taken(frame + more) == taken(frame)
+        assert decode_frame(frame + more) == decode_frame(frame)
         answer, _ = response_frame(api, version, rng)
         assert read_response(message_classes(api)[1], version, answer + more) == read_response(
             message_classes(api)[1], version, answer
@@ -132,11 +132,11 @@ def test_what_is_changed_is_a_message_or_refused(api: Api, seed: int) -> None:
         response = response_frame(api, version, rng)[0][5:]
         for body in (request, response):
             for _ in range(4):
-                refused += judged(api, version, changed(body, rng))
+                refused += decode_outcome(api, version, mutate_bytes(body, rng))
     assert refused > 0
 
 
-def changed(body: bytes, rng: random.Random) -> bytes:
+def mutate_bytes(body: bytes, rng: random.Random) -> bytes:
     found = bytearray(body)
     for _ in range(rng.choice((1, 1, 3))):
         at = rng.randint(0, len(found))
@@ -151,7 +151,7 @@ def changed(body: bytes, rng: random.Random) -> bytes:
 @given(nasty)
 def test_any_bytes_are_a_message_or_refused(api: Api, data: bytes) -> None:
     for version in versions(api):
-        judged(api, version, data)
+        decode_outcome(api, version, data)
 
 
 @given(nasty)
@@ -169,11 +169,11 @@ def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
     size = 20_000
     lowest, highest = versions(api)[0], versions(api)[-1]
     for version in {lowest, highest}:
-        judged(api, version, bytes(64))  # the decoders are made before it is measured
+        decode_outcome(api, version, bytes(64))  # the decoders are made before it is measured
         tracemalloc.start()
         try:
             for body in (body for at in range(30) for body in zeros(at, size)):
-                judged(api, version, body)
+                decode_outcome(api, version, body)
             assert tracemalloc.get_traced_memory()[1] < MULTIPLE * size
         finally:
             tracemalloc.stop()
@@ -202,9 +202,9 @@ def test_tagged_fields_of_a_later_kafka_are_skipped(api: Api, many: int, size: i
         length = bytes((size,)) if size < 128 else bytes((size & 0x7F | 0x80, size >> 7))
         tags = b"".join(bytes((100 + number,)) + length + b"x" * size for number in range(many))
         tagged = frame[:-1] + bytes((many,)) + tags
-        assert taken(tagged) == taken(frame)
+        assert decode_frame(tagged) == decode_frame(frame)
         with pytest.raises(FormatError):
-            taken(tagged[:-1])
+            decode_frame(tagged[:-1])
 
 
 @given(

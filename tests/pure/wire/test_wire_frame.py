@@ -14,18 +14,18 @@ from rota.protocol.frames import RECEIVE_BUFFER_BYTES, FrameReader
 LIMIT = 100 * 1024 * 1024
 
 
-def framed(body: bytes) -> bytes:
+def encode_frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def taken(frames: FrameReader) -> list[bytes]:
+def take_frames(frames: FrameReader) -> list[bytes]:
     found = []
     while (frame := frames.next_frame()) is not None:
         found.append(bytes(frame))
     return found
 
 
-def written(frames: FrameReader, data: bytes) -> list[bytes]:
+def receive_data(frames: FrameReader, data: bytes) -> list[bytes]:
     """Data that arrives as a socket gives it: as much as fits the room."""
     found = []
     left: Bytes = data
@@ -36,21 +36,21 @@ def written(frames: FrameReader, data: bytes) -> list[bytes]:
         room[:count] = left[:count]
         frames.buffer_updated(count)
         left = left[count:]
-        found += taken(frames)
+        found += take_frames(frames)
     return found
 
 
 def test_a_frame_comes_out_without_its_length() -> None:
     frames = FrameReader(LIMIT)
-    frames.feed(framed(b"hello"))
+    frames.feed(encode_frame(b"hello"))
     assert frames.next_frame() == b"hello"
     assert frames.next_frame() is None
 
 
 def test_a_frame_of_no_bytes_is_a_frame() -> None:
     frames = FrameReader(LIMIT)
-    frames.feed(framed(b"") + framed(b"x"))
-    assert taken(frames) == [b"", b"x"]
+    frames.feed(encode_frame(b"") + encode_frame(b"x"))
+    assert take_frames(frames) == [b"", b"x"]
 
 
 def test_frames_may_be_cut_anywhere() -> None:
@@ -58,7 +58,7 @@ def test_frames_may_be_cut_anywhere() -> None:
     for most in (1, 2, 5, 64, 4096, 100_000):
         sizes = (0, 1, 3, 4, 5, 100, 50 * most)
         bodies = [rng.randbytes(rng.choice(sizes)) for _ in range(50)]
-        data = b"".join(map(framed, bodies))
+        data = b"".join(map(encode_frame, bodies))
         fed, wrote = FrameReader(LIMIT), FrameReader(LIMIT, bytearray(3000))
         found_fed, found_wrote = [], []
         position = 0
@@ -67,9 +67,9 @@ def test_frames_may_be_cut_anywhere() -> None:
             position += len(piece)
             fed.feed(piece)
             if rng.random() < 0.5:  # the shell may look later
-                found_fed += taken(fed)
-            found_wrote += written(wrote, piece)
-        assert found_fed + taken(fed) == bodies
+                found_fed += take_frames(fed)
+            found_wrote += receive_data(wrote, piece)
+        assert found_fed + take_frames(fed) == bodies
         assert found_wrote == bodies
 
 
@@ -77,20 +77,20 @@ def test_bytes_are_copied_out_of_a_shared_room() -> None:
     scratch = bytearray(100)
     one, other = FrameReader(LIMIT, scratch), FrameReader(LIMIT, scratch)
     room = one.get_buffer()
-    room[:7] = framed(b"one")
+    room[:7] = encode_frame(b"one")
     one.buffer_updated(7)
     room = other.get_buffer()
-    room[:9] = framed(b"other")
+    room[:9] = encode_frame(b"other")
     other.buffer_updated(9)
-    assert taken(one) == [b"one"]
-    assert taken(other) == [b"other"]
+    assert take_frames(one) == [b"one"]
+    assert take_frames(other) == [b"other"]
 
 
 def test_a_long_frame_is_written_where_it_stays() -> None:
     frames = FrameReader(LIMIT, bytearray(1000))
     body = bytes(range(256)) * 4096
-    assert written(frames, framed(body)) == [body]
-    frames.feed(framed(body)[:1000])
+    assert receive_data(frames, encode_frame(body)) == [body]
+    frames.feed(encode_frame(body)[:1000])
     assert len(frames.get_buffer()) > 1000, "the frame's own room, not the shared one"
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
 def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
     sent = bytes(range(256)) * 40
     frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
-    data, rooms = framed(sent), []
+    data, rooms = encode_frame(sent), []
     while data:
         room = frames.get_buffer()
         rooms.append(len(room))
@@ -153,7 +153,7 @@ def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
 
 def test_frames_before_a_bad_one_come_out_first() -> None:
     frames = FrameReader(1000)
-    frames.feed(framed(b"good") + b"GET / HTTP/1.1")
+    frames.feed(encode_frame(b"good") + b"GET / HTTP/1.1")
     assert frames.next_frame() == b"good"
     with pytest.raises(FormatError, match="HTTP"):
         frames.next_frame()
@@ -168,13 +168,18 @@ def test_tls_is_known_even_where_the_limit_would_allow_such_a_frame() -> None:
 
 def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
     frames = FrameReader(1000)
-    frames.feed(framed(bytes(1000)))
+    frames.feed(encode_frame(bytes(1000)))
     assert frames.next_frame() == bytes(1000)
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 104, 1000])
 def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
-    data = framed(bytes(100)) + framed(b"") + framed(b"next") + framed(bytes(200))
+    data = (
+        encode_frame(bytes(100))
+        + encode_frame(b"")
+        + encode_frame(b"next")
+        + encode_frame(bytes(200))
+    )
     frames = FrameReader(LIMIT)
     for start in range(0, len(data), most):  # a shell that does not look
         frames.feed(data[start : start + most])
@@ -188,14 +193,14 @@ def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
 
 def test_a_whole_frame_that_nobody_took_is_held() -> None:
     frames = FrameReader(LIMIT)
-    frames.feed(framed(b"asked while the answer before is awaited"))
+    frames.feed(encode_frame(b"asked while the answer before is awaited"))
     assert frames.buffered_bytes == 44
 
 
 @pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
 def test_what_is_missing_is_the_rest_of_a_frame_that_has_begun(at_once: int) -> None:
     body = random.Random(3).randbytes(5_000)
-    data = framed(body)
+    data = encode_frame(body)
     frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
     assert frames.missing_bytes == 0
     frames.feed(data[:3])
@@ -233,11 +238,11 @@ def test_a_frame_with_room_made_at_once_is_no_view_of_the_shared_room(first: int
     frames = FrameReader(LIMIT, scratch, at_once=1 << 20)
     body = random.Random(2).randbytes(3_000)
     room = frames.get_buffer()
-    room[:first] = framed(body)[:first]
+    room[:first] = encode_frame(body)[:first]
     frames.buffer_updated(first)
     assert frames.next_frame() is None
     scratch[:] = b"\xff" * 100  # another connection's bytes
-    assert written(frames, framed(body)[first:]) == [body]
+    assert receive_data(frames, encode_frame(body)[first:]) == [body]
 
 
 @pytest.mark.parametrize("size", [400, 501, 2_000, 100_000])
@@ -245,7 +250,7 @@ def test_a_frame_with_room_made_at_once_is_read_as_numbers_where_it_is(size: int
     """Smaller than what is made room for at once, or grown."""
     frames = FrameReader(LIMIT, bytearray(100), at_once=500)
     body = random.Random(1).randbytes(size)
-    left = framed(body)
+    left = encode_frame(body)
     while left:
         room = frames.get_buffer()
         count = min(len(room), len(left), 333)
@@ -264,11 +269,11 @@ def test_frames_with_room_made_at_once_may_be_cut_anywhere() -> None:
     rng = random.Random(6)
     for at_once in (1, 50, 1 << 20):
         bodies = [rng.randbytes(rng.choice((0, 1, 5, 49, 300, 20_000))) for _ in range(60)]
-        data = b"".join(map(framed, bodies))
+        data = b"".join(map(encode_frame, bodies))
         frames = FrameReader(LIMIT, bytearray(3000), at_once=at_once)
         found = []
         while data:
             count = rng.randint(1, 5_000)
-            found += written(frames, data[:count])
+            found += receive_data(frames, data[:count])
             data = data[count:]
         assert found == bodies

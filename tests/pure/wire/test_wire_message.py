@@ -40,26 +40,26 @@ def frame(api: Api, version: int, request: Any, client_id: str | None = "me") ->
     return bytes(write_request(RequestHeader(api, version, 7, client_id, 0), request))[4:]
 
 
-def produce(records: bytes | None) -> bytes:
+def produce_request(records: bytes | None) -> bytes:
     partition = ProduceRequest.PartitionProduceData(index=3, records=records)
     topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[partition])
     return frame(Api.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
 
 
-def wrong(field: str, value: object) -> MetadataResponse:
+def response_with_field(field: str, value: object) -> MetadataResponse:
     """A message with a value that a type checker would refuse."""
     made = MetadataResponse()
     setattr(made, field, value)
     return made
 
 
-def wrong_topic(field: str, value: object) -> MetadataResponse.MetadataResponseTopic:
+def response_with_topic_field(field: str, value: object) -> MetadataResponse.MetadataResponseTopic:
     made = MetadataResponse.MetadataResponseTopic()
     setattr(made, field, value)
     return made
 
 
-def refusal(api: Api, version: int, body: bytes) -> str:
+def refusal_of(api: Api, version: int, body: bytes) -> str:
     with pytest.raises(FormatError) as caught:
         read_request(classes_by_api[api][0], version, body, 0)
     return str(caught.value)
@@ -119,7 +119,7 @@ def test_many_tags_in_a_header_cost_nothing() -> None:
 
 
 def test_records_are_a_view_of_the_frame() -> None:
-    data = produce(b"batch" * 1000)
+    data = produce_request(b"batch" * 1000)
     request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
@@ -129,7 +129,7 @@ def test_records_are_a_view_of_the_frame() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_frames_may_be_any_kind_of_bytes(kind: type) -> None:
-    data = kind(produce(b"batch"))
+    data = kind(produce_request(b"batch"))
     request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     assert request.topic_data[0].name == "orders"
     assert request.topic_data[0].partition_data[0].records == b"batch"
@@ -154,7 +154,7 @@ def test_fields_of_other_versions_have_their_default() -> None:
 def test_null_is_kept_where_the_schema_allows_it() -> None:
     data = frame(Api.METADATA, 12, MetadataRequest(topics=None))
     assert read_request(MetadataRequest, 12, data, read_request_header(data).size).topics is None
-    data = produce(None)
+    data = produce_request(None)
     request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     assert request.topic_data[0].partition_data[0].records is None
 
@@ -198,7 +198,7 @@ def test_text_that_is_no_utf_8_is_read_as_kafka_reads_it() -> None:
 def test_a_body_against_its_schema_is_refused(
     api: Api, version: int, body: bytes, said: str
 ) -> None:
-    assert said in refusal(api, version, body)
+    assert said in refusal_of(api, version, body)
 
 
 def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
@@ -206,17 +206,17 @@ def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
     assert whole.endswith(b"\x01\x00\x05\x05here")
     start = read_request_header(whole).size
     short = whole[:-8] + b"\x01\x00\x04\x05here"
-    assert "cluster_id declares 4 bytes, but 3" in refusal(Api.FETCH, 12, short[start:])
+    assert "cluster_id declares 4 bytes, but 3" in refusal_of(Api.FETCH, 12, short[start:])
     long = whole[:-8] + b"\x01\x00\x06\x05here!"
-    assert "cluster_id is followed by 1 bytes too many" in refusal(Api.FETCH, 12, long[start:])
+    assert "cluster_id is followed by 1 bytes too many" in refusal_of(Api.FETCH, 12, long[start:])
     beyond = whole[:-8] + b"\x01\x00\x64\x05here"
-    assert "100 bytes in its tag 0, of 5 that are left" in refusal(Api.FETCH, 12, beyond[start:])
+    assert "100 bytes in its tag 0, of 5 that are left" in refusal_of(Api.FETCH, 12, beyond[start:])
 
 
 def test_a_tag_of_another_version_is_refused_as_in_kafka() -> None:
     whole = frame(Api.FETCH, 12, FetchRequest())
     tagged = whole[:-1] + b"\x01\x01\x01x"  # tag 1 is the replica's state, of version 15 on
-    assert "tag of another version" in refusal(
+    assert "tag of another version" in refusal_of(
         Api.FETCH, 12, tagged[read_request_header(tagged).size :]
     )
 
@@ -231,16 +231,18 @@ def test_a_response_may_have_very_many_elements() -> None:
 def test_a_request_of_very_many_elements_is_refused() -> None:
     names = b"\x00\x00" * 300_000  # topics without a name: cheap to send, dear to keep
     body = struct.pack(">i", 300_000) + names
-    assert "has 300000 elements: a message may have 250000 in all" in refusal(Api.METADATA, 0, body)
+    assert "has 300000 elements: a message may have 250000 in all" in refusal_of(
+        Api.METADATA, 0, body
+    )
     topic = b"\x00\x01t" + struct.pack(">i", 150_000) + bytes(150_000 * 14)
     head = b"\x00\x01g" + bytes(4) + b"\x00\x00" + bytes(8)
-    said = refusal(Api.OFFSET_COMMIT, 2, head + struct.pack(">i", 2) + topic + topic)
+    said = refusal_of(Api.OFFSET_COMMIT, 2, head + struct.pack(">i", 2) + topic + topic)
     assert "topics.partitions has 150000 elements: a message may have 250000" in said
 
 
 def test_a_version_without_a_schema_is_refused() -> None:
-    assert "no ProduceRequest of version 2" in refusal(Api.PRODUCE, 2, bytes(100))
-    assert "no HeartbeatRequest of version 5" in refusal(Api.HEARTBEAT, 5, bytes(100))
+    assert "no ProduceRequest of version 2" in refusal_of(Api.PRODUCE, 2, bytes(100))
+    assert "no HeartbeatRequest of version 5" in refusal_of(Api.HEARTBEAT, 5, bytes(100))
     with pytest.raises(TypeError, match="no HeartbeatResponse of version 5"):
         write_response(Api.HEARTBEAT, 5, 1, HeartbeatResponse())
 
@@ -277,9 +279,9 @@ def test_a_response_cut_in_its_header_is_refused() -> None:
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        (wrong("topics", None), "MetadataResponse v12: topics: "),
-        (wrong("cluster_id", 5), "cluster_id: "),
-        (wrong("controller_id", "x"), "controller_id: "),
+        (response_with_field("topics", None), "MetadataResponse v12: topics: "),
+        (response_with_field("cluster_id", 5), "cluster_id: "),
+        (response_with_field("controller_id", "x"), "controller_id: "),
         (MetadataResponse(controller_id=2**31), "controller_id: "),
         (MetadataResponse(cluster_id="x" * 32_768), "cluster_id: a text of 32768 bytes"),
         (
@@ -287,7 +289,7 @@ def test_a_response_cut_in_its_header_is_refused() -> None:
             "topic_id.*: an id of 5 bytes",
         ),
         (
-            MetadataResponse(topics=[wrong_topic("partitions", [5])]),
+            MetadataResponse(topics=[response_with_topic_field("partitions", [5])]),
             "topics.partitions",
         ),
     ],

@@ -30,20 +30,20 @@ def users(**passwords: str) -> Users:
     return Users(passwords or {"anna": "secret"}, lambda: next(counter).to_bytes(16, "big"))
 
 
-def login(mechanism: str, who: Users, nonce: str = "servernonce") -> SaslServer:
+def start_exchange(mechanism: str, who: Users, nonce: str = "servernonce") -> SaslServer:
     return create_sasl_server(mechanism, who, lambda: nonce)
 
 
-def refusal(exchange: SaslServer, data: bytes) -> Refused:
+def refuse_exchange(exchange: SaslServer, data: bytes) -> Refused:
     with pytest.raises(Refused) as caught:
         exchange.step(data)
     return caught.value
 
 
-def failed(exchange: SaslServer, data: bytes) -> str:
-    error = refusal(exchange, data)
+def failure_text(exchange: SaslServer, data: bytes) -> str:
+    error = refuse_exchange(exchange, data)
     assert error.code == Code.SASL_AUTHENTICATION_FAILED
-    assert refusal(exchange, data).code == Code.ILLEGAL_SASL_STATE, "a failed login is over"
+    assert refuse_exchange(exchange, data).code == Code.ILLEGAL_SASL_STATE, "a failed login is over"
     return str(error)
 
 
@@ -51,17 +51,19 @@ def failed(exchange: SaslServer, data: bytes) -> str:
 
 
 def test_plain_logs_in_who_has_the_password() -> None:
-    assert login("PLAIN", users()).step(b"\0anna\0secret") == SaslReply(b"", "anna")
+    assert start_exchange("PLAIN", users()).step(b"\0anna\0secret") == SaslReply(b"", "anna")
 
 
 def test_plain_takes_any_letters() -> None:
     who = users(zoë="pässwörd, =")
-    assert login("PLAIN", who).step("\0zoë\0pässwörd, =".encode()).user == "zoë"
+    assert start_exchange("PLAIN", who).step("\0zoë\0pässwörd, =".encode()).user == "zoë"
 
 
 def test_plain_lets_a_user_act_for_himself_only() -> None:
-    assert login("PLAIN", users()).step(b"anna\0anna\0secret").done
-    assert "act for another" in failed(login("PLAIN", users()), b"bert\0anna\0secret")
+    assert start_exchange("PLAIN", users()).step(b"anna\0anna\0secret").done
+    assert "act for another" in failure_text(
+        start_exchange("PLAIN", users()), b"bert\0anna\0secret"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,13 +84,13 @@ def test_plain_lets_a_user_act_for_himself_only() -> None:
     ],
 )
 def test_plain_lets_nobody_else_in(sent: bytes, said: str) -> None:
-    assert said in failed(login("PLAIN", users()), sent)
+    assert said in failure_text(start_exchange("PLAIN", users()), sent)
 
 
 def test_plain_is_one_step() -> None:
-    exchange = login("PLAIN", users())
+    exchange = start_exchange("PLAIN", users())
     assert exchange.step(b"\0anna\0secret").done
-    assert refusal(exchange, b"\0anna\0secret").code == Code.ILLEGAL_SASL_STATE
+    assert refuse_exchange(exchange, b"\0anna\0secret").code == Code.ILLEGAL_SASL_STATE
 
 
 # SCRAM
@@ -97,7 +99,7 @@ def test_plain_is_one_step() -> None:
 def test_scram_speaks_as_rfc_7677_shows() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     who = Users({"user": "pencil"}, lambda: salt)
-    exchange = login(SHA_256, who, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    exchange = start_exchange(SHA_256, who, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == SaslReply(
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
@@ -107,7 +109,7 @@ def test_scram_speaks_as_rfc_7677_shows() -> None:
     ) == SaslReply(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "user")
 
 
-def finished(client: Any, exchange: SaslServer) -> SaslReply:
+def finish_exchange(client: Any, exchange: SaslServer) -> SaslReply:
     client.process_server_first_message(exchange.step(client.first_message()).data)
     step = exchange.step(client.final_message())
     client.process_server_final_message(step.data)  # raises where the server proves nothing
@@ -119,7 +121,7 @@ def test_scram_logs_in_a_real_client(mechanism: Mechanism) -> None:
     who = users(anna="secret", bert="pässwörd, =", carl="c")
     for user, password in (("anna", "secret"), ("bert", "pässwörd, ="), ("carl", "c")):
         client = RealClient(user, password, mechanism)
-        assert finished(client, login(mechanism, who)).user == user
+        assert finish_exchange(client, start_exchange(mechanism, who)).user == user
 
 
 @both
@@ -132,7 +134,12 @@ def test_scram_knows_stored_credentials(mechanism: Mechanism) -> None:
     )
     assert ScramCredential.parse(mechanism, text) == kept
     who = Users({}, lambda: bytes(16), stored={mechanism: {"dora": kept}})
-    assert finished(RealClient("dora", "secret", mechanism), login(mechanism, who)).user == "dora"
+    assert (
+        finish_exchange(
+            RealClient("dora", "secret", mechanism), start_exchange(mechanism, who)
+        ).user
+        == "dora"
+    )
 
 
 @both
@@ -140,9 +147,9 @@ def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(mechanism: Mec
     texts = set()
     for user in ("anna", "nobody"):
         client = RealClient(user, "wrong", mechanism)
-        exchange = login(mechanism, users())
+        exchange = start_exchange(mechanism, users())
         client.process_server_first_message(exchange.step(client.first_message()).data)
-        texts.add(failed(exchange, client.final_message()))
+        texts.add(failure_text(exchange, client.final_message()))
     assert texts == {"login failed: wrong user or password"}
 
 
@@ -150,36 +157,36 @@ def test_scram_gives_an_unknown_user_the_same_salt_each_time() -> None:
     who = users()
     for user in (b"anna", b"nobody"):
         first = b"n,,n=" + user + b",r=abc"
-        assert login(SHA_256, who).step(first) == login(SHA_256, who).step(first)
-    other = login(SHA_256, who).step(b"n,,n=somebody,r=abc")
-    assert other != login(SHA_256, who).step(b"n,,n=nobody,r=abc")
+        assert start_exchange(SHA_256, who).step(first) == start_exchange(SHA_256, who).step(first)
+    other = start_exchange(SHA_256, who).step(b"n,,n=somebody,r=abc")
+    assert other != start_exchange(SHA_256, who).step(b"n,,n=nobody,r=abc")
 
 
 def test_scram_refuses_what_was_said_in_another_exchange() -> None:
     who = users()
     client = RealClient("anna", "secret", SHA_256)
     first = client.first_message()
-    client.process_server_first_message(login(SHA_256, who, "one").step(first).data)
-    exchange = login(SHA_256, who, "two")
+    client.process_server_first_message(start_exchange(SHA_256, who, "one").step(first).data)
+    exchange = start_exchange(SHA_256, who, "two")
     exchange.step(first)
-    assert "another exchange" in failed(exchange, client.final_message())
+    assert "another exchange" in failure_text(exchange, client.final_message())
 
 
 def test_scram_is_two_steps() -> None:
     client = RealClient("anna", "secret", SHA_256)
-    exchange = login(SHA_256, users())
-    finished(client, exchange)
-    assert refusal(exchange, client.final_message()).code == Code.ILLEGAL_SASL_STATE
+    exchange = start_exchange(SHA_256, users())
+    finish_exchange(client, exchange)
+    assert refuse_exchange(exchange, client.final_message()).code == Code.ILLEGAL_SASL_STATE
 
 
 def test_scram_names_may_have_commas_and_equals_signs() -> None:
     who = users(**{"a,b=c=2C": "secret"})
     client = RealClient("a=2Cb=3Dc=3D2C", "secret", SHA_256)
-    assert finished(client, login(SHA_256, who)).user == "a,b=c=2C"
+    assert finish_exchange(client, start_exchange(SHA_256, who)).user == "a,b=c=2C"
 
 
 def test_scram_skips_extensions_it_does_not_know() -> None:
-    step = login(SHA_256, users()).step(b"n,,n=anna,r=abc,future=yes")
+    step = start_exchange(SHA_256, users()).step(b"n,,n=anna,r=abc,future=yes")
     assert step.data.startswith(b"r=abcservernonce,")
 
 
@@ -204,7 +211,7 @@ def test_scram_skips_extensions_it_does_not_know() -> None:
     ],
 )
 def test_scram_refuses_a_first_message(sent: bytes, said: str) -> None:
-    assert said in failed(login(SHA_256, users()), sent)
+    assert said in failure_text(start_exchange(SHA_256, users()), sent)
 
 
 @pytest.mark.parametrize(
@@ -224,9 +231,9 @@ def test_scram_refuses_a_first_message(sent: bytes, said: str) -> None:
     ],
 )
 def test_scram_refuses_a_final_message(sent: bytes, said: str) -> None:
-    exchange = login(SHA_256, users())
+    exchange = start_exchange(SHA_256, users())
     exchange.step(b"n,,n=anna,r=abc")
-    assert said in failed(exchange, sent)
+    assert said in failure_text(exchange, sent)
 
 
 # Around them
@@ -235,7 +242,7 @@ def test_scram_refuses_a_final_message(sent: bytes, said: str) -> None:
 def test_another_mechanism_is_not_supported() -> None:
     for name in ("GSSAPI", "OAUTHBEARER", "scram-sha-256", "SCRAM-SHA-1", ""):
         with pytest.raises(Refused, match="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512") as caught:
-            login(name, users())
+            start_exchange(name, users())
         assert caught.value.code == Code.UNSUPPORTED_SASL_MECHANISM
 
 

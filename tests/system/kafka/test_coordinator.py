@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.coordinator.comparison import CaseResult, compare_cases, format_repeats
 from tests.support.coordinator.difference import RULES
+from tests.support.coordinator.random_case import random_cases
 from tests.support.coordinator.restart import compare_restarts
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import compare_table
-from tests.support.coordinator.walk import random_cases
 from tests.support.kafka import KafkaBroker
 
 WALKS = 100

@@ -20,7 +20,7 @@ from tests.support.coordinator.difference import RULES
 from tests.support.coordinator.live_side import LiveSide
 from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.scripted_member import CONFIG, DELAY, ScriptedMember, join_protocols
-from tests.support.coordinator.story.company import BEYOND, SHORT, create_members, form_group
+from tests.support.coordinator.story.group_setup import BEYOND, SHORT, create_members, form_group
 from tests.support.coordinator.transcript import Step
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT

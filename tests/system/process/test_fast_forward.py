@@ -10,7 +10,7 @@ from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.world import World
 from tests.support.process import environment, run_python
-from tests.support.simulation.days import random_scenario
+from tests.support.simulation.random_scenario import random_scenario
 
 
 def run_scenario(text: str, seed: int, *, skip: bool) -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.scripted_member import DELAY
 from tests.support.coordinator.state import stable
-from tests.support.coordinator.story.company import SHORT, create_members, form_group_alone
+from tests.support.coordinator.story.group_setup import SHORT, create_members, form_group_alone
 
 
 def delay_is_extended(stage: CaseRun) -> None:

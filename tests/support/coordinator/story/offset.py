@@ -13,7 +13,7 @@ from tests.support.coordinator.scripted_member import (
     join_protocols,
 )
 from tests.support.coordinator.state import awaited, first_generation, stable
-from tests.support.coordinator.story.company import create_members, form_group_alone
+from tests.support.coordinator.story.group_setup import create_members, form_group_alone
 
 OFFSET = OffsetAndMetadata(7)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.state import awaited
-from tests.support.coordinator.story.company import (
+from tests.support.coordinator.story.group_setup import (
     BEYOND,
     SHORT,
     WITHIN,

@@ -6,7 +6,7 @@ from rota.engine.model.request import LeavingMember
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.scripted_member import DELAY, ScriptedMember, join_protocols
 from tests.support.coordinator.state import awaited, completing_synced, stable
-from tests.support.coordinator.story.company import create_members, form_group_alone
+from tests.support.coordinator.story.group_setup import create_members, form_group_alone
 
 
 def replaced_process_is_fenced(stage: CaseRun) -> None:

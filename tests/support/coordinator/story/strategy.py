@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.coordinator.case_run import CaseRun
 from tests.support.coordinator.scripted_member import ScriptedMember, join_protocols
 from tests.support.coordinator.state import stable
-from tests.support.coordinator.story.company import create_members, form_group_alone
+from tests.support.coordinator.story.group_setup import create_members, form_group_alone
 
 
 def majority_elects(stage: CaseRun) -> None:
