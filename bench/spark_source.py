@@ -20,7 +20,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from tests.support.missing_tool import Unavailable
-from tests.system.spark.comparison.environment import fetch_jars as own_jars
+from tests.system.spark.comparison.environment import fetch_connector_jars as own_jars
 from tests.system.spark.comparison.environment import install_python as own_python
 
 from bench.broker_process import RunningBroker, process_environment, start_kafka, start_rota

@@ -57,7 +57,7 @@ def install_python() -> Path:
 
 
 @cache_outcome
-def fetch_jars() -> list[Path]:
+def fetch_connector_jars() -> list[Path]:
     """Of Spark's own source."""
     require_commands("java", "mvn")
     fetch_jars(HERE / "spark-kafka-pom.xml", LIBS)
@@ -66,6 +66,6 @@ def fetch_jars() -> list[Path]:
 
 def start_worker() -> Driver:
     """A process with a Spark that knows both sources."""
-    own = ",".join(map(str, fetch_jars()))
+    own = ",".join(map(str, fetch_connector_jars()))
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return Driver([str(install_python()), "-m", WORKER, own], path)

@@ -84,7 +84,7 @@ def describe_group(address: str, group: str) -> tuple[Offsets, set[str]]:
 
 
 def test_kafkas_own_tool_sees_queries_of_sparks_own_source(kafka: str, tmp_path: Path) -> None:
-    python, jars = environment.install_python(), environment.fetch_jars()
+    python, jars = environment.install_python(), environment.fetch_connector_jars()
     words = (",".join(map(str, jars)), kafka, tmp_path)
     run_command(python, "-c", textwrap.dedent(SCRIPT), *words, seconds=600).checked()
     checkpoint = finished_offsets(tmp_path)
