@@ -280,7 +280,7 @@ def _not_running_error() -> RotaError:
     return RotaError("the broker does not run: use it in a with block, or call start()")
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class BrokerThread:
     """Runs a broker in a thread of its own."""
 

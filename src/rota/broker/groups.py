@@ -84,7 +84,7 @@ OnResponse: TypeAlias = Callable[[GroupResponse], None]
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CoordinatorShard:
     """A journal partition and its coordinator."""
 

@@ -342,7 +342,7 @@ def _lag_json(row: GroupLags) -> dict[str, object]:
         "type": row.group.group_type,
         "members": _count_members(row.group),
         "lag": row.lag,
-        "lag_seconds": age and age / 1_000,
+        "lag_seconds": None if age is None else age / 1_000,
         "partitions": len(row.partitions),
         "lagging": sum(each.lag is not None and each.lag > 0 for each in row.partitions),
         "uncommitted": sum(each.committed is None for each in row.partitions),
@@ -607,7 +607,7 @@ def _partition_lag_json(each: PartitionLag) -> dict[str, object]:
         "start": each.log_start,
         "end": each.log_end,
         "lag": each.lag,
-        "lag_seconds": each.age_ms and each.age_ms / 1_000,
+        "lag_seconds": None if each.age_ms is None else each.age_ms / 1_000,
         "owner": each.owner,
         "problem": each.problem,
     }

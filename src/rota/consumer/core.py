@@ -518,7 +518,7 @@ class ConsumerCore:
             raise error
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WatchedTopics:
     """Keeps the metadata of the consumer's topics fresh."""
 

@@ -378,7 +378,7 @@ class FetchConnection(NamedTuple):
     use: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class InFlightFetches:
     """The Fetch requests in flight: sends them and handles their responses."""
 
@@ -554,7 +554,7 @@ class InFlightFetches:
             self.second_waits[node] = 2 * self.second_waits.get(node, SECOND_FETCH_WAIT)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OffsetFetcher:
     """Finds positions: committed offsets (OffsetFetch), resets (ListOffsets) and validation
     (OffsetForLeaderEpoch, KIP-320). Each request has a task of its own.

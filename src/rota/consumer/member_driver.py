@@ -230,10 +230,13 @@ class MemberDriver:
             self._is_sending = False  # first: a command added now is sent here, or by a new call
         while self._outgoing:
             command = self._outgoing.popleft()
-            if isinstance(command, events.FindCoordinator):
-                coordinator.find_coordinator()
-            else:
-                coordinator.send_request(command.request_id, command.request)
+            match command:
+                case events.FindCoordinator():
+                    coordinator.find_coordinator()
+                case events.SendRequest(number, request):
+                    coordinator.send_request(number, request)
+                case _:
+                    assert_never(command)
 
     def _set_loop_timer(self) -> None:
         with self.lock:

@@ -41,7 +41,7 @@ CommitCommand: TypeAlias = (
 CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class GroupMembership:
     driver: MemberDriver
     fetcher: Fetcher

@@ -139,7 +139,7 @@ class PartitionState:
         return has_epoch and leader is not None and leader.epoch != NO_LEADER_EPOCH
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Positions:
     """The assigned partitions, and what to request for them."""
 

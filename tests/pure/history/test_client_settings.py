@@ -372,3 +372,10 @@ def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
 def test_names_together() -> None:
     said = [join_names(names) for names in (["a"], ["a", None, "b"], ["c", "a", "c", "b"])]
     assert said == ["a", "a and b", "c, a and b"]
+
+
+def test_a_custom_strategy_with_a_builtin_name_is_no_class_of_the_library() -> None:
+    kafka_go = CLIENT_LIBRARIES[client_settings.KAFKA_GO]
+    assert kafka_go.names.keys() == {"range", "roundrobin"}
+    aiokafka = CLIENT_LIBRARIES[client_settings.AIOKAFKA]
+    assert aiokafka.names.keys() == {"range", "roundrobin", "sticky"}

@@ -20,7 +20,7 @@ from rota.engine.member.events import (
 from rota.engine.member.state import MemberIdentity, MemberSession, MemberState
 from rota.engine.model.config import MemberConfig
 from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, SyncGroup, truncate_reason
-from rota.engine.model.response import JoinGroupResult, LeaveGroupResult
+from rota.engine.model.response import JoinGroupResult, LeaveGroupResult, SyncGroupResult
 from rota.errors import Code
 from tests.support.member_driver import (
     ME,
@@ -197,6 +197,7 @@ def test_a_new_member_sends_no_reason_and_then_names_its_id() -> None:
         (Code.NOT_COORDINATOR, "NotCoordinator"),
         (Code.GROUP_AUTHORIZATION_FAILED, "GroupAuthorization"),
         (Code.GROUP_MAX_SIZE_REACHED, "GroupMaxSizeReached"),
+        (Code.ILLEGAL_GENERATION, "Kafka"),
         (Code.INVALID_REQUEST, "Kafka"),
         (Code.UNKNOWN, "Kafka"),
     ],
@@ -212,6 +213,32 @@ def test_after_a_refused_join_the_reason_names_the_exception_of_java(
     member.poll()
     member.pass_time(1_000)
     if FindCoordinator() in member.log[2:]:
+        member.found()
+    assert member.sent(JoinGroup).reason == f"rebalance failed due to {exception}Exception"
+
+
+@pytest.mark.parametrize(
+    ("code", "exception"),
+    [
+        (Code.UNKNOWN_MEMBER_ID, "UnknownMemberId"),
+        (Code.ILLEGAL_GENERATION, "IllegalGeneration"),
+        (Code.NOT_COORDINATOR, "NotCoordinator"),
+        (Code.COORDINATOR_LOAD_IN_PROGRESS, "Kafka"),
+        (Code.UNKNOWN, "Kafka"),
+    ],
+)
+def test_after_a_refused_sync_the_reason_names_the_exception_of_java(
+    code: Code, exception: str
+) -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join()
+    member.answer(SyncGroup, SyncGroupResult(code=code))
+    member.end_poll()
+    member.poll()
+    member.pass_time(1_000)
+    if member.in_flight(JoinGroup) == []:
         member.found()
     assert member.sent(JoinGroup).reason == f"rebalance failed due to {exception}Exception"
 

@@ -433,6 +433,7 @@ class Log:
         """Replaces adjacent segments by the compacted one, whose files are those of the first."""
         new = self.new_segment(base_offsets[0])
         row = log_segment.find_row(self.segments, base_offsets[0])
+        assert self.segments[row].base_offset == base_offsets[0], "the first segment is gone"
         end = row + len(base_offsets)
         new.size = self.disk.size(new.log_path) or 0
         new.end_offset = self.segments[end].base_offset

@@ -458,12 +458,17 @@ class Coordinator:
         self._expired_timers.discard(key)
         if group is None:
             return
-        if key.kind is events.GroupTimerKind.SESSION:
-            classic.handle_session_timeout(context, group, key.member_id)
-        elif key.kind is events.GroupTimerKind.JOIN:
-            classic.handle_join_timeout(context, group)
-        elif key.kind is events.GroupTimerKind.SYNC:
-            classic.handle_sync_timeout(context, group)
+        match key.kind:
+            case events.GroupTimerKind.SESSION:
+                classic.handle_session_timeout(context, group, key.member_id)
+            case events.GroupTimerKind.JOIN:
+                classic.handle_join_timeout(context, group)
+            case events.GroupTimerKind.SYNC:
+                classic.handle_sync_timeout(context, group)
+            case events.GroupTimerKind.RETENTION:
+                pass  # it belongs to no group
+            case _:
+                assert_never(key.kind)
 
     def _expire_offsets(self, context: EventContext, name: str) -> None:
         """Deletes expired offsets, and an empty group that has no offsets left."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -342,10 +343,15 @@ MARKER_KEY_SIZE = 4
 ColumnsT = TypeVar("ColumnsT", bound="DataclassInstance")
 
 
+@cache
+def _field_names(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
 def select_rows(columns: ColumnsT, rows: BoolArray | slice) -> ColumnsT:
     """Returns some rows of all arrays of a dataclass."""
-    found = {each.name: getattr(columns, each.name) for each in fields(columns)}
-    chosen = {name: each[rows] for name, each in found.items() if isinstance(each, np.ndarray)}
+    values = ((name, getattr(columns, name)) for name in _field_names(type(columns)))
+    chosen = {name: value[rows] for name, value in values if isinstance(value, np.ndarray)}
     return replace(columns, **chosen)
 
 

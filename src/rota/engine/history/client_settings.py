@@ -27,7 +27,7 @@ and 4.3, librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -153,24 +153,27 @@ _SLOW_POLL_HINTS = _SLOW_POLL_HINT + ", or take fewer records at a time ({})"
 _JAVA_SLOW_POLL_HINT = _SLOW_POLL_HINTS.format("max.poll.interval.ms", "max.poll.records")
 
 
-def _class_names(pattern: str) -> Mapping[str, str]:
-    """Returns the pattern with each strategy's name in place of ``*``."""
-    names = {
-        "range": "Range",
-        "roundrobin": "RoundRobin",
-        "sticky": "Sticky",
-        COOPERATIVE_STICKY: "CooperativeSticky",
-    }
-    return {strategy: pattern.replace("*", name) for strategy, name in names.items()}
+_CLASS_NAMES = {
+    "range": "Range",
+    "roundrobin": "RoundRobin",
+    "sticky": "Sticky",
+    COOPERATIVE_STICKY: "CooperativeSticky",
+}
+_PYTHON_CLASS_NAMES = {
+    "range": "range.RangePartitionAssignor",
+    "roundrobin": "roundrobin.RoundRobinPartitionAssignor",
+    "sticky": "sticky.sticky_assignor.StickyPartitionAssignor",
+    COOPERATIVE_STICKY: "cooperative_sticky.CooperativeStickyAssignor",
+}
 
 
-def _python_class_names(package: str) -> Mapping[str, str]:
-    return {
-        "range": f"{package}.range.RangePartitionAssignor",
-        "roundrobin": f"{package}.roundrobin.RoundRobinPartitionAssignor",
-        "sticky": f"{package}.sticky.sticky_assignor.StickyPartitionAssignor",
-        COOPERATIVE_STICKY: f"{package}.cooperative_sticky.CooperativeStickyAssignor",
-    }
+def _class_names(
+    pattern: str, names: Mapping[str, str] = _CLASS_NAMES, *, without: Collection[str] = ()
+) -> Mapping[str, str]:
+    """Returns the pattern with each strategy's name in place of ``*``; ``without``: strategies that
+    the library does not have. A custom strategy may have their names.
+    """
+    return {one: pattern.replace("*", name) for one, name in names.items() if one not in without}
 
 
 def format_duration(milliseconds: int, units: tuple[str, str, str] = ("ms", "s", "min")) -> str:
@@ -319,7 +322,7 @@ _JAVA = ClientLibrary(
 _KAFKA_PYTHON = ClientLibrary(
     name="kafka-python",
     strategies=CLASSIC_STRATEGIES,
-    names=_python_class_names("kafka.coordinator.assignors"),
+    names=_class_names("kafka.coordinator.assignors.*", _PYTHON_CLASS_NAMES),
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
     static_id="group_instance_id=ID",
@@ -355,7 +358,11 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             static_needs=" (aiokafka 0.10 or newer)",
             session_needs=_aiokafka_session_needs,
             strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
-            names=_python_class_names("aiokafka.coordinator.assignors"),
+            names=_class_names(
+                "aiokafka.coordinator.assignors.*",
+                _PYTHON_CLASS_NAMES,
+                without={COOPERATIVE_STICKY},
+            ),
             cooperative_since=None,
         ),
         SARAMA: ClientLibrary(
@@ -396,7 +403,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         KAFKA_GO: ClientLibrary(
             name="kafka-go",
             strategies=frozenset({"range", "roundrobin"}),
-            names=_class_names("kafka.*GroupBalancer{}"),
+            names=_class_names("kafka.*GroupBalancer{}", without={"sticky", COOPERATIVE_STICKY}),
             strategy="GroupBalancers: []kafka.GroupBalancer{...}",
             separator=", ",
             static_id=None,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter, is_
 
 from rota.engine.assignors import uniform
@@ -75,6 +75,19 @@ from rota.errors import FormatError
 NO_OWNED_PARTITIONS: PartitionsByTopic = {}
 
 
+@dataclass(slots=True)
+class _OwnershipSpan:
+    """Mutable: a journal has millions of them, and each one begins and ends."""
+
+    owner: GenerationMember
+    topic: str
+    partition: int
+    since: int
+    from_generation: int
+    to_generation: int
+    until: int | None = None
+
+
 class OwnershipTracker:
     """Records which member owns which partition over time.
 
@@ -88,10 +101,10 @@ class OwnershipTracker:
         self._owned: dict[str, PartitionsByTopic] = {}
         #: The last generation in which each member owned its partitions.
         self._generation: dict[str, int] = {}
-        self._open: dict[tuple[str, int, str], PartitionOwnership] = {}
+        self._open: dict[tuple[str, int, str], _OwnershipSpan] = {}
         #: Ownership that ended at the current time; it may continue.
-        self._ended: dict[tuple[str, int, str], PartitionOwnership] = {}
-        self._finished: list[PartitionOwnership] = []
+        self._ended: dict[tuple[str, int, str], _OwnershipSpan] = {}
+        self._finished: list[_OwnershipSpan] = []
 
     def set_owned(
         self, member: GenerationMember, owned: PartitionsByTopic, at: int, generation: int
@@ -130,27 +143,17 @@ class OwnershipTracker:
         ended = self._ended.pop(key, None)
         if ended is not None:
             # revoked and assigned at the same time: the group was converted
-            self._open[key] = replace(ended, until=None)
+            ended.until = None
+            self._open[key] = ended
             return
         topic, partition, member_id = key
-        owner = self._owners[member_id]
-        self._open[key] = PartitionOwnership(
-            group=self._group,
-            topic=topic,
-            partition=partition,
-            member_id=member_id,
-            client_id=owner.client_id,
-            client_host=owner.client_host,
-            group_instance_id=owner.group_instance_id,
-            since=self._now,
-            until=None,
-            from_generation=generation,
-            to_generation=generation,
+        self._open[key] = _OwnershipSpan(
+            self._owners[member_id], topic, partition, self._now, generation, generation
         )
 
     def _end(self, key: tuple[str, int, str]) -> None:
-        last = self._generation[key[2]]
-        self._ended[key] = replace(self._open.pop(key), until=self._now, to_generation=last)
+        span = self._ended[key] = self._open.pop(key)
+        span.until, span.to_generation = self._now, self._generation[key[2]]
 
     def count_ended(self) -> int:
         return len(self._finished)
@@ -158,19 +161,33 @@ class OwnershipTracker:
     def take_ended(self) -> list[PartitionOwnership]:
         """Returns and removes the ownership that has ended, by partition and time."""
         finished, self._finished = self._finished, []
-        return sorted(finished, key=_OWNERSHIP_ORDER)
+        return self._make_rows(finished)
 
     def close_all(self) -> list[PartitionOwnership]:
         """Returns the remaining ownership; if it continues, ``until`` is None."""
         ended = (one for one in self._ended.values() if one.until != one.since)
-        continuing = (
-            replace(one, to_generation=self._generation[one.member_id])
-            for one in self._open.values()
-        )
-        return sorted((*self._finished, *ended, *continuing), key=_OWNERSHIP_ORDER)
+        for (_, _, member_id), span in self._open.items():
+            span.to_generation = self._generation[member_id]
+        return self._make_rows([*self._finished, *ended, *self._open.values()])
 
-
-_OWNERSHIP_ORDER = attrgetter("topic", "partition", "since", "member_id")
+    def _make_rows(self, spans: list[_OwnershipSpan]) -> list[PartitionOwnership]:
+        spans.sort(key=attrgetter("topic", "partition", "since", "owner.member_id"))
+        return [
+            PartitionOwnership(
+                group=self._group,
+                topic=span.topic,
+                partition=span.partition,
+                member_id=span.owner.member_id,
+                client_id=span.owner.client_id,
+                client_host=span.owner.client_host,
+                group_instance_id=span.owner.group_instance_id,
+                since=span.since,
+                until=span.until,
+                from_generation=span.from_generation,
+                to_generation=span.to_generation,
+            )
+            for span in spans
+        ]
 
 
 def _to_pairs(by_topic: PartitionsByTopic) -> set[tuple[str, int]]:

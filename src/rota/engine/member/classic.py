@@ -334,7 +334,7 @@ class Joiner:
 
     def _request_description(self) -> None:
         """Asks for the group's strategy, which the error should name."""
-        self.session.request_rejoin(describe_failure(Code.INCONSISTENT_GROUP_PROTOCOL))
+        self.session.request_rejoin(self._describe_failure(Code.INCONSISTENT_GROUP_PROTOCOL))
         request = DescribeGroups(groups=(self.session.config.group,))
         self._describe_request_id = self.session.send(request)
 
@@ -354,11 +354,11 @@ class Joiner:
         session = self.session
         match code:
             case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin(describe_failure(code))
+                session.request_rejoin(self._describe_failure(code))
             case Code.UNKNOWN_MEMBER_ID:
-                session.reset_generation(describe_failure(code))
+                session.reset_generation(self._describe_failure(code))
             case Code.ILLEGAL_GENERATION if request == "sync":
-                session.reset_generation(describe_failure(code), keep_id=True)
+                session.reset_generation(self._describe_failure(code), keep_id=True)
             case _ if code in {Code.COORDINATOR_LOAD_IN_PROGRESS, *NO_COORDINATOR_CODES}:
                 self._try_later(code)
             case Code.FENCED_INSTANCE_ID:
@@ -377,8 +377,11 @@ class Joiner:
         self.session.request_rejoin(f"{REBALANCE_FAILED}DisconnectException")
         self.session.back_off()
 
+    def _describe_failure(self, code: int) -> str:
+        return describe_failure(code, is_sync=self.session.state is MemberState.SYNCING)
+
     def _try_later(self, code: int) -> None:
-        session, why = self.session, describe_failure(code)
+        session, why = self.session, self._describe_failure(code)
         if code in NO_COORDINATOR_CODES:
             session.lose_coordinator(why)
         session.request_rejoin(why)
@@ -389,7 +392,7 @@ class Joiner:
         self.is_halted = True
         code = getattr(error, "code", None)
         name = f"{REBALANCE_FAILED}{type(error).__name__}"
-        self.session.request_rejoin(name if code is None else describe_failure(code))
+        self.session.request_rejoin(name if code is None else self._describe_failure(code))
         self.session.report_error(error)
 
     def _check_protocol_type(self, response: JoinGroupResult | SyncGroupResult) -> bool:

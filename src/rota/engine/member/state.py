@@ -242,28 +242,31 @@ JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
 #: Prefix of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
 #: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
-JAVA_EXCEPTION_CODES = NO_COORDINATOR_CODES | {
-    Code.COORDINATOR_LOAD_IN_PROGRESS,
+_JAVA_EXCEPTION_CODES = NO_COORDINATOR_CODES | {
     Code.FENCED_INSTANCE_ID,
     Code.GROUP_AUTHORIZATION_FAILED,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.UNKNOWN_MEMBER_ID,
+}
+_JAVA_SYNC_EXCEPTION_CODES = _JAVA_EXCEPTION_CODES | {Code.ILLEGAL_GENERATION}
+_JAVA_JOIN_EXCEPTION_CODES = _JAVA_EXCEPTION_CODES | {
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
     Code.GROUP_MAX_SIZE_REACHED,
-    Code.ILLEGAL_GENERATION,
     Code.INCONSISTENT_GROUP_PROTOCOL,
     Code.INVALID_GROUP_ID,
     Code.INVALID_SESSION_TIMEOUT,
-    Code.REBALANCE_IN_PROGRESS,
-    Code.UNKNOWN_MEMBER_ID,
     Code.UNSUPPORTED_VERSION,
 }
 
 
-def describe_failure(code: int) -> str:
+def describe_failure(code: int, *, is_sync: bool) -> str:
     """Returns Java's reason for a rejoin after an error code for a JoinGroup or SyncGroup.
 
     In Java's ``joinGroupIfNeeded`` the exception of the failed request replaces the reason that the
     response handler gave.
     """
-    words = CODE_NAMES[code].removesuffix("_FAILED") if code in JAVA_EXCEPTION_CODES else "KAFKA"
+    known = _JAVA_SYNC_EXCEPTION_CODES if is_sync else _JAVA_JOIN_EXCEPTION_CODES
+    words = CODE_NAMES[code].removesuffix("_FAILED") if code in known else "KAFKA"
     return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
 
 

@@ -100,8 +100,8 @@ class Member:
             problem = f"owned must be {{topic: [partition, ...]}}: {error}"
             raise InputError(f"member {id!r}: {problem}") from None
         values = (id, tuple(topics), held, generation, group_instance_id, rack, user_data)
-        for each, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, each.name, value)
+        for name, value in zip(_MEMBER_FIELDS, values, strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def subscription(self) -> Subscription:
@@ -114,6 +114,9 @@ class Member:
             rack=self.rack,
             group_instance_id=self.group_instance_id,
         )
+
+
+_MEMBER_FIELDS = tuple(each.name for each in fields(Member))
 
 
 class GroupSubscription(Mapping[str, Subscription]):

@@ -142,8 +142,10 @@ class TrafficReader:
         return {one: OffsetAndMetadata(offset) for one, offset in self._positions.items()}
 
 
-#: Timers that do not run while nothing happens.
-RETRY_TIMERS = frozenset({MemberTimer.RETRY, MemberTimer.SYNC_COMMIT})
+#: Timers that run while nothing happens.
+RECURRING_TIMERS = frozenset(
+    {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
+)
 
 #: How long an application waits for its consumer to close: Kafka's default.
 CLOSE_TIMEOUT = 30_000
@@ -376,7 +378,7 @@ class SimulatedProcess:
         # the entry is kept when its timer fires, because the timer is started again
         entry = self.timers.get(command.timer)
         if entry is None:
-            is_periodic = command.timer not in RETRY_TIMERS
+            is_periodic = command.timer in RECURRING_TIMERS
             entry = ScheduledAction(self._fire, command.timer, self, is_periodic=is_periodic)
             self.timers[command.timer] = entry
         self._state.scheduler.reschedule(entry, command.due_at)
