@@ -8,7 +8,6 @@ module parses addresses and ``.properties`` files, and finds deserializers.
 
 from __future__ import annotations
 
-import importlib.metadata
 import ipaddress
 import itertools
 import json
@@ -435,10 +434,9 @@ def _string_decoder(key: str, encoding: str) -> Deserializer:
 def _load_object(key: str, name: str) -> object:
     """Imports ``package.module:name``."""
     try:
-        return importlib.metadata.EntryPoint("", name, "").load()
-    except Exception as error:
-        problem = f"cannot be loaded: {type(error).__name__}: {error}"
-        raise InputError(f"{key}: {quote_shortened(name)} {problem}") from error
+        return registry.import_object(name)
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error
 
 
 _BLANKS = " \t\f"

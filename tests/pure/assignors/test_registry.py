@@ -96,10 +96,27 @@ def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mine.Sticky", r"unknown strategy 'mine.Sticky': did you mean 'mine:Sticky'\?"),
         ("my.module.StickyAssignor", r"did you mean 'my.module:StickyAssignor'\?"),
         ("org.apache.kafka.StickyAsignor", r"did you mean 'org.apache.kafka.*StickyAssignor'\?"),
-        ("no.such.module:Class", "'no.such.module:Class' cannot be loaded: ModuleNotFoundError"),
+        ("rnage", "known are .*, Kafka's Java class names, or your own class"),
+        (
+            "no.such.module:Class",
+            "'no.such.module:Class' cannot be loaded: no module no.such.module in the current "
+            "folder or the installed packages$",
+        ),
         ("tests.pure.assignors.test_registry:Missing", "cannot be loaded: AttributeError"),
+        (
+            "tests.pure.assignors.test_registry:Everythin",
+            r"did you mean tests.pure.assignors.test_registry:Everything\?$",
+        ),
+        (
+            "./mine.py:Random",
+            r"strategy './mine.py:Random' is not module:Class: for the class Random in mine.py "
+            "in this folder, write mine:Random$",
+        ),
+        ("mine.py:Random", "'mine.py:Random' is not module:Class.*, write mine:Random$"),
+        (":Random", "':Random' is not module:Class.*, write mine:Random$"),
+        ("mine:", "'mine:' is not module:Class.*, write mine:MyClass$"),
         ("json:JSONDecoder", "is not a subclass of rota.Assignor"),
-        ("tests.pure.assignors.test_registry:Nameless", "has no name"),
+        ("tests.pure.assignors.test_registry:Nameless", 'class Nameless needs a line name = "..."'),
         ("rota:PartitionAssignor", "cannot be created"),
     ],
 )

@@ -230,7 +230,8 @@ def test_interceptors_are_named_or_given() -> None:
     ("value", "says"),
     [
         ("org.example.Tracing", "Rota cannot run a Java class"),
-        ("nowhere:Class", "cannot be loaded: ModuleNotFoundError"),
+        ("nowhere:Class", "cannot be loaded: no module nowhere in the current folder"),
+        ("./mine.py:Traced", "is not module:Class: for the class Traced in mine.py in this folder"),
         (Silent, "has no on_consume"),
         (Broken, "cannot be created: RuntimeError('no')"),
     ],

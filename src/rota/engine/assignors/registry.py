@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import importlib.metadata
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TypeAlias
 
 from rota.engine.assignors import uniform
@@ -26,6 +30,7 @@ from rota.engine.assignors.sticky import (
     unlimited_budget,
 )
 from rota.engine.model.member import RebalanceProtocol
+from rota.engine.model.text import quote_shortened
 from rota.errors import InputError, RotaError, UnknownStrategy
 
 ENTRY_POINT_GROUP = "rota.assignors"
@@ -158,8 +163,10 @@ def _load_strategy(strategy: str) -> object:
     if found is not None:
         return found
     if ":" in strategy:
-        point = importlib.metadata.EntryPoint("", strategy, ENTRY_POINT_GROUP)
-        return _load_or_raise(strategy, point.load)
+        try:
+            return import_object(strategy)
+        except InputError as error:
+            raise UnknownStrategy(f"strategy {error}") from error
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=strategy):
         return _load_or_raise(strategy, point.load)
     if strategy.startswith(uniform.SERVER_JAVA_PACKAGE) or strategy in uniform.SERVER_ASSIGNORS:
@@ -175,9 +182,45 @@ def _load_strategy(strategy: str) -> object:
         near = [f"{module}:{name}"]
     raise UnknownStrategy(
         f"unknown strategy {strategy!r}: {f'did you mean {near[0]!r}? ' if near else ''}"
-        f"known are {', '.join(known_strategies())}, Java's class names, "
+        f"known are {', '.join(known_strategies())}, Kafka's Java class names, "
         "or your own class as package.module:Class"
     )
+
+
+_MODULE_AND_NAME = re.compile(r"(\w[\w.]*)(?<!\.py)\s*:\s*(\w[\w.]*)")
+
+
+def import_object(path: str) -> object:
+    """Imports ``package.module:name``.
+
+    :raises InputError: it cannot be imported; the message says what to write
+    """
+    shown = quote_shortened(path)
+    match = _MODULE_AND_NAME.fullmatch(path)
+    if match is None:
+        folder_and_file, _, name = path.rpartition(":")
+        name = name or "MyClass"
+        module_name = PurePath(folder_and_file).name.removesuffix(".py") or "mine"
+        raise InputError(
+            f"{shown} is not module:Class: for the class {name} in {module_name}.py in this "
+            f"folder, write {module_name}:{name}"
+        )
+    module_name, name = match.groups()
+    try:
+        module = importlib.import_module(module_name)
+        return functools.reduce(getattr, name.split("."), module)
+    except (Exception, SystemExit) as error:
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        ):
+            problem = f"no module {module_name} in the current folder or the installed packages"
+        elif module_name in sys.modules and isinstance(error, AttributeError):
+            objects = vars(sys.modules[module_name])
+            names = [each for each, value in objects.items() if callable(value)]
+            near = difflib.get_close_matches(name, names, n=1)
+            problem += f": did you mean {module_name}:{near[0]}?" if near else ""
+        raise InputError(f"{shown} cannot be loaded: {problem}") from error
 
 
 def _load_or_raise(strategy: str, load: Callable[[], object]) -> object:
@@ -192,7 +235,7 @@ def _load_or_raise(strategy: str, load: Callable[[], object]) -> object:
 def _check_assignor(assignor: Assignor) -> Assignor:
     name = getattr(assignor, "name", None)
     if not isinstance(name, str) or not name:
-        raise UnknownStrategy(f"strategy {type(assignor).__qualname__} has no name")
+        raise UnknownStrategy(f'class {type(assignor).__qualname__} needs a line name = "..."')
     protocols: object = assignor.protocols
     if not isinstance(protocols, tuple) or not protocols or not set(protocols) <= KNOWN_PROTOCOLS:
         raise UnknownStrategy(
