@@ -59,8 +59,9 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
+    from rota.cli.flags import CommandParser  # noqa: PLC0415
 
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="rota",
         description="Kafka's consumer groups: plan, simulate, run and analyse them.",
         epilog=describe_exit_codes("--max-moves", "--max-stopped", "--fail-on"),

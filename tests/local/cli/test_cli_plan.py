@@ -32,6 +32,33 @@ def test_without_a_command_all_are_shown(rota_command: RotaCommand) -> None:
     assert "exit codes:" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pln", "rota: unknown command pln: did you mean plan? rota --help lists all commands\n"),
+        (
+            "groups decribe g",
+            "rota groups: unknown subcommand decribe: did you mean describe? "
+            "rota groups --help lists all subcommands\n",
+        ),
+        (
+            "groups list --stat Empty --ful",
+            "rota groups list: unknown option --ful; rota groups list --help lists all options\n",
+        ),
+        (
+            "groups --bootstrap-servers X",
+            "rota groups: a subcommand is missing: give one of list, describe, lag, reset, "
+            "delete, delete-offsets; rota groups --help explains them\n",
+        ),
+        ("--strategy range", "rota: a command is missing: give one of plan, simulate, run, report"),
+    ],
+)
+def test_a_misspelt_command_is_named(rota_command: RotaCommand, words: str, message: str) -> None:
+    code, out, err = rota_command(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+
+
 def test_json_has_the_documented_keys(rota_command: RotaCommand) -> None:
     plan = plan_json(rota_command, EXAMPLE, "--strategy", "sticky")
     documented = {"strategy", "solver", "assignment", "loads", "moved", "moves_needed"}
@@ -228,6 +255,14 @@ def test_a_bad_case_file(
         ((EXAMPLE, "--partitions", "ordrs=99"), 4, "'ordrs': no member subscribes to that topic"),
         ((EXAMPLE, "--partitions", "t"), 2, "--partitions 't': must be TOPIC=N"),
         ((EXAMPLE, "--partitions", "orders=-3"), 4, "-3 is negative"),
+        (
+            ("--stratgy", "sticky"),
+            2,
+            "rota plan: unknown option --stratgy: did you mean --strategy? "
+            "rota plan --help lists all options\n",
+        ),
+        (("--xyzzy=1",), 2, "unknown option --xyzzy; rota plan --help lists all options\n"),
+        ((EXAMPLE, "more"), 2, "unknown argument more; rota plan --help lists all options\n"),
         (("no-such-file.json",), 3, "no-such-file.json: No such file or directory"),
         ((str(ROOT),), 3, "Is a directory"),
     ],
