@@ -97,12 +97,13 @@ COUNTS_LEGEND = (
     "changed their owner although it stayed; needed: fewest moves to the best balance"
 )
 
-LAG_LEGEND = "lag: largest age of the first uncommitted record, also between commits; sampled"
+LAG_LEGEND = "lag (sampled): largest age of the first uncommitted record, also between commits"
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 
-MARKS_LEGEND = (
-    "counts are inferred from the journal, unless the line says sampled; the evidence of causes is "
-    "listed below; savings come from a replay of the same history under the other policy"
+COUNTS_EVIDENCE = "Counts are inferred from the journal unless marked sampled."
+SAVINGS_EVIDENCE = (
+    "Savings come from a replay of the same history under the other policy. The evidence of causes "
+    "is listed below."
 )
 
 
@@ -190,7 +191,7 @@ def _legend_lines(groups: Sequence[GroupStory]) -> Iterator[str]:
     if any(group.status not in UNREMARKABLE_STATUSES for group in shown):
         lines.append(STATUS_LEGEND)
     yield ""
-    for line in (*lines, MARKS_LEGEND):
+    for line in (*lines, COUNTS_EVIDENCE, SAVINGS_EVIDENCE):
         yield from wrap_text(line, rest="  ")
     yield ""
 

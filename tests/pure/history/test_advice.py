@@ -125,7 +125,8 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
     found = advice_for(history_with_mixed_strategies(client_settings.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
     assert found.steps[0] == (
-        "The client library of some members is unknown: settings are named as in Java for them."
+        "Some members use an unknown client library: find out which one; the steps below show "
+        "Java's settings for them."
     )
     assert found.steps[1].endswith(
         " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
@@ -133,7 +134,9 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
     )
     alone = advice_for(history_with_deploys())
     assert alone.libraries == ("unknown",)
-    assert alone.steps[0] == ("The client library is unknown: settings are named as in Java.")
+    assert alone.steps[0] == (
+        "Find out which client library the members use; the steps below are for Java."
+    )
     assert alone.steps[1].startswith(
         "Give every process group.instance.id=ID (Java client 2.3 or newer), with an ID of its"
     )

@@ -507,11 +507,15 @@ class _AdviceCase:
             )
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
-                mixed = len(self.libraries) > 1
-                some, theirs = (" of some members", " for them") if mixed else ("", "")
-                steps.append(
-                    f"The client library{some} is unknown: settings are named as in Java{theirs}."
+                step = (
+                    "Find out which client library the members use; the steps below are for Java."
                 )
+                if len(self.libraries) > 1:
+                    step = (
+                        "Some members use an unknown client library: find out which one; the steps "
+                        "below show Java's settings for them."
+                    )
+                steps.append(step)
             steps += list_migration_steps(
                 self._policy, self._alternatives[best.policy], self._clients
             )
