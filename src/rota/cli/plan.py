@@ -94,13 +94,14 @@ COMPARED_STRATEGIES = (
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     member_count = whole_number(f"a whole number from 0 to {MAX_MEMBERS}", 0, MAX_MEMBERS)
+    group_size = whole_number(f"a whole number from 1 to {MAX_MEMBERS}", 1, MAX_MEMBERS)
     number = whole_number(f"a whole number from 0 to {MAX_INTEGER}", 0, MAX_INTEGER)
     add = flag_adder(parser, "the group")
     add("case CASE", "a case file; - for standard input", nargs="?")
     add("--group NAME", "a group of a cluster, instead of a case file")
     text = "partition counts of topics; with a case file or --group, the new counts"
     add("--partitions TOPIC=N,...", text, repeated=True)
-    add("--members N", "a group of N members that subscribe to all topics", type=member_count)
+    add("--members N", "a group of N members that subscribe to all topics", type=group_size)
     text = "a member and its topics (default: all); with a case file or --group, it joins"
     add("--member ID[=TOPIC,...]", text, repeated=True)
     text = "N members join, with the most common subscription; their ids sort after all others"
@@ -166,7 +167,7 @@ def run(args: argparse.Namespace) -> bool:
         print_plan(plan, strategies, everything=args.all, names=names)
         _print_notes(notes)
         if args.prove:
-            print_lines(_proof_text(plan))
+            print_lines("", _proof_text(plan))
         if plan.solver == "exact":
             print_java_difference(plan, _make_plan(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
@@ -223,6 +224,8 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
         if args.members is not None:
             args.error("--members cannot be combined with a case file; use --add for new members")
         before = parse_case(*flags.read_text_file(args.case))
+        if args.origin and _has_owners(before):
+            print_notice("--from is ignored: the case file has the partitions that members own")
         after = _apply_changes(args, before, counts)
     else:
         if not counts or (args.members is None and not args.member):
@@ -242,6 +245,8 @@ def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
         counts[topic] = int(count)
+        if counts[topic] == 0:
+            raise InputError(f"--partitions {flag!r}: topic {topic!r} has no partitions")
     return counts
 
 
@@ -259,6 +264,10 @@ def _members_from_flags(args: argparse.Namespace, topics: tuple[str, ...]) -> tu
     return tuple(members)
 
 
+def _has_owners(case: Case) -> bool:
+    return any(len(member.owned) for member in case.members)
+
+
 def _make_plan(
     before: Case, after: Case, strategies: list[str], solver: str, args: argparse.Namespace
 ) -> Plan:
@@ -273,9 +282,8 @@ def _make_plan(
             budget_ms=args.budget_ms,
         )
 
-    owns_nothing = not any(len(member.owned) for member in before.members)
     origin = flags.split_names(args.origin)
-    if owns_nothing and (origin or after != before):
+    if not _has_owners(before) and (origin or after != before):
         applied = plan(before, origin or strategies).apply(before.members, generation=1)
         if origin:  # user data of another strategy
             applied = [replace(member, user_data=None) for member in applied]
@@ -453,5 +461,5 @@ def _proof_text(plan: Plan) -> str:
     local = "has more partitions in the rack of their member, or " if plan.local is not None else ""
     return (
         f"proof: no assignment is more even, and no equally even one {local}moves fewer partitions "
-        "(the check shares no code with the solver; --json has its numbers)"
+        "(checked by separate code; see --json)"
     )

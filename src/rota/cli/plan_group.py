@@ -95,6 +95,9 @@ def parse_case(text: str, source: str) -> Case:
     try:
         data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
+        if source.endswith(".toml"):
+            text = f"{source}: not JSON: this looks like a scenario: rota simulate {source}"
+            raise InputError(text) from None
         raise InputError(f"{source}: not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{source}: not a case file: nested too deeply") from None

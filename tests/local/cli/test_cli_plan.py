@@ -14,6 +14,7 @@ from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
+SCENARIO = str(ROOT / "examples" / "crash.toml")
 EXAMPLE = str(ROOT / "examples" / "orders.json")
 
 
@@ -254,6 +255,17 @@ def test_a_bad_case_file(
         ((EXAMPLE, "--remove", "C9"), 4, "--remove 'C9': no such member; members are billing-0"),
         ((EXAMPLE, "--partitions", "ordrs=99"), 4, "'ordrs': no member subscribes to that topic"),
         ((EXAMPLE, "--partitions", "t"), 2, "--partitions 't': must be TOPIC=N"),
+        (
+            ("--partitions", "orders=0", "--members", "2"),
+            4,
+            "--partitions 'orders=0': topic 'orders' has no partitions",
+        ),
+        (("--partitions", "t=3", "--members", "0"), 2, "--members: '0' is not a whole number from"),
+        (
+            (SCENARIO,),
+            4,
+            f"{SCENARIO}: not JSON: this looks like a scenario: rota simulate {SCENARIO}\n",
+        ),
         ((EXAMPLE, "--partitions", "orders=-3"), 4, "-3 is negative"),
         (
             ("--stratgy", "sticky"),
@@ -314,6 +326,12 @@ def test_the_group_changes_its_strategy(rota_command: RotaCommand) -> None:
     flags = ("--partitions", "f=12,g=5", "--members", "3", "--from", "roundrobin")
     assert plan_json(rota_command, *flags, "--strategy", "cooperative-sticky")["moved"] == 0
     assert plan_json(rota_command, *flags, "--strategy", "range")["moved"] > 0
+
+
+def test_from_is_ignored_if_members_own_partitions(rota_command: RotaCommand) -> None:
+    _, out, err = rota_command("plan", EXAMPLE, "--from", "range", "--strategy", "sticky")
+    assert out == rota_command("plan", EXAMPLE, "--strategy", "sticky").checked().out
+    assert err == "rota: --from is ignored: the case file has the partitions that members own\n"
 
 
 def test_json_of_a_cooperative_plan_has_both_ends(rota_command: RotaCommand) -> None:
@@ -401,7 +419,11 @@ def test_user_data_of_a_case_file_goes_to_the_strategy(
 @pytest.mark.parametrize(
     ("strategy", "text"),
     [
-        ("sticky", "more even, and no equally even one moves fewer partitions"),
+        (
+            "sticky",
+            "\n\nproof: no assignment is more even, and no equally even one moves fewer "
+            "partitions (checked by separate code; see --json)\n",
+        ),
         ("range", "proof: a better assignment exists: loads could be more even"),
     ],
 )

@@ -70,7 +70,7 @@ def _find_improvement(problem: Problem, owners: IntArray) -> Certificate:
     levels = dict(zip(problem.members, level.tolist(), strict=True))
     exchanges = _Exchanges(problem, owners, edges, level)
     if exchanges.kept != np.count_nonzero(owners == find_previous_owners(problem)):
-        return Certificate("members swapped partitions of one topic", levels)
+        return Certificate("two members exchanged partitions of one topic without need", levels)
     prices = exchanges.find_distances()
     if prices is None:
         return Certificate("fewer partitions could move, or more be local", levels)
