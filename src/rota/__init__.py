@@ -194,6 +194,8 @@ if not TYPE_CHECKING:  # so that a type checker accepts only the names above
     def __getattr__(name: str) -> object:
         if name == "errors":
             return importlib.import_module("rota.errors")
+        if name == "Producer":
+            raise AttributeError("rota has no Producer: use kafka-python's or confluent-kafka's")
         if name not in _MODULES:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         package = _EXTRAS.get(name)

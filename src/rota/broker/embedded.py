@@ -34,6 +34,7 @@ from rota.broker.listener import (
     advertised_address,
     bind_sockets,
     check_exposure,
+    check_port,
     format_address,
     parse_address,
 )
@@ -107,6 +108,7 @@ class Broker(BrokerControl):
         check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
         if data_dir is not None and not str(data_dir):
             raise InputError("data_dir is empty; use None for a temporary folder")
+        check_port(port)
         self._folder = None if data_dir is None else Path(data_dir)
         self._temporary_folder: Path | None = None
         self._host, self._port, self._adopt = host, port, adopt

@@ -8,6 +8,7 @@ module parses addresses and ``.properties`` files, and finds deserializers.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import itertools
 import json
@@ -19,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from rota.client import config_keys, security_config
 from rota.client.config_keys import CONSUMER_KEYS
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     Config = TypeVar("Config", bound=DataclassInstance)
+    P = ParamSpec("P")
 
 #: Numbers for clients without an id; Kafka counts in each process, too.
 _client_numbers = itertools.count(1)
@@ -91,6 +93,20 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable(f"{os.fspath(path)} cannot be read: {reason}") from error
     return parse_properties(text, os.fspath(path))
+
+
+def require_one_mapping(create: Callable[P, None]) -> Callable[P, None]:
+    """Decorates the constructor of a consumer: raises InputError unless it gets one mapping."""
+
+    @functools.wraps(create)
+    def check_and_create(*args: P.args, **keywords: P.kwargs) -> None:
+        if (len(args), *keywords) not in {(2,), (1, "config")}:
+            example = f'rota.{type(args[0]).__name__}({{"bootstrap.servers": ...}})'
+            raise InputError(f"pass one mapping of settings with Kafka's names: {example}")
+        require_mapping(keywords.get("config", args[-1]))
+        create(*args, **keywords)
+
+    return check_and_create
 
 
 def require_mapping(given: object) -> Mapping[str, object]:

@@ -168,6 +168,8 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tmp_path: Path) -> Non
         ({"mechanisms": ["PLAIN"]}, "mechanisms need users"),
         ({"users": {"ann": "x"}, "mechanisms": []}, "mechanisms is empty"),
         ({"users": {"ann": "x"}, "mechanisms": "PLAIN"}, "mechanisms: 'PLAIN' is not a list"),
+        ({"port": 99_999}, "port 99999: a port is a number from 0 to 65535"),
+        ({"port": "9092"}, "port '9092': a port is a number"),
         ({"tls": ()}, r"tls: \(\) is neither"),
         ({"tls": 5}, "tls: 5 is neither"),
         ({"tls": ("missing.pem",)}, "missing.pem: No such file"),
@@ -401,6 +403,8 @@ def heartbeat(client: RawClient, group: str, member: tuple[str, int]) -> int:
 def test_a_group_is_seen(broker: Broker, client: RawClient) -> None:
     assert broker.groups == {}
     assert broker.group("g").state == "Dead"
+    with pytest.raises(TimedOut, match="^there is no group 'g' after 0.01 s; expected 2 members"):
+        broker.wait_for_group("g", members=2, timeout=0.01)
     member_id, _ = join(client, "g", group_instance_id="one")
     assert broker.groups == {"g": "Stable"}
     (member,) = broker.wait_for_group("g", members=1).members
@@ -409,7 +413,7 @@ def test_a_group_is_seen(broker: Broker, client: RawClient) -> None:
     assert member.partitions == (rota.TopicPartition("t", 0),)
     assert (broker.group("g").leader, broker.group("g").generation) == (member_id, 1)
     assert broker.committed("g") == {}
-    with pytest.raises(TimedOut, match="is Stable with 1 members after 0.01 s, 2 were"):
+    with pytest.raises(TimedOut, match="is Stable with 1 member after 0.01 s; expected 2 m"):
         broker.wait_for_group("g", members=2, timeout=0.01)
 
 

@@ -1125,6 +1125,8 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
         (lambda c: c.poll(0, max_records=1.5), "max_records 1.5"),
         (lambda c: c.poll("1"), "timeout '1' is not a number of seconds"),
         (lambda c: c.subscribe("^t.*"), r"is it a pattern\? subscribe\(pattern="),
+        (lambda c: c.subscribe(["t"], pattern="x"), "give topics or a pattern, not both$"),
+        (lambda c: c.subscribe(), "give topics or a pattern; unsubscribe"),
         (lambda c: c.subscribe("t", listener=RecordingListener), "is not an instance of a rota"),
     ],
 )

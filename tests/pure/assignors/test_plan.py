@@ -207,3 +207,5 @@ def test_every_public_name_is_there() -> None:
     assert {name for name in rota.__all__ if getattr(rota, name) is None} == set()
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = rota.nonsense  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="^rota has no Producer: use kafka-python's or conf"):
+        _ = rota.Producer  # type: ignore[attr-defined]

@@ -417,6 +417,21 @@ def test_settings_that_are_not_given_as_a_mapping(made: Callable[..., object]) -
         assert "rota.load_properties(path)" in str(caught.value)
 
 
+@pytest.mark.parametrize("made", [rota.AsyncConsumer, rota.Consumer])
+def test_settings_are_one_mapping(made: Callable[..., object]) -> None:
+    text = "pass one mapping of settings with Kafka's names: rota." + made.__name__
+    for args, keywords in (
+        ((), {"bootstrap_servers": "h:9092"}),
+        (({},), {"group_id": "g"}),
+        (("t", WHERE), {}),
+        ((), {}),
+    ):
+        with pytest.raises(InputError, match=text):
+            made(*args, **keywords)
+    with pytest.raises(InputError, match="bootstrap.servers"):
+        made(config={})
+
+
 def test_a_mapping_of_any_kind_is_taken() -> None:
     view = MappingProxyType(WHERE)
     assert require_mapping(view) is view
