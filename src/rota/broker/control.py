@@ -20,7 +20,6 @@ from rota.engine.formats.hashing import choose_partition
 from rota.engine.model.config import format_config_value
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.response import DescribedMember
-from rota.engine.model.text import count_noun
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
@@ -266,12 +265,10 @@ class BrokerControl:
         def check(node: BrokerNode, now: int) -> tuple[Group, str]:
             group = _describe_group(node, name, now)
             state, count = group.state, len(group.members)
-            if (state, count) == target:
-                return group, ""
-            problem = f"group {name!r} is {state} with {count_noun(count, 'member')}"
+            problem = f"group {name!r} is {state} with {count} members after {timeout:g} s, "
             if state == "Dead":
-                problem = f"there is no group {name!r}"
-            return group, f"{problem} after {timeout:g} s; expected {count_noun(members, 'member')}"
+                problem = f"there is no group {name!r} after {timeout:g} s, "
+            return group, "" if (state, count) == target else f"{problem}{members} members expected"
 
         return self._poll(check, timeout)
 

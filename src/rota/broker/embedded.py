@@ -34,7 +34,6 @@ from rota.broker.listener import (
     advertised_address,
     bind_sockets,
     check_exposure,
-    check_port,
     format_address,
     parse_address,
 )
@@ -108,7 +107,8 @@ class Broker(BrokerControl):
         check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
         if data_dir is not None and not str(data_dir):
             raise InputError("data_dir is empty; use None for a temporary folder")
-        check_port(port)
+        if type(port) is not int or not 0 <= port <= 65_535:
+            raise InputError(f"port {port!r}: a port is a number from 0 to 65535")
         self._folder = None if data_dir is None else Path(data_dir)
         self._temporary_folder: Path | None = None
         self._host, self._port, self._adopt = host, port, adopt

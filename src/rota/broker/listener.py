@@ -38,14 +38,10 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
                 raise Unreachable(text) from error
 
 
-def check_port(port: int) -> None:
-    if type(port) is not int or not 0 <= port <= 65_535:
-        raise InputError(f"port {port!r}: a port is a number from 0 to 65535")
-
-
 def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     """Returns the addresses of a host, IPv4 first."""
-    check_port(port)
+    if not 0 <= port <= 65_535:
+        raise InputError(f"port {port}: a port is a number from 0 to 65535")
     try:
         infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -35,39 +35,27 @@ AddFlag: TypeAlias = Callable[..., None]
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors name a misspelt option or command, and suggest the right one."""
 
-    _commands: argparse._SubParsersAction[Any] | None = None
-
-    def add_subparsers(self, **options: Any) -> argparse._SubParsersAction[Any]:  # noqa: ANN401
-        self._commands = super().add_subparsers(**options)
-        return self._commands
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
-        if self._commands is not None:
-            self._check_command(args[0] if args else "", tuple(self._commands.choices))
+        groups = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        commands = [name for each in groups for name in each.choices]
+        word = args[0] if args else ""
+        if commands and word not in {*commands, "-h", "--help", "--version"}:
+            kind = "subcommand" if " " in self.prog else "command"
+            if word and not word.startswith("-"):
+                self._exit_unknown(kind, word, commands)
+            self.exit(2, f"{self.prog}: a {kind} is missing: use one of {', '.join(commands)}\n")
         found, rest = super().parse_known_args(args, namespace)
         if rest:
-            unknown = next((each for each in rest if each.startswith("-")), rest[0])
-            kind = "option" if unknown.startswith("-") else "argument"
-            options = [name for action in self._actions for name in action.option_strings]
-            self._exit_unknown(kind, unknown.partition("=")[0], options)
+            word = next((each for each in rest if each.startswith("-")), rest[0])
+            kind = "option" if word.startswith("-") else "argument"
+            self._exit_unknown(kind, word.partition("=")[0], self._option_string_actions)
         return found, rest
 
-    def _check_command(self, word: str, names: Iterable[str]) -> None:
-        kind = "subcommand" if " " in self.prog else "command"
-        if not word.startswith("-") and word:
-            if word not in names:
-                self._exit_unknown(kind, word, names)
-        elif word not in {"-h", "--help", "--version"}:
-            text = f"{self.prog}: a {kind} is missing: give one of {', '.join(names)}"
-            self.exit(2, f"{text}; {self.prog} --help explains them\n")
-
     def _exit_unknown(self, kind: str, word: str, names: Iterable[str]) -> None:
-        name_by_word = {name.lstrip("-"): name for name in names}  # dashes would count as similar
-        near = difflib.get_close_matches(word.lstrip("-"), name_by_word, n=1)
-        hint = f": did you mean {name_by_word[near[0]]}?" if near else ";"
-        listed = kind if kind.endswith("command") else "option"
-        text = f"{self.prog}: unknown {kind} {word}{hint} {self.prog} --help lists all {listed}s"
-        self.exit(2, f"{text}\n")
+        near = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
+        hint = f": did you mean {near[0]}?" if near else ";"
+        help_hint = f"{self.prog} --help lists all {kind}s"
+        self.exit(2, f"{self.prog}: unknown {kind} {word}{hint} {help_hint}\n")
 
 
 def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> AddFlag:

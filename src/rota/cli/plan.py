@@ -94,14 +94,14 @@ COMPARED_STRATEGIES = (
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     member_count = whole_number(f"a whole number from 0 to {MAX_MEMBERS}", 0, MAX_MEMBERS)
-    group_size = whole_number(f"a whole number from 1 to {MAX_MEMBERS}", 1, MAX_MEMBERS)
     number = whole_number(f"a whole number from 0 to {MAX_INTEGER}", 0, MAX_INTEGER)
     add = flag_adder(parser, "the group")
     add("case CASE", "a case file; - for standard input", nargs="?")
     add("--group NAME", "a group of a cluster, instead of a case file")
     text = "partition counts of topics; with a case file or --group, the new counts"
     add("--partitions TOPIC=N,...", text, repeated=True)
-    add("--members N", "a group of N members that subscribe to all topics", type=group_size)
+    size = whole_number(f"a whole number from 1 to {MAX_MEMBERS}", 1, MAX_MEMBERS)
+    add("--members N", "a group of N members that subscribe to all topics", type=size)
     text = "a member and its topics (default: all); with a case file or --group, it joins"
     add("--member ID[=TOPIC,...]", text, repeated=True)
     text = "N members join, with the most common subscription; their ids sort after all others"
@@ -224,7 +224,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
         if args.members is not None:
             args.error("--members cannot be combined with a case file; use --add for new members")
         before = parse_case(*flags.read_text_file(args.case))
-        if args.origin and _has_owners(before):
+        if args.origin and any(len(member.owned) for member in before.members):
             print_notice("--from is ignored: the case file has the partitions that members own")
         after = _apply_changes(args, before, counts)
     else:
@@ -264,10 +264,6 @@ def _members_from_flags(args: argparse.Namespace, topics: tuple[str, ...]) -> tu
     return tuple(members)
 
 
-def _has_owners(case: Case) -> bool:
-    return any(len(member.owned) for member in case.members)
-
-
 def _make_plan(
     before: Case, after: Case, strategies: list[str], solver: str, args: argparse.Namespace
 ) -> Plan:
@@ -282,8 +278,9 @@ def _make_plan(
             budget_ms=args.budget_ms,
         )
 
+    owns_nothing = not any(len(member.owned) for member in before.members)
     origin = flags.split_names(args.origin)
-    if not _has_owners(before) and (origin or after != before):
+    if owns_nothing and (origin or after != before):
         applied = plan(before, origin or strategies).apply(before.members, generation=1)
         if origin:  # user data of another strategy
             applied = [replace(member, user_data=None) for member in applied]

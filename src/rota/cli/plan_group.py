@@ -95,10 +95,8 @@ def parse_case(text: str, source: str) -> Case:
     try:
         data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
-        if source.endswith(".toml"):
-            text = f"{source}: not JSON: this looks like a scenario: rota simulate {source}"
-            raise InputError(text) from None
-        raise InputError(f"{source}: not JSON: {error}") from None
+        hint = source.endswith(".toml") and f"this looks like a scenario: rota simulate {source}"
+        raise InputError(f"{source}: not JSON: {hint or error}") from None
     except RecursionError:
         raise InputError(f"{source}: not a case file: nested too deeply") from None
     reader = _CaseReader(source)

@@ -100,10 +100,9 @@ COUNTS_LEGEND = (
 LAG_LEGEND = "lag (sampled): largest age of the first uncommitted record, also between commits"
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 
-COUNTS_EVIDENCE = "Counts are inferred from the journal unless marked sampled."
-SAVINGS_EVIDENCE = (
-    "Savings come from a replay of the same history under the other policy. The evidence of causes "
-    "is listed below."
+EVIDENCE_LEGEND = (
+    "Counts are inferred from the journal unless marked sampled.",
+    "Savings come from a replay of the same history under the other policy.",
 )
 
 
@@ -191,7 +190,7 @@ def _legend_lines(groups: Sequence[GroupStory]) -> Iterator[str]:
     if any(group.status not in UNREMARKABLE_STATUSES for group in shown):
         lines.append(STATUS_LEGEND)
     yield ""
-    for line in (*lines, COUNTS_EVIDENCE, SAVINGS_EVIDENCE):
+    for line in (*lines, *EVIDENCE_LEGEND):
         yield from wrap_text(line, rest="  ")
     yield ""
 

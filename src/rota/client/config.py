@@ -103,7 +103,6 @@ def require_one_mapping(create: Callable[P, None]) -> Callable[P, None]:
         if (len(args), *keywords) not in {(2,), (1, "config")}:
             example = f'rota.{type(args[0]).__name__}({{"bootstrap.servers": ...}})'
             raise InputError(f"pass one mapping of settings with Kafka's names: {example}")
-        require_mapping(keywords.get("config", args[-1]))
         create(*args, **keywords)
 
     return check_and_create
@@ -243,7 +242,7 @@ def _make_interceptor(given: object) -> object:
                 f"{key}: {quote_shortened(given)}: name your own class as package.module:Class; "
                 "Rota cannot run a Java class"
             )
-        given = _load_object(key, given)
+        given = registry.import_object(given, f"{key}: ")
     shown = quote_shortened(repr(given))[1:-1]
     if isinstance(given, type):
         try:
@@ -416,7 +415,7 @@ def _read_deserializer(key: str, values: Mapping[str, Any]) -> Deserializer | No
     """
     given = values.get(key, "bytes")
     if isinstance(given, str) and ":" in given:
-        given = _load_object(key, given)
+        given = registry.import_object(given, f"{key}: ")
     if given is bytes or given is str:
         given = "bytes" if given is bytes else "string"
     if isinstance(given, str):
@@ -445,14 +444,6 @@ def _string_decoder(key: str, encoding: str) -> Deserializer:
         text = f"{key}.encoding: {quote_shortened(encoding)} is not an encoding of text"
         raise InputError(text) from None
     return lambda data: str(data, encoding)
-
-
-def _load_object(key: str, name: str) -> object:
-    """Imports ``package.module:name``."""
-    try:
-        return registry.import_object(name)
-    except InputError as error:
-        raise InputError(f"{key}: {error}") from error
 
 
 _BLANKS = " \t\f"

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Self
 
-from rota.client.config import require_one_mapping
+from rota.client.config import require_mapping, require_one_mapping
 from rota.client.fetch import Batch
 from rota.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.consumer import arguments
@@ -58,10 +58,9 @@ class BaseConsumer:
         membership = self._core.require_group("subscribe")
         names = arguments.parse_topics(topics)
         arguments.check_listener(listener)
-        if names and pattern is not None:
-            raise InputError("subscribe: give topics or a pattern, not both")
-        if not names and pattern is None:
-            raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
+        if bool(names) == (pattern is not None):
+            hint = ", not both" if names else "; unsubscribe() ends both"
+            raise InputError(f"subscribe: give topics or a pattern{hint}")
         if self._core.assigned:
             raise InputError("subscribe: partitions are assigned by hand; unsubscribe() first")
         text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
@@ -225,7 +224,7 @@ class AsyncConsumer(BaseConsumer):
             see docs/consumer-settings.md. :func:`rota.load_properties` reads them from a file
         :raises InputError: a setting is missing, unknown or wrong
         """
-        self._core = ConsumerCore(config, call_in_loop)
+        self._core = ConsumerCore(require_mapping(config), call_in_loop)
         self._polled = self._core.polled
 
     @classmethod

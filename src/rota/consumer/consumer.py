@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from rota.client.config import require_one_mapping
+from rota.client.config import require_mapping, require_one_mapping
 from rota.client.fetch import Batch
 from rota.consumer.async_consumer import CLOSE_TIMEOUT, AsyncConsumer, BaseConsumer
 from rota.consumer.core import POLL_TIMEOUT, ConsumerCore
@@ -62,7 +62,7 @@ class Consumer(BaseConsumer):
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = PrivateEventLoop()
         try:
-            self._core = ConsumerCore(config, self._loop.call_outside)
+            self._core = ConsumerCore(require_mapping(config), self._loop.call_outside)
         except BaseException:
             self._loop.close()
             raise

@@ -48,10 +48,10 @@ def test_without_a_command_all_are_shown(rota_command: RotaCommand) -> None:
         ),
         (
             "groups --bootstrap-servers X",
-            "rota groups: a subcommand is missing: give one of list, describe, lag, reset, "
-            "delete, delete-offsets; rota groups --help explains them\n",
+            "rota groups: a subcommand is missing: use one of list, describe, lag, reset, "
+            "delete, delete-offsets\n",
         ),
-        ("--strategy range", "rota: a command is missing: give one of plan, simulate, run, report"),
+        ("--strategy range", "rota: a command is missing: use one of plan, simulate, run, report"),
     ],
 )
 def test_a_misspelt_command_is_named(rota_command: RotaCommand, words: str, message: str) -> None:
@@ -274,7 +274,7 @@ def test_a_bad_case_file(
             "rota plan --help lists all options\n",
         ),
         (("--xyzzy=1",), 2, "unknown option --xyzzy; rota plan --help lists all options\n"),
-        ((EXAMPLE, "more"), 2, "unknown argument more; rota plan --help lists all options\n"),
+        ((EXAMPLE, "more"), 2, "unknown argument more; rota plan --help lists all arguments\n"),
         (("no-such-file.json",), 3, "no-such-file.json: No such file or directory"),
         ((str(ROOT),), 3, "Is a directory"),
     ],

@@ -125,8 +125,8 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
     found = advice_for(history_with_mixed_strategies(client_settings.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
     assert found.steps[0] == (
-        "Some members use an unknown client library: find out which one; the steps below show "
-        "Java's settings for them."
+        "Find out which client library the other members use; the steps below name Java's "
+        "settings for them."
     )
     assert found.steps[1].endswith(
         " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "

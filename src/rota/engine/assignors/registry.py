@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import difflib
-import functools
 import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePath
 from typing import TypeAlias
 
 from rota.engine.assignors import uniform
@@ -162,13 +160,10 @@ def _load_strategy(strategy: str) -> object:
     found = BUILT_IN.get(strategy) or JAVA_CLASSES.get(strategy)
     if found is not None:
         return found
-    if ":" in strategy:
-        try:
-            return import_object(strategy)
-        except InputError as error:
-            raise UnknownStrategy(f"strategy {error}") from error
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=strategy):
-        return _load_or_raise(strategy, point.load)
+    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=strategy)
+    path = next((point.value for point in points), strategy)
+    if ":" in path:
+        return import_object(path, "strategy ", UnknownStrategy)
     if strategy.startswith(uniform.SERVER_JAVA_PACKAGE) or strategy in uniform.SERVER_ASSIGNORS:
         raise UnknownStrategy(
             f"strategy {strategy!r} runs on the broker (KIP-848; group.consumer.assignors, "
@@ -187,49 +182,25 @@ def _load_strategy(strategy: str) -> object:
     )
 
 
-_MODULE_AND_NAME = re.compile(r"(\w[\w.]*)(?<!\.py)\s*:\s*(\w[\w.]*)")
-
-
-def import_object(path: str) -> object:
-    """Imports ``package.module:name``.
-
-    :raises InputError: it cannot be imported; the message says what to write
-    """
-    shown = quote_shortened(path)
-    match = _MODULE_AND_NAME.fullmatch(path)
-    if match is None:
-        folder_and_file, _, name = path.rpartition(":")
-        name = name or "MyClass"
-        module_name = PurePath(folder_and_file).name.removesuffix(".py") or "mine"
-        raise InputError(
-            f"{shown} is not module:Class: for the class {name} in {module_name}.py in this "
-            f"folder, write {module_name}:{name}"
-        )
-    module_name, name = match.groups()
+def import_object(path: str, prefix: str, error_type: type[InputError] = InputError) -> object:
+    """Imports ``package.module:name``; an error begins with the prefix and says what to write."""
+    prefix += quote_shortened(path)
+    module, _, name = path.rpartition(":")
+    if not re.fullmatch(r"\w[\w.]*(?<!\.py):\w[\w.]*", path):
+        module = re.split(r"[/\\]", module)[-1].removesuffix(".py") or "mine"
+        place = f"for the class {name or 'MyClass'} in {module}.py in this folder"
+        hint = f"{place}, write {module}:{name or 'MyClass'}"
+        raise error_type(f"{prefix} is not module:Class: {hint}")
     try:
-        module = importlib.import_module(module_name)
-        return functools.reduce(getattr, name.split("."), module)
+        return importlib.metadata.EntryPoint("", path, "").load()
     except (Exception, SystemExit) as error:
         problem = f"{type(error).__name__}: {error}"
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
-            f"{error.name}."
-        ):
-            problem = f"no module {module_name} in the current folder or the installed packages"
-        elif module_name in sys.modules and isinstance(error, AttributeError):
-            objects = vars(sys.modules[module_name])
-            names = [each for each, value in objects.items() if callable(value)]
-            near = difflib.get_close_matches(name, names, n=1)
-            problem += f": did you mean {module_name}:{near[0]}?" if near else ""
-        raise InputError(f"{shown} cannot be loaded: {problem}") from error
-
-
-def _load_or_raise(strategy: str, load: Callable[[], object]) -> object:
-    try:
-        return load()
-    except (Exception, SystemExit) as error:
-        raise UnknownStrategy(
-            f"strategy {strategy!r} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            problem = f"no module {module} in the current folder or the installed packages"
+        elif isinstance(error, AttributeError) and module in sys.modules:
+            near = difflib.get_close_matches(name, vars(sys.modules[module]), n=1)
+            problem += f": did you mean {module}:{near[0]}?" if near else ""
+        raise error_type(f"{prefix} cannot be loaded: {problem}") from error
 
 
 def _check_assignor(assignor: Assignor) -> Assignor:

@@ -507,15 +507,10 @@ class _AdviceCase:
             )
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
-                step = (
-                    "Find out which client library the members use; the steps below are for Java."
-                )
+                who, end = "the members", "are for Java"
                 if len(self.libraries) > 1:
-                    step = (
-                        "Some members use an unknown client library: find out which one; the steps "
-                        "below show Java's settings for them."
-                    )
-                steps.append(step)
+                    who, end = "the other members", "name Java's settings for them"
+                steps.append(f"Find out which client library {who} use; the steps below {end}.")
             steps += list_migration_steps(
                 self._policy, self._alternatives[best.policy], self._clients
             )
