@@ -12,14 +12,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import rota
@@ -219,19 +223,53 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _start_spark(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession]:
-    builder = SparkSession.builder.appName("rota").master(master)
-    for name, value in _start_settings(master, folder, large=large).items():
-        builder = builder.config(name, value)
+    settings = _start_settings(master, folder, large=large)
+    conf = SparkConf(loadDefaults=False).setAppName("rota").setMaster(master)
+    conf.setAll(list(settings.items()))
     with _set_environment(folder, local=master.startswith("local")):
         try:
-            spark = builder.getOrCreate()
+            _run_in_thread(partial(_launch_java, conf))
+            spark = SparkSession.builder.config(conf=conf).getOrCreate()
         except (PySparkException, Py4JJavaError) as error:
             message = _last_error_line(folder / STDERR_FILE) or _first_line(error)
             raise Unreachable(f"Spark did not start on {master}: {message}") from error
+        except BaseException:
+            _kill_java()
+            raise
         try:
             yield spark
         finally:
-            spark.stop()
+            # without Java, for example if the system killed it, nothing is left to stop; and
+            # after Ctrl-C this thread's connection to Java waits for the response to another call
+            with suppress(OSError, Py4JError):
+                _run_in_thread(spark.stop)
+
+
+def _run_in_thread(function: Callable[[], None]) -> None:
+    """Runs a function in a thread, where Ctrl-C does not interrupt it, and waits for its end."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(function).result()
+
+
+def _launch_java(conf: SparkConf) -> None:
+    """Starts Spark's Java process, if this process has none yet.
+
+    Call it in a thread that Ctrl-C does not interrupt: PySpark deletes a folder when it is
+    interrupted before Java has written its port there. Java's main thread then fails, but its
+    other threads run for ever.
+    """
+    # signals to Rota's process group must not reach Java, which ``spark.stop()`` needs
+    options = {"start_new_session": True}
+    gateway = SparkContext._gateway or launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _kill_java() -> None:
+    """Ends Java after an interrupted start, before its temporary folder is deleted."""
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is not None and gateway.proc is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]:
