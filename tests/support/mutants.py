@@ -382,7 +382,7 @@ REPLAY = (
     Mutant(
         "a member that is gone makes another round of a rebalance",
         "engine/history/rebalances.py",
-        " if member_key(one) in staying",
+        " if member_identity(one) in staying",
         "",
         CLASSIC,
     ),

@@ -9,7 +9,7 @@
 
 A response is decoded when it is the first in the queue, and handed out to its end before the next
 one. So at most one response is decoded at a time, plus one that was set aside midway. Responses of
-a partition that is paused, withheld or being validated are set aside; responses of a partition that
+a partition that is paused, pending revocation or being validated are set aside; those of one that
 was revoked or sought are dropped.
 
 Records count as handed out when they leave ``PolledRecords``: a loop takes one at a time, a poll

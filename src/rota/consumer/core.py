@@ -225,7 +225,7 @@ class ConsumerCore:
     def _take_in_poll(self, most: int | None) -> bool:
         """Takes records and ends the poll in one step: an automatic commit in between would cover
         records that the application has not seen. Takes nothing while commands of the member wait:
-        they may withhold or revoke a partition.
+        they may mark a partition pending revocation, or revoke it.
         """
         with self.member_lock():
             if not self._may_take():

@@ -19,7 +19,7 @@ be more than a quarter of it), or 2 times ``max.partition.fetch.bytes`` for each
 memory as the brokers sent them, plus the response that is handed out, of which 16 MiB are decoded
 at a time. Exceptions: a broker also sends a record batch that is larger than a limit; a response
 may always have 4 MiB, which exceeds ``fetch.max.bytes`` with more than six brokers by default; the
-bytes of paused and withheld partitions may double this, and one of them stays decoded.
+bytes of paused and pending-revocation partitions may double this, and one of them stays decoded.
 ``compute_byte_limits`` has the arithmetic.
 """
 
@@ -123,8 +123,8 @@ class Fetcher:
             self._positions.update_leaders(partial(_find_leader, self._metadata))
         self._restart()
 
-    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
-        self._positions.withhold(partitions)
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        self._positions.mark_pending_revocation(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out and fetches nothing of these; their records are kept while memory allows."""

@@ -153,7 +153,7 @@ class GroupMembership:
                     self.fetcher.assign(partitions)
             case events.MarkPendingRevocation(partitions):
                 with self.driver.lock:
-                    self.fetcher.withhold(partitions)
+                    self.fetcher.mark_pending_revocation(partitions)
             case events.CallListener():
                 await self._call_listener(command)
             case events.RunCommitCallback() | events.CallInterceptors() | events.FinishSyncCommit():

@@ -109,7 +109,7 @@ class PartitionState:
     #: When the preferred read replica expires.
     replica_until: float = 0.0
     paused: bool = False
-    withheld: bool = False
+    pending_revocation: bool = False
     #: The next record cannot be read; the partition waits for the application.
     has_bad_record: bool = False
     #: Bytes that wait to be handed out.
@@ -125,7 +125,7 @@ class PartitionState:
     @property
     def hands_out(self) -> bool:
         """Whether records of the partition may be handed out."""
-        return self.state is FetchState.FETCHING and not self.paused and not self.withheld
+        return self.state is FetchState.FETCHING and not self.paused and not self.pending_revocation
 
     def has_room(self, limit: int) -> bool:
         """Whether the partition may be fetched: at most ``limit`` bytes are buffered."""
@@ -176,18 +176,18 @@ class Positions:
                 self._leaderless.pop(name, None)
                 self._set_buffered(entry, 0)
         for entry in self._entries.values():
-            if entry.withheld:
-                entry.withheld = False
+            if entry.pending_revocation:
+                entry.pending_revocation = False
                 self._set_buffered(entry)
                 self._schedule.touch(entry)
         self._brokers = None
         self.changes += 1
 
-    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out no records of these partitions until the next assignment."""
         for each in partitions:
             if (entry := self._entries.get(each)) is not None:
-                entry.withheld = True
+                entry.pending_revocation = True
                 self._set_buffered(entry)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
@@ -637,7 +637,7 @@ def _queue_key(entry: PartitionState, now: float) -> QueueKey | None:
         return None
     state = entry.state
     if state is FetchState.INITIALIZING:
-        return None if entry.withheld else state
+        return None if entry.pending_revocation else state
     if entry.leader is None or state is FetchState.FAILED:
         return None
     if state is not FetchState.FETCHING:

@@ -26,11 +26,17 @@ from rota.engine.history.causes import (
     list_query_times,
     select_commits,
 )
-from rota.engine.history.facts import Explanation, Generation, LogLine, Rebalance, RebalanceCause
+from rota.engine.history.facts import (
+    Explanation,
+    Generation,
+    LogLine,
+    Rebalance,
+    RebalanceCause,
+    member_identity,
+)
 from rota.engine.history.policies import is_readable_consumer_group
 from rota.engine.history.rebalances import compute_cost, find_rebalances, rebalance_protocol
 from rota.engine.history.restarts import find_rollouts
-from rota.engine.history.snapshot import member_identity
 from rota.engine.history.whatif import evaluate_policies, list_advised_ownership
 from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group

@@ -7,7 +7,7 @@ In the order of this file::
     read_ranges       the rows of a task: the entry point
     ClientPool        connections that a Python worker keeps from task to task
     RangeProgress     how far a range was read, and what delays it
-    FetchInFlight     one Fetch: its ranges, and how many bytes it requests
+    RangeFetch        one Fetch: its ranges, and how many bytes it requests
     handle_response   what a response means for a range
     LogExtent         whether missing records are delayed, compacted or lost
     FetchLoop         fetches until all ranges are read: leaders, connections, backoff, timeout
@@ -265,7 +265,7 @@ DEFAULT_OFFSET_BYTES = 1024.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FetchInFlight:
+class RangeFetch:
     node: int
     connection: BrokerConnection
     fetch: PreparedFetch
@@ -499,7 +499,7 @@ class FetchLoop:
         self._queue = deque(RangeProgress(*each) for each in task if each.size > 0)
         #: Ranges whose log extent is needed.
         self._to_check: list[RangeProgress] = []
-        self._in_flight: dict[asyncio.Future[FetchResponse], FetchInFlight] = {}
+        self._in_flight: dict[asyncio.Future[FetchResponse], RangeFetch] = {}
         self._background: dict[Hashable, asyncio.Task[None]] = {}
         #: Brokers that cannot be reached; None: no broker returns metadata.
         self._broker_failures: dict[int | None, _BrokerFailure] = {}
@@ -572,7 +572,7 @@ class FetchLoop:
         return with_records
 
     def _handle_range(
-        self, progress: RangeProgress, fetched: FetchedPartition, flight: FetchInFlight
+        self, progress: RangeProgress, fetched: FetchedPartition, flight: RangeFetch
     ) -> bool:
         """Queues a range as its response demands; returns whether the response has records."""
         before, alone = progress.position, len(flight.ranges) == 1
@@ -813,6 +813,6 @@ class FetchLoop:
             self._retry_later(ranges, str(error))
             return 0
         by_partition = {each.partition: each for each in ranges}
-        flight = FetchInFlight(node, connection, prepared, by_partition, size, self._now)
+        flight = RangeFetch(node, connection, prepared, by_partition, size, self._now)
         self._in_flight[future] = flight
         return size

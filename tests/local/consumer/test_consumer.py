@@ -1140,7 +1140,7 @@ def test_arguments_of_the_wrong_kind_are_named(
 def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_taken(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It withholds a partition after the poll has attended to it, and before it takes."""
+    """It marks a partition pending revocation after the poll attends to it and before it takes."""
     with rota.Consumer(consumer_settings(broker)) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, lambda: bool(consumer.assignment))
@@ -1149,14 +1149,14 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
         inbox = core.membership.driver.inbox
         prepare = core.fetcher.prepare_records
 
-        def withheld(most: int) -> None:
+        def prepare_and_mark(most: int) -> None:
             prepare(most)
             if core.fetcher.has_records and not told:
                 told.append(True)
                 inbox.append(MarkPendingRevocation((T0,)))
 
         told: list[bool] = []
-        monkeypatch.setattr(core.fetcher, "prepare_records", withheld)
+        monkeypatch.setattr(core.fetcher, "prepare_records", prepare_and_mark)
         fill(broker, 1)
         assert not consumer.poll(1)
         assert told

@@ -535,7 +535,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out(broker: Broker) -> Non
     asyncio.run(read())
 
 
-@pytest.mark.parametrize("how", ["pause", "withhold"])
+@pytest.mark.parametrize("how", ["pause", "mark_pending_revocation"])
 def test_what_is_held_back_is_kept_and_handed_out_later(broker: Broker, how: str) -> None:
     async def read() -> None:
         fill(broker, T0, 4)
@@ -544,7 +544,7 @@ def test_what_is_held_back_is_kept_and_handed_out_later(broker: Broker, how: str
             fetcher = reader.fetcher
             fetcher.assign([T0, T1])
             await reader.poll(most=1)
-            fetcher.pause([T0]) if how == "pause" else fetcher.withhold([T0])
+            fetcher.pause([T0]) if how == "pause" else fetcher.mark_pending_revocation([T0])
             taken = fetcher.consumed_positions()[T0].offset
             assert {each.partition for each in await reader.read(4)} == {1}
             assert await reader.poll(0.05) == []

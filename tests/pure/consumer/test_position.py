@@ -137,7 +137,7 @@ def test_a_seek_overtakes_what_was_asked_before() -> None:
 
 def test_a_partition_that_is_revoked_asks_for_nothing_more() -> None:
     found = new_positions()
-    found.withhold([NAME])
+    found.mark_pending_revocation([NAME])
     assert found.requests_for_committed(0.0) == ()
     found.assign([NAME])
     assert len(found.requests_for_committed(0.0)) == 1
@@ -444,7 +444,7 @@ def test_what_waits_of_one_that_is_validated_does_not_count_until_it_is_over() -
     ticket, _ = only_query(found.requests_for_validation(0.0))
     assert found.handle_epoch_end(ticket, EpochEndOffset(5, 20)) is None
     assert (found.buffered_bytes, found.inactive_bytes) == (300, 0)
-    found.withhold([NAME])
+    found.mark_pending_revocation([NAME])
     assert found.inactive_bytes == 300
     found.assign([NAME])
     assert found.inactive_bytes == 0

@@ -147,8 +147,8 @@ class Reading(RuleBasedStateMachine):
             assert sum(each.inactive_bytes > 0 for each in reading) <= 1
 
     @rule(name=names)
-    def withhold(self, name: TopicPartition) -> None:
-        self.positions.withhold([name])
+    def mark_pending_revocation(self, name: TopicPartition) -> None:
+        self.positions.mark_pending_revocation([name])
 
     @rule(name=names, part=st.floats(0, 1), with_epoch=st.booleans())
     def seek(self, name: TopicPartition, part: float, with_epoch: bool) -> None:
@@ -247,7 +247,9 @@ class Reading(RuleBasedStateMachine):
         own = [e for e in led if e.hands_out and e.leader is not None and e.leader.node not in busy]
         expected = {
             FetchState.INITIALIZING: {
-                e.partition for e in idle if e.state is FetchState.INITIALIZING and not e.withheld
+                e.partition
+                for e in idle
+                if e.state is FetchState.INITIALIZING and not e.pending_revocation
             },
             FetchState.AWAIT_RESET: {e.partition for e in led if e.state is FetchState.AWAIT_RESET},
             FetchState.AWAIT_VALIDATION: {

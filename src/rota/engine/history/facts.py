@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from rota.engine.model.journal_entry import JournalEntry
+from rota.engine.model.journal_entry import GroupMetadataMember, JournalEntry
 
 #: Partitions by topic, numbers ascending.
 PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -77,6 +77,15 @@ class GenerationMember:
     library: str | None = None
     #: The error in its subscription's or assignment's bytes.
     problem: str | None = None
+
+
+def member_identity(member: GenerationMember | GroupMetadataMember) -> str:
+    """Returns the key that a member keeps over a restart if it is static.
+
+    A static id never equals a member id.
+    """
+    static_id = member.group_instance_id
+    return member.member_id if static_id is None else f"static {static_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from rota.engine.history.facts import (
     JournalRecord,
     PartitionOwnership,
     PartitionsByTopic,
+    member_identity,
 )
 from rota.engine.history.journal_window import (
     JournalWindow,
@@ -248,11 +249,6 @@ def generation_distance(number: int, other: int) -> int:
     return distance if distance < _GENERATION_NUMBERS // 2 else distance - _GENERATION_NUMBERS
 
 
-def member_key(member: GenerationMember) -> str:
-    """Returns the id that a member keeps over a restart: its static id, if it has one."""
-    return member.group_instance_id or member.member_id
-
-
 #: Number of members whose libraries are cached.
 LIBRARY_CACHE_SIZE = 10_000
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
@@ -383,9 +379,7 @@ def _continues_incarnation(last: Generation, entry: GroupMetadataEntry, *, conve
     gain = generation_distance(entry.generation, last.generation)
     if gain or converted:
         return gain >= 0 and not is_new_group(entry)
-    return {member_key(member) for member in last.members} == {
-        member.group_instance_id or member.member_id for member in entry.members
-    }
+    return set(map(member_identity, last.members)) == set(map(member_identity, entry.members))
 
 
 def group_by_topic(partitions: Partitions | Iterable[tuple[str, int]]) -> PartitionsByTopic:

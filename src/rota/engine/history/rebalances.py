@@ -29,8 +29,9 @@ from rota.engine.history.facts import (
     PartitionsByTopic,
     Rebalance,
     RebalanceCost,
+    member_identity,
 )
-from rota.engine.history.generations import generation_distance, member_key
+from rota.engine.history.generations import generation_distance
 from rota.engine.history.snapshot import (
     HistoryIndex,
     ProblemCache,
@@ -40,7 +41,6 @@ from rota.engine.history.snapshot import (
     drop_topics,
     largest_counts,
     make_owner_array,
-    member_identity,
     update_counts,
 )
 from rota.engine.model.member import UNASSIGNED
@@ -173,8 +173,8 @@ def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     if not _may_be_cooperative(generation):
         return False
     requested = _requested_topics(generation)
-    staying = {member_key(member) for member in following.members}
-    owned = _pairs(one.owned for one in generation.members if member_key(one) in staying)
+    staying = {member_identity(member) for member in following.members}
+    owned = _pairs(one.owned for one in generation.members if member_identity(one) in staying)
     revoked = {pair for pair in owned if pair[0] in requested} - _assigned_pairs(generation)
     return not revoked.isdisjoint(_assigned_pairs(following))
 
@@ -238,7 +238,8 @@ def diff_generations(
     owner again.
     """
     settled = settled or joined
-    old, new = _members_by_key(before), _members_by_key(joined)
+    old = {member_identity(member): member for member in before.members}
+    new = {member_identity(member): member for member in joined.members}
     stayed = [key for key in old if key in new]
     past, now = _assigned_pairs(before), _assigned_pairs(settled)
     topics = _known_topics(before) & _known_topics(settled)
@@ -265,16 +266,6 @@ def diff_generations(
         strategy_changed=before.strategy != joined.strategy and before.kind is joined.kind,
         readable=all(map(_is_readable_generation, (before, joined, settled))),
     )
-
-
-def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], GenerationMember]:
-    """Returns members by key; a static id is in a tuple, because it may equal a member id."""
-    return {
-        member.member_id
-        if member.group_instance_id is None
-        else (member.group_instance_id,): member
-        for member in generation.members
-    }
 
 
 def _pairs(assignments: Iterable[PartitionsByTopic]) -> set[tuple[str, int]]:

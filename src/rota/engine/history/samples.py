@@ -24,13 +24,13 @@ from rota.engine.history.facts import (
     GenerationMember,
     GroupType,
     PartitionOwnership,
+    member_identity,
 )
 from rota.engine.history.generations import (
     NO_OWNED_PARTITIONS,
     ClassicGroupReader,
     HistoryBuilder,
     generation_distance,
-    member_key,
 )
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
 from rota.engine.model.response import DescribedGroup
@@ -346,16 +346,16 @@ def _member_ids(members: Iterable[GenerationMember]) -> frozenset[str]:
 
 
 def _has_same_members(last: Generation, sample: GroupSample) -> bool:
-    return {member_key(one) for one in last.members} == {member_key(one) for one in sample.members}
+    return set(map(member_identity, last.members)) == set(map(member_identity, sample.members))
 
 
 def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:
     """Returns whether only member ids of static members changed, which needs no rebalance."""
-    old = {member_key(each): each for each in last.members}
+    old = {member_identity(each): each for each in last.members}
     if last.strategy != sample.strategy or not _has_same_members(last, sample):
         return False
     for new in sample.members:
-        known = old[member_key(new)]
+        known = old[member_identity(new)]
         kept = (known.topics, known.assigned) == (new.topics, new.assigned)
         renewed = new.group_instance_id is not None and new.member_id != known.member_id
         if new != known and not (renewed and kept):

@@ -22,18 +22,11 @@ from rota.engine.formats.hashing import java_sort_key
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     Generation,
-    GenerationMember,
     GroupType,
     PartitionsByTopic,
 )
 from rota.engine.model.member import UNASSIGNED, Subscription
 from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
-
-
-def member_identity(member: GenerationMember) -> str:
-    """Returns the key of a member across generations."""
-    static_id = member.group_instance_id
-    return member.member_id if static_id is None else f"static {static_id}"
 
 
 def assigned_counts(generation: Generation) -> dict[str, int]:

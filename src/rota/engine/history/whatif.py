@@ -37,6 +37,7 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCost,
     WhatIf,
+    member_identity,
 )
 from rota.engine.history.policies import GroupPolicy, PolicyProtocol
 from rota.engine.history.rebalances import compute_cost
@@ -51,7 +52,6 @@ from rota.engine.history.snapshot import (
     largest_counts,
     make_claims,
     make_owner_array,
-    member_identity,
     subscribed_counts,
     update_counts,
 )

@@ -18,7 +18,7 @@ from typing import NamedTuple, assert_never
 from rota.engine.coordinator import notes
 from rota.engine.coordinator.notes import RebalanceReason
 from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
-from rota.engine.history.generations import member_key, read_generations
+from rota.engine.history.generations import read_generations
 from rota.engine.history.rebalances import compute_cost, find_rebalances, is_round_due
 from rota.engine.history.snapshot import ProblemCache
 from rota.engine.member.events import ListenerMethod, PollTimeoutNote
@@ -324,7 +324,9 @@ def _name_processes(reason: RebalanceReason, names: Mapping[str, str]) -> Rebala
 def _count_loads(generation: Generation | None, names: Mapping[str, str]) -> dict[str, int]:
     members = () if generation is None else generation.members
     loads = {
-        names.get(one.member_id, member_key(one)): sum(map(len, one.assigned.values()))
+        names.get(one.member_id, one.group_instance_id or one.member_id): sum(
+            map(len, one.assigned.values())
+        )
         for one in members
     }
     return dict(sorted(loads.items()))
