@@ -57,13 +57,13 @@ def _add_times(entries: journal.EntryColumns, times: dict[str, Times]) -> None:
 def _group(group: str, records: list[JournalRecord], times: Times) -> int:
     commits = {key: np.sort(np.concatenate(parts)) for key, parts in times.items()}
     made = read_timeline(group, records, {}).generations
-    taken = find_rebalances(made)
-    explained = [explain_rebalance(step, commits) for step in taken]
-    for step in taken:
-        compute_cost(step)
-    keys = [(step.after.incarnation, step.after.generation) for step in taken]
+    rebalances = find_rebalances(made)
+    explained = [explain_rebalance(rebalance, commits) for rebalance in rebalances]
+    for rebalance in rebalances:
+        compute_cost(rebalance)
+    keys = [(rebalance.after.incarnation, rebalance.after.generation) for rebalance in rebalances]
     causes = {key: why.cause for key, why in zip(keys, explained, strict=True)}
-    names = zip(keys, find_rollouts(taken, explained), strict=True)
-    deploys = {key: name for key, name in names if name is not None}
-    advise_group(made, taken, evaluate_policies(made, taken, causes), causes, deploys)
-    return len(taken)
+    names = zip(keys, find_rollouts(rebalances, explained), strict=True)
+    rollouts = {key: name for key, name in names if name is not None}
+    advise_group(made, rebalances, evaluate_policies(made, rebalances, causes), causes, rollouts)
+    return len(rebalances)

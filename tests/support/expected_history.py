@@ -282,7 +282,7 @@ class _Reader:
                 late = self._late.issuperset(members)
                 return {RebalanceCause.SLOW_POLL if late else RebalanceCause.LEFT}
             case SessionExpired() | SyncTimedOut():
-                return {RebalanceCause.SILENT}
+                return {RebalanceCause.SESSION_TIMEOUT}
             case StaticMemberReplaced():
                 return {RebalanceCause.STRATEGY}
             case _:

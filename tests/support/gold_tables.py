@@ -68,12 +68,12 @@ def _add(made: Tables, history: History, *, lagging: bool) -> None:
         for number, line in enumerate(history.lines, 1)
     ]
     given = [("generations", generations), ("lines", arrow.rows_to_batch(SERVERLOG, lines))]
-    told = list(rebalances.group_rebalances(history.group, given))
+    told = list(rebalances.compute_group_rebalances(history.group, given))
     for rows in told:
         made.add(REBALANCES, rows)
     made.add(OWNERSHIP, arrow.facts_to_batch(OWNERSHIP, history.ownership))
     parts = [("generations", generations), *(("rebalances", rows) for rows in told)]
-    for rows in rebalances.group_whatif(parts, {}, None):
+    for rows in rebalances.compute_group_whatif(parts, {}, None):
         for name, table in rebalances.WHATIF_TABLES.items():
             if rows.column(name).null_count < rows.num_rows:
                 made.add(table, pa.RecordBatch.from_struct_array(rows.column(name)))

@@ -330,11 +330,11 @@ class IncrementalGroups:
             self._add(OWNERSHIP, owners, "until")
             lines = self._memory.lines.get(group, [])
             parts = _table_parts(generations=generations, lines=lines, commits=timed.get(group, []))
-            found = list(rebalances.group_rebalances(group, parts))
+            found = list(rebalances.compute_group_rebalances(group, parts))
             self._add(REBALANCES, found, "at")
             causes = [rows.select(_WHATIF_INPUT) for rows in found]
             parts = _table_parts(generations=generations, rebalances=causes)
-            for rows in rebalances.group_whatif(parts, ids, self._since):
+            for rows in rebalances.compute_group_whatif(parts, ids, self._since):
                 for name, table in rebalances.WHATIF_TABLES.items():
                     self._add(table, _struct_column_rows(rows, name))
 

@@ -39,7 +39,7 @@ def compute_lag(
     """
 
     def read(group: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
-        yield from group_lag(group, parts, as_of)
+        yield from compute_group_lag(group, parts, as_of)
 
     # a group gets only samples of its own partitions: a worker may not hold all of them
     partitions = commits.select("group", "topic", "partition").distinct()
@@ -94,7 +94,7 @@ class EndSamples:
         )
 
 
-def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
+def compute_group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
     """Computes lag and verdicts of one group; its ``commits`` come last, in any order."""
     generations: list[Generation] = []
     reader = arrow.GenerationReader()

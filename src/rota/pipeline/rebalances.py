@@ -56,7 +56,7 @@ def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFr
     committed = commits.where("offset is not null").withColumn("committed_at", at)
     committed = committed.where("committed_at is not null")
     return apply_by_group(
-        group_rebalances,
+        compute_group_rebalances,
         arrow.spark_ddl(REBALANCES),
         generations=generations,
         lines=lines,
@@ -64,7 +64,7 @@ def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFr
     )
 
 
-def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
+def compute_group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
     """Computes the rebalances of one group; its ``commits`` come last, in any order."""
     generations: list[Generation] = []
     reader = arrow.GenerationReader()
@@ -86,10 +86,10 @@ def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBa
     commits = {} if times is None else times.by_partition()
     generations.sort(key=lambda generation: generation.offset)
     lines = [line for _, line in sorted(placed_lines, key=lambda line: line[0])]
-    steps = find_rebalances(generations)
-    explained = [explain_rebalance(step, commits, lines) for step in steps]
-    deploys = find_rollouts(steps, explained)
-    facts = zip(steps, explained, deploys, strict=True)
+    rebalances = find_rebalances(generations)
+    explained = [explain_rebalance(rebalance, commits, lines) for rebalance in rebalances]
+    rollouts = find_rollouts(rebalances, explained)
+    facts = zip(rebalances, explained, rollouts, strict=True)
     yield arrow.rows_to_batch(REBALANCES, (_rebalance_row(*fact) for fact in facts))
 
 
@@ -155,10 +155,12 @@ class _CommitTimes:
         return merged
 
 
-def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> dict[str, Any]:
-    after, before = step.after, step.before
-    readable = is_readable_consumer_group(step.rounds if before is None else (before, *step.rounds))
-    counted = compute_cost(step) if readable else None
+def _rebalance_row(rebalance: Rebalance, why: Explanation, rollout: str | None) -> dict[str, Any]:
+    after, before = rebalance.after, rebalance.before
+    readable = is_readable_consumer_group(
+        rebalance.rounds if before is None else (before, *rebalance.rounds)
+    )
+    counted = compute_cost(rebalance) if readable else None
     counts = ("moved", "moves_needed", "orphaned", "stopped", "idle_members", "most", "least")
     explanation = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
@@ -169,15 +171,15 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
         "group": after.group,
         "kind": after.kind,
         "incarnation": after.incarnation,
-        "from_generation": step.from_generation,
+        "from_generation": rebalance.from_generation,
         "to_generation": after.generation,
-        "rounds": len(step.rounds),
-        "unseen": step.unseen,
+        "rounds": len(rebalance.rounds),
+        "unseen": rebalance.unseen,
         "at": after.at,
         "join_ms": _duration_or_none(why.started_at, why.joined_at),
         "sync_ms": _duration_or_none(why.joined_at, after.at),
         "strategy": after.strategy,
-        "protocol": rebalance_protocol(step) if readable else None,
+        "protocol": rebalance_protocol(rebalance) if readable else None,
         "members_before": len(old),
         "members_after": len(after.members),
         "joined": _member_ids_missing_in(after.members, old),
@@ -226,13 +228,13 @@ def compute_whatif(
     def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
         if strategies and working_directory not in sys.path:
             sys.path.insert(0, working_directory)  # in a worker of Spark
-        yield from group_whatif(parts, topic_ids, since, strategies)
+        yield from compute_group_whatif(parts, topic_ids, since, strategies)
 
     causes = rebalances.select("group", "incarnation", "to_generation", "cause", "rollout")
     return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=causes)
 
 
-def group_whatif(
+def compute_group_whatif(
     parts: Iterable[TablePart],
     topic_ids: Mapping[str, bytes],
     since: int | None,
@@ -253,15 +255,15 @@ def group_whatif(
             if row["rollout"] is not None:
                 rollouts[key] = row["rollout"]
     generations.sort(key=lambda generation: generation.offset)
-    history = steps = find_rebalances(generations)
+    history = rebalances = find_rebalances(generations)
     evaluation = evaluate_policies(generations, history, causes, topic_ids, strategies)
     if since is not None:
-        steps = [step for step in history if step.after.at >= since]
+        rebalances = [rebalance for rebalance in history if rebalance.after.at >= since]
         recent = [row for row in evaluation.rows if row.at >= since]
         evaluation = replace(evaluation, rows=recent)
-    if not steps:
+    if not rebalances:
         return
-    advice = advise_group(generations, steps, evaluation, causes, rollouts)
+    advice = advise_group(generations, rebalances, evaluation, causes, rollouts)
     better = evaluation.advised_policy(advice)
     owners = list_advised_ownership(generations, history, better, causes, topic_ids)
     shown = [row for row in owners if since is None or row.until is None or row.until >= since]

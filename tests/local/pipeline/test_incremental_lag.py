@@ -64,7 +64,7 @@ def compute_lag(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Tabl
     for group, batches in split_by_group(committed).items():
         known = [("samples", rows) for rows in sampled.to_batches()]
         batches_by_kind = [*known, *(("commits", rows) for rows in batches)]
-        for rows in lag.group_lag(group, batches_by_kind, as_of):
+        for rows in lag.compute_group_lag(group, batches_by_kind, as_of):
             found[LAG] += [row for row in rows.column("lag").to_pylist() if row]
             found[STATUS] += [row for row in rows.column("status").to_pylist() if row]
     return found

@@ -29,8 +29,12 @@ from tests.support.expected_history import commit_times
 
 CAUSES = {
     "orders-billing": {RebalanceCause.JOINED, RebalanceCause.LEFT},
-    "payments-ledger": {RebalanceCause.JOINED, RebalanceCause.SILENT},
-    "fraud-scoring": {RebalanceCause.JOINED, RebalanceCause.SILENT, RebalanceCause.SLOW_POLL},
+    "payments-ledger": {RebalanceCause.JOINED, RebalanceCause.SESSION_TIMEOUT},
+    "fraud-scoring": {
+        RebalanceCause.JOINED,
+        RebalanceCause.SESSION_TIMEOUT,
+        RebalanceCause.SLOW_POLL,
+    },
     "clickstream": {RebalanceCause.JOINED, RebalanceCause.PARTITIONS},
     "cdc-warehouse": {RebalanceCause.JOINED, RebalanceCause.SUBSCRIPTION},
 }

@@ -110,7 +110,7 @@ class HistoryBuilder:
         return [member(name, plan[name], **self.fields) for name in names]
 
     @property
-    def steps(self) -> list[Rebalance]:
+    def rebalances(self) -> list[Rebalance]:
         return find_rebalances(self.generations)
 
 

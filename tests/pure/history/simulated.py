@@ -213,7 +213,7 @@ def _cause_of(  # noqa: PLR0911 (a case for each)
         case MembersLeft():
             return RebalanceCause.SLOW_POLL if leaving == LATE else RebalanceCause.LEFT
         case SessionExpired() | SyncTimedOut():
-            return RebalanceCause.SILENT
+            return RebalanceCause.SESSION_TIMEOUT
         case MemberAdded():
             return RebalanceCause.JOINED
         case StaticMemberReplaced():

@@ -18,8 +18,8 @@ def advice_for(
 ) -> Advice:
     return advise_group(
         history_builder.generations,
-        history_builder.steps,
-        evaluate_policies(history_builder.generations, history_builder.steps),
+        history_builder.rebalances,
+        evaluate_policies(history_builder.generations, history_builder.rebalances),
         None,
         rollouts,
     )
@@ -149,7 +149,7 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
     assert advice_for(history_builder).damage == 12 + 2
     rows = [
         row
-        for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
+        for row in evaluate_policies(history_builder.generations, history_builder.rebalances).rows
         if row.actual
     ]
     assert sum_by_policy(rows)["range"].needless == 2
@@ -263,8 +263,8 @@ def test_slow_polls_of_many_libraries() -> None:
     causes = {(0, 2): RebalanceCause.SLOW_POLL}
     found = advise_group(
         history_builder.generations,
-        history_builder.steps,
-        evaluate_policies(history_builder.generations, history_builder.steps, causes),
+        history_builder.rebalances,
+        evaluate_policies(history_builder.generations, history_builder.rebalances, causes),
         causes,
     )
     assert found.steps[0] == (
@@ -279,7 +279,7 @@ def test_static_members_are_no_cure_for_those_that_crash() -> None:
     told = list(capture.read_histories()["a-roll-dyn"].generations)
     history = find_rebalances(told)
     ends = [(0, step.after.generation) for step in history if step.before is not None]
-    for cause, advised in ((RebalanceCause.LEFT, True), (RebalanceCause.SILENT, False)):
+    for cause, advised in ((RebalanceCause.LEFT, True), (RebalanceCause.SESSION_TIMEOUT, False)):
         causes = dict.fromkeys(ends, cause)
         found = advise_group(told, history, evaluate_policies(told, history, causes), causes)
         assert ("static" in found.policy) == advised

@@ -57,7 +57,7 @@ def replay_under(history_builder: HistoryBuilder, policy: str, partition: int) -
         )
         for row in list_advised_ownership(
             history_builder.generations,
-            history_builder.steps,
+            history_builder.rebalances,
             PolicyEvaluation(alternatives={policy: policy_of(policy)}).advised_policy(
                 advice(policy)
             ),
@@ -130,7 +130,7 @@ def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
     assert (
         list_advised_ownership(
             history_builder.generations,
-            history_builder.steps,
+            history_builder.rebalances,
             PolicyEvaluation().advised_policy(advice("sticky", KEEP)),
         )
         == []

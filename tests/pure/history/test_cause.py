@@ -109,8 +109,8 @@ YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
             "Adding new member b-id with group instance id null; client reason: x",
             RebalanceCause.JOINED,
         ),
-        ("removing member a-id on heartbeat expiration.", RebalanceCause.SILENT),
-        ("Removing [a-id] on pending sync request expiration", RebalanceCause.SILENT),
+        ("removing member a-id on heartbeat expiration.", RebalanceCause.SESSION_TIMEOUT),
+        ("Removing [a-id] on pending sync request expiration", RebalanceCause.SESSION_TIMEOUT),
         (
             "Removing member a-id on LeaveGroup; client reason: the consumer is being closed",
             RebalanceCause.LEFT,
@@ -379,7 +379,7 @@ RAISED = "[GroupId g] Bumped group epoch to 5 with metadata hash 7."
         (
             "Member a-id fenced from the group because the member session expired.",
             LEAVE,
-            RebalanceCause.SILENT,
+            RebalanceCause.SESSION_TIMEOUT,
         ),
         (
             "Member a-id fenced from the group because it failed to transition from epoch 4 within "
@@ -495,7 +495,7 @@ def test_who_came_and_who_went_first_is_not_known() -> None:
         (20, RebalanceCause.LEFT, None),
         (SESSION * 2 // 3 - 100, RebalanceCause.LEFT, None),
         (SESSION * 2 // 3 + 100, RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
-        (SESSION + 1_000, RebalanceCause.UNKNOWN, RebalanceCause.SILENT),
+        (SESSION + 1_000, RebalanceCause.UNKNOWN, RebalanceCause.SESSION_TIMEOUT),
     ],
 )
 def test_how_a_member_went_is_known_only_if_it_had_just_committed(
@@ -559,7 +559,9 @@ def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
 def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:
     static = replace(A, group_instance_id="s")
 
-    assert infer_cause(make_rebalance([static, B], [B_ALONE])).likely is RebalanceCause.SILENT
+    assert (
+        infer_cause(make_rebalance([static, B], [B_ALONE])).likely is RebalanceCause.SESSION_TIMEOUT
+    )
     assert (
         infer_cause(make_rebalance([static, B], [B_ALONE]), commit_times(END - 20)).cause
         is RebalanceCause.LEFT
@@ -574,7 +576,7 @@ def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
     assert infer_cause(made).cause is RebalanceCause.UNKNOWN
     # a static member that is closed does not leave the group, however shortly before it committed
     told = infer_cause(made, commit_times(END - 20))
-    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.SILENT)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.SESSION_TIMEOUT)
     other = replace(made, rounds=(replace(made.after, strategy="sticky"),))
     assert infer_cause(other, commit_times(END - 20)).likely is RebalanceCause.STRATEGY
 

@@ -28,7 +28,7 @@ KNOWN = 121
 CONSUMER_SESSION = 6_000
 
 
-GONE = (RebalanceCause.LEFT, RebalanceCause.SILENT, RebalanceCause.SLOW_POLL)
+GONE = (RebalanceCause.LEFT, RebalanceCause.SESSION_TIMEOUT, RebalanceCause.SLOW_POLL)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _done_to_member(
         case (
             "crashed" | "static_restart_begin"
         ):  # it may not be noticed, if another takes its place
-            yield Trigger(at + session // 2, RebalanceCause.SILENT, member)
+            yield Trigger(at + session // 2, RebalanceCause.SESSION_TIMEOUT, member)
         case "slow_poll_begin":
             interval = event["max_poll_interval_ms"]  # since the poll before
             yield Trigger(at + interval // 2, RebalanceCause.SLOW_POLL, member)

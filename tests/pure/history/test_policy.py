@@ -123,10 +123,10 @@ def test_the_kind_of_members_is_part_of_it() -> None:
 
 def test_a_group_that_nobody_came_back_to_has_no_use_for_static_members() -> None:
     history_builder = HistoryBuilder().at(0, "a").at(10, "a", "b")
-    assert suggest_session_timeouts(history_builder.steps, []) == ()
+    assert suggest_session_timeouts(history_builder.rebalances, []) == ()
     assert {
         choice.membership
-        for choice in list_alternatives(find_used_policies(history_builder.steps), ())
+        for choice in list_alternatives(find_used_policies(history_builder.rebalances), ())
     } == {MembershipType.DYNAMIC}
 
 
@@ -139,9 +139,9 @@ def test_a_session_timeout_long_enough_for_the_restarts(
 ) -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
     found = find_restarts(
-        list_membership_events(history_builder.generations, history_builder.steps), {}
+        list_membership_events(history_builder.generations, history_builder.rebalances), {}
     )
-    assert suggest_session_timeouts(history_builder.steps, found) == sessions
+    assert suggest_session_timeouts(history_builder.rebalances, found) == sessions
 
 
 def test_every_strategy_is_worth_asking_but_the_one_in_use() -> None:

@@ -11,9 +11,9 @@ from tests.pure.history.example_history import HistoryBuilder
 
 
 def found(history_builder: HistoryBuilder, silent: tuple[int, ...] = ()) -> list[MemberRestart]:
-    causes = {(0, number): RebalanceCause.SILENT for number in silent}
+    causes = {(0, number): RebalanceCause.SESSION_TIMEOUT for number in silent}
     return find_restarts(
-        list_membership_events(history_builder.generations, history_builder.steps), causes
+        list_membership_events(history_builder.generations, history_builder.rebalances), causes
     )
 
 

@@ -64,7 +64,7 @@ def replay_under(
 ) -> list[tuple[int, int, bool, int, int]]:
     """Generation, second, whether it happens, moved, stopped."""
     known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
-    rows = HistoryReplay(history_builder.generations, history_builder.steps, known).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.rebalances, known).rows_under(
         [policy_of(policy)]
     )
     return [
@@ -283,12 +283,16 @@ def test_a_crash_was_a_session_timeout_earlier() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
     happens = [
         row[2]
-        for row in replay_under(history_builder, "range, static 45s", g2=RebalanceCause.SILENT)
+        for row in replay_under(
+            history_builder, "range, static 45s", g2=RebalanceCause.SESSION_TIMEOUT
+        )
     ]
     assert happens == [True, True, True]
     happens = [
         row[2]
-        for row in replay_under(history_builder, "range, static 60s", g2=RebalanceCause.SILENT)
+        for row in replay_under(
+            history_builder, "range, static 60s", g2=RebalanceCause.SESSION_TIMEOUT
+        )
     ]
     assert happens == [True, False, False]
 
@@ -357,7 +361,7 @@ def test_without_static_ids_a_return_is_two_rebalances() -> None:
     ]
     rows = [
         row
-        for row in evaluate_policies(history_builder.generations, history_builder.steps).rows
+        for row in evaluate_policies(history_builder.generations, history_builder.rebalances).rows
         if row.policy == "range"
     ]
     assert len({(row.incarnation, row.to_generation, row.at) for row in rows}) == len(rows) == 3
@@ -370,7 +374,7 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
         .replaced(50, "s!a#2", "r!b")
         .replaced(50, "s!a#2", "r!b#2")
     )
-    rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.rebalances).rows_under(
         [policy_of("range")]
     )
     assert len({row.at for row in rows}) == len(rows) == 5
@@ -412,7 +416,7 @@ def test_added_partitions_are_seen() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b")
     history_builder.partitions = {"t": 16}
     history_builder.at(10, "a", "b")
-    rows = HistoryReplay(history_builder.generations, history_builder.steps).rows_under(
+    rows = HistoryReplay(history_builder.generations, history_builder.rebalances).rows_under(
         [policy_of("range"), policy_of("KIP-848 uniform")]
     )
     assert [(row.happens, row.moved) for row in rows] == [

@@ -97,7 +97,7 @@ def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> N
     history_builder = HistoryBuilder({"t": 24}).at(0, "a", "b", "c")
     for second in range(100, 1_300, 100):
         history_builder.at(second, "b", "c").at(second + 30, f"a#{second}", "b", "c")
-    told, steps = history_builder.generations, history_builder.steps
+    told, steps = history_builder.generations, history_builder.rebalances
     evaluation = evaluate_policies(told, steps, strategies=[f"{__name__}:{custom.__name__}"])
     labels = {
         label for label, policy in evaluation.alternatives.items() if policy.strategy == custom.name

@@ -88,7 +88,9 @@ def histories(draw: st.DrawFn) -> list[Generation]:
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
     history = find_rebalances(told)
     causes = (
-        {(one.incarnation, one.generation): RebalanceCause.SILENT for one in told} if silent else {}
+        {(one.incarnation, one.generation): RebalanceCause.SESSION_TIMEOUT for one in told}
+        if silent
+        else {}
     )
     evaluation = evaluate_policies(told, history, causes)
     rows = evaluation.rows

@@ -303,7 +303,7 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
 
 def advise_group(
     generations: Sequence[Generation],
-    steps: Sequence[Rebalance],
+    rebalances: Sequence[Rebalance],
     evaluation: PolicyEvaluation,
     causes: Mapping[tuple[int, int], RebalanceCause] | None = None,
     rollouts: Mapping[tuple[int, int], str] | None = None,
@@ -315,8 +315,8 @@ def advise_group(
     :param rollouts: the rolling deploy that a rebalance is part of, by incarnation and generation
     """
     if not is_readable_consumer_group(generations):
-        return _advise_unreadable(generations, steps)
-    case = _AdviceCase(generations, steps, evaluation, causes or {}, rollouts or {})
+        return _advise_unreadable(generations, rebalances)
+    case = _AdviceCase(generations, rebalances, evaluation, causes or {}, rollouts or {})
     best = case.find_best()
     verdict = case.verdict(best)
     if verdict != CHANGE:
@@ -340,8 +340,10 @@ def advise_group(
     )
 
 
-def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebalance]) -> Advice:
-    group, number = generations[0].group, len(steps)
+def _advise_unreadable(
+    generations: Sequence[Generation], rebalances: Sequence[Rebalance]
+) -> Advice:
+    group, number = generations[0].group, len(rebalances)
     strategy = generations[-1].strategy or "none"
     why = "the data of some members could not be decoded"
     if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
@@ -369,25 +371,27 @@ class _AdviceCase:
     def __init__(
         self,
         generations: Sequence[Generation],
-        steps: Sequence[Rebalance],
+        rebalances: Sequence[Rebalance],
         evaluation: PolicyEvaluation,
         causes: Mapping[tuple[int, int], RebalanceCause],
         rollouts: Mapping[tuple[int, int], str],
     ) -> None:
         self._generations = generations
-        self._steps = steps
+        self._rebalances = rebalances
         self._rollouts = rollouts
-        ends = ((step.after.incarnation, step.after.generation) for step in steps)
+        ends = (
+            (rebalance.after.incarnation, rebalance.after.generation) for rebalance in rebalances
+        )
         self._causes = Counter(causes[end] for end in ends if end in causes)
         self._slow_polls, self._expired_sessions = (
-            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SILENT)
+            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
         )
         self._totals = sum_by_policy(evaluation.rows)
         self._alternatives = evaluation.alternatives
         actual = label_used_policies(evaluation.used)
         self.used = self._totals.pop(actual, PolicyTotal(actual))
         self.policies_used = tuple(one.label for one in evaluation.used) or (actual,)
-        listed = find_used_policies(steps)
+        listed = find_used_policies(rebalances)
         self._known = all(policy.known for policy in listed)
         self._policy = evaluation.used[-1] if listed else GroupPolicy(strategy="none")
         #: The cost of the last used policy, if it had been used from the beginning.
@@ -447,22 +451,23 @@ class _AdviceCase:
     def headline(self, verdict: str, best: PolicyTotal) -> str:
         """Returns one sentence: what happened, unnecessary moves, the change and its saving."""
         group = self._generations[0].group
-        if not self._steps:
+        if not self._rebalances:
             return f"{group}: no rebalances."
         return f"{group}: {self._describe_history()}. {self._describe_verdict(verdict, best)}"
 
     def _describe_history(self) -> str:
         used = self.used
-        span = self._steps[-1].after.at - self._steps[0].after.at
+        span = self._rebalances[-1].after.at - self._rebalances[0].after.at
         text = _format_count(used.rebalances, "rebalance")
         if used.rebalances > 1:
             text += f" in {_format_span(span)}"
         if self._rollouts:
             (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
             sizes = (
-                len(step.after.members)
-                for step in self._steps
-                if self._rollouts.get((step.after.incarnation, step.after.generation)) == name
+                len(rebalance.after.members)
+                for rebalance in self._rebalances
+                if self._rollouts.get((rebalance.after.incarnation, rebalance.after.generation))
+                == name
             )
             text += f", {number} of them one rolling deploy of {max(sizes)} members"
         elif self._causes:

@@ -184,8 +184,8 @@ _CLEAR_REASONS = tuple(
     (re.compile(pattern, re.DOTALL), cause)
     for pattern, cause in (
         (r"Adding new member .*", RebalanceCause.JOINED),
-        (r"[rR]emoving member .* on heartbeat expiration\.?", RebalanceCause.SILENT),
-        (r"Removing .* on pending sync request expiration\.?", RebalanceCause.SILENT),
+        (r"[rR]emoving member .* on heartbeat expiration\.?", RebalanceCause.SESSION_TIMEOUT),
+        (r"Removing .* on pending sync request expiration\.?", RebalanceCause.SESSION_TIMEOUT),
         (r"Group's selectedProtocol will change .*", RebalanceCause.STRATEGY),
     )
 )
@@ -203,7 +203,7 @@ _Cause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 @dataclass(frozen=True, slots=True)
 class _LogEvidence:
-    step: Rebalance
+    rebalance: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
     #: Positions of the lines that ask members to join or raise the epoch; at least one.
@@ -227,21 +227,23 @@ class _LogEvidence:
         return lines
 
     def member(self, member_id: str | None) -> GenerationMember | None:
-        members = () if self.step.before is None else self.step.before.members
+        members = () if self.rebalance.before is None else self.rebalance.before.members
         return next((member for member in members if member.member_id == member_id), None)
 
 
 def explain_from_log(
-    step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
+    rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
 ) -> Explanation | None:
     """Explains a rebalance from the group's log lines; None if they do not mention it."""
-    calls = _find_calls(step, lines)
+    calls = _find_calls(rebalance, lines)
     if not calls:
         return None
-    before = step.before
-    diff = None if before is None else diff_generations(before, step.rounds[0], step.after)
-    evidence = _LogEvidence(step, commits, lines, calls, diff)
-    is_classic = step.after.kind is GroupType.CLASSIC
+    before = rebalance.before
+    diff = (
+        None if before is None else diff_generations(before, rebalance.rounds[0], rebalance.after)
+    )
+    evidence = _LogEvidence(rebalance, commits, lines, calls, diff)
+    is_classic = rebalance.after.kind is GroupType.CLASSIC
     cause, likely, text = _classic_cause(evidence) if is_classic else _consumer_cause(evidence)
     further = [
         _log_text(lines[call])
@@ -258,14 +260,14 @@ def explain_from_log(
     )
 
 
-def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
+def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     """Returns the positions of the lines that asked members to join or raised the epoch, in order.
 
     Searches backwards: the numbers of a deleted group start again, so a line with a higher number
     than the next one belongs to a former incarnation.
     """
-    end, known = step.after, step.from_generation
-    base = step.rounds[0].generation - 1 if known is None else known
+    end, known = rebalance.after, rebalance.from_generation
+    base = rebalance.rounds[0].generation - 1 if known is None else known
     what, low, high = "epoch", base + 1, end.generation
     if end.kind is GroupType.CLASSIC:  # a call to join names the generation before
         what, low, high = "preparing", base, end.generation - 1
@@ -273,7 +275,7 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
     for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME) - 1, -1, -1):
         line = lines[position]
         number = line.generation
-        is_old = step.before is not None and line.at + LOG_TIME_SLACK < step.before.at
+        is_old = rebalance.before is not None and line.at + LOG_TIME_SLACK < rebalance.before.at
         if line.what == "deleted" or is_old:
             break
         if line.what == "loaded" and positions:
@@ -293,7 +295,7 @@ def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
 
 
 def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
-    end = evidence.step.after
+    end = evidence.rebalance.after
     last = bisect_right(evidence.lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME)
     lines = islice(evidence.lines, evidence.calls[0], last)
     wanted = ("stabilized", end.generation)
@@ -342,7 +344,10 @@ def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, t
         return RebalanceCause.LEFT, None, text
     committed = find_last_commit(evidence.commits, member.assigned, at)
     is_quiet = committed is None or committed <= at - interval
-    if evidence.step.before is not None and evidence.step.before.kind is GroupType.CONSUMER:
+    if (
+        evidence.rebalance.before is not None
+        and evidence.rebalance.before.kind is GroupType.CONSUMER
+    ):
         return _consumer_leave_cause(evidence, member, text, is_quiet=is_quiet)
     if committed is not None and _is_close_commit(evidence, member, committed):
         return RebalanceCause.LEFT, None, text
@@ -357,7 +362,7 @@ def _leaves_on_slow_poll(member: GenerationMember) -> bool:
 
 def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed: int) -> bool:
     """Returns whether the member's last commit is the one that closing a consumer makes."""
-    before, at = evidence.step.before, evidence.first_call.at
+    before, at = evidence.rebalance.before, evidence.first_call.at
     assert before is not None
     in_time = at - committed <= MAX_CLOSE_DELAY
     return in_time and is_last_commit_early(evidence.commits, member.assigned, at, before.at)
@@ -384,7 +389,7 @@ def _consumer_leave_cause(
 
 def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
     """Returns a time before the member's last JoinGroup request; 0 if unknown."""
-    before = evidence.step.before
+    before = evidence.rebalance.before
     assert before is not None
     for position in range(evidence.calls[0] - 1, -1, -1):
         line = evidence.lines[position]
@@ -435,7 +440,7 @@ def _rejoin_cause_from_diff(
 def _consumer_cause(evidence: _LogEvidence) -> _Cause:
     """Finds the cause in the line that raised the epoch first."""
     text = _log_text(evidence.first_call)
-    if evidence.step.before is None and evidence.step.known_before:
+    if evidence.rebalance.before is None and evidence.rebalance.known_before:
         return RebalanceCause.JOINED, None, text
     for line in evidence.lines_before_call():
         match line.what:
@@ -460,7 +465,11 @@ def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _Cause:
     """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
         late = "failed to transition" in (line.reason or "")  # it did not revoke its partitions
-        return (RebalanceCause.SLOW_POLL if late else RebalanceCause.SILENT), None, line.text
+        return (
+            (RebalanceCause.SLOW_POLL if late else RebalanceCause.SESSION_TIMEOUT),
+            None,
+            line.text,
+        )
     if line.client_reason is not None and line.client_reason != NO_REASON:
         return _cause_from_client_reason(line.client_reason), None, line.text
     return _leave_cause_without_reason(evidence, line.member_id, line.text)
@@ -497,18 +506,18 @@ YOUNG_MEMBER_SHARE = 1 / 2
 MIN_CONSUMER_SESSION = 6_000
 
 
-def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
-    before, first, after = step.before, step.rounds[0], step.after
+def explain_from_journal(rebalance: Rebalance, commits: CommitTimes) -> Explanation:
+    before, first, after = rebalance.before, rebalance.rounds[0], rebalance.after
     case = None
     if before is not None:
         case = _JournalCase(before, first, diff_generations(before, first, after), commits)
         cause, likely, reason = _journal_cause(case)
-    elif step.known_before:
+    elif rebalance.known_before:
         cause, likely, reason = RebalanceCause.JOINED, None, "the group was empty before"
     else:
         cause, likely = RebalanceCause.UNKNOWN, None
         reason = "the journal does not have the generation before"
-    earliest, last = _start_bounds(step, case)
+    earliest, last = _start_bounds(rebalance, case)
     has_joined = after.kind is GroupType.CLASSIC and after.change is GenerationChange.REBALANCED
     return Explanation(
         cause=cause,
@@ -625,7 +634,7 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
     if diff.left:
         return _guess_departure(case, diff.left[0])
     if diff.returned_static:
-        return RebalanceCause.STRATEGY if diff.strategy_changed else RebalanceCause.SILENT
+        return RebalanceCause.STRATEGY if diff.strategy_changed else RebalanceCause.SESSION_TIMEOUT
     return _cause_from_diff(diff) or RebalanceCause.LEADER
 
 
@@ -633,27 +642,27 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
     """Guesses how a member left from the time since its last commit."""
     is_static = member.group_instance_id is not None
     if case.before.kind is GroupType.CONSUMER and is_static:
-        return RebalanceCause.SILENT  # it stays in the group until its session expires
+        return RebalanceCause.SESSION_TIMEOUT  # it stays in the group until its session expires
     committed = case.last_commit(member)
     if committed is None:
-        return RebalanceCause.SILENT if is_static else RebalanceCause.LEFT
+        return RebalanceCause.SESSION_TIMEOUT if is_static else RebalanceCause.LEFT
     quiet, poll = case.until - committed, member.rebalance_timeout
     if not is_static and poll is not None and quiet >= poll:
         return RebalanceCause.SLOW_POLL
     session = MIN_CONSUMER_SESSION if member.session_timeout is None else member.session_timeout
-    return RebalanceCause.SILENT if quiet >= session else RebalanceCause.LEFT
+    return RebalanceCause.SESSION_TIMEOUT if quiet >= session else RebalanceCause.LEFT
 
 
-def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
+def _start_bounds(rebalance: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
     """Returns the earliest and the latest possible start of the rebalance.
 
     Members also commit after the call to join, so a commit does not show that the group was stable.
     But a member that left had not left when it committed.
     """
-    until = _joined_time(step.rounds[0])
-    if step.rounds[0].sampled:
-        return step.rounds[0].not_before, until
-    if step.after.kind is GroupType.CONSUMER and not step.unseen:
+    until = _joined_time(rebalance.rounds[0])
+    if rebalance.rounds[0].sampled:
+        return rebalance.rounds[0].not_before, until
+    if rebalance.after.kind is GroupType.CONSUMER and not rebalance.unseen:
         return until, until  # the epoch's own entry
     if case is None:
         return None, until
@@ -681,7 +690,7 @@ def _describe_members(members: tuple[GenerationMember, ...], predicate: str) -> 
 
 
 def explain_rebalance(
-    step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
+    rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
 ) -> Explanation:
     """Explains a rebalance.
 
@@ -689,6 +698,6 @@ def explain_rebalance(
     :param lines: the log lines about the group, by time, then by their order in the file
     """
     # log lines are matched by generation, and samples of a classic group have no real numbers
-    numbered = not step.after.sampled or step.after.kind is GroupType.CONSUMER
-    explanation = explain_from_log(step, commits, lines) if numbered else None
-    return explanation or explain_from_journal(step, commits)
+    numbered = not rebalance.after.sampled or rebalance.after.kind is GroupType.CONSUMER
+    explanation = explain_from_log(rebalance, commits, lines) if numbered else None
+    return explanation or explain_from_journal(rebalance, commits)

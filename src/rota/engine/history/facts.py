@@ -119,7 +119,7 @@ class Generation:
 class RebalanceCause(enum.StrEnum):
     JOINED = "joined"
     LEFT = "left"
-    SILENT = "silent"
+    SESSION_TIMEOUT = "silent"
     SLOW_POLL = "slow poll"
     SUBSCRIPTION = "subscription changed"
     PARTITIONS = "partitions added"

@@ -112,13 +112,13 @@ def label_used_policies(used: Sequence[GroupPolicy]) -> str:
 
 
 def find_used_policies(
-    steps: Sequence[Rebalance], solver: str = KAFKA_SOLVER
+    rebalances: Sequence[Rebalance], solver: str = KAFKA_SOLVER
 ) -> tuple[GroupPolicy, ...]:
     """Returns each policy that a group used, in the order of their last use."""
     policies: dict[GroupPolicy, None] = {}
-    for step, protocol in zip(steps, _find_protocols(steps), strict=True):
-        if step.after.members:
-            policy = _generation_policy(step.after, protocol)
+    for rebalance, protocol in zip(rebalances, _find_protocols(rebalances), strict=True):
+        if rebalance.after.members:
+            policy = _generation_policy(rebalance.after, protocol)
             if policy.sticky or (solver == OTHER_SOLVER and policy.known):
                 policy = replace(policy, solver=solver)
             policies.pop(policy, None)
@@ -126,13 +126,13 @@ def find_used_policies(
     return tuple(policies)
 
 
-def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
+def _find_protocols(rebalances: Sequence[Rebalance]) -> list[PolicyProtocol]:
     """Returns the protocol of each rebalance; if unknown, the protocol of the next rebalance."""
     protocols = []
     following: dict[str | None, str] = {}
-    for step in reversed(steps):
-        strategy = step.after.strategy
-        observed = observed_protocol(step) or following.get(strategy)
+    for rebalance in reversed(rebalances):
+        strategy = rebalance.after.strategy
+        observed = observed_protocol(rebalance) or following.get(strategy)
         if observed is not None:
             following[strategy] = observed
         protocols.append(PolicyProtocol(observed or "cooperative"))
@@ -153,14 +153,14 @@ def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> Grou
 
 
 def suggest_session_timeouts(
-    steps: Iterable[Rebalance], restarts: Sequence[MemberRestart]
+    rebalances: Iterable[Rebalance], restarts: Sequence[MemberRestart]
 ) -> tuple[int, ...]:
     """Returns session timeouts to evaluate: the group's own and one that covers most of its
     restarts. Returns none if no member ever restarted.
     """
     if not restarts:
         return ()
-    members = (member for step in steps for member in step.after.members)
+    members = (member for rebalance in rebalances for member in rebalance.after.members)
     timeouts = Counter(one.session_timeout for one in members if one.session_timeout)
     own = timeouts.most_common(1)[0][0] if timeouts else DEFAULT_SESSION_TIMEOUT
     downtimes = sorted(one.downtime for one in restarts)

@@ -334,13 +334,13 @@ def _is_readable_generation(generation: Generation) -> bool:
 EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative", "consumer"
 
 
-def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
+def compute_cost(rebalance: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
     """Computes the cost of a rebalance; one without a known generation before moved nothing.
 
     ``problems`` is a cache that the rebalances of a group share.
     """
-    after = step.after
-    index, counts = _index_partitions(step, problems)
+    after = rebalance.after
+    index, counts = _index_partitions(rebalance, problems)
     members = (
         SnapshotMember(
             index.number(member_identity(one)), one.member_id, one.group_instance_id, one.topics
@@ -348,7 +348,7 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
         for one in after.members
     )
     snapshot = index.snapshot(members, counts)
-    before = _index_owners(index, step.before)
+    before = _index_owners(index, rebalance.before)
     placed = SnapshotPlacement.from_positions(
         snapshot, snapshot.position[_index_owners(index, after)[snapshot.partition_numbers]]
     )
@@ -359,7 +359,7 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
         moved=count_moves(movable, placed.positions),
         moves_needed=snapshot.fewest_moves(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - snapshot.count_present(before),
-        stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
+        stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(rebalance)),
         idle_members=placed.idle,
         most=placed.most,
         least=placed.least,
@@ -367,15 +367,19 @@ def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> Rebal
 
 
 def _index_partitions(
-    step: Rebalance, problems: ProblemCache | None
+    rebalance: Rebalance, problems: ProblemCache | None
 ) -> tuple[HistoryIndex, Mapping[str, int]]:
     """Returns an index of all assigned partitions, and the partition counts after the rebalance."""
-    generations = step.rounds if step.before is None else (step.before, *step.rounds)
+    generations = (
+        rebalance.rounds if rebalance.before is None else (rebalance.before, *rebalance.rounds)
+    )
     counts_of_rounds = [assigned_counts(generation) for generation in generations]
     known: dict[str, int] = {}
     for generation, counts in zip(generations, counts_of_rounds, strict=True):
         known = update_counts(generation, known, counts)
-    return HistoryIndex(largest_counts(counts_of_rounds), problems), drop_topics(known, step.absent)
+    return HistoryIndex(largest_counts(counts_of_rounds), problems), drop_topics(
+        known, rebalance.absent
+    )
 
 
 def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArray:
@@ -384,10 +388,10 @@ def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArra
     return make_owner_array(index.layout, assignments)
 
 
-def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
+def _pair_rounds(rebalance: Rebalance) -> Iterator[tuple[Generation, Generation]]:
     """Pairs each round with the generation before it."""
-    before = step.before
-    for generation in step.rounds:
+    before = rebalance.before
+    for generation in rebalance.rounds:
         if before is not None:
             yield before, generation
         before = generation
@@ -425,20 +429,20 @@ def gave_up_everything(before: Generation, after: Generation, new: GenerationMem
     return new.group_instance_id is None or reported >= before.generation
 
 
-def rebalance_protocol(step: Rebalance) -> str:
+def rebalance_protocol(rebalance: Rebalance) -> str:
     """Returns ``eager``, ``cooperative`` or ``consumer``, by the members' behavior."""
-    return observed_protocol(step) or COOPERATIVE_PROTOCOL
+    return observed_protocol(rebalance) or COOPERATIVE_PROTOCOL
 
 
-def observed_protocol(step: Rebalance) -> str | None:
+def observed_protocol(rebalance: Rebalance) -> str | None:
     """Returns the protocol; None if the strategy allows both and no member owned anything."""
-    after = step.after
+    after = rebalance.after
     if after.kind is GroupType.CONSUMER:
         return CONSUMER_PROTOCOL
     if after.strategy in EAGER_STRATEGIES:
         return EAGER_PROTOCOL
     revoked_all = set()
-    for before, after_round in _pair_rounds(step):
+    for before, after_round in _pair_rounds(rebalance):
         assigned = {member_identity(member): member.assigned for member in before.members}
         revoked_all |= {
             gave_up_everything(before, after_round, member)

@@ -47,17 +47,19 @@ class MembershipEvent(NamedTuple):
     #: The group after the event.
     generation: Generation
     #: None: no rebalance; a static member returned, or this is the first sample.
-    step: Rebalance | None
+    rebalance: Rebalance | None
 
 
 def list_membership_events(
-    generations: Sequence[Generation], steps: Iterable[Rebalance]
+    generations: Sequence[Generation], rebalances: Iterable[Rebalance]
 ) -> list[MembershipEvent]:
     """Returns every rebalance, every return of a static member, and the first sample."""
-    ends = {(step.after.incarnation, step.after.offset): step for step in steps}
+    ends = {
+        (rebalance.after.incarnation, rebalance.after.offset): rebalance for rebalance in rebalances
+    }
     events = (MembershipEvent(one, ends.get((one.incarnation, one.offset))) for one in generations)
     changes = {GenerationChange.REPLACED, GenerationChange.FIRST_SAMPLE}
-    return [one for one in events if one.step is not None or one.generation.change in changes]
+    return [one for one in events if one.rebalance is not None or one.generation.change in changes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +145,10 @@ def find_leave_time(
     """Returns when a member left that is absent after the event. A member whose session expired
     had stopped one session timeout earlier; so had a static one, which sends no LeaveGroup request.
     """
-    if event.step is None:
+    if event.rebalance is None:
         return event.generation.at
     cause = causes.get((event.generation.incarnation, event.generation.generation))
-    silent = cause is RebalanceCause.SILENT or (
+    silent = cause is RebalanceCause.SESSION_TIMEOUT or (
         member.group_instance_id is not None and cause is not RebalanceCause.LEFT
     )
     session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
@@ -227,28 +229,30 @@ MIN_ROLLOUT_GROUP = 2
 
 
 def find_rollouts(
-    steps: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
+    rebalances: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
     """Returns the name of the rollout that each rebalance belongs to, or None.
 
     The name has the first and the last generation. ``explanations`` has one for each rebalance.
     """
     runs = [_RolloutRun()]
-    for number, step in enumerate(steps):
+    for number, rebalance in enumerate(rebalances):
         last = runs[-1].last
-        is_apart = last is not None and step.after.at - steps[last].after.at > MAX_ROLLOUT_GAP
-        is_empty = step.before is None or not step.after.members
+        is_apart = (
+            last is not None and rebalance.after.at - rebalances[last].after.at > MAX_ROLLOUT_GAP
+        )
+        is_empty = rebalance.before is None or not rebalance.after.members
         if is_apart or is_empty:
             runs.append(_RolloutRun())
         why = explanations[number] if explanations is not None else None
         if is_empty or (why is not None and RebalanceCause.SLOW_POLL in (why.cause, why.likely)):
             continue
-        if not runs[-1].add_rebalance(number, step):
+        if not runs[-1].add_rebalance(number, rebalance):
             runs.append(_RolloutRun())
-            runs[-1].add_rebalance(number, step)
-    names: list[str | None] = [None] * len(steps)
+            runs[-1].add_rebalance(number, rebalance)
+    names: list[str | None] = [None] * len(rebalances)
     for run in runs:
-        run.name(steps, names)
+        run.name(rebalances, names)
     return names
 
 
@@ -256,7 +260,7 @@ def find_rollouts(
 class _Replacement:
     old: GenerationMember
     new: GenerationMember
-    steps: tuple[int, int]
+    rebalances: tuple[int, int]
 
     @property
     def is_another_process(self) -> bool:
@@ -279,12 +283,12 @@ class _RolloutRun:
     #: Members that joined and have not replaced another one yet.
     joined: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
-    def add_rebalance(self, number: int, step: Rebalance) -> bool:
+    def add_rebalance(self, number: int, rebalance: Rebalance) -> bool:
         """Adds a rebalance; returns False without a change if it cannot belong to this run."""
-        assert step.before is not None
-        diff = diff_generations(step.before, step.after)
+        assert rebalance.before is not None
+        diff = diff_generations(rebalance.before, rebalance.after)
         returned = {member.group_instance_id for member in diff.returned_static}
-        former = [one for one in step.before.members if one.group_instance_id in returned]
+        former = [one for one in rebalance.before.members if one.group_instance_id in returned]
         leaving, joining = [*diff.left, *former], [*diff.joined, *diff.returned_static]
         if not leaving and not joining:
             return True
@@ -292,7 +296,7 @@ class _RolloutRun:
         if any(member.member_id in replacing for member in leaving):
             return False  # the replacements are being replaced
         if self.last is None:
-            self.group_size = len(step.before.members)
+            self.group_size = len(rebalance.before.members)
         self.last = number
         for member in leaving:
             if member.member_id in self.joined_ids:  # it stayed only for a short time
@@ -311,12 +315,12 @@ class _RolloutRun:
                 self.joined.append((number, member))
         return True
 
-    def name(self, steps: Sequence[Rebalance], names: list[str | None]) -> None:
+    def name(self, rebalances: Sequence[Rebalance], names: list[str | None]) -> None:
         """Names the rebalances of this run if it is a rollout."""
         if not self._is_rollout():
             return
-        numbers = sorted({number for one in self.replacements for number in one.steps})
-        first, last = steps[numbers[0]], steps[numbers[-1]]
+        numbers = sorted({number for one in self.replacements for number in one.rebalances})
+        first, last = rebalances[numbers[0]], rebalances[numbers[-1]]
         assert first.before is not None
         incarnation = f"incarnation {last.after.incarnation}, " if last.after.incarnation else ""
         name = f"{incarnation}generation {first.before.generation}-{last.after.generation}"

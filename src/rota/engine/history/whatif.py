@@ -180,28 +180,30 @@ class PolicyReproduction:
 
 
 def reproduce_rebalances(
-    steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], problems: ProblemCache | None = None
+    rebalances: Sequence[Rebalance],
+    topic_ids: Mapping[str, bytes],
+    problems: ProblemCache | None = None,
 ) -> PolicyReproduction:
     """Replays all rebalances with the solver that reproduces the partitions, or else the costs."""
     problems = ProblemCache() if problems is None else problems
-    actual = tuple(compute_cost(step, problems) for step in steps)
+    actual = tuple(compute_cost(rebalance, problems) for rebalance in rebalances)
     reproduction: PolicyReproduction | None = None
     for solver in (policies.KAFKA_SOLVER, policies.EXACT_SOLVER):
-        used = policies.find_used_policies(steps, solver)
+        used = policies.find_used_policies(rebalances, solver)
         strategies = UsedStrategies(solver, topic_ids, problems)
-        costs, is_same = replay_rebalances(steps, actual, strategies)
+        costs, is_same = replay_rebalances(rebalances, actual, strategies)
         if costs == actual and (is_same or reproduction is None):
             reproduction = PolicyReproduction(used, costs, exact=True)
         if is_same or not any(policy.sticky for policy in used):
             break
     if reproduction is not None:
         return reproduction
-    used = policies.find_used_policies(steps, policies.OTHER_SOLVER)
+    used = policies.find_used_policies(rebalances, policies.OTHER_SOLVER)
     return PolicyReproduction(used, actual, exact=False)
 
 
 def replay_rebalances(
-    steps: Sequence[Rebalance], happened: Sequence[RebalanceCost], strategies: UsedStrategies
+    rebalances: Sequence[Rebalance], happened: Sequence[RebalanceCost], strategies: UsedStrategies
 ) -> tuple[tuple[RebalanceCost, ...], bool]:
     """Returns the costs of the replayed rebalances up to the first that differs from the real one,
     and whether every member got the same partitions.
@@ -210,11 +212,11 @@ def replay_rebalances(
     costs: list[RebalanceCost] = []
     is_same = True
     incarnation = -1
-    for step, cost in zip(steps, happened, strict=True):
-        if step.after.incarnation != incarnation:
-            counts, incarnation = {}, step.after.incarnation
-        replayed, counts = _replay_rebalance(step, counts, strategies)
-        if replayed is not step:
+    for rebalance, cost in zip(rebalances, happened, strict=True):
+        if rebalance.after.incarnation != incarnation:
+            counts, incarnation = {}, rebalance.after.incarnation
+        replayed, counts = _replay_rebalance(rebalance, counts, strategies)
+        if replayed is not rebalance:
             is_same = False
             if replayed is None or compute_cost(replayed, strategies.problems) != cost:
                 break
@@ -223,23 +225,23 @@ def replay_rebalances(
 
 
 def _replay_rebalance(
-    step: Rebalance, counts: Mapping[str, int], strategies: UsedStrategies
+    rebalance: Rebalance, counts: Mapping[str, int], strategies: UsedStrategies
 ) -> tuple[Rebalance | None, Mapping[str, int]]:
     """Replays one rebalance; returns it unchanged if nothing differs."""
     rounds = []
-    before = step.before
+    before = rebalance.before
     if before is not None:
         counts = update_counts(before, counts)
-    for generation in step.rounds:
-        counts = drop_topics(update_counts(generation, counts), step.absent)
+    for generation in rebalance.rounds:
+        counts = drop_topics(update_counts(generation, counts), rebalance.absent)
         placed = _replay_generation(generation, before, counts, strategies)
         if placed is None:
             return None, counts
         rounds.append(placed)
         before = generation
-    if all(new is old for new, old in zip(rounds, step.rounds, strict=True)):
-        return step, counts
-    return replace(step, rounds=tuple(rounds)), counts
+    if all(new is old for new, old in zip(rounds, rebalance.rounds, strict=True)):
+        return rebalance, counts
+    return replace(rebalance, rounds=tuple(rounds)), counts
 
 
 def _replay_generation(
@@ -304,7 +306,7 @@ def _make_subscriptions(
 
 def evaluate_policies(
     generations: Sequence[Generation],
-    steps: Sequence[Rebalance],
+    rebalances: Sequence[Rebalance],
     causes: CausesByGeneration | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
     strategies: Iterable[str] = (),
@@ -319,15 +321,15 @@ def evaluate_policies(
     :param topic_ids: their order decides which partitions the server's uniform assignor moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
     """
-    if not steps or not policies.is_readable_consumer_group(generations):
+    if not rebalances or not policies.is_readable_consumer_group(generations):
         return PolicyEvaluation()
     problems = ProblemCache()
-    reproduction = reproduce_rebalances(steps, topic_ids or {}, problems)
-    replay = HistoryReplay(generations, steps, causes, topic_ids, problems)
+    reproduction = reproduce_rebalances(rebalances, topic_ids or {}, problems)
+    replay = HistoryReplay(generations, rebalances, causes, topic_ids, problems)
     custom = map(policies.make_custom_policy, strategies)
     others = policies.list_alternatives(reproduction.used, replay.sessions, custom)
     return PolicyEvaluation(
-        rows=[*_actual_rows(steps, reproduction), *replay.rows_under(others)],
+        rows=[*_actual_rows(rebalances, reproduction), *replay.rows_under(others)],
         used=reproduction.used,
         alternatives={policy.label: policy for policy in others},
     )
@@ -339,20 +341,20 @@ class HistoryReplay:
     def __init__(
         self,
         generations: Sequence[Generation],
-        steps: Sequence[Rebalance],
+        rebalances: Sequence[Rebalance],
         causes: CausesByGeneration | None = None,
         topic_ids: Mapping[str, bytes] | None = None,
         problems: ProblemCache | None = None,
     ) -> None:
-        self._group = steps[0].after.group
+        self._group = rebalances[0].after.group
         self._causes = causes or {}
         self._topic_ids = topic_ids or {}
         self._problems = problems
-        events = list_membership_events(generations, steps)
+        events = list_membership_events(generations, rebalances)
         self._history = whatif_membership.follow_partition_counts(events)
         self._restarts = find_restarts(events, self._causes)
         #: Session timeouts to evaluate for static members.
-        self.sessions = policies.suggest_session_timeouts(steps, self._restarts)
+        self.sessions = policies.suggest_session_timeouts(rebalances, self._restarts)
 
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         listed = tuple(choices)
@@ -418,10 +420,12 @@ class HistoryReplay:
         return static.replay(self._history)
 
 
-def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -> Iterator[WhatIf]:
+def _actual_rows(
+    rebalances: Sequence[Rebalance], reproduction: PolicyReproduction
+) -> Iterator[WhatIf]:
     label = policies.label_used_policies(reproduction.used)
-    for step, cost in zip(steps, reproduction.costs, strict=True):
-        after = step.after
+    for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
+        after = rebalance.after
         yield WhatIf(
             group=after.group,
             incarnation=after.incarnation,
@@ -531,7 +535,7 @@ def _run_cooperative_round(
 
 def list_advised_ownership(
     generations: Sequence[Generation],
-    steps: Sequence[Rebalance],
+    rebalances: Sequence[Rebalance],
     policy: GroupPolicy | None,
     causes: CausesByGeneration | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
@@ -545,7 +549,7 @@ def list_advised_ownership(
     """
     if policy is None:
         return []
-    replay = HistoryReplay(generations, steps, causes, topic_ids)
+    replay = HistoryReplay(generations, rebalances, causes, topic_ids)
     index, changes = replay.owners_under(policy)
     layout = index.layout
     owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)
@@ -569,7 +573,7 @@ def list_advised_ownership(
         topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]
         rows.append(
             AdvisedOwnership(
-                group=steps[0].after.group,
+                group=rebalances[0].after.group,
                 topic=layout.topics[topic],
                 partition=place - int(layout.starts[topic]),
                 member_id=member.member_id,

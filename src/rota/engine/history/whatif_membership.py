@@ -74,12 +74,12 @@ def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedE
         if event.generation.incarnation != incarnation:
             incarnation, counts = event.generation.incarnation, {}
         earlier = []
-        for generation in () if event.step is None else event.step.rounds[:-1]:
+        for generation in () if event.rebalance is None else event.rebalance.rounds[:-1]:
             counts = update_counts(generation, counts)
             earlier.append((generation, counts))
         counts = update_counts(event.generation, counts)
-        if event.step is not None:
-            counts = drop_topics(counts, event.step.absent)
+        if event.rebalance is not None:
+            counts = drop_topics(counts, event.rebalance.absent)
         events.append(CountedEvent(event, counts, tuple(earlier)))
     return events
 
@@ -98,13 +98,13 @@ def list_dynamic_rebalances(
     present: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
     incarnation = -1
-    for (generation, step), now, earlier in history:
+    for (generation, rebalance), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
         snapshot = _take_snapshot(index, generation.members, now)
         if generation.change is GenerationChange.FIRST_SAMPLE:
             incarnation = generation.incarnation
             rebalances.append(_starting_point(generation, snapshot))
-        elif step is None and not starts_incarnation:
+        elif rebalance is None and not starts_incarnation:
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in present if member.member_id in ids)
             if len(stayed) < len(present):
@@ -112,7 +112,7 @@ def list_dynamic_rebalances(
                 rebalances.append(_rebalance_at(generation, at, _take_snapshot(index, stayed, now)))
             at = times.reserve(generation, generation.at, later=True)
             rebalances.append(_rebalance_at(generation, at, snapshot))
-        elif step is not None:
+        elif rebalance is not None:
             incarnation = generation.incarnation
             at = times.reserve(generation, generation.at, later=True)
             is_needed = (
@@ -247,7 +247,7 @@ class StaticMembership:
         before: Mapping[str, GenerationMember],
         now: Mapping[str, GenerationMember],
     ) -> None:
-        generation, step = counted.event
+        generation, rebalance = counted.event
         pending = _PendingRebalance(generation)
         returning = {self._before[one] for one in now if one in self._before}
         for member_id in before.keys() - now.keys() - returning:
@@ -260,7 +260,7 @@ class StaticMembership:
             self._snapshot, self._starts_incarnation = self._current(), False
             self.rebalances.append(_starting_point(generation, self._snapshot))
             return
-        if step is None:  # a return with other topics takes effect in the next rebalance
+        if rebalance is None:  # a return with other topics takes effect in the next rebalance
             return
         snapshot = self._current()
         changed = snapshot is not self._snapshot

@@ -23,7 +23,7 @@ END = 178
 JOINED, LEFT, SILENT, SLOW = (
     RebalanceCause.JOINED,
     RebalanceCause.LEFT,
-    RebalanceCause.SILENT,
+    RebalanceCause.SESSION_TIMEOUT,
     RebalanceCause.SLOW_POLL,
 )
 
