@@ -53,11 +53,11 @@ class Echo:
         self.events: list[NodeEvent] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
-        self.has_ready = False
+        self.has_resumable_requests = False
         self.login_needed = False
         self.trusted: set[ConnectionId] = set()
 
-    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]:
+    def handle(self, event: NodeEvent, now: int, free_response_bytes: int) -> list[NodeCommand]:
         self.events.append(event)
         rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
         self.alarms = [each for each in self.alarms if each not in rung]

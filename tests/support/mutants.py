@@ -592,9 +592,8 @@ REPLAY = (
     Mutant(
         "a static member that is back is another member",
         "engine/history/rebalances.py",
-        "member.member_id\n        if member.group_instance_id is None\n"
-        "        else (member.group_instance_id,): member",
-        "member.member_id: member",
+        "new = {member_identity(member): member for member in joined.members}",
+        "new = {member.member_id: member for member in joined.members}",
         CAUSE,
     ),
     Mutant(

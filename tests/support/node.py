@@ -242,7 +242,7 @@ class InMemoryNode:
         while (at := self.node.next_timer()) is not None and at <= end:
             self.now = max(at, self.now)
             self.handle(Wakeup())
-        while self.node.has_ready and self.room:
+        while self.node.has_resumable_requests and self.room:
             self.handle(Wakeup())
         self.now = end
 

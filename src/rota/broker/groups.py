@@ -400,7 +400,7 @@ def _list_groups(
 
 #: Bytes that are read at once.
 REPLAY_CHUNK = 4 << 20
-TakeEntry: TypeAlias = Callable[[JournalEntry], None]
+ApplyEntry: TypeAlias = Callable[[JournalEntry], None]
 
 
 class JournalLog(Protocol):
@@ -425,8 +425,8 @@ class ReplayResult:
     errors: list[str] = field(default_factory=list)
 
 
-def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
-    """Calls ``take`` with every entry of a journal partition, oldest first.
+def replay_journal(log: JournalLog, apply_entry: ApplyEntry) -> ReplayResult:
+    """Calls ``apply_entry`` with every entry of a journal partition, oldest first.
 
     Leaves out commits that are followed by another commit of the same partition, and the entries of
     transactions that were aborted or have no end: the broker has no transactions to end them.
@@ -434,7 +434,7 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
     :raises Refused: a batch is damaged
     :raises DiskError: the log cannot be read
     """
-    reader = _JournalReader(take)
+    reader = _JournalReader(apply_entry)
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         data = log.read(offset, REPLAY_CHUNK)
@@ -450,9 +450,9 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
 class _JournalReader:
     """Reads a log in chunks; a transaction may go on in the next chunk."""
 
-    def __init__(self, take: TakeEntry) -> None:
+    def __init__(self, apply_entry: ApplyEntry) -> None:
         self.result = ReplayResult()
-        self._take = take
+        self._apply_entry = apply_entry
         #: Entries of transactions without an end so far, by producer id.
         self._open_transactions: dict[int, list[JournalEntry]] = {}
 
@@ -485,7 +485,7 @@ class _JournalReader:
                 entries_of_transaction = self._open_transactions.pop(producer, [])
                 if batches.marker[number] == record_batch.ControlRecordType.COMMIT:
                     for entry in entries_of_transaction:
-                        self._take(entry)
+                        self._apply_entry(entry)
             else:
                 owner = producer if batches.transactional[number] else None
                 self._decode_rows(columns, start + np.flatnonzero(selected[start:end]), owner)
@@ -494,9 +494,9 @@ class _JournalReader:
         self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None
     ) -> None:
         """Decodes rows, and passes them on, or holds them until their transaction ends."""
-        take = self._take
+        handle_entry = self._apply_entry
         if producer is not None and len(rows):
-            take = self._open_transactions.setdefault(producer, []).append
+            handle_entry = self._open_transactions.setdefault(producer, []).append
         data = columns.buffer.data
         fields = (columns.key_start, columns.key_size, columns.value_start, columns.value_size)
         for row, key_at, key_size, value_at, value_size in zip(
@@ -505,7 +505,7 @@ class _JournalReader:
             key = data[key_at : key_at + max(key_size, 0)]
             value = None if value_size < 0 else data[value_at : value_at + value_size]
             try:
-                take(journal.decode_record(key, value))
+                handle_entry(journal.decode_record(key, value))
             except FormatError as error:
                 self.result.errors.append(f"offset {columns.offset[row]}: {error}")
 

@@ -3,8 +3,8 @@
 A frame becomes a :class:`~rota.broker.dispatch.ServerRequest`. The handler of its API answers it at
 once or later, and the response becomes a :class:`~rota.broker.events.WriteResponse`. Later work is
 a timer; :meth:`BrokerNode.next_timer` returns when the server must call again at the latest. While
-:attr:`~BrokerNode.has_ready` is true, the server calls again as soon as it has room for more
-responses.
+:attr:`~BrokerNode.has_resumable_requests` is true, the server calls again as soon as it has room
+for more responses.
 """
 
 from __future__ import annotations
@@ -66,15 +66,19 @@ class BrokerNode:
         context.log = self._log
 
     def handle(
-        self, event: NodeEvent, now: int, room: int = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
+        self,
+        event: NodeEvent,
+        now: int,
+        free_response_bytes: int = dispatch.MAX_RESPONSE_BYTES_PER_EVENT,
     ) -> list[NodeCommand]:
         """Handles an event and returns the commands that follow from it.
 
         Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived during it are
         handled first: members whose heartbeats wait in their sockets do not count as silent.
 
-        :param room: bytes of responses that the server can take from resumed requests; the last
-            response may exceed it. Before it passes on a new request, the server checks for room.
+        :param free_response_bytes: bytes of responses that the server can take from resumed
+            requests; the last response may exceed it. Before it passes on a new request, the server
+            checks for room.
         """
         match event:
             case ConnectionOpened(connection, host):
@@ -88,7 +92,7 @@ class BrokerNode:
                 self._fire_timers(now)
             case _:
                 assert_never(event)
-        self._resume_ready(min(room, dispatch.MAX_RESPONSE_BYTES_PER_EVENT))
+        self._resume_ready(min(free_response_bytes, dispatch.MAX_RESPONSE_BYTES_PER_EVENT))
         commands, self._commands, self._response_bytes = self._commands, [], 0
         return commands
 
@@ -100,16 +104,16 @@ class BrokerNode:
             except Exception as error:  # noqa: BLE001 as above
                 self._log(ERROR, f"a timer failed: {type(error).__name__}: {error}")
 
-    def _resume_ready(self, room: int) -> None:
+    def _resume_ready(self, free_response_bytes: int) -> None:
         queue = self.context.ready_queue
         remaining = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not requests queued meanwhile
-        while queue and remaining and self._response_bytes < room:
-            call, (resume, long) = queue.popitem(last=False)
+        while queue and remaining and self._response_bytes < free_response_bytes:
+            request, (resume, long) = queue.popitem(last=False)
             remaining = 0 if long else remaining - 1
-            self._run(call, resume)
+            self._run(request, resume)
 
     @property
-    def has_ready(self) -> bool:
+    def has_resumable_requests(self) -> bool:
         """Whether waiting requests can be resumed: call again when there is room."""
         return bool(self.context.ready_queue)
 
@@ -157,24 +161,24 @@ class BrokerNode:
                     client, f"{api_name(handler.api)} before a login{LOGIN_HINT}"
                 )
             client.client_id = head.client_id or ""
-            request = read_request(handler.request_class, head.api_version, frame, head.size)
+            body = read_request(handler.request_class, head.api_version, frame, head.size)
         except FormatError as error:
             return self._drop_client(
                 client, f"a frame of {len(frame)} bytes is not a valid request: {error}"
             )
-        call = ServerRequest(
+        request = ServerRequest(
             context=self.context,
             api=handler.api,
             version=head.api_version,
             client=client,
-            body=request,
+            body=body,
             now=now,
             size=len(frame),
             write_response=partial(self._write_response, client, handler.api, head),
             drop_connection=partial(self._drop_client, client),
         )
-        run_handler = partial(self._run, call, partial(handler.handle, call))
-        if not self.faults.intercept(handler, call, run_handler):
+        run_handler = partial(self._run, request, partial(handler.handle, request))
+        if not self.faults.intercept(handler, request, run_handler):
             run_handler()
         return None
 

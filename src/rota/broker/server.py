@@ -55,10 +55,10 @@ LOGGER = logging.getLogger("rota.broker")
 class NodeInterface(Protocol):
     """The node as the server uses it; see :class:`~rota.broker.node.BrokerNode`."""
 
-    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]: ...
+    def handle(self, event: NodeEvent, now: int, free_response_bytes: int) -> list[NodeCommand]: ...
 
     @property
-    def has_ready(self) -> bool: ...
+    def has_resumable_requests(self) -> bool: ...
 
     def next_timer(self, slack: int = 0) -> int | None: ...
 
@@ -310,7 +310,7 @@ class Server:
         """Lets the node resume waiting requests: in the loop's next round, so that other clients
         are served too, or once there is room.
         """
-        if self._resume_handle or not self._node.has_ready:
+        if self._resume_handle or not self._node.has_resumable_requests:
             return
         if self.unsent_bytes < FETCH_UNSENT_LIMIT:
             self._resume_handle = self.loop.call_soon(self._resume_ready)
@@ -338,7 +338,7 @@ class Server:
                 break
             size = connection.unsent_bytes
             connection.abort_refused(f"a response of {size} bytes was not read in {idle:.0f} s")
-        if self._waiting_connections or self._node.has_ready:
+        if self._waiting_connections or self._node.has_resumable_requests:
             self._schedule_stalled_check(timeout)
 
     def _log_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -441,15 +441,17 @@ class BrokerEndpoint:
     async def _open(self) -> BrokerConnection:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self.next_attempt_at - loop.time())
-        patience = self._connect_timeout.pause_after(self._failures + 1)
-        silence = self._silence_timeout.pause_after(self._failures + 1)
+        connect_timeout = self._connect_timeout.pause_after(self._failures + 1)
+        probe_after = self._silence_timeout.pause_after(self._failures + 1)
         longest = self._config.request_timeout / 1000
         if self._was_kafka:
-            silence = longest  # a server that was Kafka before may be slow now
-        deadline = loop.time() + max(patience, longest)
+            probe_after = longest  # a server that was Kafka before may be slow now
+        deadline = loop.time() + max(connect_timeout, longest)
         made = self._opening_connection = BrokerConnection(self.address, self._context, self.name)
         try:
-            await made.establish(deadline, patience=patience, silence=silence, hint=self._hint)
+            await made.establish(
+                deadline, connect_timeout=connect_timeout, probe_after=probe_after, hint=self._hint
+            )
         except errors.NotKafka as error:
             if error.certain or not self._was_kafka:
                 raise

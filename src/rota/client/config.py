@@ -63,7 +63,7 @@ class Settings:
     """A consumer's configuration, parsed and checked."""
 
     client: ClientConfig
-    read: FetchConfig
+    fetch: FetchConfig
     #: None: without a group (``group.id``).
     member: MemberConfig | None
     strategies: tuple[Assignor, ...]
@@ -145,7 +145,7 @@ def read_settings(given: Mapping[str, object]) -> Settings:
     member = _build_config(MemberConfig, values) if "group.id" in values else None
     return Settings(
         client=client,
-        read=reading,
+        fetch=reading,
         member=member,
         strategies=_resolve_strategies(values),
         interceptors=tuple(map(_make_interceptor, values.get("interceptor.classes", ()))),

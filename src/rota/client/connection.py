@@ -124,18 +124,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
     ) -> BrokerConnection:
         """Opens a connection without a client; see :meth:`establish`."""
         connection = cls(address, context or ConnectionContext(config), str(address))
-        patience = config.connect_timeout / 1000
-        await connection.establish(deadline, patience=patience, silence=patience / 2)
+        connect_timeout = config.connect_timeout / 1000
+        await connection.establish(
+            deadline, connect_timeout=connect_timeout, probe_after=connect_timeout / 2
+        )
         return connection
 
     async def establish(
-        self, deadline: float, *, patience: float, silence: float, hint: str = ""
+        self, deadline: float, *, connect_timeout: float, probe_after: float, hint: str = ""
     ) -> None:
         """Connects, with TLS if that is set, gets the broker's API versions and logs in.
 
         :param deadline: by the loop's clock
-        :param patience: seconds for each address of the host name
-        :param silence: seconds after which this client ends its side of a silent connection. A
+        :param connect_timeout: seconds for each address of the host name
+        :param probe_after: seconds after which this client ends its side of a silent connection. A
             server that waits for the end of a line then responds; Kafka would have responded before
         :param hint: added to errors if the broker cannot be reached
         :raises NotKafka: another server listens there
@@ -146,8 +148,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         begun = self._loop.time()
         try:
             async with asyncio.timeout_at(deadline):
-                await self._connect(patience, hint)
-                await self._handshake(deadline, silence)
+                await self._connect(connect_timeout, hint)
+                await self._handshake(deadline, probe_after)
         except TimeoutError:
             await self.close_and_wait()
             raise self.timeout_error(f"within {self._loop.time() - begun:.3g} s", hint) from None
@@ -158,9 +160,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             await self.close_and_wait()
             raise
 
-    async def _connect(self, patience: float, hint: str) -> None:
+    async def _connect(self, connect_timeout: float, hint: str) -> None:
         try:
-            opened = await open_socket(self.address, self._config, patience)
+            opened = await open_socket(self.address, self._config, connect_timeout)
         except Unreachable as error:
             raise Unreachable(self._named(f"{error}{hint}")) from error
         tls: dict[str, Any] = {}
@@ -179,16 +181,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 finally:
                     opened.close()
 
-    async def _handshake(self, deadline: float, silence: float) -> None:
+    async def _handshake(self, deadline: float, probe_after: float) -> None:
         self._stage = "greeting"
-        probe = self._loop.call_later(silence, self._probe_silent_server)
+        probe = self._loop.call_later(probe_after, self._probe_silent_server)
         try:
             self.versions = await self._fetch_versions(deadline)
         finally:
             probe.cancel()
         self._first_bytes = None
         if self._is_probed:
-            raise Unreachable(self._named(f"the broker is slow: no answer within {silence:.3g} s"))
+            raise Unreachable(
+                self._named(f"the broker is slow: no answer within {probe_after:.3g} s")
+            )
         self._frames.limit = MAX_RESPONSE_BYTES
         if self._config.sasl is not None:
             self._stage = "login"
@@ -588,14 +592,16 @@ def api_name(api: Api) -> str:
 AddressInfo: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
-async def open_socket(address: Address, config: ClientConfig, patience: float) -> socket.socket:
+async def open_socket(
+    address: Address, config: ClientConfig, connect_timeout: float
+) -> socket.socket:
     """Opens a socket to one of the addresses of a host name.
 
-    :param patience: seconds for each address
+    :param connect_timeout: seconds for each address
     :raises Unreachable: the host is unknown, or no address accepts; names the reason for each
     """
     targets = await resolve_address(address)
-    attempts = [partial(_connect_socket, target, config, patience) for target in targets]
+    attempts = [partial(_connect_socket, target, config, connect_timeout) for target in targets]
     connected, failed = await retry.first_success(attempts, discard=socket.socket.close)
     if connected is None:
         raise Unreachable("; ".join(map(str, failed)))
@@ -633,7 +639,7 @@ async def resolve_address(address: Address) -> list[AddressInfo]:
 
 
 async def _connect_socket(
-    target: AddressInfo, config: ClientConfig, patience: float
+    target: AddressInfo, config: ClientConfig, connect_timeout: float
 ) -> socket.socket:
     family, socket_type, protocol, _, where = target
     made = socket.socket(family, socket_type, protocol)
@@ -645,21 +651,23 @@ async def _connect_socket(
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer)
         if config.send_buffer != -1:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer)
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(connect_timeout):
             await asyncio.get_running_loop().sock_connect(made, where)
     except BaseException as error:
         made.close()
         if isinstance(error, OSError):  # includes TimeoutError
-            raise Unreachable(f"{_connect_error_text(error, patience)} ({where[0]})") from error
+            raise Unreachable(
+                f"{_connect_error_text(error, connect_timeout)} ({where[0]})"
+            ) from error
         raise
     return made
 
 
-def _connect_error_text(error: OSError, patience: float) -> str:
+def _connect_error_text(error: OSError, connect_timeout: float) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "the connection is refused: nothing listens there, or a firewall says no"
     if isinstance(error, TimeoutError) and error.errno is None:
-        return f"no connection within {patience:.3g} s"
+        return f"no connection within {connect_timeout:.3g} s"
     return os.strerror(error.errno) if error.errno else str(error)
 
 

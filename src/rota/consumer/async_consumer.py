@@ -399,7 +399,7 @@ class AsyncConsumer(BaseConsumer):
         self, wanted: Mapping[TopicPartition, int], timeout: float | None
     ) -> dict[TopicPartition, ListedOffset | None]:
         self._core.check_open()
-        isolation = self._core.settings.read.isolation
+        isolation = self._core.settings.fetch.isolation
         deadline = self._core.client.deadline_after(timeout)
         request = list_offsets(self._core.client, wanted, isolation, deadline=deadline)
         return await self._core.run_interruptibly(request)

@@ -25,8 +25,9 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from operator import length_hint
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from rota.client.config import Deserializer
 from rota.client.fetch import (
     NO_HEADERS,
     PORTION_BYTES,
@@ -60,7 +61,7 @@ class PendingError:
         return type(self.error), str(self.error), frozenset(self.buffer_versions.items())
 
 
-def keep_nothing(_: object) -> None:
+def store_nothing(_: object) -> None:
     """Ignores the records."""
 
 
@@ -155,12 +156,12 @@ class FetchBuffer:
                 break
 
     def take_records(
-        self, max_records: int, keep: Callable[[Records], None] = keep_nothing
+        self, max_records: int, store_records: Callable[[Records], None] = store_nothing
     ) -> Records:
         """Returns up to ``max_records`` prepared records.
 
-        :param keep: called with them before the positions move: if this method is interrupted in
-            between, records come twice rather than never
+        :param store_records: called with them before the positions move: if this method is
+            interrupted in between, records come twice rather than never
         :raises Exception: the next item is an error; no records are before it
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
@@ -171,7 +172,7 @@ class FetchBuffer:
                 known = taken.setdefault(fetch.partition, records)
                 if known is not records:
                     known += records
-                keep(Records(taken))
+                store_records(Records(taken))
                 self._advance_position(fetch, position)
                 fetch.mark_taken(len(records))
                 left -= len(records)
@@ -180,11 +181,13 @@ class FetchBuffer:
         return Records(taken)
 
     def take_batches(
-        self, keep: Callable[[list[Batch]], None] = keep_nothing, max_bytes: int = PORTION_BYTES
+        self,
+        store_records: Callable[[list[Batch]], None] = store_nothing,
+        max_bytes: int = PORTION_BYTES,
     ) -> list[Batch]:
         """Returns responses as columns until they have ``max_bytes``; at least one.
 
-        :param keep: as in :meth:`take_records`
+        :param store_records: as in :meth:`take_records`
         :raises Exception: the next item is an error; no records are before it
         """
         batches: list[Batch] = []
@@ -193,7 +196,7 @@ class FetchBuffer:
             while left > 0 and (fetch := self._next_fetch(bool(batches))):
                 rows = fetch.remaining_rows()
                 batches.append(rows)
-                keep(batches)
+                store_records(batches)
                 self._advance_position(fetch, position_after(rows))
                 fetch.mark_taken(len(rows))
                 left -= fetch.size
@@ -456,10 +459,6 @@ class CompletedFetch:
         self._fetched = self._fetched._replace(records=own, fetch_offset=int(at))
         self._rows = self._factory = self._batches = self._next_error = None
         self._made, self._at = [], 0
-
-
-#: Deserializes a key or a value; not called for null.
-Deserializer: TypeAlias = Callable[[bytes], object]
 
 
 class RecordFactory:

@@ -60,7 +60,7 @@ class ConsumerCore:
         self.topics = WatchedTopics(self.client, self._metadata_updated, self.waker.wake)
         self.fetcher = Fetcher(
             self.client,
-            settings.read,
+            settings.fetch,
             None if settings.member is None else self.fetch_committed,
             self.waker.wake_in_loop,
             key_deserializer=settings.key_deserializer,
@@ -182,7 +182,7 @@ class ConsumerCore:
         return self._poll_now(None)
 
     def _max_records(self, max_records: int | None) -> int:
-        return self.settings.read.max_poll_records if max_records is None else max_records
+        return self.settings.fetch.max_poll_records if max_records is None else max_records
 
     async def _poll(self, timeout: float, most: int | None) -> bool:
         """Takes up to ``most`` records, or batches if that is None; False if none came in time."""
@@ -199,7 +199,7 @@ class ConsumerCore:
                     await self.handle_commands()
                     if most is not None:
                         self.fetcher.prepare_records(most)
-                    if self._take_in_poll(most):
+                    if self._take_records_and_end_poll(most):
                         return True
                     if self.is_closing or (loop.time() >= deadline and self._end_poll()):
                         return False
@@ -215,20 +215,20 @@ class ConsumerCore:
             try:
                 if most is not None:
                     self.fetcher.prepare_records(most)
-                if self._has_urgent_work() or not self._take_in_poll(most):
+                if self._has_urgent_work() or not self._take_records_and_end_poll(most):
                     return False  # the poll continues in the loop
             except BaseException:
                 self._send_poll_event(PollEnded())
                 raise
             return True
 
-    def _take_in_poll(self, most: int | None) -> bool:
+    def _take_records_and_end_poll(self, most: int | None) -> bool:
         """Takes records and ends the poll in one step: an automatic commit in between would cover
         records that the application has not seen. Takes nothing while commands of the member wait:
         they may mark a partition pending revocation, or revoke it.
         """
         with self.member_lock():
-            if not self._may_take():
+            if not self._may_take_records():
                 return False
             if most is None:
                 has_taken = bool(self.fetcher.take_batches(self.polled.set_batches))
@@ -330,12 +330,12 @@ class ConsumerCore:
     def _has_commands(self) -> bool:
         return self.membership is not None and bool(self.membership.driver.inbox)
 
-    def _may_take(self) -> bool:
+    def _may_take_records(self) -> bool:
         is_in_call = self.membership is not None and self.membership.is_listener_running
         return not (is_in_call or self._has_commands())
 
     def _has_work(self) -> bool:
-        has_records = self.fetcher.has_records and self._may_take()
+        has_records = self.fetcher.has_records and self._may_take_records()
         return has_records or self.is_closing or self._has_urgent_work()
 
     def _has_urgent_work(self) -> bool:

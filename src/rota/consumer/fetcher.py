@@ -36,6 +36,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rota.client import offsets
 from rota.client.cluster import ClusterClient
+from rota.client.config import Deserializer
 from rota.client.connection import BrokerConnection
 from rota.client.fetch import (
     Batch,
@@ -49,7 +50,7 @@ from rota.client.fetch import (
 from rota.client.metadata import ClusterMetadata
 from rota.client.offsets import OffsetQuery
 from rota.client.retry import is_permanent
-from rota.consumer.buffer import Deserializer, FetchBuffer, keep_nothing
+from rota.consumer.buffer import FetchBuffer, store_nothing
 from rota.consumer.positions import (
     FetchablePartition,
     FetchState,
@@ -90,9 +91,15 @@ class Fetcher:
         self._client = client
         self._config = config
         self._wake = wake
-        reset, lease = _reset_target(config), client.config.metadata_max_age / 1000
+        reset, preferred_replica_expiry = (
+            _reset_target(config),
+            client.config.metadata_max_age / 1000,
+        )
         self._positions = Positions(
-            reset=reset, backoff=client.backoff.pause_after, lease=lease, warn=LOGGER.warning
+            reset=reset,
+            backoff=client.backoff.pause_after,
+            preferred_replica_expiry=preferred_replica_expiry,
+            warn=LOGGER.warning,
         )
         key, value = key_deserializer, value_deserializer
         self._buffer = FetchBuffer(
@@ -178,20 +185,22 @@ class Fetcher:
         self._buffer.prepare_records(max_records)
 
     def take_records(
-        self, max_records: int, keep: Callable[[Records], None] = keep_nothing
+        self, max_records: int, store_records: Callable[[Records], None] = store_nothing
     ) -> Records:
         """Returns up to ``max_records`` prepared records.
 
-        :param keep: called with them before the positions move
+        :param store_records: called with them before the positions move
         :raises RotaError: the next item is an error
         """
         with self._in_loop_after_errors():
-            return self._buffer.take_records(max_records, keep)
+            return self._buffer.take_records(max_records, store_records)
 
-    def take_batches(self, keep: Callable[[list[Batch]], None] = keep_nothing) -> list[Batch]:
+    def take_batches(
+        self, store_records: Callable[[list[Batch]], None] = store_nothing
+    ) -> list[Batch]:
         """As :meth:`take_records`, but returns all fetched records, as columns."""
         with self._in_loop_after_errors():
-            return self._buffer.take_batches(keep)
+            return self._buffer.take_batches(store_records)
 
     @contextlib.contextmanager
     def _in_loop_after_errors(self) -> Iterator[None]:
@@ -390,7 +399,7 @@ class InFlightFetches:
     done: Callable[[], None]
     offset_fetcher: OffsetFetcher
     #: When a Fetch ends its wait at the broker; None: the connection is being opened.
-    held_until: dict[FetchConnection, float | None] = field(default_factory=dict)
+    max_wait_ends_at: dict[FetchConnection, float | None] = field(default_factory=dict)
     #: Brokers whose second Fetch brought no records, and how long the next one waits.
     second_waits: dict[int, float] = field(default_factory=dict)
     #: Responses are ignored.
@@ -408,7 +417,7 @@ class InFlightFetches:
             positions.release_inactive(limits.inactive)
         if positions.buffered_bytes - positions.inactive_bytes >= limits.buffered:
             return
-        fetching = [key.node for key in self.held_until]
+        fetching = [key.node for key in self.max_wait_ends_at]
         busy = {node for node in fetching if self._free_connection(node, now) is None}
         if not loop.is_running():
             for node in client.metadata.brokers:
@@ -424,7 +433,7 @@ class InFlightFetches:
             if connection is not None:
                 self._send(loop, key, connection, partitions, wait)
             else:
-                self.held_until[key] = None
+                self.max_wait_ends_at[key] = None
                 tokens = [each.token for each in partitions]
                 connect = partial(self._connect_and_send, loop, key, partitions, wait)
                 self.offset_fetcher.run_request(loop, connect, tokens)
@@ -432,10 +441,10 @@ class InFlightFetches:
     def _free_connection(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
         """Returns the connection for the next Fetch and its maximum wait; None: both are in use."""
         first, second = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
-        if first not in self.held_until:
+        if first not in self.max_wait_ends_at:
             return first, self.config.fetch_max_wait / 1000
-        until = self.held_until[first]
-        if until is None or second in self.held_until:
+        until = self.max_wait_ends_at[first]
+        if until is None or second in self.max_wait_ends_at:
             return None
         left = until - now
         if node in self.second_waits and left <= 2 * SECOND_FETCH_MARGIN:
@@ -454,13 +463,13 @@ class InFlightFetches:
             deadline = self.client.request_deadline()
             connection = await self.client.connect(key.node, use=key.use, deadline=deadline)
         except BaseException:
-            del self.held_until[key]
+            del self.max_wait_ends_at[key]
             raise
         current = [each for each in partitions if self.positions.is_current(each.token)]
         if current:
             self._send(loop, key, connection, current, wait)
         else:
-            del self.held_until[key]
+            del self.max_wait_ends_at[key]
 
     def _send(
         self,
@@ -486,10 +495,10 @@ class InFlightFetches:
                 Api.FETCH, fetch.message, deadline=deadline, most=fetch.max_version, large=True
             )
         except RotaError as error:
-            self.held_until.pop(key, None)
+            self.max_wait_ends_at.pop(key, None)
             self.offset_fetcher.handle_failure(tokens.values(), error, loop.time())
         else:
-            self.held_until[key] = until
+            self.max_wait_ends_at[key] = until
             future.add_done_callback(partial(self._handle_response, loop, key, fetch, tokens))
 
     def _handle_response(
@@ -500,7 +509,7 @@ class InFlightFetches:
         tokens: dict[TopicPartition, RequestToken],
         future: asyncio.Future[FetchResponse],
     ) -> None:
-        del self.held_until[key]
+        del self.max_wait_ends_at[key]
         if future.cancelled():
             return
         error = future.exception()

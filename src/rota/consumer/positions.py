@@ -47,12 +47,12 @@ class FetchState(enum.Enum):
     """The state of a partition on the way to its records."""
 
     #: Needs the group's committed offset.
-    INITIALIZING = "committed"
+    INITIALIZING = "initializing"
     #: Needs the first or the last offset, or the offset of a time, from its leader.
-    AWAIT_RESET = "reset"
+    AWAIT_RESET = "await_reset"
     #: Needs to know whether the leader's log was truncated below the position (KIP-320).
-    AWAIT_VALIDATION = "validation"
-    FETCHING = "reading"
+    AWAIT_VALIDATION = "await_validation"
+    FETCHING = "fetching"
     #: No position, and no policy to find one.
     FAILED = "failed"
 
@@ -107,7 +107,7 @@ class PartitionState:
     leader: LeaderAndEpoch | None = None
     source: FetchSource = field(default_factory=FetchSource)
     #: When the preferred read replica expires.
-    replica_until: float = 0.0
+    preferred_replica_expires_at: float = 0.0
     paused: bool = False
     pending_revocation: bool = False
     #: The next record cannot be read; the partition waits for the application.
@@ -149,7 +149,7 @@ class Positions:
     #: Returns the pause after a number of failures in a row.
     backoff: Callable[[int], float]
     #: Seconds to read from a replica that the leader has named.
-    lease: float
+    preferred_replica_expiry: float
     #: Receives the reason why records come again, or never.
     warn: Callable[[str], None] = lambda _: None
     _entries: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -433,7 +433,7 @@ class Positions:
         if fetched.log_start_offset >= 0:
             entry.log_start = fetched.log_start_offset
         if source.redirect(fetched):
-            entry.replica_until = now + self.lease
+            entry.preferred_replica_expires_at = now + self.preferred_replica_expiry
         if end is None:
             return FetchOutcome.NO_RECORDS, None
         entry.fetch_position = end.position
@@ -615,7 +615,7 @@ class ReadyPartitions:
         if not self._touched:
             return
         for name, entry in self._touched.items():
-            if entry.source.replica is not None and entry.replica_until < now:
+            if entry.source.replica is not None and entry.preferred_replica_expires_at < now:
                 entry.source.replica = None
             key = _queue_key(entry, now)
             if key is not None:

@@ -94,7 +94,9 @@ class EndSamples:
         )
 
 
-def compute_group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
+def compute_group_lag(
+    group: str, parts: Iterable[TablePart], as_of: int
+) -> Iterator[pa.RecordBatch]:
     """Computes lag and verdicts of one group; its ``commits`` come last, in any order."""
     generations: list[Generation] = []
     reader = arrow.GenerationReader()

@@ -120,7 +120,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
         text = f"{least} is more than maxOffsetsPerTrigger, which is {most}"
         raise InputError(f"minOffsetsPerTrigger: {text}")
     batch_info = values["includeBatchInfo"]
-    reading = settings.read
+    reading = settings.fetch
     return SourceOptions(
         client_config=settings.client,
         read_config=replace(reading, isolation="read_uncommitted") if batch_info else reading,

@@ -892,7 +892,7 @@ def test_a_connection_that_is_collected_while_it_opens_waits_for_nothing() -> No
     async def main() -> None:
         async with server(say_nothing) as at:
             made = BrokerConnection(parse_address(at), ConnectionContext(config(at)), at)
-            opening = made.establish(new_deadline(), patience=10, silence=10)
+            opening = made.establish(new_deadline(), connect_timeout=10, probe_after=10)
             task = asyncio.create_task(opening)
             await asyncio.wait_for(accepted.wait(), 60)
             opening.close()

@@ -620,13 +620,13 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
 def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
     consumer: rota.Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = ConsumerCore._take_in_poll
+    take = ConsumerCore._take_records_and_end_poll
 
     def slowly(core: ConsumerCore, most: int | None) -> bool:
         time.sleep(0.05)  # what the member has asked for is answered meanwhile
         return take(core, most)
 
-    monkeypatch.setattr(ConsumerCore, "_take_in_poll", slowly)
+    monkeypatch.setattr(ConsumerCore, "_take_records_and_end_poll", slowly)
     recording_listener = RecordingListener()
     consumer.subscribe(["t"], listener=recording_listener)
     wait_until(

@@ -49,7 +49,7 @@ def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[Nod
 
 def going_on(node: InMemoryNode) -> Iterator[list[int]]:
     """Who is answered in each event, for as long as the node is behind."""
-    while node.node.has_ready:
+    while node.node.has_resumable_requests:
         yield answered_connections(node.node.handle(Wakeup(), node.now, node.room))
 
 
@@ -102,7 +102,7 @@ def test_who_hangs_up_before_its_turn_has_none(node: InMemoryNode) -> None:
     node.room = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
     assert list(going_on(node)) == [[1, 2]]
     append(node, LARGE)
-    assert not node.node.has_ready
+    assert not node.node.has_resumable_requests
 
 
 def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: InMemoryNode) -> None:
@@ -113,4 +113,4 @@ def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: InMe
     node.room = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
     node.advance(0)
     assert len(peer.fetched(peer.receive())[T].records) > 2 * len(LARGE)
-    assert not node.node.has_ready
+    assert not node.node.has_resumable_requests

@@ -56,7 +56,7 @@ def test_there_is_room_for_something_always() -> None:
 
 def full_positions(brokers: int, settings: FetchConfig) -> Positions:
     """As much waits as ever can: the last were asked for just before there was enough."""
-    positions = Positions(reset=EARLIEST, backoff=float, lease=1.0)
+    positions = Positions(reset=EARLIEST, backoff=float, preferred_replica_expiry=1.0)
     names = [TopicPartition("t", number) for number in range(4 * brokers)]
     positions.assign(names)
     positions.update_leaders(lambda name: LeaderAndEpoch(name.partition % brokers))

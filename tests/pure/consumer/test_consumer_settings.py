@@ -35,7 +35,7 @@ def test_defaults_are_those_of_the_configurations() -> None:
     found = read_consumer_settings(group_id="g", client_id="me")
     bootstrap = (Address("localhost", 9092),)
     assert found.client == ClientConfig(bootstrap_servers=bootstrap, client_id="me")
-    assert found.read == FetchConfig()
+    assert found.fetch == FetchConfig()
     assert found.member == MemberConfig(group="g", client_id="me")
     assert [each.name for each in found.strategies] == ["range", "cooperative-sticky"]
     assert (found.key_deserializer, found.value_deserializer) == (None, None)
@@ -48,9 +48,9 @@ def test_the_page_of_settings_is_what_make_docs_writes() -> None:
 
 def test_values_come_as_text_or_as_themselves() -> None:
     for value in (7, "7", " 7 "):
-        assert read_consumer_settings(max_poll_records=value).read.max_poll_records == 7
+        assert read_consumer_settings(max_poll_records=value).fetch.max_poll_records == 7
     for value in (False, "false", "FALSE"):
-        assert read_consumer_settings(check_crcs=value).read.check_crcs is False
+        assert read_consumer_settings(check_crcs=value).fetch.check_crcs is False
     assert read_consumer_settings(group_id=None).member is None
 
 
@@ -326,7 +326,7 @@ def test_a_wrong_deserializer_is_named(value: object, says: str) -> None:
     ],
 )
 def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
-    found = read_consumer_settings(auto_offset_reset=value).read
+    found = read_consumer_settings(auto_offset_reset=value).fetch
     assert (found.auto_offset_reset, found.reset_duration) == (reset, milliseconds)
 
 

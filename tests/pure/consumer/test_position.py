@@ -25,7 +25,9 @@ def new_positions(
     reset: int | None = EARLIEST, *, leader: LeaderAndEpoch | None = LEADER
 ) -> Positions:
     """One partition, that knows who leads it."""
-    made = Positions(reset=reset, backoff=lambda failures: failures * 0.1, lease=300.0)
+    made = Positions(
+        reset=reset, backoff=lambda failures: failures * 0.1, preferred_replica_expiry=300.0
+    )
     made.assign([NAME])
     made.update_leaders(lambda _: leader)
     return made
@@ -355,7 +357,9 @@ def test_a_truncated_log_is_read_on_where_it_parts() -> None:
 
 def test_why_records_come_again_or_never_is_told() -> None:
     told: list[str] = []
-    found = Positions(reset=EARLIEST, backoff=lambda _: 0.1, lease=300.0, warn=told.append)
+    found = Positions(
+        reset=EARLIEST, backoff=lambda _: 0.1, preferred_replica_expiry=300.0, warn=told.append
+    )
     found.assign([NAME])
     found.update_leaders(lambda _: LEADER)
     found.seek(NAME, FetchPosition(200))

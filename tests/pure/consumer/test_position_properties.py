@@ -106,7 +106,9 @@ class Reading(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.positions = Positions(reset=EARLIEST, backoff=lambda _: 1.0, lease=60.0)
+        self.positions = Positions(
+            reset=EARLIEST, backoff=lambda _: 1.0, preferred_replica_expiry=60.0
+        )
         self.buffer = FetchBuffer(self.positions, FetchConfig(), drained=lambda: None)
         self.logs = {name: Log() for name in NAMES}
         self.questions: list[Question] = []

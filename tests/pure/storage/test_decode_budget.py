@@ -178,7 +178,7 @@ def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
         asking.store(batch_of_one(MAX_WORK_PER_EVENT), topic="plain", partition=each)
     send_list_offsets(asking, "plain", 4)
     asking.disconnect()
-    assert not node.node.has_ready
+    assert not node.node.has_resumable_requests
 
 
 @pytest.mark.parametrize("time", [START, -3], ids=["by time", "the newest"])

@@ -185,15 +185,17 @@ def replace_static_member(
     replaced = notes.StaticMemberReplaced(static, old.member_id, new_id, keeps, request.reason)
     if keeps:
 
-        def stored(later: EventContext, code: Code) -> None:
+        def stored(append_context: EventContext, code: Code) -> None:
             if code:
-                later.add_note(group, notes.GroupNotStored(code))
+                append_context.add_note(group, notes.GroupNotStored(code))
                 code = translate_append_error(code)
-                later.respond(token, JoinGroupResult(code=code, generation=group.generation))
+                append_context.respond(
+                    token, JoinGroupResult(code=code, generation=group.generation)
+                )
             else:
-                _swap_static_member(later, group, old, new)
-                later.add_note(group, replaced)
-                later.respond(token, _make_replacement_result(group, old, new, request))
+                _swap_static_member(append_context, group, old, new)
+                append_context.add_note(group, replaced)
+                append_context.respond(token, _make_replacement_result(group, old, new, request))
 
         entry = dataclasses.replace(
             group.to_entry(),
@@ -317,10 +319,10 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
         context.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
     else:
 
-        def stored(later: EventContext, code: Code) -> None:
+        def stored(append_context: EventContext, code: Code) -> None:
             # a restart would restore the last generation, until the sessions of its members end
             if code:
-                later.add_note(group, notes.GroupNotStored(code))
+                append_context.add_note(group, notes.GroupNotStored(code))
 
         context.add_note(group, notes.GroupEmptied())
         context.append_entries((group.to_entry(),), stored)
@@ -416,7 +418,9 @@ def _store_assignment(context: EventContext, group: ClassicGroup, request: SyncG
     context.add_note(group, notes.AssignmentReceived(request.member_id, *counts, unassigned))
     context.append_entries(
         (group.to_entry(assignments),),
-        lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
+        lambda append_context, code: _complete_sync(
+            append_context, group, request.member_id, assignments, code
+        ),
     )
 
 
