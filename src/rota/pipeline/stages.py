@@ -444,7 +444,7 @@ class PipelineStages:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
             found = decode.decode_commits(committed)
             if self._sampled is not None:
-                sampled = self._sampled.commits(self._besides(committed))
+                sampled = self._sampled.commits(self._journal_if_read(committed))
                 found = found.unionByName(sampled, allowMissingColumns=True)
             counts = self._tables.write(COMMITS, found, **decode.unread_aggregates(place))
             self.summary.commits = counts["rows"]
@@ -461,7 +461,9 @@ class PipelineStages:
             read = decode.decode_timelines(committed, self.names)
             if self._sampled is not None:
                 samples = tables.read(spark, SAMPLES)
-                read = read.unionByName(poll.sampled_timelines(samples, self._besides(committed)))
+                read = read.unionByName(
+                    poll.sampled_timelines(samples, self._journal_if_read(committed))
+                )
             found = tables.materialize(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
@@ -474,7 +476,7 @@ class PipelineStages:
                 groups += len(self.summary.polled.groups)
             note.append(f"{self.summary.generations:,} generations; {groups:,} groups")
 
-    def _besides(self, committed: DataFrame) -> DataFrame | None:
+    def _journal_if_read(self, committed: DataFrame) -> DataFrame | None:
         """Returns the journal if there is one; its groups are not taken from samples."""
         return committed if self._segments.pieces or self._live is not None else None
 

@@ -142,7 +142,7 @@ def test_the_bands_are_exactly_those_of_the_tables(any_page: ReportPage) -> None
     for name, one in data.items():
         owned = rows_of(tables.ownership, name, "since", "until")
         key = (*BAND[:5], "group_instance_id", *BAND[5:])
-        assert sorted(chart_bands(one, "was"), key=str) == sorted(
+        assert sorted(chart_bands(one, "ownership"), key=str) == sorted(
             (tuple(row[column] for column in key) for row in owned), key=str
         )
 
@@ -154,12 +154,12 @@ def test_what_would_have_been_is_there_only_where_a_change_is_advised(any_page: 
     for group in report_story.groups:
         one = data[group.name]
         if group.verdict != "change":
-            assert one["would"] is None
+            assert one["advised_ownership"] is None
             assert one["replayed"] is None
             continue
         advised = rows_of(tables.advised, group.name, "since", "until")
         assert advised
-        found = [(*band[:5], *band[6:]) for band in chart_bands(one, "would")]
+        found = [(*band[:5], *band[6:]) for band in chart_bands(one, "advised_ownership")]
         assert sorted(found, key=str) == sorted(
             (tuple(row[column] for column in BAND) for row in advised), key=str
         )

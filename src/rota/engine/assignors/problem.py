@@ -97,9 +97,9 @@ class Problem:
 
     ``layout`` numbers the partitions of every subscribed topic that has any, topics by name.
     ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics
-    (positions, ascending), and ``class_of`` is the class of each member. The
-    identical-subscriptions flag is true where all members subscribe to the same topics, those
-    without metadata included: the condition for Kafka's faster algorithm.
+    (positions, ascending), and ``class_of`` is the class of each member.
+    ``subscriptions_identical`` is true where all members subscribe to the same topics, including
+    topics without metadata: the condition for Kafka's faster algorithm.
     """
 
     layout: PartitionNumbering

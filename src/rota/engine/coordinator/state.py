@@ -154,7 +154,7 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     ends_empty = cell(None, _EMPTY, "removes all members")
     extends_static = cell(None, effect="removes no member, and the join phase continues")
     ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
-    expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
+    expires = cell(None, _DEAD, "deletes the offsets, then the group, which has none left")
     expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
     moved = cell(None, _DEAD)
     moved_waiting = cell(Code.NOT_COORDINATOR, _DEAD, "for all waiting requests")

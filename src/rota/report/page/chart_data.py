@@ -68,8 +68,8 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     for place, group in enumerate(story.groups):
         yield _ChartBuilder(spans[place]).build(
             group,
-            was=ownership[place],
-            would=advised_by_group[place] if group.verdict == CHANGE else None,
+            ownership=ownership[place],
+            advised_ownership=advised_by_group[place] if group.verdict == CHANGE else None,
             rebalances=rebalances[place],
             replayed=replayed_by_group[place],
         ) | {
@@ -113,13 +113,13 @@ class _ChartBuilder:
         self,
         group: GroupStory,
         *,
-        was: pa.Table,
-        would: pa.Table | None,
+        ownership: pa.Table,
+        advised_ownership: pa.Table | None,
         rebalances: pa.Table,
         replayed: pa.Table,
     ) -> dict[str, Any]:
         """Returns the chart data without lag and policies."""
-        tables = [was] if would is None else [was, would]
+        tables = [ownership] if advised_ownership is None else [ownership, advised_ownership]
         self._times = _time_positions(
             [table[name].to_pylist() for table in tables for name in ("since", "until")]
             + [table["at"].to_pylist() for table in (rebalances, replayed)]
@@ -129,10 +129,12 @@ class _ChartBuilder:
             "group": _group_fields(group),
             "begin": self._span.begin,
             "end": self._span.end,
-            "was": self._bands(was, rows),
-            "would": None if would is None else self._bands(would, rows),
+            "ownership": self._bands(ownership, rows),
+            "advised_ownership": None
+            if advised_ownership is None
+            else self._bands(advised_ownership, rows),
             "rebalances": self._rebalances(rebalances),
-            "replayed": None if would is None else self._replayed(replayed, rebalances),
+            "replayed": None if advised_ownership is None else self._replayed(replayed, rebalances),
             "times": to_deltas(self._times),
             "members": list(self._members),
             "row_topics": [self._topics.position_of(topic) for topic, _ in rows],

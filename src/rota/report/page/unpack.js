@@ -32,8 +32,9 @@ function decodeChart(data) {
     topics: data.topics,
     rowTopic: data.row_topics,
     rowPartition: cumulativeSums(data.row_partitions),
-    actualBands: decodeBands(data.was, times, data.end, firstTimes),
-    replayedBands: data.would && decodeBands(data.would, times, data.end, firstTimes),
+    actualBands: decodeBands(data.ownership, times, data.end, firstTimes),
+    replayedBands: data.advised_ownership
+      && decodeBands(data.advised_ownership, times, data.end, firstTimes),
     rebalances: decodeRebalances(data.rebalances, times, data.words),
     replayed: data.replayed && decodeRebalances(data.replayed, times, data.words),
     lag: data.lag && decodeLag(data.lag, data.begin),

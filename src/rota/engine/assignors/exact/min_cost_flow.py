@@ -4,9 +4,9 @@ A pool is a number of partitions that the same members may own. Every partition 
 some member at any time; what flows is the excess of members that have too many.
 
 Arcs that a partition can take: from a member back to the pool (cost 0 if it is new there, 1 if it
-is one of those the member may keep), from the pool to a member (cost -1 while the member still
-lacks one that it may keep, else 0), and through the exchange, at which a member that is to have
-``high`` partitions trades this for another's ``low`` (cost 0).
+is one of those the member may keep), from the pool to a member (cost -1 while the member has fewer
+of its own partitions than before, else 0), and through the exchange, at which a member that is to
+have ``high`` partitions trades this for another's ``low`` (cost 0).
 
 Method: primal-dual. Prices keep every arc's cost + price(tail) - price(head) at zero or above, so
 no cycle of negative cost ever exists and the flow is the cheapest of its kind at any time. Excess
