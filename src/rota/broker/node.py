@@ -76,9 +76,8 @@ class BrokerNode:
         Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived during it are
         handled first: members whose heartbeats wait in their sockets do not count as silent.
 
-        :param free_response_bytes: bytes of responses that the server can take from resumed
-            requests; the last response may exceed it. Before it passes on a new request, the server
-            checks for room.
+        :param free_response_bytes: limit for the responses to resumed requests; the last one may
+            exceed it. Before it passes on a new request, the server checks for room.
         """
         match event:
             case ConnectionOpened(connection, host):

@@ -91,14 +91,10 @@ class Fetcher:
         self._client = client
         self._config = config
         self._wake = wake
-        reset, preferred_replica_expiry = (
-            _reset_target(config),
-            client.config.metadata_max_age / 1000,
-        )
         self._positions = Positions(
-            reset=reset,
+            reset=_reset_target(config),
             backoff=client.backoff.pause_after,
-            preferred_replica_expiry=preferred_replica_expiry,
+            preferred_replica_expiry=client.config.metadata_max_age / 1000,
             warn=LOGGER.warning,
         )
         key, value = key_deserializer, value_deserializer

@@ -379,9 +379,7 @@ class _AdviceCase:
         self._generations = generations
         self._rebalances = rebalances
         self._rollouts = rollouts
-        ends = (
-            (rebalance.after.incarnation, rebalance.after.generation) for rebalance in rebalances
-        )
+        ends = ((each.after.incarnation, each.after.generation) for each in rebalances)
         self._causes = Counter(causes[end] for end in ends if end in causes)
         self._slow_polls, self._expired_sessions = (
             self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
@@ -464,10 +462,9 @@ class _AdviceCase:
         if self._rollouts:
             (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
             sizes = (
-                len(rebalance.after.members)
-                for rebalance in self._rebalances
-                if self._rollouts.get((rebalance.after.incarnation, rebalance.after.generation))
-                == name
+                len(each.after.members)
+                for each in self._rebalances
+                if self._rollouts.get((each.after.incarnation, each.after.generation)) == name
             )
             text += f", {number} of them one rolling deploy of {max(sizes)} members"
         elif self._causes:

@@ -238,12 +238,10 @@ def explain_from_log(
     calls = _find_calls(rebalance, lines)
     if not calls:
         return None
-    before = rebalance.before
-    diff = (
-        None if before is None else diff_generations(before, rebalance.rounds[0], rebalance.after)
-    )
+    before, after = rebalance.before, rebalance.after
+    diff = None if before is None else diff_generations(before, rebalance.rounds[0], after)
     evidence = _LogEvidence(rebalance, commits, lines, calls, diff)
-    is_classic = rebalance.after.kind is GroupType.CLASSIC
+    is_classic = after.kind is GroupType.CLASSIC
     cause, likely, text = _classic_cause(evidence) if is_classic else _consumer_cause(evidence)
     further = [
         _log_text(lines[call])
@@ -344,10 +342,8 @@ def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, t
         return RebalanceCause.LEFT, None, text
     committed = find_last_commit(evidence.commits, member.assigned, at)
     is_quiet = committed is None or committed <= at - interval
-    if (
-        evidence.rebalance.before is not None
-        and evidence.rebalance.before.kind is GroupType.CONSUMER
-    ):
+    before = evidence.rebalance.before
+    if before is not None and before.kind is GroupType.CONSUMER:
         return _consumer_leave_cause(evidence, member, text, is_quiet=is_quiet)
     if committed is not None and _is_close_commit(evidence, member, committed):
         return RebalanceCause.LEFT, None, text
@@ -465,11 +461,8 @@ def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _Cause:
     """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
         late = "failed to transition" in (line.reason or "")  # it did not revoke its partitions
-        return (
-            (RebalanceCause.SLOW_POLL if late else RebalanceCause.SESSION_TIMEOUT),
-            None,
-            line.text,
-        )
+        cause = RebalanceCause.SLOW_POLL if late else RebalanceCause.SESSION_TIMEOUT
+        return cause, None, line.text
     if line.client_reason is not None and line.client_reason != NO_REASON:
         return _cause_from_client_reason(line.client_reason), None, line.text
     return _leave_cause_without_reason(evidence, line.member_id, line.text)

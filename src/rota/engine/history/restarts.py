@@ -54,9 +54,7 @@ def list_membership_events(
     generations: Sequence[Generation], rebalances: Iterable[Rebalance]
 ) -> list[MembershipEvent]:
     """Returns every rebalance, every return of a static member, and the first sample."""
-    ends = {
-        (rebalance.after.incarnation, rebalance.after.offset): rebalance for rebalance in rebalances
-    }
+    ends = {(each.after.incarnation, each.after.offset): each for each in rebalances}
     events = (MembershipEvent(one, ends.get((one.incarnation, one.offset))) for one in generations)
     changes = {GenerationChange.REPLACED, GenerationChange.FIRST_SAMPLE}
     return [one for one in events if one.rebalance is not None or one.generation.change in changes]
