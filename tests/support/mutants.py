@@ -452,8 +452,8 @@ REPLAY = (
     Mutant(
         "an ownership ends with the generation in which it began",
         "engine/history/generations.py",
-        "until=self._now, to_generation=last)",
-        "until=self._now)",
+        "        span.to_generation = self._generation[key[2]]\n",
+        "",
         CLASSIC,
     ),
     Mutant(

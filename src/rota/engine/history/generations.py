@@ -154,7 +154,8 @@ class OwnershipTracker:
 
     def _end(self, key: tuple[str, int, str]) -> None:
         span = self._ended[key] = self._open.pop(key)
-        span.until, span.to_generation = self._now, self._generation[key[2]]
+        span.until = self._now
+        span.to_generation = self._generation[key[2]]
 
     def count_ended(self) -> int:
         return len(self._finished)
