@@ -1,10 +1,9 @@
 """The report of a large cluster in a real Chromium: how large its file is, how soon something is
 seen, and how long it takes to answer.
 
-Seconds of an interaction are those from the event until the frame that shows what came of it, with
-the page at rest before: nobody clicks within the first second. What is in the middle of all tries
-is held to the limit, and the worst is told beside it: on two cores another process is often in the
-way of one frame.
+An interaction is timed from its event until the frame that shows its result. The page is idle
+before: users do not click within the first second. The limit applies to the median of all tries;
+the row also shows the slowest try, because another process often delays a frame on two cores.
 """
 
 from __future__ import annotations

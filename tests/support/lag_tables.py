@@ -1,4 +1,4 @@
-"""Commits, samples and owners as the tables that lag from commit to commit is told from."""
+"""Tables of commits, samples and owners, from which the report computes lag between commits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A group whose members are there without consumers: they join, are told what they get, and stay
-members until their session ends.
+"""A group of members without consumers: they join, receive their assignment, and stay members until
+their session ends.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def add_members(
         ]
         joins = [_join(group, each, strategy, protocol_type) for each in seats]
         for place, client in enumerate(clients):
-            if (
-                seats[place].group_instance_id is None
-            ):  # one without a static id is told its id first
+            # a dynamic member gets its member id in a first response
+            if seats[place].group_instance_id is None:
                 reply = send_and_receive(client, joins[place])
                 assert isinstance(reply, JoinGroupResult)
                 assert reply.code == Code.MEMBER_ID_REQUIRED

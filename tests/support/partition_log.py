@@ -32,7 +32,7 @@ def producer_batch(*values: bytes, at: int = NOW, **fields: Any) -> bytes:
 
 
 def batch_of_size(size: int, at: int = NOW, codec: CompressionType = CompressionType.NONE) -> bytes:
-    """A batch of one record with so many bytes of value."""
+    """Returns a batch of one record whose value has ``size`` bytes."""
     return producer_batch(bytes(size), at=at, codec=codec)
 
 

@@ -47,7 +47,7 @@ def compare_restarts(broker: KafkaBroker) -> dict[str, CaseResult]:
 
 
 def restart_at_barrier(broker: KafkaBroker, count: int) -> Callable[[], None]:
-    """A restart that waits until so many cases want it."""
+    """Returns a function that restarts the broker once ``count`` cases have called it."""
 
     def restart() -> None:
         broker.restart()

@@ -111,7 +111,7 @@ def compare_table(port: int) -> dict[str, CaseResult]:
         alone = compare_cases(
             port, {(state, (each,)): question_case((state, (each,))) for each in questions}
         )
-        for each, verdict in alone.items():  # what was seen together is told with each of them
+        for each, verdict in alone.items():  # each gets the difference of the joint run
             assert seen.difference is not None
             repeats = (*seen.repeats, RepeatedCase(1, seen.difference), *verdict.repeats)
             verdicts[each] = replace(verdict, repeats=repeats)

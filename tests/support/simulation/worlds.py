@@ -153,7 +153,7 @@ class CheckedWorld(World):
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
         self.wishes[program.name] = SubscriptionChoice(program.topics, program.pattern)
-        self.update_from_trace()  # what is told of it so far is of the one before
+        self.update_from_trace()  # earlier events are those of the previous process
         self.closing.discard(program.name)
         self.sessions.append(program.config.session_timeout)
         self.rebalances.append(program.config.max_poll_interval)

@@ -59,7 +59,7 @@ def open_consumer(
 
 
 def read_records(own: Any, count: int) -> list[ConsumerRecord]:
-    """Poll until so many records have come."""
+    """Polls until ``count`` records have arrived."""
     found: list[ConsumerRecord] = []
 
     def enough() -> bool:

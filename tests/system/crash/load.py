@@ -40,7 +40,7 @@ def create_topic(servers: str, partitions: int, topic: str = TOPIC) -> None:
 
 
 class Client(threading.Thread):
-    """Works until it is told to stop; what it did not expect is in ``.failures``."""
+    """Runs until :meth:`end`; ``.failures`` lists unexpected results."""
 
     def __init__(self, number: int, seed: int, history: History) -> None:
         super().__init__(name=f"client {number}", daemon=True)

@@ -111,7 +111,7 @@ def hash_table_order(hashes: Sequence[int], capacity: int = DEFAULT_INITIAL_CAPA
 
 
 def _may_overfill_bucket(hashes: Sequence[int], capacity: int) -> bool:
-    """Returns whether a bucket of a small HashMap gets so many keys that Java resizes the map."""
+    """Returns whether Java resizes a small HashMap early, because one bucket has too many keys."""
     while capacity < MIN_TREEIFY_CAPACITY and len(hashes) > TREEIFY_THRESHOLD:
         first = _spread_hashes(hashes[: int(LOAD_FACTOR * capacity) + 1])
         buckets = [value & (capacity - 1) for value in first]

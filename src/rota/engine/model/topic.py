@@ -233,4 +233,4 @@ class UncheckedOffset(OffsetAndMetadata):
     """An offset as a client sent it, which may be negative: Kafka's broker stores any number."""
 
     def __post_init__(self) -> None:
-        """Checks nothing: a negative number means that there is no offset."""
+        """Accepts every number, unlike the base class."""
