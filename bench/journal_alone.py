@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.engine.formats import journal, record_batch_columns
-from rota.engine.history.advice import advise_group
+from rota.engine.history.advice import AdviceEvidence, advise_group
 from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.downtime import find_downtime, sum_downtime
 from rota.engine.history.facts import JournalRecord
 from rota.engine.history.generations import read_history as read_timeline
+from rota.engine.history.patterns import find_patterns
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.restarts import find_rollouts
 from rota.engine.history.whatif import evaluate_policies
@@ -61,9 +63,13 @@ def _group(group: str, records: list[JournalRecord], times: Times) -> int:
     explained = [explain_rebalance(rebalance, commits) for rebalance in rebalances]
     for rebalance in rebalances:
         compute_cost(rebalance)
-    keys = [(rebalance.after.incarnation, rebalance.after.generation) for rebalance in rebalances]
-    causes = {key: why.cause for key, why in zip(keys, explained, strict=True)}
-    names = zip(keys, find_rollouts(rebalances, explained), strict=True)
-    rollouts = {key: name for key, name in names if name is not None}
-    advise_group(made, rebalances, evaluate_policies(made, rebalances, causes), causes, rollouts)
+    rollouts = find_rollouts(rebalances, explained)
+    until = max(record.at for record in records)
+    downtime = find_downtime(made, rebalances, explained, commits=commits, until=until)
+    evidence = AdviceEvidence(
+        evaluation=evaluate_policies(made, rebalances, downtime),
+        total=sum_downtime(downtime.found),
+        patterns=find_patterns(rebalances, explained, rollouts, generations=made, commits=commits),
+    )
+    advise_group(made, rebalances, evidence)
     return len(rebalances)

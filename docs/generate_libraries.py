@@ -15,8 +15,7 @@ from rota.engine.history.client_settings import (
     UNKNOWN_LIBRARY,
     ClientLibrary,
 )
-from rota.engine.history.facts import COOPERATIVE_STICKY
-from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT
+from rota.engine.history.facts import COOPERATIVE_STICKY, DEFAULT_SESSION_TIMEOUT
 
 PAGE = Path(__file__).with_name("how-to") / "migrate.md"
 

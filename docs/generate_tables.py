@@ -22,7 +22,10 @@ results). Times are in UTC. A run replaces all tables at once, so a reader alway
 one complete run.
 
 The column `evidence` says how a row is known: `stated` by the broker's log, `inferred` from the
-journal, or `sampled` from outside.
+journal, `sampled` from outside, or `bounded`: the true value lies between two bounds.
+
+Downtime is the time in which no member consumed a partition. Its unit is the partition-millisecond:
+two partitions without a consumer for three seconds are 6,000.
 """
 
 EXAMPLES_INTRO = """\
@@ -48,11 +51,12 @@ EXAMPLES = (
         "Which rolling deploys cost most?",
         """\
 SELECT `group`, rollout, min(at) AS began, max(at) AS ended, count(*) AS rebalances,
-       sum(stopped) AS stopped, sum(moved) AS moved, sum(moves_needed) AS moves_needed
+       round(sum(downtime_ms) / 1000) AS downtime_seconds, sum(moved) AS moved,
+       sum(moves_needed) AS moves_needed
 FROM parquet.`DIR/gold/rebalances`
 WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout
-ORDER BY stopped + moved - moves_needed DESC, `group`, rollout
+ORDER BY downtime_seconds DESC, `group`, rollout
 """,
     ),
     Example(
@@ -74,19 +78,19 @@ ORDER BY seconds DESC, l.`group`, l.topic, l.partition
         "What would each policy have saved each group?",
         """\
 WITH used AS (
-  SELECT `group`, count_if(happens) AS rebalances, sum(moved) AS moved, sum(stopped) AS stopped
+  SELECT `group`, count_if(happens) AS rebalances, sum(moved) AS moved, sum(downtime_ms) AS downtime
   FROM parquet.`DIR/gold/whatif`
   WHERE actual
   GROUP BY `group`
 )
 SELECT w.`group`, w.policy,
+       round((first(used.downtime) - sum(w.downtime_ms)) / 1000) AS seconds_saved,
        first(used.rebalances) - count_if(w.happens) AS rebalances_saved,
-       first(used.moved) - sum(w.moved) AS moves_saved,
-       first(used.stopped) - sum(w.stopped) AS stops_saved
+       first(used.moved) - sum(w.moved) AS moves_saved
 FROM parquet.`DIR/gold/whatif` w
 JOIN used ON used.`group` = w.`group`
 GROUP BY w.`group`, w.policy
-ORDER BY stops_saved + moves_saved DESC, w.`group`, w.policy
+ORDER BY seconds_saved DESC, w.`group`, w.policy
 """,
     ),
 )

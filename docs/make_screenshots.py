@@ -21,8 +21,8 @@ README = HERE.parent / "README.md"
 LIST, GROUP = HERE / "report-list.png", HERE / "report-group.png"
 OUT = "rota-demo"
 WIDTH, HEIGHT = 1280, 800
-#: Of the demo: a rolling deploy, of which the advised policy leaves nothing to see.
-SHOWN = "orders-billing"
+#: Of the demo: an autoscaler causes the rebalances, and another policy moves fewer partitions.
+SHOWN = "search-indexer"
 #: Bytes of a picture that a README can carry.
 LARGEST = 400_000
 BLOCK = re.compile(r"(<!-- demo -->\n).*?(<!-- /demo -->)", re.DOTALL)

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from rota.engine.assignors.certificate import Certificate
     from rota.engine.assignors.interface import Assignor, PartitionAssignor
     from rota.engine.assignors.registry import StrategyList
+    from rota.engine.history.downtime import DowntimeTotal
+    from rota.engine.history.facts import Downtime
     from rota.engine.model.member import (
         Assignment,
         GroupAssignment,
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from rota.engine.simulator.rebalances import SimulatedRebalance
     from rota.engine.simulator.scenario import Scenario
     from rota.engine.simulator.simulation import Simulation, simulate
-    from rota.engine.simulator.timeline import PartitionStop
 
 __all__ = [
     "Assignment",
@@ -81,6 +82,8 @@ __all__ = [
     "Consumer",
     "ConsumerInterceptor",
     "ConsumerRecord",
+    "Downtime",
+    "DowntimeTotal",
     "Group",
     "GroupAssignment",
     "GroupMember",
@@ -91,7 +94,6 @@ __all__ = [
     "Move",
     "OffsetAndMetadata",
     "PartitionAssignor",
-    "PartitionStop",
     "Partitions",
     "Plan",
     "RebalanceListener",
@@ -130,7 +132,8 @@ _MODULES = {
         "rota.engine.simulator.rebalances": "SimulatedRebalance",
         "rota.engine.simulator.scenario": "Scenario",
         "rota.engine.simulator.simulation": "Simulation simulate",
-        "rota.engine.simulator.timeline": "PartitionStop",
+        "rota.engine.history.downtime": "DowntimeTotal",
+        "rota.engine.history.facts": "Downtime",
     }.items()
     for name in names.split()
 }

@@ -130,7 +130,7 @@ def commit_times(records: Iterable[JournalRecord]) -> CommitTimes:
     for written in records:
         if isinstance(written.entry, OffsetCommitEntry):
             found[written.entry.topic, written.entry.partition].append(written.at)
-    return {key: np.array(times, dtype=np.int64) for key, times in found.items()}
+    return {key: np.array(sorted(times), dtype=np.int64) for key, times in found.items()}
 
 
 def _lines(trace: Iterable[TraceRecord]) -> list[LogLine]:

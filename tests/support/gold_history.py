@@ -70,6 +70,12 @@ class History:
             at += apart
         return at
 
+    def flap(self, client: str, at: int, times: int, *, every: int = 24 * MINUTE) -> None:
+        """A client comes and goes, again and again, and is there half of the time."""
+        for begin in range(at, at + times * every, every):
+            self.join([client], begin)
+            self.leave([client], begin + every // 2)
+
     @property
     def ownership(self) -> list[PartitionOwnership]:
         """Who had what from when to when."""

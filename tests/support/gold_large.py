@@ -21,7 +21,9 @@ from rota.pipeline import arrow
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
+    DOWNTIME,
     ENDS,
+    HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -51,7 +53,7 @@ POLICIES = (
     "KIP-848 uniform, static 45s",
     "KIP-848 range, static 45s",
 )
-#: What each policy stops and moves of what was stopped and moved.
+#: What each policy has of the downtime, the moves and the revoked partitions of the one in use.
 SHARE = np.array([1, 0.9, 0.5, 0.2, 0.2, 0.9, 0.3, 0.3, 0.2, 0.1, 0.1, 0.3])
 #: Commits of each partition with a known lag.
 COMMITS = 20
@@ -192,8 +194,14 @@ class Restarts:
             "moved": changed - orphaned,
             "moves_needed": np.where(back, self.partitions // self.members, 0),
             "orphaned": orphaned,
-            "stopped": living,
+            "revoked": living,
         }
+
+    @cached_property
+    def downtime(self) -> Numbers:
+        """Milliseconds for which each rebalance left its partitions without a consumer."""
+        gone = np.where(np.arange(self.rebalances) % 2 == 1, 8_000, 3_000)
+        return np.asarray(self.costs["revoked"] * 3_000 + self.costs["orphaned"] * gone)
 
     def tables(self) -> dict[Table, pa.RecordBatch]:
         found = {
@@ -204,6 +212,8 @@ class Restarts:
             LAG: self._lag(),
             ENDS: self._ends(),
             STATUS: self._status(),
+            HEALTH: self._health(),
+            DOWNTIME: self._downtime(),
         }
         return found if self.kept else found | {ADVISED: self._advised()}
 
@@ -242,6 +252,12 @@ class Restarts:
                 "joined": _lists(ids, ~left, nobody),
                 "left": _lists(ids, left, nobody),
                 **self.costs,
+                "downtime_ms": self.downtime,
+                "downtime_at_least_ms": self.downtime // 2,
+                "downtime_at_most_ms": self.downtime * 2,
+                "not_polled_ms": 0,
+                "delayed_records": self.downtime * RATE // 1_000,
+                "added_lag_ms": 8_000,
                 "idle_members": np.maximum(here - self.partitions, 0),
                 "most": -(-self.partitions // here),
                 "least": self.partitions // here,
@@ -307,36 +323,45 @@ class Restarts:
                 "happens_at": pa.array(self.at[number], mask=~happens),
                 "moved": np.maximum((self.costs["moved"][number] * share).astype(int), needed),
                 "moves_needed": needed,
-                "stopped": (self.costs["stopped"][number] * share).astype(int),
+                "downtime_ms": (self.downtime[number] * share).astype(int),
+                "revoked": (self.costs["revoked"][number] * share).astype(int),
                 "idle_members": 0,
                 "spread": 1,
             },
         )
 
     def _advice(self) -> pa.RecordBatch:
-        moved, least, stopped = (
-            int(self.costs[name].sum()) for name in ("moved", "moves_needed", "stopped")
+        moved, least, revoked = (
+            int(self.costs[name].sum()) for name in ("moved", "moves_needed", "revoked")
         )
-        damage = stopped + int(
-            np.maximum(self.costs["moved"] - self.costs["moves_needed"], 0).sum()
-        )
+        down = int(self.downtime.sum())
         after = self.rebalances if self.kept else int(self.long.sum()) + 1
         then = 1.0 if self.kept else 0.1
         verdict = "keep" if self.kept else "change"
-        told = f"{self.group}: {self.rebalances} rebalances in 24 h; {stopped} partitions stopped"
+        told = f"{self.group}: {self.rebalances} rebalances in 24 h; {down // 1_000} s of downtime"
         row = {
             "group": self.group,
             "verdict": verdict,
             "policy": USED if self.kept else ADVISED_POLICY,
             "policies_used": [USED],
-            "damage": float(damage),
+            "downtime_ms": down,
+            "downtime_at_least_ms": down // 2,
+            "downtime_at_most_ms": down * 2,
+            "downtime_after_ms": int(down * then),
+            "uncertainty_ms": down // 10,
+            "not_polled_ms": 0,
+            "downtime_by_reason": {"revoked": down},
+            "delayed_records": down * RATE // 1_000,
+            "delayed_records_after": int(down * then) * RATE // 1_000,
+            "added_lag_ms": 8_000,
+            "patterns": [],
             "rebalances": self.rebalances,
             "rebalances_after": after,
             "moved": moved,
             "moved_after": int(moved * then),
             "moves_needed": least,
-            "stopped": stopped,
-            "stopped_after": int(stopped * then),
+            "revoked": revoked,
+            "revoked_after": int(revoked * then),
             "libraries": ["java"],
             "headline": f"{told}, {moved} moved; {least} moves were necessary.",
             "steps": [] if self.kept else ["group.instance.id: a name of each member's own"],
@@ -383,6 +408,32 @@ class Restarts:
                 "end": np.tile((at - MORNING + DAY) * RATE // 1_000, self.partitions),
             },
         )
+
+    def _downtime(self) -> pa.RecordBatch:
+        """Partition 0 stands for all: the sums are those of the rebalances."""
+        return _rows(
+            DOWNTIME,
+            self.rebalances,
+            {
+                "group": self.group,
+                "topic": self.topic,
+                "partition": 0,
+                "since": self.at - self.downtime,
+                "until": self.at,
+                "ended": True,
+                "reason": "revoked",
+                "evidence": "bounded",
+                "at_least_ms": self.downtime // 2,
+                "at_most_ms": self.downtime * 2,
+                "incarnation": 0,
+                "to_generation": np.arange(self.rebalances) + 1,
+            },
+        )
+
+    def _health(self) -> pa.RecordBatch:
+        same = {"reason": "every offset moves", "worst_reason": "every offset moves"}
+        row = {"group": self.group, "health": "OK", "worst": "OK", "lag": 0, **same}
+        return arrow.rows_to_batch(HEALTH, [row])
 
     def _status(self) -> pa.RecordBatch:
         row = {"topic": None, "partition": None, "verdict": "OK", "lag": 0, "complete": 1.0}

@@ -16,8 +16,10 @@ from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
+    DOWNTIME,
     ENDS,
     EVIDENCE,
+    HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -26,7 +28,10 @@ from rota.pipeline.tables import (
     Table,
 )
 
-GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS, COMMITS)
+GOLD = (
+    *(REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED),
+    *(EVIDENCE, ENDS, COMMITS),
+)
 #: 2026-11-15 06:00 UTC.
 MORNING = 1_794_722_400_000
 MINUTE = 60_000
@@ -78,7 +83,7 @@ class Tables:
         times = arrow.to_milliseconds(rebalances.column("at").combine_chunks())
         at = times.to_numpy(zero_copy_only=False)
         first, last = (int(at.min()), int(at.max())) if len(at) else (None, None)
-        names = sorted(self.table(ADVICE).column("group").to_pylist())
+        names = sorted(self.table(HEALTH).column("group").to_pylist())
         lags = self.table(LAG).num_rows
         polled = {
             "first": first or MORNING,

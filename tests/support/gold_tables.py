@@ -7,15 +7,27 @@ are columns of numbers (:mod:`tests.support.gold_large`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from rota.pipeline import arrow, rebalances
-from rota.pipeline.tables import ENDS, GENERATIONS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
+from rota.pipeline import arrow, lag, rebalances
+from rota.pipeline.lag import EndSamples
+from rota.pipeline.tables import (
+    COMMITS,
+    ENDS,
+    GENERATIONS,
+    HEALTH,
+    LAG,
+    OWNERSHIP,
+    SERVERLOG,
+    STATUS,
+)
 from tests.support.gold_history import HOUR, MINUTE, SECOND, History
 from tests.support.gold_large import write_large
 from tests.support.gold_layout import MORNING, Run, Tables
@@ -30,11 +42,13 @@ __all__ = [
     "write_empty",
     "write_hostile",
     "write_large",
+    "write_sick",
     "write_small",
     "write_spread_rebalances",
     "write_strategy_changes",
 ]
 
+Rows: TypeAlias = list[dict[str, Any]]
 SCRIPT = "<script>alert(1)</script>"
 #: Names that break pages which put them together as text.
 HOSTILE = (
@@ -49,81 +63,131 @@ HOSTILE = (
 )
 
 
-def build_tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tables:
-    """The gold tables of groups.
+def build_tables(histories: Sequence[History], *, lagging: Sequence[str] = ()) -> Tables:
+    """The gold tables of groups; the evidence ends with the last rebalance of all of them.
 
     :param lagging: those that have rows in gold/lag and gold/status
     """
     made = Tables()
+    until = max((one.at for history in histories for one in history.generations), default=0)
     for history in histories:
-        _add(made, history, lagging=history.group in lagging)
+        if history.group not in lagging:
+            _add(made, history, [], [], until)
+            continue
+        rows = _LagRows(history)
+        _add(made, history, rows.commits, rows.samples, until)
+        made.add(LAG, arrow.rows_to_batch(LAG, rows.commits))
+        made.add(ENDS, arrow.rows_to_batch(ENDS, rows.samples))
+        made.add(STATUS, arrow.rows_to_batch(STATUS, rows.verdicts()))
     return made
 
 
-def _add(made: Tables, history: History, *, lagging: bool) -> None:
+def _add(made: Tables, history: History, commits: Rows, samples: Rows, until: int) -> None:
+    """Adds what the pipeline computes of a group: health, rebalances, downtime, advice."""
     generations = arrow.facts_to_batch(GENERATIONS, history.generations)
     lines = [
         {name: getattr(line, name, None) for name in arrow.arrow_schema(SERVERLOG).names}
         | {"file": "server.log", "line": number}
         for number, line in enumerate(history.lines, 1)
     ]
-    given = [("generations", generations), ("lines", arrow.rows_to_batch(SERVERLOG, lines))]
-    told = list(rebalances.compute_group_rebalances(history.group, given))
-    for rows in told:
-        made.add(REBALANCES, rows)
     made.add(OWNERSHIP, arrow.facts_to_batch(OWNERSHIP, history.ownership))
-    parts = [("generations", generations), *(("rebalances", rows) for rows in told)]
-    for rows in rebalances.compute_group_whatif(parts, {}, None):
-        for name, table in rebalances.WHATIF_TABLES.items():
-            if rows.column(name).null_count < rows.num_rows:
-                made.add(table, pa.RecordBatch.from_struct_array(rows.column(name)))
-    if lagging:
-        _add_lag(made, history)
+    committed, ends = _commit_rows(commits), EndSamples()
+    ends.add_samples(arrow.rows_to_batch(ENDS, samples))
+    parts = [
+        ("generations", generations),
+        ("lines", arrow.rows_to_batch(SERVERLOG, lines)),
+        ("health", _add_health(made, history, commits, samples, until)),
+        ("commits", committed),
+    ]
+    options = rebalances.GroupOptions(until=until)
+    for name, rows in rebalances.compute_group(parts, options, ends):
+        made.add(rebalances.GROUP_TABLES[name], rows)
 
 
-def _add_lag(made: Tables, history: History) -> None:
+def _commit_rows(commits: Rows) -> pa.RecordBatch:
+    rows = [row | {"journal_partition": 0, "committed_at": row["at"]} for row in commits]
+    return arrow.rows_to_batch(COMMITS, rows)
+
+
+def _add_health(
+    made: Tables, history: History, commits: Rows, samples: Rows, until: int
+) -> pa.RecordBatch:
+    """Adds and returns the row of gold/health."""
+    ends, kept = EndSamples(), lag.CommitHistory()
+    ends.add_samples(arrow.rows_to_batch(ENDS, samples))
+    kept.add_commits(_commit_rows(commits))
+    health = lag.health_row(history.group, kept, ends, history.generations, until)
+    made.add(HEALTH, health)
+    return health
+
+
+@dataclass
+class _LagRows:
     """Each partition is committed ten times from the first rebalance on; after every rebalance it
     is behind, and has caught up two minutes later. Ten records are written a second, from two
     minutes before on; the end is sampled just as often.
     """
-    times = [one.at for one in history.generations]
-    begin, end = times[0] - 2 * MINUTE, times[-1] + 5 * MINUTE
-    rows: list[dict[str, Any]] = []
-    for owned in history.ownership:
-        for place, at in enumerate(np.linspace(times[0], end, 10).astype(int).tolist()):
-            if owned.since <= at and (owned.until is None or at < owned.until):
-                since = min(at - time for time in times if time <= at)
-                behind = max(2 * MINUTE - since, 0) // 100
-                rows.append(
-                    {
-                        "group": history.group,
-                        "topic": owned.topic,
-                        "partition": owned.partition,
-                        "at": at,
-                        "journal_offset": 10_000 * owned.partition + place,
-                        "offset": (at - begin) // 100 - behind,
-                        "end": (at - begin) // 100,
-                        "lag": behind,
-                        "lag_seconds": behind / 10,
-                        "evidence": "sampled",
-                        "member_id": owned.member_id,
-                    }
-                )
-    made.add(LAG, arrow.rows_to_batch(LAG, rows))
-    pairs = sorted({(row["topic"], row["partition"]) for row in rows})
-    samples = [
-        {"topic": topic, "partition": number, "at": at, "beginning": 0, "end": (at - begin) // 100}
-        for topic, number in pairs
-        for at in np.linspace(begin, end, 11).astype(int).tolist()
-    ]
-    made.add(ENDS, arrow.rows_to_batch(ENDS, samples))
-    verdicts = [
-        {"topic": topic, "partition": number, "verdict": "OK", "complete": 1.0}
-        for topic, number in pairs
-    ]
-    verdicts.append({"topic": None, "partition": None, "verdict": "WARN", "complete": 1.0})
-    told = [{"group": history.group, "at": end, "lag": 0, **verdict} for verdict in verdicts]
-    made.add(STATUS, arrow.rows_to_batch(STATUS, told))
+
+    history: History
+
+    @cached_property
+    def commits(self) -> Rows:
+        """Rows of gold/lag."""
+        times = [one.at for one in self.history.generations]
+        rows: Rows = []
+        for owned in self.history.ownership:
+            for place, at in enumerate(np.linspace(times[0], self._end, 10).astype(int).tolist()):
+                if owned.since <= at and (owned.until is None or at < owned.until):
+                    since = min(at - time for time in times if time <= at)
+                    behind = max(2 * MINUTE - since, 0) // 100
+                    rows.append(
+                        {
+                            "group": self.history.group,
+                            "topic": owned.topic,
+                            "partition": owned.partition,
+                            "at": at,
+                            "journal_offset": 10_000 * owned.partition + place,
+                            "offset": (at - self._begin) // 100 - behind,
+                            "end": (at - self._begin) // 100,
+                            "lag": behind,
+                            "lag_seconds": behind / 10,
+                            "evidence": "sampled",
+                            "member_id": owned.member_id,
+                        }
+                    )
+        return rows
+
+    @property
+    def samples(self) -> Rows:
+        """Rows of bronze/ends."""
+        return [
+            {"topic": topic, "partition": number, "at": at, "beginning": 0}
+            | {"end": (at - self._begin) // 100}
+            for topic, number in self._partitions
+            for at in np.linspace(self._begin, self._end, 11).astype(int).tolist()
+        ]
+
+    def verdicts(self) -> Rows:
+        """Rows of gold/status."""
+        verdicts: Rows = [
+            {"topic": topic, "partition": number, "verdict": "OK", "complete": 1.0}
+            for topic, number in self._partitions
+        ]
+        verdicts.append({"topic": None, "partition": None, "verdict": "WARN", "complete": 1.0})
+        same = {"group": self.history.group, "at": self._end, "lag": 0}
+        return [same | verdict for verdict in verdicts]
+
+    @property
+    def _begin(self) -> int:
+        return self.history.generations[0].at - 2 * MINUTE
+
+    @property
+    def _end(self) -> int:
+        return self.history.generations[-1].at + 5 * MINUTE
+
+    @property
+    def _partitions(self) -> list[tuple[str, int]]:
+        return sorted({(row["topic"], row["partition"]) for row in self.commits})
 
 
 def write_small(folder: Path, run: Run | None = None) -> Path:
@@ -132,16 +196,16 @@ def write_small(folder: Path, run: Run | None = None) -> Path:
     """
     busy = History(group="orders-app", topics={"orders": 12, "refunds": 4})
     busy.join(["app-1", "app-2", "app-3", "app-4"], MORNING, stated=True)
-    for hour in (1, 3, 5):
-        busy.deploy(MORNING + hour * HOUR)
+    busy.deploy(MORNING + HOUR)
+    busy.flap("app-5", MORNING + 2 * HOUR, 8)
     busy.join(["app-5"], MORNING + 5 * HOUR + 30 * MINUTE)
     busy.restart("app-2", MORNING + 6 * HOUR, away=20 * SECOND, stated=True)
     calm = History(group="billing", topics={"invoices": 6}, strategy="cooperative-sticky")
     calm.join(["bill-1"], MORNING + 10 * MINUTE)
     calm.join(["bill-2"], MORNING + 20 * MINUTE)
     polled = History(group="audit", topics={"audit": 8}, sampled=True)
-    polled.join(["audit-1", "audit-2"], MORNING)
-    polled.deploy(MORNING + 2 * HOUR)
+    polled.join(["audit-1", "audit-2", "audit-4", "audit-5"], MORNING)
+    polled.flap("audit-3", MORNING + 2 * HOUR, 4)
     connect = History(group="connect-sink", topics={}, protocol_type="connect", library=None)
     connect.join(["worker-1", "worker-2"], MORNING + HOUR)
     connect.restart("worker-1", MORNING + 2 * HOUR, away=30 * SECOND)
@@ -156,15 +220,50 @@ def write_small(folder: Path, run: Run | None = None) -> Path:
     return made.write(folder, run)
 
 
+#: Records that a minute brings to each partition in :func:`write_sick`.
+ARRIVING = 600
+
+
+def write_sick(folder: Path, run: Run | None = None) -> Path:
+    """Groups whose health is bad at the end, one that is OK, and a stuck one whose generations are
+    not in the evidence. Partition 1 is what their health is about, from the second hour on.
+    """
+    made, until = Tables(), MORNING + 6 * HOUR
+    consumed = {"well": 600, "behind": 400, "stuck": 0, "gone": 600, "commits-only": 0}
+    for name, rate in consumed.items():
+        history = History(group=name, topics={f"topic-{name}": 2})
+        history.join(["one", "two"], MORNING)
+        if name == "gone":
+            history.leave(["one", "two"], MORNING + HOUR)
+        commits, samples = [], []
+        for minute in range(1, 360):
+            for partition in range(2):
+                where = {"topic": f"topic-{name}", "partition": partition}
+                where["at"] = MORNING + minute * MINUTE
+                samples.append(where | {"beginning": 0, "end": minute * ARRIVING})
+                if name == "gone" and minute >= 60:
+                    continue
+                late = (minute - 60) * (ARRIVING - rate) if partition and minute > 60 else 0
+                commit = {"journal_offset": 2 * minute + partition, "group": name}
+                commits.append(where | commit | {"offset": minute * ARRIVING - late})
+        if name == "commits-only":
+            history.generations.clear()
+            _add_health(made, history, commits, samples, until)
+        else:
+            _add(made, history, commits, samples, until)
+        made.add(ENDS, arrow.rows_to_batch(ENDS, samples))
+    return made.write(folder, run)
+
+
 def write_hostile(folder: Path, run: Run | None = None) -> Path:
     """A group for each hostile name, whose topic, members and clients have hostile names too."""
     histories = []
     for place, name in enumerate(HOSTILE):
         topic, client, other = (HOSTILE[(place + by) % len(HOSTILE)] for by in (1, 2, 3))
-        history = History(group=name, topics={topic: 6})
-        history.join([client, other, "plain"], MORNING + place * MINUTE, stated=True)
-        history.deploy(MORNING + HOUR)
-        history.restart(client, MORNING + 2 * HOUR, away=9 * SECOND, stated=True)
+        history = History(group=name, topics={topic: 16})
+        history.join([client, "plain"], MORNING + place * MINUTE, stated=True)
+        history.flap(other, MORNING + HOUR, 8)
+        history.restart(client, MORNING + 5 * HOUR, away=9 * SECOND, stated=True)
         histories.append(history)
     unread = [(name, place + 1, [HOSTILE[place - 1]]) for place, name in enumerate(HOSTILE)]
     made = build_tables(histories, lagging=HOSTILE)
@@ -175,9 +274,9 @@ def write_strategy_changes(folder: Path, run: Run | None = None) -> Path:
     """Two groups that changed their strategy: one that should change again, one that is done."""
     moving = History(group="moving", topics={"orders": 12})
     moving.join(["one", "two", "three"], MORNING)
-    moving.deploy(MORNING + HOUR)
+    moving.flap("four", MORNING + HOUR, 4)
     moving.strategy = "sticky"
-    moving.deploy(MORNING + 3 * HOUR)
+    moving.flap("four", MORNING + 3 * HOUR, 8)
     settled = History(group="settled", topics={"invoices": 6})
     settled.join(["four", "five"], MORNING)
     settled.strategy = "cooperative-sticky"

@@ -464,20 +464,6 @@ REPLAY = (
         CLASSIC,
     ),
     Mutant(
-        "the window begins one record before the last gap ends",
-        "engine/history/journal_window.py",
-        "int(offsets[gaps[-1] + 1] if len(gaps)",
-        "int(offsets[gaps[-1]] if len(gaps)",
-        CLEANED,
-    ),
-    Mutant(
-        "a single missing record is no gap",
-        "engine/history/journal_window.py",
-        "np.flatnonzero(np.diff(offsets) > 1)",
-        "np.flatnonzero(np.diff(offsets) > 2)",
-        CLEANED,
-    ),
-    Mutant(
         "the window begins at the last of incomplete records",
         "engine/history/journal_window.py",
         "Window(offset=last.offset + 1, at=last.at, is_whole=False)",

@@ -9,7 +9,5 @@ from rota.protocol import requirements
 
 
 def explain_missing_packages() -> str | None:
-    """Returns how to install the packages that the broker needs and that are missing; None if
-    there are none.
-    """
+    """Returns how to install the packages that the broker lacks; None if it lacks none."""
     return requirements.explain_missing_packages("broker", "broker")

@@ -34,7 +34,6 @@ ConfigInput: TypeAlias = Mapping[str, object]
 ADVERTISED_LISTENERS = "advertised.listeners"
 _SYNONYMS = {"broker.id": "node.id"}
 
-#: Prefixes of Kafka's broker settings that have no effect in Rota.
 _IGNORED_PREFIXES = (
     "alter. authorizer. client.quota. config.providers controlled. controller. delegation. "
     "eligible. follower. group.consumer. group.coordinator. group.share. group.streams. "
@@ -44,7 +43,6 @@ _IGNORED_PREFIXES = (
     "unstable. zookeeper."
 )
 
-#: Other broker settings of Kafka that have no effect in Rota.
 _IGNORED_KEYS = (
     "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
     "auto.include.jmx.reporter auto.leader.rebalance.enable background.threads "
@@ -101,7 +99,6 @@ _REPLICATION_KEYS = {
     )
 }
 
-#: Every setting of Rota's broker.
 BROKER_KEYS: Mapping[str, ConfigKey] = {
     **_BROKER_KEYS,
     **_GROUP_KEYS,
@@ -122,16 +119,11 @@ class ServerProperties:
     topic: TopicConfig = field(default_factory=TopicConfig)
     #: ``host:port`` that the broker sends to clients in Metadata.
     advertised_listener: str | None = None
-    #: Keys of Kafka that have no effect in Rota.
     ignored_keys: tuple[str, ...] = ()
 
 
 def parse_config(settings: ConfigInput) -> ServerProperties:
-    """Parses Kafka's settings into typed values.
-
-    :raises InputError: a setting is unknown or has a value that is not allowed; the message names
-        the setting
-    """
+    """Parses Kafka's settings; raises InputError that names an unknown or invalid setting."""
     ignored = find_ignored_keys(settings)
     values: dict[str, Any] = {}
     for given_name, value in settings.items():
@@ -224,11 +216,7 @@ def _default_value(key: ConfigKey, defaults: TopicConfig) -> str:
 
 
 def _broker_synonyms(key: ConfigKey, defaults: TopicConfig) -> tuple[ConfigSynonym, ...]:
-    """Returns the broker's values of a topic setting, as Kafka lists them.
-
-    Where the broker has several names for the setting, the best name has no default, and Kafka
-    lists nothing at all unless it is set.
-    """
+    """Returns the broker's values, as Kafka lists them: of several names only set ones."""
     if not key.broker_keys:
         return ()
     best, last = key.broker_keys[0], key.broker_keys[-1]

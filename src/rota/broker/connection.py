@@ -52,7 +52,6 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     _server: Server
     id: ConnectionId
-    #: The client's address.
     peer: str = "?"
     #: Loop time of the last read or write; set by the server.
     last_activity: float = 0.0
@@ -173,16 +172,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def eof_received(self) -> bool:
-        """Still answers the request in flight, but only within a few seconds: most such clients are
-        gone, and a long poll would keep their connections open.
-        """
+        """Answers the request in flight within a few seconds: most such clients are gone."""
         self._eof = True
         if self.request_in_flight:
             self._server.loop.call_later(HALF_CLOSED_TIMEOUT, self._abort_half_closed)
         return self._is_blocked()
 
     def _is_blocked(self) -> bool:
-        """Whether the next frame must wait."""
         return (
             self.request_in_flight
             or self._write_paused
@@ -382,10 +378,7 @@ class RequestMemoryPool:
         return self.reserved_bytes > self.max_bytes
 
     def reserve(self, connection: ServerConnection, size: int, *, partial: bool) -> bool:
-        """Records the memory of a connection's requests; returns whether it may be read.
-
-        :param partial: the rest of a request has not arrived yet
-        """
+        """Records the memory of a connection's requests; returns whether it may be read."""
         self.reserved_bytes += size - connection.reserved_bytes
         connection.reserved_bytes = size
         if not partial:
@@ -478,10 +471,7 @@ class TlsSession:
         self.handshake_done = False
 
     def feed(self, data: Bytes) -> None:
-        """Takes received bytes.
-
-        :raises FormatError: they are not valid TLS; send the bytes of :meth:`read_outgoing` still
-        """
+        """Takes received bytes; raises FormatError if they are not valid TLS."""
         self._incoming.write(data)
         if not self.handshake_done:
             try:
@@ -493,11 +483,7 @@ class TlsSession:
             self.handshake_done = True
 
     def read_into(self, buffer: bytearray) -> memoryview:
-        """Decrypts into a buffer, as much as it holds; empty if more bytes must be fed first.
-
-        :raises FormatError: the received bytes are not valid TLS
-        :raises EOFError: the client has closed the session, and all bytes before were read
-        """
+        """Decrypts what fits; raises FormatError, or EOFError at the end of the session."""
         view, count = memoryview(buffer), 0
         while self.handshake_done and count < len(view):
             try:
@@ -532,12 +518,7 @@ class TlsSession:
 
 
 def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.SSLContext:
-    """Makes the TLS context of a broker.
-
-    :param certificate: PEM file with the certificate chain, and maybe the key
-    :raises Unreachable: a file cannot be read
-    :raises InputError: the certificate or the key is missing, or they do not belong together
-    """
+    """Makes a TLS context from PEM files; raises Unreachable or InputError for wrong files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate, key):

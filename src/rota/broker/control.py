@@ -61,7 +61,6 @@ class GroupMember:
     host: str
     #: Subscribed topics; known while the group is stable.
     topics: tuple[str, ...]
-    #: Assigned partitions.
     partitions: tuple[TopicPartition, ...]
 
 
@@ -90,10 +89,7 @@ class BrokerControl:
         raise NotImplementedError
 
     def _poll(self, check: Callable[[BrokerNode, int], tuple[T, str]], timeout: float) -> T:
-        """Calls ``check`` until it reports no problem, and returns its result.
-
-        :raises TimedOut: the problem remains when the time is over
-        """
+        """Calls ``check`` until it reports no problem; raises TimedOut with the last problem."""
         end = time.monotonic() + timeout
         while True:
             result, problem = self._call(check)
@@ -408,10 +404,7 @@ class BrokerControl:
 
 
 def to_milliseconds(seconds: float) -> int:
-    """Converts an argument in seconds to milliseconds.
-
-    :raises InputError: the argument is not a number of seconds
-    """
+    """Converts seconds to milliseconds; raises InputError if the argument is not a number."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds < 1e10:
         raise InputError(f"seconds: {seconds!r} is not a number of seconds")

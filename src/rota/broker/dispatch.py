@@ -84,10 +84,7 @@ class ServerRequest(Generic[RequestT_co]):
             self.write_response(response)
 
     def resume_later(self, resume: Callable[[], None], *, long: bool = False) -> None:
-        """Queues the request; the node calls ``resume``, which responds or waits again.
-
-        :param long: it takes so much work that no other request is resumed in the same event
-        """
+        """Queues ``resume``; if it is ``long``, no other request runs in the same event."""
         self.context.ready_queue.setdefault(self, (resume, long))
 
     def stop_waiting(self) -> None:
@@ -169,5 +166,4 @@ class Handler(Generic[RequestT]):
         return self.request_class.API
 
 
-#: For code that passes handlers on.
 AnyHandler: TypeAlias = Handler[Any]

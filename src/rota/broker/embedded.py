@@ -25,18 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
-from rota.broker import explain_missing_packages
+from rota.broker import explain_missing_packages, listener
 from rota.broker.config import parse_config
 from rota.broker.connection import make_server_context
 from rota.broker.control import BrokerControl, to_milliseconds
 from rota.broker.events import Wakeup
-from rota.broker.listener import (
-    advertised_address,
-    bind_sockets,
-    check_exposure,
-    format_address,
-    parse_address,
-)
 from rota.broker.node import BrokerNode
 from rota.broker.server import LOGGER, Server
 from rota.broker.startup import BrokerInstance, open_broker
@@ -100,11 +93,11 @@ class Broker(BrokerControl):
             names = ", ".join(self._config.ignored_keys)
             LOGGER.warning("these settings of Kafka have no effect in Rota: %s", names)
         advertised = advertise or self._config.advertised_listener
-        self._advertised = None if advertised is None else parse_address(advertised)
+        self._advertised = None if advertised is None else listener.parse_address(advertised)
         self._users = _check_users(users)
         self._mechanisms = _check_mechanisms(mechanisms, self._users)
         self._tls_context = _make_tls_context(tls)
-        check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
+        listener.check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
         if data_dir is not None and not str(data_dir):
             raise InputError("data_dir is empty; use None for a temporary folder")
         if type(port) is not int or not 0 <= port <= 65_535:
@@ -125,12 +118,12 @@ class Broker(BrokerControl):
         """
         if self._thread is not None:
             raise RotaError("the broker is running already")
-        sockets = bind_sockets(self._host, self._port)
+        sockets = listener.bind_sockets(self._host, self._port)
         folder = self.data_dir
         if folder is None:
             folder = self._temporary_folder = Path(tempfile.mkdtemp(prefix="rota-"))
         port = sockets[0].getsockname()[1]
-        self._address = self._advertised or advertised_address(self._host, port)
+        self._address = self._advertised or listener.advertised_address(self._host, port)
         thread = BrokerThread(
             open_broker=partial(
                 open_broker,
@@ -155,7 +148,7 @@ class Broker(BrokerControl):
             self._temporary_folder = None
             raise
         self._thread = thread
-        self._listening = format_address(self._host, port)
+        self._listening = listener.format_address(self._host, port)
         self._port = port  # the same port after a restart
         atexit.register(self.stop)
         return self
@@ -202,7 +195,7 @@ class Broker(BrokerControl):
     def bootstrap_servers(self) -> str:
         """The ``host:port`` that clients connect to."""
         self._call_in_thread(lambda _: None)
-        return format_address(*self._address)
+        return listener.format_address(*self._address)
 
     @property
     def listening(self) -> str:
@@ -223,7 +216,8 @@ class Broker(BrokerControl):
     def __repr__(self) -> str:
         if self._thread is None:
             return f"<rota.Broker, not running, data_dir={str(self._folder or '')!r}>"
-        return f"<rota.Broker at {format_address(*self._address)}, data_dir={str(self.data_dir)!r}>"
+        address = listener.format_address(*self._address)
+        return f"<rota.Broker at {address}, data_dir={str(self.data_dir)!r}>"
 
     def _call(self, function: Callable[[BrokerNode, int], T]) -> T:
         __tracebackhide__ = True
@@ -304,9 +298,7 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._main, name="rota-broker", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread and waits until clients can connect; raises the error that prevented
-        it.
-        """
+        """Starts the thread; returns when clients can connect, or raises the error."""
         self._thread.start()
         try:
             self._ready.result()
@@ -316,11 +308,7 @@ class BrokerThread:
         _running_threads.add(self)
 
     def stop(self, *, keep: bool = False) -> None:
-        """Ends the thread; raises the error that prevented a clean shutdown.
-
-        :param keep: keep the folder, even a temporary one
-        :raises TimedOut: the thread has not ended; it still serves, and stop() may be called again
-        """
+        """Ends the thread; raises TimedOut if it goes on, or the error of its shutdown."""
         if self._process != os.getpid():
             return  # a fork inherits the object, but not the thread
         if keep:
@@ -334,9 +322,7 @@ class BrokerThread:
             raise self._error
 
     def call(self, function: Callable[[], T]) -> T:
-        """Returns the result of ``function``, called in the broker's thread; then carries out the
-        node's commands.
-        """
+        """Calls ``function`` in the broker's thread, then carries out the node's commands."""
         if self._process != os.getpid():
             raise RotaError("the broker runs in the process that started it, not in this fork")
         if threading.current_thread() is self._thread:

@@ -38,9 +38,7 @@ class InjectedFault:
 
 
 class FaultInjector:
-    """Injected faults by API. A request takes the first delay that matches it and the first
-    outcome.
-    """
+    """Injected faults by API. A request takes the first delay and outcome that match it."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -53,9 +51,7 @@ class FaultInjector:
         faults.setdefault(fault.api, []).append(fault)
 
     def clear(self, api: Api | None = None) -> int:
-        """Removes the faults of an API, or all; requests that are already delayed stay delayed.
-        Returns the number of faults that never triggered.
-        """
+        """Removes the faults of an API, or all; returns how many never triggered."""
         untriggered = 0
         for faults in (self._delays, self._outcomes):
             for each in list(faults) if api is None else [api]:
@@ -65,9 +61,7 @@ class FaultInjector:
     def intercept(
         self, handler: AnyHandler, request: AnyRequest, handle: Callable[[], None]
     ) -> bool:
-        """Returns whether a fault applies to the request, which may be handled later by calling
-        ``handle``.
-        """
+        """Returns whether a fault applies to the request; it may call ``handle`` later."""
         if not self._delays and not self._outcomes:
             return False
         delay = _take_first_match(self._delays, request)

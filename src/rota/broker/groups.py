@@ -23,25 +23,8 @@ import numpy as np
 from rota.broker.storage.log import Log
 from rota.broker.timers import Timers
 from rota.broker.topics import Topic, Topics
+from rota.engine.coordinator import events
 from rota.engine.coordinator.coordinator import Coordinator, journal_partition
-from rota.engine.coordinator.events import (
-    AppendEntries,
-    AppendFailed,
-    AppendSucceeded,
-    CoordinatorCommand,
-    CoordinatorEvent,
-    GroupTimerFired,
-    GroupTimerKey,
-    GroupTimerKind,
-    JournalLoaded,
-    JournalLoadStarted,
-    JournalUnloaded,
-    RequestReceived,
-    SendResponse,
-    StartGroupTimer,
-    StopGroupTimer,
-    TopicsDeleted,
-)
 from rota.engine.coordinator.kafka_log import format_note, format_refusal
 from rota.engine.coordinator.notes import GroupFull, GroupNote, ProtocolMismatch
 from rota.engine.formats import (
@@ -118,7 +101,7 @@ class GroupCoordinatorService:
         self._shards: list[CoordinatorShard] = []
         self._pending_requests: dict[int, OnResponse] = {}
         self._tokens = 0
-        self._commands: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
+        self._commands: deque[tuple[CoordinatorShard, events.CoordinatorCommand, int]] = deque()
         self._executing = False
         topics.on_deleted(self._topic_deleted)
 
@@ -129,9 +112,7 @@ class GroupCoordinatorService:
             self._open(topic, now)
 
     def find_coordinator(self, group: str, now: int) -> Code:
-        """Returns the error code for FindCoordinator; creates the journal if needed, and loads a
-        group that was moved away.
-        """
+        """Returns an error code; creates the journal, and loads a group that was moved away."""
         try:
             shard = self._shard(group, now)
         except (DiskError, Refused) as error:
@@ -142,12 +123,9 @@ class GroupCoordinatorService:
         return Code.NONE
 
     def move_coordinator(self, group: str, now: int) -> None:
-        """Unloads a group, with all of its journal partition, as if another broker took over.
-
-        Its members get NOT_COORDINATOR. The next FindCoordinator loads it again.
-        """
+        """Unloads a group's journal partition until the next FindCoordinator."""
         shard = self._shard(group, now)
-        self._run(shard, JournalUnloaded(), now)
+        self._run(shard, events.JournalUnloaded(), now)
         shard.moved = True
         self._timers.start(("moved", shard.number), now + MOVED_TIMEOUT, partial(self._load, shard))
 
@@ -165,12 +143,10 @@ class GroupCoordinatorService:
         return self._shards[journal_partition(group, len(self._shards))]
 
     def _load(self, shard: CoordinatorShard, now: int) -> None:
-        """Loads a partition of the journal. A damaged one is not served, as in Kafka: offsets
-        that silently go back do more harm than a group that waits.
-        """
+        """Loads a partition; a damaged one is not served, so that no offset goes back."""
         shard.moved = False
         self._timers.stop(("moved", shard.number))
-        self._run(shard, JournalLoadStarted(), now)
+        self._run(shard, events.JournalLoadStarted(), now)
         log = self._journal_log(shard)
         try:
             log.check_online()
@@ -179,7 +155,7 @@ class GroupCoordinatorService:
             self._write_log(
                 shard, ERROR, f"Its groups are not available because it cannot be read: {error}"
             )
-            self._run(shard, JournalUnloaded(), now)
+            self._run(shard, events.JournalUnloaded(), now)
             return
         if replayed.skipped_types:
             counts = sorted(replayed.skipped_types.items())
@@ -189,12 +165,10 @@ class GroupCoordinatorService:
         if replayed.errors:
             count, first = len(replayed.errors), replayed.errors[0]
             self._write_log(shard, ERROR, f"{count} records cannot be decoded; the first: {first}")
-        self._run(shard, JournalLoaded(), now)
+        self._run(shard, events.JournalLoaded(), now)
 
     def ask(self, request: GroupRequest, on_response: OnResponse, now: int) -> None:
-        """Passes a request to its coordinator, or to several, and calls ``on_response`` once: at
-        once, except for joins and syncs that wait for other members.
-        """
+        """Passes a request to its coordinators; ``on_response`` is called once, maybe later."""
         try:
             match request:
                 case ListGroups():  # a shard that is not loaded has no groups, as in Kafka
@@ -237,10 +211,10 @@ class GroupCoordinatorService:
             return shard.coordinator
         log = self._journal_log(shard)
         copy = Coordinator(self.config, self._new_id)
-        copy.handle(JournalLoadStarted(), now)
+        copy.handle(events.JournalLoadStarted(), now)
         log.check_online()
         replay_journal(log, copy.replay)
-        copy.handle(JournalLoaded(), now)
+        copy.handle(events.JournalLoaded(), now)
         return copy
 
     def _journal_log(self, shard: CoordinatorShard) -> Log:
@@ -253,10 +227,9 @@ class GroupCoordinatorService:
     ) -> None:
         self._tokens += 1
         self._pending_requests[self._tokens] = on_response
-        self._run(shard, RequestReceived(self._tokens, request), now)
+        self._run(shard, events.RequestReceived(self._tokens, request), now)
 
     def _delete(self, request: DeleteGroups, on_response: OnResponse, now: int) -> None:
-        """Deletes each group in its shard, and responds after the last one."""
         shards = {name: self._shard(name, now) for name in request.groups}
         codes: dict[str, Code] = {}
 
@@ -272,10 +245,7 @@ class GroupCoordinatorService:
             self._request(shard, DeleteGroups(groups=(name,)), add_result, now)
 
     def expire_member(self, group: str, member_id: str, now: int) -> None:
-        """Ends a member's session, as if its session timeout had passed.
-
-        :raises InputError: there is no such member
-        """
+        """Ends a member's session now; raises InputError if there is no such member."""
         member_ids = [each.member_id for each in self.describe_group(group, now).members]
         if member_id not in member_ids:
             members = ", ".join(member_ids) or "none"
@@ -283,26 +253,22 @@ class GroupCoordinatorService:
         shard = self._shard(group, now)
         if shard.moved:
             self._load(shard, now)
-        key = GroupTimerKey(GroupTimerKind.SESSION, group, member_id)
+        key = events.GroupTimerKey(events.GroupTimerKind.SESSION, group, member_id)
         self._timers.stop((shard.number, key))
-        self._run(shard, GroupTimerFired(key), now)
+        self._run(shard, events.GroupTimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
         if topic.name != CONSUMER_OFFSETS_TOPIC:
             for shard in self._shards:
-                self._run(shard, TopicsDeleted(((topic.name, topic.id),)), now)
+                self._run(shard, events.TopicsDeleted(((topic.name, topic.id),)), now)
             return
         shards, self._shards = self._shards, []
         for shard in shards:
             self._timers.stop(("moved", shard.number))
-            self._run(shard, JournalUnloaded(), now)
+            self._run(shard, events.JournalUnloaded(), now)
 
-    def _run(self, shard: CoordinatorShard, event: CoordinatorEvent, now: int) -> None:
-        """Passes an event to a coordinator, and executes its commands.
-
-        A response may cause the next request at once. Its commands wait until the ones before are
-        done.
-        """
+    def _run(self, shard: CoordinatorShard, event: events.CoordinatorEvent, now: int) -> None:
+        """Executes a coordinator's commands, after those of the events before."""
         commands = shard.coordinator.handle(event, now)
         self._commands.extend((shard, command, now) for command in commands)
         if self._executing:
@@ -314,26 +280,28 @@ class GroupCoordinatorService:
         finally:
             self._executing = False
 
-    def _execute(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
+    def _execute(
+        self, shard: CoordinatorShard, command: events.CoordinatorCommand, now: int
+    ) -> None:
         match command:
-            case SendResponse(token, response):
+            case events.SendResponse(token, response):
                 self._pending_requests.pop(token)(response)
-            case StartGroupTimer(key, at):
-                fire = partial(self._run, shard, GroupTimerFired(key))
-                lenient = key.kind is GroupTimerKind.RETENTION
+            case events.StartGroupTimer(key, at):
+                fire = partial(self._run, shard, events.GroupTimerFired(key))
+                lenient = key.kind is events.GroupTimerKind.RETENTION
                 self._timers.start((shard.number, key), at, fire, lenient=lenient)
-            case StopGroupTimer(key):
+            case events.StopGroupTimer(key):
                 self._timers.stop((shard.number, key))
-            case AppendEntries(append_id):
+            case events.AppendEntries(append_id):
                 code = self._append(shard, command, now)
-                succeeded = AppendSucceeded(append_id)
-                self._run(shard, AppendFailed(append_id, code) if code else succeeded, now)
+                succeeded = events.AppendSucceeded(append_id)
+                self._run(shard, events.AppendFailed(append_id, code) if code else succeeded, now)
             case GroupNote():
                 self._log_note(shard, command)
             case _:
                 assert_never(command)
 
-    def _append(self, shard: CoordinatorShard, append: AppendEntries, now: int) -> Code:
+    def _append(self, shard: CoordinatorShard, append: events.AppendEntries, now: int) -> Code:
         try:
             pairs = list(map(encode_entry, append.entries))
             self._topics.append_records(CONSUMER_OFFSETS_TOPIC, shard.number, pairs, now)
@@ -370,8 +338,8 @@ def _read(
     coordinator: Coordinator, request: GroupRequest, result_class: type[ResultT], now: int
 ) -> ResultT:
     """Returns the response to a read-only request; the coordinator returns no other command."""
-    (command,) = coordinator.handle(RequestReceived(0, request), now)
-    assert isinstance(command, SendResponse)
+    (command,) = coordinator.handle(events.RequestReceived(0, request), now)
+    assert isinstance(command, events.SendResponse)
     assert isinstance(command.response, result_class)
     return command.response
 
@@ -379,9 +347,7 @@ def _read(
 def _describe_groups(
     coordinators: Iterable[Coordinator], request: DescribeGroups, now: int
 ) -> DescribeGroupsResult:
-    """Describes each group by its own coordinator; the coordinators are in the order in which the
-    request names the groups first. A request may name one group thousands of times.
-    """
+    """Describes each group once, by its own coordinator, in the order of their first names."""
     names = dict.fromkeys(request.groups)
     described = {
         name: _read(each, replace(request, groups=(name,)), DescribeGroupsResult, now).groups[0]
@@ -398,7 +364,6 @@ def _list_groups(
     return ListGroupsResult(groups=tuple(sorted(groups, key=lambda group: group.group)))
 
 
-#: Bytes that are read at once.
 REPLAY_CHUNK = 4 << 20
 ApplyEntry: TypeAlias = Callable[[JournalEntry], None]
 

@@ -20,11 +20,7 @@ _BIND_ERRORS = {
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
-    """Binds sockets to every address of a host, all with one port; port 0 is any free port.
-
-    :raises InputError: the host or the port is invalid
-    :raises Unreachable: the port is in use, or the address is not this machine's
-    """
+    """Binds every address of a host to one port (0: any); raises InputError or Unreachable."""
     addresses = resolve_host(host, port)
     tries = BIND_ATTEMPTS if port == 0 else 1
     while True:
@@ -88,9 +84,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def _bind_all(addresses: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> list[socket.socket]:
-    """Binds all addresses to the port of the first. Skips a later address that this machine does
-    not have (``localhost`` is often also ``::1`` without IPv6).
-    """
+    """Binds all addresses to one port; skips a later one that is missing (often ``::1``)."""
     sockets: list[socket.socket] = []
     for family, (address, port) in addresses:
         sock = socket.socket(family, socket.SOCK_STREAM)

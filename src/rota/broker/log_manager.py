@@ -55,9 +55,8 @@ class LogManager:
         self._timers = context.timers
         self._report = context.report
         self._logs = logs
-        self._cleaner = LogCleaner(logs, context.folder, context.report)
+        self.cleaner = LogCleaner(logs, context.folder, context.report)
         self._unflushed: dict[tuple[str, int], Log] = {}
-        #: Folders to remove.
         self._deleted: deque[str] = deque()
 
     def start(self, now: int) -> None:
@@ -71,7 +70,7 @@ class LogManager:
         for name, partition in tuple(self._unflushed):
             self._flush(name, partition)
         self.delete_expired(now)
-        while self._cleaner.run_step(now):
+        while self.cleaner.run_step(now):
             pass
         while self._deleted:
             self._remove_one()
@@ -80,7 +79,7 @@ class LogManager:
     def close(self) -> None:
         for name in ("retention", "checkpoint", "compaction", "removal"):
             self._timers.stop(("topics", name))
-        self._cleaner.stop()
+        self.cleaner.stop()
         for name_and_partition in self._unflushed:
             self._timers.stop(("flush", *name_and_partition))
         self._unflushed.clear()
@@ -114,10 +113,7 @@ class LogManager:
             self.save_checkpoints()
 
     def save_checkpoints(self) -> None:
-        """Saves the recovery point and the log start offset of each log.
-
-        :raises DiskError: that failed
-        """
+        """Saves the recovery point and the log start offset of each log."""
         points: PartitionOffsets = {}
         starts: PartitionOffsets = {}
         saved_points, saved_starts = self._folder.recovery_points, self._folder.log_start_offsets
@@ -135,11 +131,7 @@ class LogManager:
             self._folder.save_checkpoints(points, starts)
 
     def forget_checkpoints(self, names: frozenset[str]) -> None:
-        """Removes the checkpoints of deleted topics: for a new topic of the same name, its records
-        would seem to be deleted or synced.
-
-        :raises DiskError: that failed
-        """
+        """Removes checkpoints of deleted topics, wrong for new topics of these names."""
         folder = self._folder
         points = _drop_topics(names, folder.recovery_points)
         starts = _drop_topics(names, folder.log_start_offsets)
@@ -156,14 +148,10 @@ class LogManager:
         self._timers.start(("topics", "compaction"), at, self._compact, lenient=True)
 
     def _compact(self, now: int) -> None:
-        if self._cleaner.run_step(now):
+        if self.cleaner.run_step(now):
             self._timers.start(("topics", "compaction"), now + COMPACTION_PAUSE_MS, self._compact)
         else:
             self._schedule_compaction(now)
-
-    def stop_compaction(self, names: frozenset[str]) -> None:
-        """Stops compactions of these topics before their folders are renamed."""
-        self._cleaner.remove_topics(names)
 
     # Flushes by time
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import assert_never
 
-from rota.broker import dispatch
+from rota.broker import dispatch, events
 from rota.broker.dispatch import (
     ERROR,
     WARNING,
@@ -24,19 +24,6 @@ from rota.broker.dispatch import (
     HandlerContext,
     ServerRequest,
 )
-from rota.broker.events import (
-    CloseConnection,
-    ConnectionClosed,
-    ConnectionId,
-    ConnectionOpened,
-    FrameReceived,
-    NodeCommand,
-    NodeEvent,
-    NoResponse,
-    Wakeup,
-    WriteLogLine,
-    WriteResponse,
-)
 from rota.broker.faults import FaultInjector, api_name
 from rota.broker.handlers.metadata import refuse_api_versions
 from rota.broker.handlers.sasl import delay_failed_login
@@ -45,7 +32,6 @@ from rota.errors import Code, FormatError, Refused
 from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
 from rota.protocol.messages import Api, Message
 
-#: The APIs that need no login.
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 LOGIN_HINT = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
 _LENGTH = struct.Struct(">i")
@@ -59,18 +45,18 @@ class BrokerNode:
         self.faults = FaultInjector(context.timers)
         self._handlers = handlers
         self._login_needed = context.users is not None
-        self._clients: dict[ConnectionId, ClientSession] = {}
-        self._commands: list[NodeCommand] = []
+        self._clients: dict[events.ConnectionId, ClientSession] = {}
+        self._commands: list[events.NodeCommand] = []
         #: Bytes of the responses among the commands.
         self._response_bytes = 0
         context.log = self._log
 
     def handle(
         self,
-        event: NodeEvent,
+        event: events.NodeEvent,
         now: int,
         free_response_bytes: int = dispatch.MAX_RESPONSE_BYTES_PER_EVENT,
-    ) -> list[NodeCommand]:
+    ) -> list[events.NodeCommand]:
         """Handles an event and returns the commands that follow from it.
 
         Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived during it are
@@ -80,14 +66,14 @@ class BrokerNode:
             exceed it. Before it passes on a new request, the server checks for room.
         """
         match event:
-            case ConnectionOpened(connection, host):
+            case events.ConnectionOpened(connection, host):
                 self._clients[connection] = ClientSession(connection=connection, host=host)
-            case FrameReceived(connection, frame):
+            case events.FrameReceived(connection, frame):
                 if (client := self._clients.get(connection)) is not None:
                     self._handle_frame(client, frame, now)
-            case ConnectionClosed(connection):
+            case events.ConnectionClosed(connection):
                 self._remove_client(connection)
-            case Wakeup():
+            case events.Wakeup():
                 self._fire_timers(now)
             case _:
                 assert_never(event)
@@ -125,23 +111,23 @@ class BrokerNode:
         """The connected clients, in the order in which they connected."""
         return list(self._clients.values())
 
-    def is_authenticated(self, connection: ConnectionId) -> bool:
+    def is_authenticated(self, connection: events.ConnectionId) -> bool:
         """Whether the client has logged in, or does not have to."""
         client = self._clients.get(connection)
         return not self._login_needed or (client is not None and client.user is not None)
 
-    def close_connection(self, connection: ConnectionId, reason: str) -> None:
+    def close_connection(self, connection: events.ConnectionId, reason: str) -> None:
         if self._remove_client(connection):
-            self._commands.append(CloseConnection(connection, reason))
+            self._commands.append(events.CloseConnection(connection, reason))
 
-    def _remove_client(self, connection: ConnectionId) -> bool:
+    def _remove_client(self, connection: events.ConnectionId) -> bool:
         client = self._clients.pop(connection, None)
         if client is not None and client.on_disconnect is not None:
             client.on_disconnect()
         return client is not None
 
     def _log(self, level: int, text: str) -> None:
-        self._commands.append(WriteLogLine(level, text))
+        self._commands.append(events.WriteLogLine(level, text))
 
     def _handle_frame(self, client: ClientSession, frame: Bytes, now: int) -> None:
         if client.raw_frame_handler is not None:
@@ -194,7 +180,7 @@ class BrokerNode:
             )
             return
         data = _LENGTH.pack(len(response)) + response
-        self._commands.append(WriteResponse(client.connection, data))
+        self._commands.append(events.WriteResponse(client.connection, data))
 
     def _run(self, request: AnyRequest, function: Callable[[], None]) -> None:
         try:
@@ -223,7 +209,7 @@ class BrokerNode:
         if connection not in self._clients:
             return None
         if response is None:
-            self._commands.append(NoResponse(connection))
+            self._commands.append(events.NoResponse(connection))
         else:
             try:
                 data = write_response(api, head.api_version, head.correlation_id, response)
@@ -231,7 +217,7 @@ class BrokerNode:
                 name = f"{api.name} v{head.api_version}"
                 reason = f"the response to {name} cannot be encoded: {error}"
                 return self._drop_client(client, reason)
-            self._commands.append(WriteResponse(connection, data))
+            self._commands.append(events.WriteResponse(connection, data))
             self._response_bytes += len(data)
         return None
 

@@ -14,20 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol, assert_never
 
+from rota.broker import events
 from rota.broker.connection import RequestMemoryPool, ServerConnection
-from rota.broker.events import (
-    CloseConnection,
-    ConnectionClosed,
-    ConnectionId,
-    ConnectionOpened,
-    FrameReceived,
-    NodeCommand,
-    NodeEvent,
-    NoResponse,
-    Wakeup,
-    WriteLogLine,
-    WriteResponse,
-)
 from rota.broker.timers import Clock
 from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import BrokerConfig
@@ -55,14 +43,16 @@ LOGGER = logging.getLogger("rota.broker")
 class NodeInterface(Protocol):
     """The node as the server uses it; see :class:`~rota.broker.node.BrokerNode`."""
 
-    def handle(self, event: NodeEvent, now: int, free_response_bytes: int) -> list[NodeCommand]: ...
+    def handle(
+        self, event: events.NodeEvent, now: int, free_response_bytes: int
+    ) -> list[events.NodeCommand]: ...
 
     @property
     def has_resumable_requests(self) -> bool: ...
 
     def next_timer(self, slack: int = 0) -> int | None: ...
 
-    def is_authenticated(self, connection: ConnectionId) -> bool: ...
+    def is_authenticated(self, connection: events.ConnectionId) -> bool: ...
 
 
 class Server:
@@ -93,11 +83,11 @@ class Server:
         self._deduplicator = LogDeduplicator(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
         #: The longest idle first.
-        self._connections: OrderedDict[ConnectionId, ServerConnection] = OrderedDict()
+        self._connections: OrderedDict[events.ConnectionId, ServerConnection] = OrderedDict()
         #: ``max.connections`` is reached, and was logged.
         self._refusing_connections = False
         #: Connections whose requests wait until other clients have read their responses.
-        self._waiting_connections: dict[ConnectionId, ServerConnection] = {}
+        self._waiting_connections: dict[events.ConnectionId, ServerConnection] = {}
         self._listeners: list[asyncio.Server] = []
         self._stopping = False
         self._wakeup_timer: asyncio.TimerHandle | None = None
@@ -142,11 +132,11 @@ class Server:
         for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(0)
 
-    def handle_event(self, event: NodeEvent) -> None:
+    def handle_event(self, event: events.NodeEvent) -> None:
         """Passes an event to the node, and carries out its commands."""
         room = max(FETCH_UNSENT_LIMIT - self.unsent_bytes, 0)
         for command in self._node.handle(event, self._clock.now(), room):
-            if isinstance(command, WriteLogLine):
+            if isinstance(command, events.WriteLogLine):
                 self._write_log(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
                 try:
@@ -161,17 +151,14 @@ class Server:
         return self._clock.now()
 
     def advance(self, milliseconds: int) -> None:
-        """Moves the clock forward; timers that are due until then fire in order, each at its time.
-
-        Periodic timers fire at most some hundred times, however far the clock moves.
-        """
+        """Moves the clock; due timers fire in order, periodic ones some hundred times at most."""
         until = self._clock.now() + milliseconds
         slack = milliseconds // PERIODIC_RUNS_PER_ADVANCE
         while (at := self._node.next_timer(slack)) is not None and at <= until:
             self._clock.move_to(at)
-            self.handle_event(Wakeup())
+            self.handle_event(events.Wakeup())
         self._clock.move_to(until)
-        self.handle_event(Wakeup())
+        self.handle_event(events.Wakeup())
         self._reschedule_wakeup()
 
     def freeze(self) -> None:
@@ -203,12 +190,12 @@ class Server:
         connection.last_activity = self.loop.time()
         if self._idle_timer is None:
             self._schedule_idle_check(self._config.idle_connection / 1_000)
-        self.handle_event(ConnectionOpened(connection.id, host))
+        self.handle_event(events.ConnectionOpened(connection.id, host))
         return True
 
     def frame_received(self, connection: ServerConnection, frame: Bytes) -> None:
         try:
-            self.handle_event(FrameReceived(connection.id, frame))
+            self.handle_event(events.FrameReceived(connection.id, frame))
         except Exception:
             self._logger.exception("%s: a request could not be handled", connection.peer)
             connection.abort()
@@ -245,11 +232,11 @@ class Server:
     def connection_closed(self, connection: ServerConnection) -> None:
         self._waiting_connections.pop(connection.id, None)
         if self._connections.pop(connection.id, None) is not None:
-            self.handle_event(ConnectionClosed(connection.id))
+            self.handle_event(events.ConnectionClosed(connection.id))
 
     def _accept(self) -> ServerConnection:
         self._count += 1
-        return ServerConnection(self, ConnectionId(self._count))
+        return ServerConnection(self, events.ConnectionId(self._count))
 
     def _write_log(self, level: int, text: str) -> None:
         if level < logging.WARNING:
@@ -260,9 +247,7 @@ class Server:
     # Time
 
     def _schedule_wakeup(self) -> None:
-        """Schedules a wakeup for the node's next timer. An early wakeup does no harm, so it is not
-        moved when a long poll has set and stopped a timer.
-        """
+        """Schedules a wakeup for the next timer; an earlier one stays, as it does no harm."""
         at = self._node.next_timer()
         if at is None or (self._wakeup_timer is not None and self._wakeup_at <= at):
             return
@@ -276,7 +261,7 @@ class Server:
     def _wake_up(self) -> None:
         self._wakeup_timer = None
         try:
-            self.handle_event(Wakeup())
+            self.handle_event(events.Wakeup())
         finally:
             self._schedule_wakeup()
 
@@ -290,9 +275,7 @@ class Server:
         self._idle_timer = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes idle connections, since a client's machine may be down. Like Kafka, it does so
-        even if a request waits for its response.
-        """
+        """Closes idle connections, like Kafka even with a request: a machine may be down."""
         self._idle_timer = None
         timeout = self._config.idle_connection / 1_000
         now = self.loop.time()
@@ -307,9 +290,7 @@ class Server:
             self._schedule_idle_check(timeout)
 
     def _schedule_resume(self) -> None:
-        """Lets the node resume waiting requests: in the loop's next round, so that other clients
-        are served too, or once there is room.
-        """
+        """Lets the node resume requests in the loop's next round, or once there is room."""
         if self._resume_handle or not self._node.has_resumable_requests:
             return
         if self.unsent_bytes < FETCH_UNSENT_LIMIT:
@@ -319,7 +300,7 @@ class Server:
 
     def _resume_ready(self) -> None:
         self._resume_handle = None
-        self.handle_event(Wakeup())
+        self.handle_event(events.Wakeup())
 
     def _schedule_stalled_check(self, seconds: float | None = None) -> None:
         if self._stalled_timer is None:
@@ -351,14 +332,15 @@ class Server:
 
 
 def _carry_out_command(
-    connection: ServerConnection, command: WriteResponse | NoResponse | CloseConnection
+    connection: ServerConnection,
+    command: events.WriteResponse | events.NoResponse | events.CloseConnection,
 ) -> None:
     match command:
-        case WriteResponse():
+        case events.WriteResponse():
             connection.send(command.data)
-        case NoResponse():
+        case events.NoResponse():
             connection.request_done()
-        case CloseConnection():
+        case events.CloseConnection():
             connection.close()
         case _:
             assert_never(command)

@@ -33,17 +33,10 @@ from rota.broker.handlers import (
 )
 from rota.broker.log_manager import StorageContext
 from rota.broker.node import BrokerNode
-from rota.broker.storage import checkpoint
+from rota.broker.storage import checkpoint, log_directory
 from rota.broker.storage.catalog import TopicEntry
 from rota.broker.storage.disk import RealDisk
 from rota.broker.storage.log import EMPTY_PARTITION_FILES, Log
-from rota.broker.storage.log_directory import (
-    METADATA_LOGS,
-    PARTITION_FOLDER,
-    DirectoryLock,
-    inspect_log_directory,
-    open_log_directory,
-)
 from rota.broker.timers import Timers
 from rota.broker.topics import (
     Topic,
@@ -78,15 +71,12 @@ class BrokerInstance:
 
     node: BrokerNode
     disk: RealDisk
-    lock: DirectoryLock
+    lock: log_directory.DirectoryLock
     #: The folder will be used again.
     persistent: bool
 
     def close(self, now: int) -> None:
-        """Shuts down cleanly, so that the next start need not scan the logs.
-
-        :raises DiskError: that failed; the next start recovers
-        """
+        """Shuts down cleanly, so that the next start need not scan the logs."""
         try:
             if self.persistent:
                 self.node.context.topics.close(now)
@@ -124,7 +114,7 @@ def open_broker(  # noqa: PLR0913, arguments of a broker
     disk = RealDisk(root) if persistent else TemporaryDisk(root)
     described = f"the folder {root}"
     inspect = partial(
-        inspect_log_directory,
+        log_directory.inspect_log_directory,
         disk,
         node_id=config.node_id,
         new_id=_new_uuid_bytes,
@@ -133,9 +123,9 @@ def open_broker(  # noqa: PLR0913, arguments of a broker
     )
     with ExitStack() as on_error:
         on_error.callback(disk.close)
-        lock = DirectoryLock(root, inspect)
+        lock = log_directory.DirectoryLock(root, inspect)
         on_error.callback(lock.release)
-        folder = open_log_directory(
+        folder = log_directory.open_log_directory(
             disk,
             node_id=config.node_id,
             new_id=_new_uuid_bytes,
@@ -211,10 +201,7 @@ _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 
 
 def open_topics(context: StorageContext, now: int) -> Topics:
-    """Opens the logs of every topic in the catalogue.
-
-    :raises DiskError: a log cannot be read
-    """
+    """Opens the logs of every topic in the catalogue."""
     names = frozenset(context.disk.list_names(""))
     deleted = _finish_deletions(context, names)
     names -= frozenset(deleted)
@@ -311,9 +298,7 @@ def _open_log(
 
 
 def _check_topic_id(context: StorageContext, folder: str, topic_id: bytes) -> str | None:
-    """Checks the topic id in a folder's ``partition.metadata``, and repairs a damaged file; returns
-    the problem if the folder belongs to another topic.
-    """
+    """Repairs ``partition.metadata``; returns the problem of another topic's folder."""
     stored = checkpoint.read_topic_id(context.disk, folder)
     if stored == topic_id:
         return None
@@ -341,13 +326,11 @@ def _load_topic_config(context: StorageContext, entry: TopicEntry) -> TopicConfi
 
 
 def _remove_unfinished_creations(context: StorageContext, names: frozenset[str]) -> None:
-    """Removes empty folders that an interrupted creation left; reports folders with records
-    that belong to no topic.
-    """
+    """Removes empty folders of interrupted creations; reports other unknown folders."""
     topics = context.folder.catalog.topics
     for name in sorted(names):
-        match = PARTITION_FOLDER.fullmatch(name)
-        if match is None or match["topic"] in METADATA_LOGS:
+        match = log_directory.PARTITION_FOLDER.fullmatch(name)
+        if match is None or match["topic"] in log_directory.METADATA_LOGS:
             continue
         entry = topics.get(match["topic"])
         if entry is not None and int(match["number"]) < entry.partitions:

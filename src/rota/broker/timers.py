@@ -31,10 +31,7 @@ class Timers:
     def start(
         self, name: Hashable, at: int, callback: TimerCallback, *, lenient: bool = False
     ) -> None:
-        """Starts a timer, or moves the timer of this name.
-
-        :param lenient: a periodic check that may fire late; see :meth:`next_due`
-        """
+        """Starts a timer, or moves it. A lenient one may fire late: see :meth:`next_due`."""
         self._count += 1
         self._active[name] = (at, self._count, callback)
         heap = self._lenient_heap if lenient else self._exact_heap
@@ -51,11 +48,7 @@ class Timers:
         return list(self._active)
 
     def next_due(self, slack: int = 0) -> int | None:
-        """Returns when the next timer is due; None if there is none.
-
-        :param slack: milliseconds that lenient timers may be late, so that a test that advances
-            the clock by days does not run every periodic check of each minute
-        """
+        """Returns when the next timer is due; lenient ones may be later by ``slack``."""
         exact = self._first_active(self._exact_heap)
         lenient = self._first_active(self._lenient_heap)
         due = [] if exact is None else [exact[0]]

@@ -42,7 +42,6 @@ from rota.engine.model.text import (
 )
 from rota.errors import Code, DiskError, InputError, Refused
 
-#: Names of the files in a partition's folder.
 PARTITION_FILE = re.compile(
     r"\d{20}\.(log|index|timeindex|snapshot|txnindex)"
     r"|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?"
@@ -184,12 +183,7 @@ class Topics:
     def append(
         self, name: str, partition: int, batch: Bytes, now: int, budget: DecodeBudget | None = None
     ) -> LogAppendInfo:
-        """Appends a producer's batch, and calls the watchers of the partition.
-
-        :param budget: limit for decoding the batch; by default that of the batch alone
-        :raises Refused: the batch is wrong, or there is no such partition
-        :raises DiskError: the batch could not be written; nothing remains of it
-        """
+        """Appends a producer's batch, and calls the watchers; raises Refused or DiskError."""
         log = self._existing_log(name, partition)
         appended = log.append(batch, now, budget)
         self._appended(name, partition, log, now)
@@ -267,10 +261,7 @@ class Topics:
             raise Refused(Code.INVALID_CONFIG, str(error)) from error
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str], now: int) -> Topic:
-        """Creates a topic.
-
-        :raises Refused: the name or a config is invalid, the topic exists, or the disk fails
-        """
+        """Creates a topic; raises Refused for wrong arguments, or if the disk fails."""
         return single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
 
     def create_all(self, topics: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
@@ -303,10 +294,7 @@ class Topics:
         return replace(increase, undo=undo, done=done)
 
     def create_partitions(self, name: str, count: int, now: int) -> Topic:
-        """Adds partitions to a topic, up to ``count``.
-
-        :raises Refused: the topic does not exist or has at least ``count``, or the disk fails
-        """
+        """Adds partitions up to ``count``; raises Refused as :meth:`create` does."""
         return single_outcome(self.create_partitions_all({name: count}, now))
 
     def create_partitions_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
@@ -362,16 +350,13 @@ class Topics:
         return TopicChange(topic=topic, entry=entry, undo=lambda: None, done=done)
 
     def delete(self, name: str, now: int) -> None:
-        """Deletes a topic with all its records.
-
-        :raises Refused: there is no such topic, or the disk fails
-        """
+        """Deletes a topic with its records; raises Refused if there is none, or the disk fails."""
         single_outcome(self.delete_all([name], now))
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
         """Deletes topics with all their records; returns each one, or its error."""
         deleted, folders = tuple(names), self._folder_names()
-        self.log_manager.stop_compaction(frozenset(deleted))
+        self.log_manager.cleaner.remove_topics(frozenset(deleted))  # before folders are renamed
         plans = [partial(self._prepare_deletion, name, folders, now) for name in deleted]
         return self._apply_changes(plans)
 
@@ -402,10 +387,7 @@ class Topics:
         plans: Iterable[PrepareChange],
         save_first: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> list[Topic | Refused]:
-        """Prepares every change, saves the catalogue once, and returns each topic or its error.
-
-        :param save_first: called with the topics' names before the catalogue is saved
-        """
+        """Prepares every change, calls ``save_first``, and saves the catalogue once."""
         prepared = [_try_change(plan) for plan in plans]
         changes = [each for each in prepared if isinstance(each, TopicChange)]
 
@@ -428,10 +410,7 @@ class Topics:
         return [each if isinstance(each, Refused) else refusal or each.topic for each in prepared]
 
     def get_or_create_journal(self, now: int) -> Topic:
-        """Returns the topic ``__consumer_offsets``; creates it on first use.
-
-        :raises Refused: the disk fails
-        """
+        """Returns ``__consumer_offsets``; creates it on first use."""
         if (topic := self._topics.get(CONSUMER_OFFSETS_TOPIC)) is not None:
             return topic
         config = self._context.config
@@ -441,10 +420,7 @@ class Topics:
         return self.create(CONSUMER_OFFSETS_TOPIC, config.offsets_partitions, overrides, now)
 
     def new_producer_id(self) -> int:
-        """Returns an id that no other producer has.
-
-        :raises Refused: the disk fails
-        """
+        """Returns an id that no other producer has; raises Refused if the disk fails."""
         with refuse_disk_errors():
             return self._catalog.new_producer_id()
 
@@ -453,7 +429,6 @@ class Topics:
             return frozenset(self._disk.list_names(""))
 
     def _remove_leftover_folder(self, folder: str) -> None:
-        """Removes the folder of an empty partition that belongs to no topic."""
         self._remove_empty(folder)
         if self._disk.list_names(folder):
             text = f"the folder {folder} is in the way and belongs to no topic: move it elsewhere"
@@ -467,7 +442,6 @@ class Topics:
                 self._report(f"{folder}: could not be removed: {error}")
 
     def _rename(self, folders: Mapping[str, str]) -> None:
-        """Renames all folders, or none."""
         done: list[str] = []
         try:
             for folder, new in folders.items():
@@ -479,10 +453,7 @@ class Topics:
             raise
 
     def close(self, now: int) -> None:
-        """Syncs everything and marks a clean shutdown, so that the next start skips recovery.
-
-        :raises DiskError: that failed; the next start recovers
-        """
+        """Syncs everything and marks a clean shutdown, so that the next start skips recovery."""
         self.log_manager.close()
         paths = {log.folder: log.paths_to_sync() for _, _, log in self._logs()}
         dirty = [path for unsynced in paths.values() for path in unsynced]
@@ -556,21 +527,15 @@ def refuse_disk_errors() -> Iterator[None]:
 NO_LEADER_EPOCH = -1
 
 
-def find_topic(topics: Topics, name: str) -> Topic:
-    """Returns a topic; raises Refused if it does not exist."""
-    topic = topics.get(name)
-    if topic is None:
+def find_topic(topics: Topics, name: str, topic_id: bytes | None = None) -> Topic:
+    """Returns a topic, by its id if that is given (KIP-516); raises Refused if there is none."""
+    topic = topics.get(name) if topic_id is None else topics.get_by_id(topic_id)
+    if topic is not None:
+        return topic
+    if topic_id is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return topic
-
-
-def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
-    """Returns a topic by its id (KIP-516); raises Refused if it does not exist."""
-    topic = topics.get_by_id(topic_id)
-    if topic is None:
-        shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
-        raise Refused(Code.UNKNOWN_TOPIC_ID, f"there is no topic with the id {shown}")
-    return topic
+    shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    raise Refused(Code.UNKNOWN_TOPIC_ID, f"there is no topic with the id {shown}")
 
 
 def find_log(topic: Topic, partition: int) -> Log:

@@ -1,3 +1,1 @@
-"""The ``rota`` command: one module for each subcommand, and what they share (main, flags,
-render).
-"""
+"""The ``rota`` command: modules of each subcommand; main, flags and render are for all."""

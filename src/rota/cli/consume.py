@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser, "when to end")
     count = flags.whole_number("a number of 1 or more", 1, 2**63 - 1)
     add("--max-messages N", "end after this number of records", type=count)
-    add("--timeout SECONDS", "end after this time without a record", type=flags.parse_seconds)
+    add("--timeout TIME", "end after this time without a record", type=flags.parse_seconds)
     add("--to-end", "without a group: end where the logs end when the command starts")
     add = flag_adder(parser, "the output")
     add("--json", "one JSON object per line; base64 (key_base64, value_base64) if not UTF-8")

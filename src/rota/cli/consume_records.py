@@ -71,11 +71,7 @@ ESCAPES = {"\\t": "\t", "\\n": "\n"}
 
 
 def read_records(args: argparse.Namespace, settings: dict[str, object]) -> bool:
-    """Prints records until the command ends, then closes the consumer.
-
-    The command commits positions itself, after the lines are written: an automatic commit could be
-    ahead of them.
-    """
+    """Prints records, and commits after the lines are written: auto commit could be ahead."""
     has_group = bool(settings.get("group.id"))
     commits = has_group and str(settings.get("enable.auto.commit")).strip().lower() != "false"
     settings["enable.auto.commit"] = "false"
@@ -132,9 +128,7 @@ def _log_to_stderr(name: str) -> None:
 
 @contextmanager
 def _wakeup_on_signals(consumer: Consumer, signals: list[int]) -> Iterator[None]:
-    """Ends the reading, not the process, on Ctrl-C and SIGTERM, so that the consumer can
-    leave the group. A second Ctrl-C ends the process at once.
-    """
+    """Ends the reading on a signal, to leave the group first; a second Ctrl-C ends at once."""
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if signals and number == signal.SIGINT:
@@ -152,7 +146,6 @@ def _wakeup_on_signals(consumer: Consumer, signals: list[int]) -> Iterator[None]
 
 @contextmanager
 def _progress_bar(args: argparse.Namespace) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows the number of records on stderr if it is a terminal and stdout is not."""
     if args.quiet or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda _done, _total: None
         return
@@ -290,7 +283,13 @@ class RecordPrinter(RebalanceListener):
 
     def _print(self, records: Records) -> None:
         self._all_lines_written = False
-        lines = list(map(self._format_line, self._records_before_ends(records)))
+        printed: Iterable[ConsumerRecord] = records
+        if (ends := self.remaining_ends) is not None:
+            batches = records.by_partition.items()
+            printed = (
+                one for tp, batch in batches for one in batch if one.offset < ends.get(tp, 0)
+            )
+        lines = list(map(self._format_line, printed))
         sys.stdout.buffer.write(b"".join(lines))
         sys.stdout.buffer.flush()
         self.printed += len(lines)
@@ -300,18 +299,8 @@ class RecordPrinter(RebalanceListener):
             self._printed_offsets[partition] = OffsetAndMetadata(offset, "", epoch)
         self._all_lines_written = True
 
-    def _records_before_ends(self, records: Records) -> Iterable[ConsumerRecord]:
-        """Returns the records; with ``--to-end``, without those after the end offsets."""
-        if self.remaining_ends is None:
-            return records
-        ends = self.remaining_ends
-        batches = records.by_partition.items()
-        return (each for tp, batch in batches for each in batch if each.offset < ends.get(tp, 0))
-
     def _drop_finished_partitions(self, records: Records) -> None:
-        """Drops the partitions that have reached their end. It compares positions, because
-        transaction markers and compacted offsets may follow the last record.
-        """
+        """Drops partitions at their end by position: markers may follow the last record."""
         ends = self.remaining_ends
         if ends is None:
             return
@@ -498,7 +487,6 @@ def _read_integer(fields: Mapping[str, object], name: str, *, least: int) -> int
 
 
 def _read_bytes(fields: Mapping[str, object], name: str) -> bytes | None:
-    """Reads the bytes of field ``name``, or of ``name_base64``."""
     encoded = fields.get(name + BASE64_SUFFIX)
     if encoded is None:
         value = fields.get(name)

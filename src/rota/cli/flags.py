@@ -28,6 +28,8 @@ DEFAULT_TIMEOUT = 30.0
 CONNECT_TIMEOUT = 10.0
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
+#: Name of the input ``-`` in messages.
+STANDARD_INPUT = "standard input"
 #: A function that adds one flag to a parser; :func:`flag_adder` returns it.
 AddFlag: TypeAlias = Callable[..., None]
 
@@ -90,8 +92,8 @@ def add_connection_flags(add: AddFlag) -> None:
 
 def add_admin_flags(add: AddFlag) -> None:
     add_connection_flags(add)
-    text = f"time limit of each request to the cluster (default {DEFAULT_TIMEOUT:g})"
-    add("--timeout SECONDS", text, type=_parse_timeout, default=DEFAULT_TIMEOUT)
+    text = f"time limit of each request to the cluster (default {DEFAULT_TIMEOUT:g}s)"
+    add("--timeout TIME", text, type=_parse_timeout, default=DEFAULT_TIMEOUT)
 
 
 def whole_number(description: str, least: int, most: int) -> Callable[[str], int]:
@@ -106,18 +108,24 @@ def whole_number(description: str, least: int, most: int) -> Callable[[str], int
 
 
 def parse_seconds(text: str) -> float:
-    """Parses the value of a flag in seconds, 0 or more."""
+    """Parses a time, 0 or more, and returns seconds: a number of them, or a form like ``1h30m``."""
+    from rota.engine.model.duration import parse_duration  # noqa: PLC0415 (not for --help)
+
     with suppress(ValueError):
         if 0 <= float(text) < math.inf:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    with suppress(ValueError):
+        return parse_duration(text) / 1000
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a number of seconds nor a time such as 90s, 5m or 1h30m"
+    )
 
 
 def _parse_timeout(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) <= 86_400:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    seconds = parse_seconds(text)
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, of a day at most")
+    return seconds
 
 
 def parse_partition_numbers(text: str) -> list[int]:
@@ -235,11 +243,41 @@ def split_names(values: Iterable[str] | None) -> list[str]:
 def read_text_file(path: str) -> tuple[str, str]:
     """Reads a file, or standard input for ``-``; returns the text and a name for messages."""
     if path == "-":
-        return sys.stdin.read(), "standard input"
+        return sys.stdin.read(), STANDARD_INPUT
     try:
         return Path(path).read_text(encoding="utf-8-sig"), path
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
+
+
+def suggest_command(text: str, source: str, command: str) -> str:
+    """Returns the other command that reads this input: by content, else by file name."""
+    import json  # noqa: PLC0415 (not for --help)
+    import tomllib  # noqa: PLC0415
+
+    named = {".json": "plan", ".toml": "simulate"}.get(Path(source).suffix)
+    for name, parse, keys in (
+        ("plan", json.loads, {"partitions", "members"}),
+        ("simulate", tomllib.loads, {"topics", "members", "events"}),
+    ):
+        with suppress(ValueError, RecursionError):
+            content = parse(text)
+            named = name if isinstance(content, dict) and keys & content.keys() else None
+    if named in {None, command}:
+        return ""
+    kind = "case file" if named == "plan" else "scenario"
+    return f"this looks like a {kind}: rota {named} {'-' if source == STANDARD_INPUT else source}"
+
+
+def custom_strategies(args: argparse.Namespace, reason: str) -> list[str]:
+    """Returns the strategies of ``--strategy``; a built-in one is an error with this reason."""
+    from rota.engine.assignors.registry import BUILT_IN, resolve_strategy  # noqa: PLC0415
+
+    names = split_names(args.strategy)
+    for name in names:
+        if resolve_strategy(name).name in BUILT_IN:
+            args.error(f"--strategy {name}: {reason}")
+    return names
 
 
 def import_from_working_directory(names: Iterable[str]) -> None:

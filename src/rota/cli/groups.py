@@ -261,9 +261,7 @@ def describe_groups(args: argparse.Namespace) -> bool:
 
 
 def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupLags]:
-    """Adds leader and generation of classic groups, from the newest record of each group in
-    ``__consumer_offsets``. Raises TimedOut if no more records arrive.
-    """
+    """Adds leader and generation from each classic group's newest journal record."""
     from rota.consumer.consumer import Consumer  # noqa: PLC0415 (for this flag only)
     from rota.engine.coordinator.coordinator import journal_partition  # noqa: PLC0415
 
@@ -353,9 +351,7 @@ def _lag_json(row: GroupLags) -> dict[str, object]:
 
 
 def _exceeded_limit(row: GroupLags, limit: LagLimit | None) -> str | None:
-    """Returns a message if the group exceeds the limit. Without a committed offset all records of a
-    partition count as lag.
-    """
+    """Returns a message if the lag, or all records without a commit, exceed the limit."""
     if limit is None:
         return None
     name = f"group {row.group.group}"
@@ -406,7 +402,6 @@ def _count_members(group: GroupDescription) -> int | None:
 
 
 def _print_group(row: GroupLags, *, full: bool) -> None:
-    """Prints the members of a group, then its lag."""
     group, names = row.group, _member_names(row.group, full=full)
     print_lines(_group_headline(group))
     if group.is_classic and group.generation is not None:

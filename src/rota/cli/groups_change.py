@@ -189,7 +189,6 @@ async def _find_changes(
 async def _partitions_from_flags(
     admin: Admin, args: argparse.Namespace, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[TopicPartition]:
-    """Returns the existing partitions that the flags select."""
     if args.all_topics:
         if not committed:
             name = repr(args.group)
@@ -229,7 +228,6 @@ def _why_not_empty(group: GroupDescription | None) -> str | None:
 
 
 def _print_outcome(done: str | None, refused: str | None) -> None:
-    """Prints what was done; for a dry run, what ``--execute`` would do."""
     hint = "--execute makes the change" if refused is None else f"--execute would fail: {refused}"
     print_notice(done or f"dry run: nothing was changed; {hint}")
 
@@ -494,9 +492,7 @@ def parse_by_duration(text: str) -> int:
 
 
 def parse_offsets_file(content: str, source: str, group: str) -> FromFile:
-    """Parses lines ``topic,partition,offset``, or ``group,topic,partition,offset`` for several
-    groups: the formats of Kafka's tool.
-    """
+    """Parses lines ``[group,]topic,partition,offset``, the formats of Kafka's tool."""
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(content)), 1):
         if not row or row == [""]:

@@ -52,10 +52,7 @@ COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", 
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Builds the argument parser of all commands, or of one command.
-
-    Each command imports other modules; a broker should not wait for the imports of a plan.
-    """
+    """Builds the parser of one command, or of all, which imports all their modules."""
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
@@ -64,7 +61,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     top = CommandParser(
         prog="rota",
         description="Kafka's consumer groups: plan, simulate, run and analyse them.",
-        epilog=describe_exit_codes("--max-moves", "--max-stopped", "--fail-on"),
+        epilog=describe_exit_codes("--max-moves", "--max-downtime", "--fail-on"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
@@ -85,10 +82,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code.
-
-    All slow work, also imports, is inside the try block, so that Ctrl-C always ends cleanly.
-    """
+    """Runs a command and returns its exit code; Ctrl-C ends it cleanly, also during imports."""
     try:
         return _run_command(arguments)
     except KeyboardInterrupt:

@@ -1,48 +1,36 @@
-"""``rota plan``: the partitions of each member under a strategy, and the moves it takes."""
+"""``rota plan``: the partitions of each member under a strategy, the moves, and the downtime."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rota import assign
-from rota.cli import flags
+from rota.cli import flags, render
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
-from rota.cli.plan_group import Case, parse_case
-from rota.cli.render import (
-    format_loads,
-    format_ranges,
-    print_json,
-    print_lines,
-    print_notice,
-    print_table,
-    select_attributes,
-)
-from rota.engine.assignors.registry import (
-    BUILT_IN,
-    DEFAULT_STRATEGIES,
-    known_strategies,
-    resolve_strategy,
-)
-from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, check_solver
+from rota.cli.plan_group import HEARTBEAT, SESSION, Case, parse_case
+from rota.engine.assignors import registry
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, TimeBudget, check_solver
+from rota.engine.model.duration import format_duration
 from rota.engine.model.member import Member, RebalanceProtocol
-from rota.engine.model.text import count_noun
-from rota.engine.plan import Plan
+from rota.engine.model.text import count_noun, list_first_names
+from rota.engine.plan import Plan, plan_rebalance
 from rota.errors import InputError
 
 if TYPE_CHECKING:
     from rota.cli.plan_group import LiveGroup
+    from rota.engine.history.timing import GroupTiming
 
-HELP = "show which member would get which partition, and what would move"
+HELP = "show which member would get which partition, what would move, and the downtime"
 
 DESCRIPTION = """\
-Shows which member would get which partition under a strategy, which partitions would move, and
-how many moves are necessary. The group comes from a case file, from flags, or from a cluster;
---add, --member, --remove and --partitions change the group, and the plan shows the rebalance
-that follows.
+Shows which member would get which partition under a strategy, which partitions would move, how
+many moves are necessary, and the expected downtime: the time without a consumer, summed over
+partitions. The group comes from a case file, from flags, or from a cluster; --add, --member,
+--remove and --partitions change the group, and the plan shows the rebalance that follows.
 """
 
 EXAMPLES = """\
@@ -55,12 +43,14 @@ examples:
       a fifth member joins a group of four
   rota plan --partitions orders=12 --members 4 --from range --strategy cooperative-sticky
       a group changes its strategy from range to cooperative-sticky
-  rota plan group.json --add 2 --strategy cooperative-sticky --solver kafka --max-moves 10
-      for CI: exit code 1 if Java consumers would move more than 10 partitions
+  rota plan group.json --add 2 --strategy cooperative-sticky --max-moves 10
+      for CI: exit code 1 if more than 10 partitions would move
+  rota plan group.json --remove C2 --strategy cooperative-sticky --max-downtime 30s
+      for CI: exit code 1 if more than 30 partition-seconds of downtime are expected
   rota plan group.json --strategy mine:MyAssignor
       your own strategy: class MyAssignor in mine.py
-  rota plan group.json --strategy sticky --prove
-      with a proof that no assignment is better
+  rota plan group.json --strategy sticky --solver exact --prove
+      the plan of a group that runs Rota, with a proof that no assignment is better
   rota plan group.json --json | jq .moved
   rota plan --group billing --bootstrap-servers kafka:9092 --add 2
       two members join a running group; the command only reads from the cluster
@@ -70,7 +60,8 @@ examples:
 case file:
   {"partitions": {"t0": 3}, "racks": null,
    "members": [{"id": "C0", "topics": ["t0"], "owned": {"t0": [0]}, "generation": 3,
-                "group_instance_id": null, "rack": null, "user_data": null}]}
+                "group_instance_id": null, "rack": null, "user_data": null}],
+   "settings": {"heartbeat.interval.ms": 3000, "session.timeout.ms": 45000}}
   required: partitions, members, id, topics. racks: {"t0": [["r1", "r2"], ["r2"], []]}.
   user_data: base64; without it, the strategy's own hooks make it from owned and generation
 
@@ -80,11 +71,15 @@ the one in --from.
 """
 
 #: Options that can lead to exit code 1.
-LIMITS = ("--max-moves",)
+LIMITS = ("--max-moves", "--max-downtime")
 MAX_MEMBERS = 100_000
 MAX_INTEGER = 2**31 - 1
 
-#: Strategies of ``--compare``, with their solvers.
+#: The consumers whose leaders use a solver.
+SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}
+#: Reason for the solver that the user chose.
+GIVEN = "--solver"
+
 COMPARED_STRATEGIES = (
     *(("range", "exact"), ("roundrobin", "exact")),
     *(("sticky", "exact"), ("sticky", "kafka")),
@@ -112,84 +107,165 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--strategy NAME",
         "a strategy's name, Java class name or package.module:Class, or a list of them as in "
-        f"partition.assignment.strategy (default: {','.join(DEFAULT_STRATEGIES)} as in Kafka; with "
-        "--group, the group's strategy)",
+        f"partition.assignment.strategy (default: {','.join(registry.DEFAULT_STRATEGIES)} as in "
+        "Kafka; with --group, the group's strategy)",
         action="append",
     )
     add(
         f"--solver {'|'.join(SOLVERS)}",
-        "solver of the sticky strategies: exact (default) gives the best assignment, as Rota "
-        "consumers do; kafka gives the assignment of Java consumers",
-        default="exact",
+        "solver of the sticky strategies: kafka gives the assignment of Java consumers, exact the "
+        "best one, as Rota consumers do (default: kafka; exact if only Rota runs the strategy, or "
+        "if all members of --group run Rota)",
     )
     text = "strategy of the current assignment, if no member owns partitions (default: the same)"
     add("--from NAME", text, dest="origin", action="append")
     add("--compare", "compare all strategies")
     text = f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})"
     add("--budget-ms MS", text, type=number, default=DEFAULT_BUDGET_MS)
+    add = flag_adder(parser, "the expected downtime")
+    text = "heartbeat.interval.ms of the members (default: of the case file, or 3s as in Kafka)"
+    add("--heartbeat TIME", text, type=flags.parse_seconds)
+    text = "session.timeout.ms of the members (default: of the case file, or 45s as in Kafka)"
+    add("--session TIME", text, type=flags.parse_seconds)
+    text = "time since the group's last rebalance (default: long, so heartbeats are spread evenly)"
+    add("--stable TIME", text, type=flags.parse_seconds)
     add = flag_adder(parser, "the output")
     add("--json", "print JSON")
-    add("--prove", "prove that no assignment is better, or say what could be better")
+    text = "prove that no assignment is better, or say what could be better"
+    add("--prove", f"{text} (--solver exact finds the best)")
     add("--all", "list every member and every move")
     add("--max-moves N", "exit with 1 if more than N partitions move", type=number)
+    text = "exit with 1 if more downtime is expected, summed over all partitions: 30, 90s, 5m"
+    add("--max-downtime TIME", text, type=flags.parse_seconds)
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints the plan; true if ``--max-moves`` is exceeded."""
-    if args.compare and (args.max_moves is not None or args.prove):
-        args.error("--compare cannot be combined with --max-moves or --prove")
+    """Prints the plan; true if a limit is exceeded."""
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
-    check_solver(args.solver)
+    if args.solver is not None:
+        check_solver(args.solver)
+    compared = _strategies_to_compare(args) if args.compare else []
     live = _live_group_from_flags(args)
     before, after = _cases_from_flags(args, live)
     if args.compare:
-        choices = _strategies_to_compare(args.strategy)
-        plans = [_make_plan(before, after, *choice, args) for choice in choices]
+        plans = [_plan_change(before, after, *choice, args) for choice in compared]
         if args.json:
-            print_json({"compare": [_plan_json(plan) for plan in plans]})
+            render.print_json(
+                {"compare": [_plan_json(plan) for plan in plans]} | _timing_json(after, args)
+            )
         else:
-            print_comparison(plans)
-        return False
-    own = list(DEFAULT_STRATEGIES) if live is None else live.strategies
+            print_comparison(plans, _timing_notes(plans[0], after, args))
+        exceeded = False
+    else:
+        exceeded = _plan_one_strategy(before, after, live, args)
+    if (nothing := _describe_nothing_to_plan(before, after)) is not None:
+        render.print_notice(f"nothing to plan: {nothing}")
+    return exceeded
+
+
+def _plan_one_strategy(
+    before: Case, after: Case, live: LiveGroup | None, args: argparse.Namespace
+) -> bool:
+    own = list(registry.DEFAULT_STRATEGIES) if live is None else live.strategies
     strategies = flags.split_names(args.strategy) or own
-    plan = _make_plan(before, after, strategies, args.solver, args)
+    solver, reason = _choose_solver(args, strategies, live)
+    start = _apply_start(before, after, strategies, solver, args)
+    if args.max_moves is not None or args.max_downtime is not None:
+        _check_moves_are_possible(before, start, live)
+    plan = _make_plan(start, strategies, solver, args)
     names = {} if live is None else live.short_names
     notes = () if live is None else live.notes(args.add, plan.strategy)
     if args.json:
-        result = _plan_json(plan)
+        result = _plan_json(plan) | _timing_json(start, args)
+        result["solver_reason"] = plan.solver and reason
         result |= {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
         if args.prove:
             result["certificate"] = asdict(plan.certificate)
         if live is not None:
             result |= {"group": live.overview.group, "names": names, "notes": plan.notes + notes}
-        print_json(result)
+        render.print_json(result)
     else:
-        print_plan(plan, strategies, everything=args.all, names=names)
-        _print_notes(notes)
+        print_plan(plan, strategies, reason, everything=args.all, names=names)
+        _print_notes((*_timing_notes(plan, start, args), *notes))
         if args.prove:
-            print_lines("", _proof_text(plan))
-        if plan.solver == "exact":
-            print_java_difference(plan, _make_plan(before, after, strategies, "kafka", args))
-    exceeded = args.max_moves is not None and plan.moved > args.max_moves
-    if exceeded:
-        print_notice(f"{plan.moved} partitions move, more than --max-moves {args.max_moves}")
-    return exceeded
+            render.print_lines("", _proof_text(plan))
+        for other in SOLVERS.keys() - {plan.solver} if plan.solver else ():
+            print_solver_difference(plan, _plan_change(before, after, strategies, other, args))
+    exceeded = []
+    if args.max_moves is not None and plan.moved > args.max_moves:
+        exceeded.append(f"{plan.moved} partitions move, more than --max-moves {args.max_moves}")
+    if args.max_downtime is not None and plan.downtime_ms > args.max_downtime * 1000:
+        limit = f"--max-downtime {args.max_downtime:g}s"
+        exceeded.append(f"{plan.downtime_ms / 1000:,.1f} seconds of downtime, more than {limit}")
+    for text in exceeded:
+        render.print_notice(text)
+    return bool(exceeded)
 
 
-def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
-    """Returns all known strategies and the ones that the user named, with their solvers."""
+def _strategies_to_compare(args: argparse.Namespace) -> list[tuple[list[str], str]]:
+    given = {
+        "max-moves": args.max_moves is not None,
+        "max-downtime": args.max_downtime is not None,
+        "prove": args.prove,
+        "solver": args.solver is not None,
+        "all": args.all,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            args.error(f"--compare cannot be combined with --{option}")
+    named = flags.custom_strategies(
+        args, "--compare has every built-in strategy: leave out one of the two options"
+    )
+    plugins = (name for name in registry.known_strategies() if name not in registry.BUILT_IN)
     built_in = [([strategy], solver) for strategy, solver in COMPARED_STRATEGIES]
-    return built_in + [
-        ([name], "exact")
-        for name in dict.fromkeys((*known_strategies(), *flags.split_names(strategies)))
-        if resolve_strategy(name).name not in BUILT_IN  # a Java class name is built in, too
-    ]
+    return built_in + [([name], "exact") for name in dict.fromkeys((*plugins, *named))]
+
+
+def _choose_solver(
+    args: argparse.Namespace, strategies: Sequence[str], live: LiveGroup | None
+) -> tuple[str, str]:
+    """Returns the solver that the group's leader uses, as far as it is known, and the reason."""
+    if args.solver is not None:
+        return args.solver, GIVEN
+    if strategies[0] not in registry.BUILT_IN and strategies[0] not in registry.JAVA_CLASSES:
+        return "exact", "only Rota runs this strategy"
+    if live is None or not live.overview.members:
+        return "kafka", "the default"
+    return live.solver
+
+
+def _describe_nothing_to_plan(before: Case, after: Case) -> str | None:
+    if not after.members:
+        hint = "leave out a --remove" if before.members else "add one with --member ID=TOPIC"
+        return f"the group has no members; {hint}"
+    topics = sorted({topic for member in after.members for topic in member.topics})
+    if any(after.partitions.get(topic) for topic in topics):
+        return None
+    if not topics:
+        return "no member subscribes to a topic; --member ID=TOPIC adds a member that does"
+    hint = f"--partitions {topics[0]}=N sets a number"
+    return f"the topics of the members have no partitions ({list_first_names(topics)}); {hint}"
+
+
+def _check_moves_are_possible(before: Case, start: Case, live: LiveGroup | None) -> None:
+    """Raises InputError if no member of ``start`` owns a partition: none could move."""
+    nothing = _describe_nothing_to_plan(before, start)
+    members = (*start.members, *start.left)
+    if nothing is None and not any(len(each.owned) or each.user_data for each in members):
+        hint = "add the owned partitions to the case file, or give a change, such as --add 1"
+        if live is not None:
+            hint = "start the group's members first, or leave out the limit"
+        nothing = f"no member owns a partition, so none can move; {hint}"
+    if nothing is not None:
+        raise InputError(f"nothing to check: {nothing}")
 
 
 def _live_group_from_flags(args: argparse.Namespace) -> LiveGroup | None:
     if args.group is None:
-        if args.bootstrap_servers is not None or args.command_config is not None or args.config:
-            args.error("--bootstrap-servers, --command-config and --config need --group NAME")
+        connects = args.bootstrap_servers is not None or args.command_config is not None
+        if connects or args.config or args.timeout != flags.DEFAULT_TIMEOUT:
+            options = "--bootstrap-servers, --command-config, --config and --timeout"
+            args.error(f"{options} need --group NAME")
         return None
     if args.case is not None or args.members is not None:
         args.error("--group cannot be combined with a case file or --members")
@@ -211,7 +287,6 @@ def _apply_changes(args: argparse.Namespace, before: Case, counts: Mapping[str, 
 
 
 def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple[Case, Case]:
-    """Returns the group before and after the change."""
     counts = _parse_partition_counts(args)
     leaving = args.remove
     if live is not None:
@@ -225,7 +300,9 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
             args.error("--members cannot be combined with a case file; use --add for new members")
         before = parse_case(*flags.read_text_file(args.case))
         if args.origin and any(len(member.owned) for member in before.members):
-            print_notice("--from is ignored: the case file has the partitions that members own")
+            args.error(
+                "--from: the case file has the partitions that members own; leave out --from"
+            )
         after = _apply_changes(args, before, counts)
     else:
         if not counts or (args.members is None and not args.member):
@@ -244,6 +321,8 @@ def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:
         topic, _, count = flag.rpartition("=")
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
+        if topic in counts:
+            args.error(f"--partitions {flag!r}: topic {topic!r} is given twice")
         counts[topic] = int(count)
         if counts[topic] == 0:
             raise InputError(f"--partitions {flag!r}: topic {topic!r} has no partitions")
@@ -264,31 +343,92 @@ def _members_from_flags(args: argparse.Namespace, topics: tuple[str, ...]) -> tu
     return tuple(members)
 
 
-def _make_plan(
+def _plan_change(
     before: Case, after: Case, strategies: list[str], solver: str, args: argparse.Namespace
 ) -> Plan:
-    def plan(case: Case, strategies: list[str]) -> Plan:
-        return assign(
-            strategies,
-            case.partitions,
-            case.members,
-            solver=solver,
-            racks=case.racks,
-            left=case.left,
-            budget_ms=args.budget_ms,
-        )
+    start = _apply_start(before, after, strategies, solver, args)
+    return _make_plan(start, strategies, solver, args)
 
+
+def _make_plan(case: Case, strategies: list[str], solver: str, args: argparse.Namespace) -> Plan:
+    return plan_rebalance(
+        strategies,
+        case.partitions,
+        case.members,
+        solver=solver,
+        racks=case.racks,
+        left=case.left,
+        timing=_read_timing(case, args)[0],
+        budget=TimeBudget(args.budget_ms, time.monotonic),
+    )
+
+
+def _read_timing(case: Case, args: argparse.Namespace) -> tuple[GroupTiming, list[str]]:
+    from rota.engine.history import downtime, facts, timing  # noqa: PLC0415 (slow)
+
+    settings = {
+        HEARTBEAT: ("Kafka's default", downtime.HEARTBEAT_INTERVAL),
+        SESSION: ("Kafka's default", facts.DEFAULT_SESSION_TIMEOUT),
+    }
+    settings |= {name: ("case file", value) for name, value in case.settings.items()}
+    for name, seconds in ((HEARTBEAT, args.heartbeat), (SESSION, args.session)):
+        if seconds is not None:
+            settings[name] = "given", round(seconds * 1000)
+    sources = [f"{name}={value} ({source})" for name, (source, value) in settings.items()]
+    (_, heartbeat), (_, session) = settings.values()
+    if not 0 < heartbeat < session:
+        raise InputError(f"{sources[0]} must be above 0 and below {sources[1]}")
+    heartbeats = downtime.Heartbeats(heartbeat, is_known=True)
+    stable = timing.LONG_STABLE if args.stable is None else round(args.stable * 1000)
+    return timing.GroupTiming(heartbeats, session_timeout=session, stable_time=stable), sources
+
+
+def _timing_json(case: Case, args: argparse.Namespace) -> dict[str, object]:
+    timing, sources = _read_timing(case, args)
+    return {
+        "timing": {
+            "heartbeat_interval_ms": timing.heartbeats.interval,
+            "session_timeout_ms": timing.session_timeout,
+            "sync_time_ms": timing.sync_time,
+            "stable_ms": timing.stable_time,
+            "sources": sources,
+        }
+    }
+
+
+def _timing_notes(plan: Plan, case: Case, args: argparse.Namespace) -> list[str]:
+    from rota.engine.history.downtime import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
+
+    timing, (heartbeat, session) = _read_timing(case, args)
+    stable = "long" if args.stable is None else format_duration(timing.stable_time)
+    notes = [f"expected downtime: with {heartbeat}, in a group that was stable for {stable}"]
+    if plan.restart_downtime_ms is not None:
+        restart = f"{plan.restart_downtime_ms / 1000:,.1f}s"
+        usual = format_duration(USUAL_RESTART_TIME)
+        notes.append(
+            "a static member does not leave the group: its partitions wait for the end of its "
+            f"session, {session}. If it is back after {usual} instead, no rebalance happens, and "
+            f"the expected downtime is {restart}"
+        )
+    return notes
+
+
+def _apply_start(
+    before: Case, after: Case, strategies: list[str], solver: str, args: argparse.Namespace
+) -> Case:
+    """Returns the group after the change, with owned partitions, stated or of a first plan."""
     owns_nothing = not any(len(member.owned) for member in before.members)
     origin = flags.split_names(args.origin)
     if owns_nothing and (origin or after != before):
-        applied = plan(before, origin or strategies).apply(before.members, generation=1)
+        earlier = _make_plan(before, origin or strategies, solver, args)
+        applied = earlier.apply(before.members, generation=1)
         if origin:  # user data of another strategy
             applied = [replace(member, user_data=None) for member in applied]
         settled = {member.id: member for member in applied}
         members = tuple(settled.get(member.id, member) for member in after.members)
         left = tuple(settled.get(member.id, member) for member in after.left)
         after = replace(after, members=members, left=left)
-    return plan(after, strategies)
+    return after
 
 
 def _plan_json(plan: Plan) -> dict[str, object]:
@@ -296,10 +436,11 @@ def _plan_json(plan: Plan) -> dict[str, object]:
         "strategy": plan.strategy,
         "solver": plan.solver,
         "protocol": plan.protocol.name.lower(),
-        **select_attributes(
+        **render.select_attributes(
             plan,
             *("loads", "target_loads", "idle", "moved", "moves_needed", "local", "needless"),
-            *("balance_score", "orphaned", "withheld", "stopped"),
+            *("balance_score", "orphaned", "withheld", "revoked", "downtime_ms"),
+            "restart_downtime_ms",
         ),
         "moves": [
             {"topic": m.topic, "partition": m.partition, "from": m.source, "to": m.to}
@@ -317,74 +458,86 @@ SHOWN_MOVES = 15
 COMPARISON_LEGEND = """\
 moved: partitions that leave a member that still subscribes to them
 needed: moves that the best balance needs
-stopped: partitions revoked during the rebalance (eager: all; cooperative: those that move)
+revoked: partitions revoked during the rebalance (eager: all; cooperative: those that move)
+downtime: expected time without a consumer, summed over partitions
 solver exact: as Rota consumers do it; solver kafka: as Java consumers do it"""
 
 
 def print_plan(
-    plan: Plan, strategies: Sequence[str], *, everything: bool, names: Mapping[str, str]
+    plan: Plan,
+    strategies: Sequence[str],
+    solver_reason: str,
+    *,
+    everything: bool,
+    names: Mapping[str, str],
 ) -> None:
     """Prints members with their partitions, then the moves; ``names`` has short member names."""
-    print_lines(_plan_title(plan))
+    partitions = count_noun(sum(plan.target_loads.values()), "partition")
+    over = f"{partitions} over {count_noun(len(plan), 'member')}"
+    render.print_lines(f"{_plan_name(plan)}, {plan.protocol.name.lower()} protocol: {over}")
+    if plan.solver is not None and solver_reason != GIVEN:
+        consumers = SOLVER_CONSUMERS[plan.solver]
+        render.print_lines(f"solver {plan.solver}, as {consumers} consumers: {solver_reason}")
     if len(strategies) > 1:
-        print_lines(_strategy_list_note(plan, strategies))
-    print_lines("")
+        render.print_lines(_strategy_list_note(plan, strategies))
+    render.print_lines("")
     _print_members(plan, names, everything=everything)
-    print_lines("", _plan_verdict(plan))
+    render.print_lines("", _plan_verdict(plan))
     _print_moves(plan, names, plan.moved if everything else SHOWN_MOVES)
     _print_notes(plan.notes)
 
 
 def _print_notes(notes: Sequence[str]) -> None:
-    print_lines(*(f"note: {note}" for note in notes))
+    render.print_lines(*(f"note: {note}" for note in notes))
 
 
-def print_comparison(plans: Sequence[Plan]) -> None:
+def print_comparison(plans: Sequence[Plan], timing_notes: Sequence[str]) -> None:
     """Prints several plans of one group side by side, and the best of them."""
-    titles = ("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
+    counts = ("idle", "moved", "needed", "revoked", "downtime")
+    titles = ("strategy", "solver", "protocol", "loads", *counts)
     rows = [
         (
             *(plan.strategy, plan.solver or "", plan.protocol.name.lower()),
-            format_loads(plan.target_loads),
-            *(len(plan.idle), plan.moved, plan.moves_needed, plan.stopped),
+            render.format_loads(plan.target_loads),
+            *(len(plan.idle), plan.moved, plan.moves_needed, plan.revoked, _format_downtime(plan)),
         )
         for plan in plans
     ]
-    print_table(titles, rows, titles[4:])
+    render.print_table(titles, rows, counts)
     print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
     best = min(plans, key=_plan_rank)
     ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
     name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
-    print_lines(
-        f"best for this group: {name}: loads {format_loads(best.target_loads)}, "
-        f"{best.moved} moved, {best.stopped} stopped"
+    render.print_lines(
+        f"best for this group: {name}: loads {render.format_loads(best.target_loads)}, "
+        f"expected downtime {_format_downtime(best)}, {best.moved} moved"
     )
-    _print_notes(list(dict.fromkeys(note for plan in plans for note in plan.notes)))
+    notes = dict.fromkeys(note for plan in plans for note in plan.notes)
+    _print_notes([*timing_notes, *notes])
 
 
-def print_java_difference(plan: Plan, java_plan: Plan) -> None:
-    """Prints how the plan of Java's consumers differs, if it does."""
-    loads = format_loads(java_plan.target_loads)
-    if (java_plan.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
-        text = "Java consumers give another result (--solver kafka)"
-        print_lines(f"{text}: loads {loads}, {java_plan.moved} moved")
+def print_solver_difference(plan: Plan, other: Plan) -> None:
+    """Prints how the plan of the other solver differs, if it does."""
+    loads = render.format_loads(other.target_loads)
+    solver = other.solver
+    if solver and (other.moved, loads) != (plan.moved, render.format_loads(plan.target_loads)):
+        text = f"{SOLVER_CONSUMERS[solver]} consumers give another result (--solver {solver})"
+        render.print_lines(f"{text}: loads {loads}, {other.moved} moved")
 
 
-def _plan_rank(plan: Plan) -> tuple[int, int, int]:
-    """Sort key: even loads first, then few stopped partitions, then few moves."""
-    return sum(load * load for load in plan.target_loads.values()), plan.stopped, plan.moved
+def _plan_rank(plan: Plan) -> tuple[int, int, int, int]:
+    """Sort key: all partitions assigned, even loads, little downtime as shown, few moves."""
+    loads = plan.target_loads.values()
+    uneven = sum(load * load for load in loads)
+    return -sum(loads), uneven, round(plan.downtime_ms / 100), plan.moved
+
+
+def _format_downtime(plan: Plan) -> str:
+    return f"{plan.downtime_ms / 1000:,.1f}s"
 
 
 def _plan_name(plan: Plan) -> str:
     return f"{plan.strategy} (solver {plan.solver})" if plan.solver else plan.strategy
-
-
-def _plan_title(plan: Plan) -> str:
-    partitions = sum(plan.target_loads.values())
-    return (
-        f"{_plan_name(plan)}, {plan.protocol.name.lower()} protocol: "
-        f"{count_noun(partitions, 'partition')} over {count_noun(len(plan), 'member')}"
-    )
 
 
 def _strategy_list_note(plan: Plan, strategies: Sequence[str]) -> str:
@@ -401,7 +554,9 @@ def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
     limit = len(plan) if everything else SHOWN_MEMBERS
     rows = []
     for member in plan.members[:limit]:
-        assigned = [f"{topic} {format_ranges(numbers)}" for topic, numbers in plan[member].items()]
+        assigned = [
+            f"{topic} {render.format_ranges(numbers)}" for topic, numbers in plan[member].items()
+        ]
         if len(assigned) > SHOWN_TOPICS and not everything:
             more = len(assigned) - SHOWN_TOPICS
             assigned[SHOWN_TOPICS:] = [f"{more} more topics: --all lists them"]
@@ -412,12 +567,12 @@ def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
         rows.append((names.get(member, member), load, "; ".join(assigned) or nothing))
     if len(plan) > limit:
         rows.append(("...", "", f"{len(plan) - limit} more members: --all lists them"))
-    print_table(("member", "load", "partitions"), rows, {"load"})
+    render.print_table(("member", "load", "partitions"), rows, {"load"})
 
 
 def _plan_verdict(plan: Plan) -> str:
     items = [
-        f"loads {format_loads(plan.target_loads)}",
+        f"loads {render.format_loads(plan.target_loads)}",
         f"{plan.moved} moved (best balance needs {plan.moves_needed})",
     ]
     if plan.local is not None:
@@ -428,7 +583,7 @@ def _plan_verdict(plan: Plan) -> str:
         items.append(f"{plan.orphaned} taken over from members that left")
     if plan.withheld:
         items.append(f"{plan.withheld} assigned in the next rebalance")
-    items.append(f"{plan.stopped} stopped during the rebalance")
+    items += [f"{plan.revoked} revoked", f"expected downtime {_format_downtime(plan)}"]
     if plan.idle:
         items.append(f"{count_noun(len(plan.idle), 'member')} idle")
     return "; ".join(items)
@@ -445,16 +600,17 @@ def _print_moves(plan: Plan, names: Mapping[str, str], limit: int) -> None:
         )
         for move in plan.first_moves(limit)
     ]
-    print_lines("")
-    print_table(("moved", "from", "to"), rows)
+    render.print_lines("")
+    render.print_table(("moved", "from", "to"), rows)
     if plan.moved > limit:
-        print_lines(f"{plan.moved - limit} more moves: --all lists them")
+        render.print_lines(f"{plan.moved - limit} more moves: --all lists them")
 
 
 def _proof_text(plan: Plan) -> str:
     flaw = plan.certificate.flaw
     if flaw is not None:
-        return f"proof: a better assignment exists: {flaw}"
+        hint = "; --solver exact finds the best one" if plan.solver == "kafka" else ""
+        return f"proof: a better assignment exists: {flaw}{hint}"
     local = "has more partitions in the rack of their member, or " if plan.local is not None else ""
     return (
         f"proof: no assignment is more even, and no equally even one {local}moves fewer partitions "

@@ -9,10 +9,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rota.cli.flags import run_with_admin
+from rota.cli.flags import run_with_admin, suggest_command
 from rota.client.group_description import (
     STABLE,
     STATES_WITHOUT_MEMBERS,
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from rota.client.admin import Admin
     from rota.engine.model.topic import Cluster
 
-CASE_KEYS = ("partitions", "racks", "members")
+CASE_KEYS = ("partitions", "racks", "members", "settings")
+HEARTBEAT, SESSION = SETTINGS = ("heartbeat.interval.ms", "session.timeout.ms")
 MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack", "user_data")
 MAX_CASE_INTEGER = 2**31 - 1
 JSON_TYPES: Mapping[type, str] = {
@@ -50,6 +51,8 @@ class Case:
     racks: ReplicaRacks
     members: tuple[Member, ...]
     left: tuple[Member, ...] = ()
+    #: Settings of the members in milliseconds, by their names in Kafka.
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def with_partitions(self, counts: Mapping[str, int]) -> Case:
         """Returns the case with other partition counts. New partitions have no known racks."""
@@ -60,11 +63,7 @@ class Case:
         return replace(self, partitions={**self.partitions, **counts}, racks=racks)
 
     def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
-        """Returns the case with new members that have the most common subscription. Their ids sort
-        after all others, because range and roundrobin go by the order of ids.
-
-        :param topics: the topics to subscribe to if the group has no other members
-        """
+        """Adds members with the most common subscription (or ``topics``); ids sort last."""
         if count == 0:
             return self
         if not self.members and topics is None:
@@ -95,7 +94,7 @@ def parse_case(text: str, source: str) -> Case:
     try:
         data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
-        hint = source.endswith(".toml") and f"this looks like a scenario: rota simulate {source}"
+        hint = suggest_command(text, source, "plan")
         raise InputError(f"{source}: not JSON: {hint or error}") from None
     except RecursionError:
         raise InputError(f"{source}: not a case file: nested too deeply") from None
@@ -110,12 +109,15 @@ def parse_case(text: str, source: str) -> Case:
         for topic, replicas in (reader.optional(dict, case, "racks", "") or {}).items()
     }
     members = tuple(reader.member(*each) for each in reader.items(case["members"], "members"))
-    return Case(partitions=partitions, racks=racks, members=members)
+    settings = reader.fields(case.get("settings") or {}, "settings", SETTINGS, required=())
+    times = {
+        name: reader.integer(value, f"settings.{name}", can_be_negative=False)
+        for name, value in settings.items()
+    }
+    return Case(partitions=partitions, racks=racks, members=members, settings=times)
 
 
 class _CaseReader:
-    """Checks JSON values; errors name the path to the wrong value."""
-
     def __init__(self, source: str) -> None:
         self._source = source
 
@@ -136,7 +138,6 @@ class _CaseReader:
         return None if value is None else self.expect(expected, value, f"{path}.{key}")
 
     def items(self, value: object, path: str) -> Iterator[tuple[object, str]]:
-        """Yields the items of a list, each with its path."""
         for number, item in enumerate(self.expect(list, value, path)):
             yield item, f"{path}[{number}]"
 
@@ -215,6 +216,30 @@ class LiveGroup:
         """The group's strategy; for an empty group, the default list of Kafka's consumers."""
         return [self.overview.strategy] if self.overview.members else [*registry.DEFAULT_STRATEGIES]
 
+    @property
+    def solver(self) -> tuple[str, str]:
+        """The solver of the group's leader, and the reason. Brokers do not say who leads."""
+        from rota.engine.history import client_settings  # noqa: PLC0415 (for a cluster only)
+
+        group, members = self.overview, self.overview.members or ()
+        libraries = [
+            client_settings.detect_library(
+                client_settings.LibrarySigns(
+                    group=group.group,
+                    client_id=each.client_id,
+                    group_instance_id=each.group_instance_id,
+                    strategy=group.strategy,
+                )
+            )
+            for each in members
+        ]
+        count = libraries.count(client_settings.ROTA)
+        if count and count == len(members):
+            return "exact", "all members run Rota"
+        if count:
+            return "kafka", f"only {count} of {len(members)} members are known to run Rota"
+        return "kafka", "no member is known to run Rota"
+
     def notes(self, joining: int, strategy: str) -> tuple[str, ...]:
         if not self.overview.members:
             topics = list_first_names(sorted(self.case.partitions))
@@ -230,9 +255,7 @@ class LiveGroup:
         )
 
     def resolve_member(self, label: str) -> str:
-        """Returns the id of the member with this id, static id, short name or client id, or of the
-        only member with such a name that begins with ``label``; raises InputError.
-        """
+        """Returns the one member with an id or name that is, or begins with, ``label``."""
         exact, prefix = [], []
         for each in self.overview.members or ():
             names = (each.id, each.group_instance_id, self.short_names[each.id], each.client_id)
@@ -261,16 +284,18 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
         topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
         if not members:
             if not args.add and not args.member:
+                is_checked = args.max_moves is not None or args.max_downtime is not None
+                what = "check" if is_checked else "plan"
                 raise InputError(
-                    f"group {args.group!r} is empty: there is nothing to plan; --add 3 plans three "
-                    "members that subscribe to the topics of its committed offsets"
+                    f"nothing to {what}: group {args.group!r} is empty; --add 3, without a limit, "
+                    "plans three members that subscribe to the topics of its committed offsets"
                 )
             topics = {each.topic for each in await admin.fetch_committed(args.group)}
         cluster = (await admin.fetch_metadata(topics)).cluster()
         if not members and not cluster.partitions:
             raise InputError(
-                f"group {args.group!r} is empty, and the topics of its committed offsets do not "
-                "exist: there is nothing to plan"
+                f"nothing to plan: group {args.group!r} is empty, and the topics of its committed "
+                "offsets do not exist"
             )
         return _to_live_group(group, cluster)
 

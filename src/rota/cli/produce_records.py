@@ -40,16 +40,11 @@ from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 
 STATE_SUFFIX = re.compile(r" \(after \d+ms in state [A-Z_0-9]+.*\)$")
 CONNECTION_PREFIX = re.compile(r"^\S+/(bootstrap|\d+): ")
-#: How many failures an error names.
 SHOWN_FAILURES = 3
 
 
 def write_records(args: argparse.Namespace, settings: dict[str, object]) -> bool:
-    """Writes a record for every line, then waits until all are stored.
-
-    :raises Unreachable: some records could not be written; names the first of them
-    :raises InputError: a line is malformed; the lines before it are written
-    """
+    """Writes a record for every line, then waits until all are stored, or raises an error."""
     if args.topic is not None and (problem := find_topic_name_problem(args.topic)):
         raise InputError(f"--topic: {problem}")
     config, warnings = librdkafka_settings(settings)
@@ -222,7 +217,6 @@ def _producer_keys() -> Iterator[ConfigKey]:
         yield ConfigKey(name, ConfigType.INT, minimum=1)
 
 
-#: Settings of producers only.
 PRODUCER_KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _producer_keys()}
 
 #: Settings of consumers and producers.
@@ -293,9 +287,7 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
 
 
 def _is_idempotent(config: Mapping[str, object], *, requested: bool) -> bool:
-    """Returns whether the producer is idempotent: true unless another setting excludes it. Raises
-    InputError if the user requested it and another setting excludes it.
-    """
+    """Returns true unless another setting excludes it; then raises InputError if requested."""
     if not config["enable.idempotence"]:
         return False
     in_flight = config.get("max.in.flight.requests.per.connection", 1)
@@ -321,7 +313,6 @@ def _is_producer_setting(name: str) -> bool:
 def _security_settings(
     tls: TlsConfig | None, login: SaslConfig | None, warnings: list[str]
 ) -> dict[str, object]:
-    """Returns TLS and login settings in librdkafka's names."""
     protocol = ("SASL_" if login else "") + ("SSL" if tls else "PLAINTEXT")
     config: dict[str, object] = {"security.protocol": protocol}
     if login is not None:

@@ -50,9 +50,7 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """Returns a console that prints names as they are, without markup or emoji codes. A pipe
-    gets unbroken lines; a narrow terminal wraps whole lines instead of cells.
-    """
+    """Returns a console without markup. A pipe gets unbroken lines."""
     columns = shutil.get_terminal_size().columns
     width = max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH
     return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
@@ -196,9 +194,7 @@ ProgressCallback: TypeAlias = Callable[[str], None]
 
 @contextmanager
 def report_progress() -> Iterator[ProgressCallback]:
-    """Yields a function to call with the text of each step. Steps are printed on stderr, but
-    only once NOTICE_AFTER seconds have passed: then the current step and each later one.
-    """
+    """Yields a function that prints each step on stderr once NOTICE_AFTER seconds passed."""
     lock = threading.Lock()
     current: str | None = None
     is_late = False

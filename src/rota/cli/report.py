@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rota.cli.flags import flag_adder
 from rota.cli.render import print_notice, printable_text, report_progress
-from rota.engine.model.text import list_first_names, suggest_names
+from rota.engine.model.text import suggest_or_list_names
 from rota.errors import InputError, Unreachable
 
 DEFAULT_OUT, DEFAULT_DEMO_OUT = "rota-out", "rota-demo"
@@ -17,9 +17,9 @@ HELP = "write the tables of rota run as one page, and print a summary"
 
 DESCRIPTION = """\
 Writes the tables of rota run as one HTML page that needs no network, and prints a summary: the
-worst group first, with its rebalances, its unnecessary moves, their cost and the recommended
-change; then all groups, and the input. rota run ends with the same page and summary. The command
-reads only the tables: no cluster, no Spark.
+worst group first, with its health, the cause of its rebalances, their downtime and the recommended
+change; then all groups, by health and then by downtime, and the input. rota run ends with the same
+page and summary. The command reads only the tables: no cluster, no Spark.
 """
 
 EXAMPLES = """\
@@ -32,7 +32,7 @@ examples:
       a page with some groups, which does not name the others
   rota report --out /dev/stdout | ssh host 'cat > report.html'
       writes the page to a pipe and the summary to stderr
-  rota report --json | jq '.groups[0].first_line'
+  rota report --json | jq '.groups[] | {group, health: .health.now, downtime_ms}'
 
 """
 
@@ -93,6 +93,4 @@ def _no_such_group_message(selected: list[str], names: list[str]) -> str:
     if not names:
         return "--group: the tables have no group with a rebalance"
     message = f"--group {' '.join(selected)}: the tables have no such group"
-    near = next(filter(None, (suggest_names(name, names) for name in selected)), "")
-    near = near or f"; they have {list_first_names(sorted(names))}"
-    return printable_text(message + near).plain
+    return printable_text(message + suggest_or_list_names(selected, names)).plain

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from contextlib import suppress
 
 from rota.cli import flags
 from rota.cli.flags import flag_adder
@@ -16,17 +17,16 @@ DEFAULT_LOOKUPS = 10_000
 
 DEFAULT_POLL_INTERVAL, DEFAULT_POLL_DURATION = "5s", "10m"
 
-#: Shortest interval of polling, in milliseconds.
 MIN_POLL_INTERVAL_MS = 100
 
 HELP = "find every rebalance of a cluster, its cause, its cost, and a better policy"
 
 DESCRIPTION = """\
 Reads a cluster's journal (__consumer_offsets) and shows every rebalance of every group: its cause,
-the partitions that moved and the moves that were necessary, the partitions that stopped, and the
-strategy, membership or protocol that would have been better. The input is a live cluster or a copy
-of a broker's files. The command only reads; it joins no group. It runs on Spark, by default on
-this machine.
+how long partitions had no consumer, the partitions that moved and the moves that were necessary,
+and the strategy, membership or protocol that would have been better. The input is a live cluster or
+a copy of a broker's files. The command only reads; it joins no group. It runs on Spark, by default
+on this machine.
 """
 
 EVIDENCE_HELP = """\
@@ -131,6 +131,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
     text = "replay the history of each group under your own strategy too; repeatable"
     add("--strategy MODULE:CLASS", text, repeated=True)
+    text = (
+        "interval at which the broker assigns in a consumer group (consumer.assignment.interval.ms,"
+        " KIP-1263), for the replay under KIP-848 (default 1s; 0s: at once, as before Kafka 4.4)"
+    )
+    add("--assignment-interval TIME", text, type=_parse_duration_or_zero, default=1_000)
     add("--redact", "hash hosts, client ids, member ids and group.instance.ids in every table")
     add = flag_adder(parser, "output")
     add("--out DIR", "folder for tables and report (default: rota-out, or rota-demo with --demo)")
@@ -151,6 +156,7 @@ def run(args: argparse.Namespace) -> bool:
         args.error(f"no input. Give at least one of:\n{EVIDENCE_HELP}")
     if args.demo and (live or args.segments or args.server_log or args.ends):
         args.error("--demo uses simulated data: leave out all other input")
+    _refuse_unused_flags(args, live=live)
     if args.follow:
         _check_follow_flags(args, live=live)
     if importlib.util.find_spec("pyspark") is None:
@@ -159,6 +165,18 @@ def run(args: argparse.Namespace) -> bool:
 
     run_pipeline.run_analysis(args)
     return False
+
+
+def _refuse_unused_flags(args: argparse.Namespace, *, live: bool) -> None:
+    if not live:
+        own = {"config": [], "timeout": flags.DEFAULT_TIMEOUT, "lookups": DEFAULT_LOOKUPS}
+        for option, default in own.items():
+            if getattr(args, option) != default:
+                args.error(f"--{option} is for a live cluster: give --bootstrap-servers too")
+    if args.poll is not None and args.lookups != DEFAULT_LOOKUPS:
+        args.error("--poll samples log ends itself: leave out --lookups")
+    if args.log_zone and not args.server_log:
+        args.error("--log-zone is the time zone of --server-log: give --server-log too")
 
 
 def _check_follow_flags(args: argparse.Namespace, *, live: bool) -> None:
@@ -183,16 +201,19 @@ def _parse_poll_interval(text: str) -> int:
 
 
 def _parse_duration(text: str) -> int:
-    """Returns milliseconds."""
+    """Returns milliseconds, more than 0."""
+    if not (duration := _parse_duration_or_zero(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a duration longer than 0")
+    return duration
+
+
+def _parse_duration_or_zero(text: str) -> int:
     from rota.engine.model.duration import parse_duration  # noqa: PLC0415
 
     try:
-        duration = parse_duration(text)
+        return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if not duration:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a duration longer than 0")
-    return duration
 
 
 def _parse_time_zone(text: str) -> int:
@@ -212,10 +233,10 @@ def _parse_time_zone(text: str) -> int:
 
 def _parse_time(text: str) -> tuple[str, int]:
     """Returns ``("at", milliseconds)``, or ``("back", milliseconds before the last record)``."""
-    number, unit = text[:-1], text[-1:]
-    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-    if number.isdecimal() and unit in units:
-        return "back", int(number) * units[unit] * 1000
+    from rota.engine.model.duration import parse_duration  # noqa: PLC0415
+
+    with suppress(ValueError):
+        return "back", parse_duration(text)
     try:
         return "at", flags.parse_iso_time(text)
     except ValueError:

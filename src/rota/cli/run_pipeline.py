@@ -1,6 +1,4 @@
-"""Runs the pipeline for ``rota run``, also with ``--demo``, ``--poll`` and ``--follow``, and
-shows its progress.
-"""
+"""Runs the pipeline for ``rota run``, in all of its modes, and shows its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ from rota.cli import flags, report_summary
 from rota.cli.render import print_notice, printable_text
 from rota.cli.report import DEFAULT_DEMO_OUT, DEFAULT_OUT
 from rota.client import config, explain_missing_packages
-from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
 from rota.engine.model.duration import format_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.errors import InputError, Unreachable
@@ -69,7 +66,6 @@ def run_analysis(args: argparse.Namespace) -> None:
 
 
 def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
-    """Returns the live cluster that the flags name, and prints warnings about its settings."""
     if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     settings = flags.read_connection_settings(args)
@@ -87,14 +83,15 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
 def _options_from_flags(args: argparse.Namespace) -> RunOptions:
     """Returns the options of the run; raises UnknownStrategy if a strategy is not found."""
     flags.import_from_working_directory(args.strategy)
-    custom = (name for name in args.strategy if resolve_strategy(name).name not in BUILT_IN)
+    reason = "every run replays the built-in strategies; give one of your own as MODULE:CLASS"
     return RunOptions(
         master=args.master,
         since=_time_bound(args.since),
         until=_time_bound(args.until),
         groups=tuple(args.group),
         redact=args.redact,
-        strategies=tuple(custom),
+        strategies=tuple(flags.custom_strategies(args, reason)),
+        assignment_interval=args.assignment_interval,
     )
 
 
@@ -107,7 +104,6 @@ def _time_bound(flag: tuple[str, int] | None) -> int | BeforeEnd | None:
 
 @contextmanager
 def _demo_evidence(out: str, master: str, progress: _TerminalProgress) -> Iterator[EvidenceSources]:
-    """Simulates a day, and starts a broker that serves the simulated journal."""
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top / DEMO_FOLDER
@@ -121,8 +117,6 @@ def _demo_evidence(out: str, master: str, progress: _TerminalProgress) -> Iterat
 
 
 class _TerminalProgress:
-    """Shows the running stage and a line for each finished stage on standard error."""
-
     def __init__(self) -> None:
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
         self._status = self._console.status("")
@@ -209,8 +203,6 @@ def _sample_groups(
 
 
 class _PollProgress:
-    """Shows the progress of polling on standard error."""
-
     def __init__(self, progress: _TerminalProgress, plan: PollSettings, servers: str) -> None:
         self._progress = progress
         self._plan = plan

@@ -12,8 +12,8 @@ HELP = "run a scenario and show its rebalances, under one policy or all"
 DESCRIPTION = """\
 Runs a scenario (members join, crash, stall, restart; partitions are added; pods are deployed)
 through Rota's own coordinator and members under a virtual clock. Shows every rebalance: its reason,
-its duration, the moves it made and needed, and how long partitions were stopped. It connects to
-nothing; a day takes seconds.
+its duration, the moves it made and needed, and its downtime: the time in which no member consumed
+a partition, in partition-seconds. It connects to nothing; a day takes seconds.
 """
 
 EXAMPLES = """\
@@ -24,9 +24,9 @@ examples:
       every strategy, with and without static membership
   rota simulate examples/crash.toml --strategy cooperative-sticky --static
       another strategy for all members, and static ids
-  rota simulate examples/crash.toml --max-stopped 300
-      for CI: exit code 1 if partitions are stopped for more than 300 seconds in total
-  rota simulate examples/slow-poller.toml --json | jq .moved
+  rota simulate examples/crash.toml --max-downtime 5m
+      for CI: exit code 1 if the downtime is more than five minutes, over all partitions
+  rota simulate examples/slow-poller.toml --json | jq .downtime_by_reason
 
 scenario file (docs/how-to/simulate.md describes every key):
   duration = "30m"
@@ -43,7 +43,7 @@ scenario file (docs/how-to/simulate.md describes every key):
 """
 
 #: Options that can cause exit code 1.
-LIMITS = ("--max-stopped",)
+LIMITS = ("--max-downtime",)
 MAX_SEED = 2**63 - 1
 NARROW, WIDE = 40, 1_000
 
@@ -76,12 +76,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--all", "show every member, event, rebalance and note")
     width = whole_number(f"a width from {NARROW} to {WIDE}", NARROW, WIDE)
     add("--width N", "columns of the timeline (default: the terminal's)", type=width)
-    text = "exit with 1 if partitions are stopped for longer, summed over all of them"
-    add("--max-stopped SECONDS", text, type=parse_seconds)
+    text = "exit with 1 if the downtime is longer, summed over all partitions: 300, 90s, 5m"
+    add("--max-downtime TIME", text, type=parse_seconds)
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the scenario; returns whether ``--max-stopped`` is exceeded."""
+    """Runs the scenario; returns whether ``--max-downtime`` is exceeded."""
     from rota.cli import simulate_scenario  # noqa: PLC0415 (other commands do without the simulator)
 
     return simulate_scenario.run_simulate(args)

@@ -1,6 +1,4 @@
-"""Runs the scenario of ``rota simulate`` and prints the result: a timeline, the rebalances, a
-verdict.
-"""
+"""Runs the scenario of ``rota simulate``; prints a timeline, the rebalances and a verdict."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import assert_never
 
@@ -20,24 +19,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from rota.cli.flags import import_from_working_directory, read_text_file, split_names
-from rota.cli.render import (
-    format_loads,
-    make_console,
-    print_json,
-    print_lines,
-    print_notice,
-    print_table,
-    printable_text,
-)
+from rota.cli import flags, render
 from rota.cli.simulate import NARROW
-from rota.engine.assignors.registry import (
-    BUILT_IN,
-    StrategyList,
-    resolve_strategies,
-    resolve_strategy,
-)
+from rota.engine.assignors.registry import BUILT_IN, StrategyList, resolve_strategies
 from rota.engine.assignors.sticky import check_solver
+from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal, sum_downtime
+from rota.engine.history.facts import Downtime, DowntimeReason
 from rota.engine.model.duration import format_clock, format_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.engine.simulator.rebalances import SimulatedRebalance
@@ -57,38 +44,42 @@ from rota.engine.simulator.scenario import (
     SubscribeEvent,
     read_scenario,
 )
-from rota.engine.simulator.simulation import Simulation, simulate, sum_stops_by_owner
+from rota.engine.simulator.simulation import Simulation, policy_label, simulate
 from rota.engine.simulator.timeline import (
-    PartitionStop,
     ProcessState,
     ProcessStateChange,
     build_process_timelines,
 )
+from rota.errors import InputError
 
 #: Seconds after which a terminal shows a progress bar.
 PROGRESS_AFTER = 1.0
 
 
 def run_simulate(args: argparse.Namespace) -> bool:
-    """Runs the scenario and prints the result; returns whether ``--max-stopped`` is exceeded."""
-    if args.compare and args.max_stopped is not None:
-        args.error("--max-stopped cannot be combined with --compare: it needs one policy")
+    """Runs the scenario and prints the result; returns whether ``--max-downtime`` is exceeded."""
+    if args.compare and args.max_downtime is not None:
+        args.error("--max-downtime cannot be combined with --compare: it needs one policy")
+    if args.width is not None and (args.compare or args.json):
+        args.error("--width is for the timeline, which --compare and --json do not print")
     check_solver(args.solver)
-    text, source = read_text_file(args.scenario)
+    text, source = flags.read_text_file(args.scenario)
+    if hint := flags.suggest_command(text, source, "simulate"):
+        raise InputError(f"{source}: not a scenario: {hint}")
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
-    import_from_working_directory([*(args.strategy or ()), *classes])
+    flags.import_from_working_directory([*(args.strategy or ()), *classes])
     scenario = read_scenario(text, source)
     if args.compare:
         _compare_policies(scenario, args)
         return False
-    strategy = split_names(args.strategy) or None
+    strategy = flags.split_names(args.strategy) or None
     (simulation,) = _run_simulations(scenario, args, [(strategy, args.static)])
     if args.json:
-        print_json(simulation.to_dict())
+        render.print_json(simulation.to_dict())
     else:
         width = args.width or shutil.get_terminal_size().columns
         print_simulation(simulation, width, everything=args.all)
-    return _exceeds_limit(simulation, args.max_stopped)
+    return _exceeds_limit(simulation, args.max_downtime)
 
 
 def _run_simulations(
@@ -96,7 +87,6 @@ def _run_simulations(
     args: argparse.Namespace,
     policies: Sequence[tuple[StrategyList | None, bool | None]],
 ) -> list[Simulation]:
-    """Runs the scenario under each policy; a terminal shows a bar if that takes long."""
     started = time.monotonic()
     done = 0
     update: Callable[[float], None] | None = None
@@ -127,32 +117,49 @@ def _run_simulations(
 
 
 def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
-    simulations = _run_simulations(scenario, args, [(None, None), *_policies_to_compare(args)])
+    reason = "--compare has every built-in strategy: leave out one of both"
+    named = flags.custom_strategies(args, reason)
+    memberships = (False, True) if args.static is None else (args.static,)
+    policies = [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
+    run = [policy for policy in policies if policy != _uniform_policy(scenario)]
+    own, *others = _run_simulations(scenario, args, [(None, None), *run])
+    found = dict(zip(run, others, strict=True))
+    simulations = [own]
+    for name, static in policies:
+        label = policy_label(name, args.solver, static)
+        simulations.append(found.get((name, static)) or replace(own, policy=label, static=static))
     if args.json:
         rows = [{**each.summary(), "notes": list(each.notes)} for each in simulations]
         best = [each.policy for each in best_simulations(simulations)]
-        print_json({"compare": rows, "best": best[0] if best else None, "same": best[1:]})
+        render.print_json({"compare": rows, "best": best[0] if best else None, "same": best[1:]})
     else:
         print_comparison(simulations, everything=args.all)
 
 
-def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
-    """Returns built-in and named strategies, each with static and dynamic membership."""
-    names = split_names(args.strategy)
-    named = [name for name in names if resolve_strategy(name).name not in BUILT_IN]
-    memberships = (False, True) if args.static is None else (args.static,)
-    return [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
+def _uniform_policy(scenario: Scenario) -> tuple[str, bool] | None:
+    """Returns the policy that all members of the scenario have all the time."""
+    if any(
+        isinstance(event, DeployEvent) and (event.strategy, event.static) != (None, None)
+        for event in scenario.events
+    ):
+        return None
+    used = {(members.strategy or scenario.strategy, members.static) for members in scenario.members}
+    (strategy, static), *others = used
+    names = [assignor.name for assignor in resolve_strategies(strategy)]
+    return (names[0], static) if not others and len(names) == 1 else None
 
 
 def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     """Returns whether the limit is exceeded; partitions that were never read always exceed it."""
-    if limit is not None and simulation.stopped > limit * 1000:
-        seconds = f"{simulation.stopped / 1000:,.1f} seconds in total"
-        print_notice(f"partitions were stopped for {seconds}, more than --max-stopped {limit:g}")
+    if limit is None:
+        return False
+    if simulation.total.downtime_ms > limit * 1000:
+        seconds = f"{simulation.total.downtime_ms / 1000:,.1f} partition-seconds"
+        render.print_notice(f"the downtime is {seconds}, more than --max-downtime {limit:g}s")
         return True
-    if limit is not None and simulation.unread:
+    if simulation.unread:
         unread = count_noun(len(simulation.unread), "partition")
-        print_notice(f"{unread} never read, which exceeds every --max-stopped")
+        render.print_notice(f"{unread} never read, which exceeds every --max-downtime")
         return True
     return False
 
@@ -167,31 +174,35 @@ rounds: the number of generations; a cooperative rebalance that moves partitions
 moved: partitions that changed owner although the old owner still subscribed to them
 needed: the smallest number of moves to the best balance
 loads: the fewest and the most partitions of a member afterwards; idle: members without partitions
-stopped: time without a reader, summed over partitions; worst: the longest stop; times: how often"""
+downtime: time in which no member consumed a partition, summed over all partitions
+not polled: time in which the owner did not poll; it may have worked, so downtime is without it
+delayed: records that arrived during downtime; added lag: the longest that one waited because of it
+worst: the longest downtime; times: how often"""
 
 COMPARISON_LEGEND = """\
-generations: the number of assignments; a cooperative rebalance that moves partitions takes two
+downtime: time in which no member consumed a partition, summed over all partitions, by its reason
+not polled: time in which the owner did not poll; it may have worked, so downtime is without it
+delayed: records that arrived during downtime; added lag: the longest that one waited because of it
 moved: partitions that changed owner although the old owner still subscribed to them
-needed: the smallest number of moves to the best balance
+needed: the smallest number of moves to the best balance; revoked: partitions that members gave up
 loads: the fewest and the most partitions of a member at the end
-stopped: time without a reader, summed over partitions; worst: the longest stop of one partition
 idle: the largest number of members without partitions"""
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
     """Prints the timeline, the rebalances, and a summary."""
-    console = make_console()
-    print_lines(_simulation_title(simulation), "")
+    console = render.make_console()
+    render.print_lines(_simulation_title(simulation), "")
     for line in draw_timeline(simulation, width, everything=everything):
         console.print(line, soft_wrap=True)
     print(f"\n{TIMELINE_LEGEND}\n")  # noqa: T201
     _print_events(simulation.scenario.events, sys.maxsize if everything else SHOWN_EVENTS)
     _print_rebalances(simulation, sys.maxsize if everything else SHOWN_REBALANCES)
-    if simulation.stops:
-        print_lines("")
+    if simulation.counted_downtime:
+        render.print_lines("")
         _print_partitions(simulation, sys.maxsize if everything else SHOWN_PARTITIONS)
     print(f"\n{REBALANCE_LEGEND}\n")  # noqa: T201
-    print_lines(_simulation_summary(simulation))
+    render.print_lines(_simulation_summary(simulation))
     _print_notes(simulation.notes, everything=everything)
 
 
@@ -214,62 +225,73 @@ def _simulation_title(simulation: Simulation) -> str:
 
 def _print_more(hidden: int, noun: str, rest: str = "") -> None:
     if hidden > 0:
-        print_lines(f"{count_noun(hidden, f'more {noun}')}{rest}: --all lists them")
+        render.print_lines(f"{count_noun(hidden, f'more {noun}')}{rest}: --all lists them")
 
 
 def _print_events(events: Sequence[ScenarioEvent], limit: int) -> None:
     if events:
         rows = [(format_clock(event.at), describe_event(event)) for event in events[:limit]]
-        print_table(("at", "event"), rows, {"at"})
+        render.print_table(("at", "event"), rows, {"at"})
         _print_more(len(events) - limit, "event")
-        print_lines("")
+        render.print_lines("")
 
 
 def _print_rebalances(simulation: Simulation, limit: int) -> None:
     first = ("at", "took")
-    last = ("members", "rounds", "moved", "needed", "loads", "stopped", "worst", "idle")
+    counts = ("members", "rounds", "moved", "needed", "revoked", "loads", "idle")
     rows: list[tuple[object, ...]] = [
         (
             format_clock(rebalance.start),
             _format_seconds(rebalance.time) if rebalance.finished else "unfinished",
             rebalance_reason(rebalance),
             *(rebalance.members, len(rebalance.generations)),
-            *(rebalance.cost.moved, rebalance.cost.moves_needed),
-            format_loads(rebalance.loads),
-            *_stopped_times(simulation.stopped_in(rebalance)),
+            *(rebalance.cost.moved, rebalance.cost.moves_needed, rebalance.cost.revoked),
+            render.format_loads(rebalance.loads),
             len(rebalance.idle),
+            *_downtime_cells(sum_downtime(simulation.downtime_in(rebalance))),
         )
         for rebalance in simulation.rebalances[:limit]
     ]
-    outside = simulation.stopped_outside
+    outside = simulation.downtime_outside
     if outside:
-        sums = sum_stops_by_owner(outside).items()
-        owners = [f"{owner or 'not read yet'} {_format_seconds(time)}" for owner, time in sums]
+        sums = simulation.sum_by_process(outside).items()
+        owners = [f"{owner} {_format_seconds(time)}" for owner, time in sums]
         reason = f"outside of rebalances: {list_first_names(owners)}"
-        rows.append(("", "", reason, "", "", "", "", "", *_stopped_times(outside), ""))
-    print_table((*first, "why", *last), rows, first + last)
+        cells = _downtime_cells(sum_downtime(outside))
+        rows.append(("", "", reason, *("" for _ in counts), *cells))
+    render.print_table(
+        (*first, "why", *counts, *DOWNTIME_COLUMNS), rows, first + counts + DOWNTIME_COLUMNS
+    )
     hidden = simulation.rebalances[limit:]
-    stopped, _ = _stopped_times([stop for each in hidden for stop in simulation.stopped_in(each)])
-    _print_more(len(hidden), "rebalance", f", {stopped} stopped")
+    rest = sum_downtime(one for each in hidden for one in simulation.downtime_in(each))
+    _print_more(len(hidden), "rebalance", f", {_format_seconds(rest.downtime_ms)} downtime")
 
 
-def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
-    """Returns the sum of the stop times, and the longest."""
-    times = [stop.time for stop in stops]
-    return _format_seconds(sum(times)), _format_seconds(max(times, default=0))
+DOWNTIME_COLUMNS = ("downtime", "not polled", "delayed", "added lag")
+
+
+def _downtime_cells(total: DowntimeTotal) -> tuple[str, ...]:
+    return (
+        _format_seconds(total.downtime_ms),
+        _format_seconds(total.not_polled_ms),
+        f"{total.delayed_records or 0:,}",
+        _format_seconds(total.added_lag_ms or 0),
+    )
 
 
 def _print_partitions(simulation: Simulation, limit: int) -> None:
-    """Prints the partitions that were stopped the longest."""
-    by_partition = simulation.stops_by_partition
-    times = {each: [stop.time for stop in stops] for each, stops in by_partition.items()}
+    times = {
+        partition: [one.milliseconds for one in found]
+        for partition, found in simulation.downtime_by_partition.items()
+    }
     longest = sorted(times, key=lambda each: (-sum(times[each]), each))
     rows = [
-        (each, *_stopped_times(by_partition[each]), len(times[each])) for each in longest[:limit]
+        (each, *(_format_seconds(f(times[each])) for f in (sum, max)), len(times[each]))
+        for each in longest[:limit]
     ]
-    titles = ("partition", "stopped", "worst", "times")
-    print_table(titles, rows, titles[1:])
-    _print_more(len(longest) - limit, "partition", " were stopped")
+    titles = ("partition", "downtime", "worst", "times")
+    render.print_table(titles, rows, titles[1:])
+    _print_more(len(longest) - limit, "partition", " had downtime")
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
@@ -290,13 +312,24 @@ def _simulation_summary(simulation: Simulation) -> str:
     ]
     if simulation.orphaned:
         facts.append(f"{simulation.orphaned} orphaned (their owners were gone)")
+    if simulation.revoked:
+        facts.append(f"{simulation.revoked:,} revoked")
+    total = simulation.total
     if (worst := simulation.worst) is None:
-        facts.append("no partition was stopped")
+        facts.append("no downtime")
     else:
         end = "" if worst.ended else " to the end"
         facts.append(
-            f"{_format_seconds(simulation.stopped)} stopped, worst {worst.partition} for "
-            f"{_format_seconds(worst.time)} from {format_clock(worst.since)}{end}"
+            f"{_format_seconds(total.downtime_ms)} downtime ({_format_reasons(total)}), "
+            f"worst {worst.topic}-{worst.partition} for {_format_seconds(worst.milliseconds)} "
+            f"from {format_clock(worst.since)}{end}"
+        )
+    if total.not_polled_ms:
+        facts.append(f"{_format_seconds(total.not_polled_ms)} not polled")
+    if total.delayed_records:
+        facts.append(
+            f"{count_noun(total.delayed_records, 'record')} delayed, by at most "
+            f"{_format_seconds(total.added_lag_ms or 0)}"
         )
     if simulation.idle:
         facts.append(f"{count_noun(simulation.idle, 'member')} idle")
@@ -305,33 +338,59 @@ def _simulation_summary(simulation: Simulation) -> str:
     return "; ".join(facts)
 
 
+def _format_reasons(total: DowntimeTotal) -> str:
+    counted = [
+        (time, reason)
+        for reason, time in total.by_reason.items()
+        if reason not in UNCOUNTED_REASONS
+    ]
+    return ", ".join(f"{reason} {_format_seconds(time)}" for time, reason in sorted(counted)[::-1])
+
+
 def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> None:
     """Prints one scenario under several policies, the scenario's own first, and the best one."""
     own = simulations[0]
     scenario = own.scenario
-    print_lines(
+    render.print_lines(
         f"{scenario.name}: {count_noun(sum(scenario.topics.values()), 'partition')}, "
         f"{format_clock(scenario.duration)}, seed {own.seed}",
         "",
     )
-    numbers = ("rebalances", "generations", "moved", "needed", "loads", "stopped", "worst", "idle")
+    counts = ("rebalances", "moved", "needed", "revoked", "loads", "idle")
     rows = [
         (
             _policy_name(each),
-            *(len(each.rebalances), each.generations, each.moved, each.moves_needed),
-            format_loads(each.loads),
-            *_stopped_times(each.stops),
+            *_downtime_cells(each.total),
+            *(len(each.rebalances), each.moved, each.moves_needed, each.revoked),
+            render.format_loads(each.loads),
             each.idle,
         )
         for each in simulations
     ]
-    print_table(("policy", *numbers), rows, numbers)
+    numbers = DOWNTIME_COLUMNS + counts
+    render.print_table(("policy", *numbers), rows, numbers)
+    render.print_lines("")
+    _print_reasons(simulations)
     print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
-    print_lines(_comparison_advice(simulations))
+    render.print_lines(_comparison_advice(simulations))
     for each in simulations:
         if not each.is_sound:
-            print_lines(f"not sound: {_policy_name(each)}: {_soundness_problem(each)}")
+            render.print_lines(f"not sound: {_policy_name(each)}: {_soundness_problem(each)}")
     _print_notes(_merge_notes(simulations), everything=everything)
+
+
+def _print_reasons(simulations: Sequence[Simulation]) -> None:
+    known = {reason for each in simulations for reason in each.total.by_reason}
+    reasons = [one for one in DowntimeReason if one in known and one not in UNCOUNTED_REASONS]
+    if reasons:
+        rows = [
+            (
+                _policy_name(each),
+                *(_format_seconds(each.total.by_reason.get(one, 0)) for one in reasons),
+            )
+            for each in simulations
+        ]
+        render.print_table(("downtime by reason", *reasons), rows, set(reasons))
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
@@ -354,9 +413,9 @@ def best_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
 
 
 def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
-    """Sort key: stopped time, as precisely as it is shown; moves; unevenness at the end."""
+    """Sort key: downtime, as precisely as it is shown; moves; unevenness at the end."""
     uneven = sum(load * load for load in simulation.loads.values())
-    return round(simulation.stopped / 100), simulation.moved, uneven
+    return round(simulation.total.downtime_ms / 100), simulation.moved, uneven
 
 
 def _policy_name(simulation: Simulation) -> str:
@@ -379,14 +438,15 @@ def _comparison_advice(simulations: Sequence[Simulation]) -> str:
         return "no best policy: under each, members ended with an error or partitions were not read"
     choice, *same = best
     tie = f"; equally good: {list_first_names(list(map(_policy_name, same)))}" if same else ""
-    name = f"best policy by stopped time: {_policy_name(choice)}"
+    name = f"best policy by downtime: {_policy_name(choice)}"
     if choice is own:
         return f"{name}: no other policy does better{tie}"
-    stopped, stopped_before = _stopped_times(choice.stops), _stopped_times(own.stops)
     pairs = [
-        *zip(("stopped", "worst"), stopped, stopped_before, strict=True),
+        *zip(
+            DOWNTIME_COLUMNS, _downtime_cells(choice.total), _downtime_cells(own.total), strict=True
+        ),
         ("moved", str(choice.moved), str(own.moved)),
-        ("loads", format_loads(choice.loads), format_loads(own.loads)),
+        ("loads", render.format_loads(choice.loads), render.format_loads(own.loads)),
         ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
     changes = [f"{column} {new} instead of {old}" for column, new, old in pairs if new != old]
@@ -395,7 +455,7 @@ def _comparison_advice(simulations: Sequence[Simulation]) -> str:
 
 def _print_notes(notes: Sequence[str], *, everything: bool) -> None:
     shown = len(notes) if everything else SHOWN_NOTES
-    print_lines(*(f"note: {note}" for note in notes[:shown]))
+    render.print_lines(*(f"note: {note}" for note in notes[:shown]))
     _print_more(len(notes) - shown, "note")
 
 
@@ -420,10 +480,9 @@ STATES = {
 TIMELINE_LEGEND = (
     "digit: number of partitions (a is 10, b is 11, ..., + is over 35)   ~ joining   - idle\n"
     ". not running   ! frozen, or not polling   | an event, or the start of a rebalance\n"
-    "digit above the members: number of events, of rebalances, or of partitions stopped at once"
+    "digit above the members: number of events, of rebalances, or of partitions without a consumer"
 )
 
-#: Columns from one time on the axis to the next.
 AXIS_TICK_COLUMNS = 10
 
 
@@ -431,7 +490,7 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     """Returns one line for each process, with one column for each slice of time."""
     rows = build_process_timelines(simulation.trace)
     shown = list(rows) if everything else list(rows)[:SHOWN_ROWS]
-    labels = [printable_text(name).plain for name in shown]
+    labels = [render.printable_text(name).plain for name in shown]
     margin = min(max([len(label) for label in labels] + [len("rebalances")]), MAX_NAME_LENGTH) + 2
     columns = max(width, NARROW) - margin
     end = simulation.scenario.duration
@@ -440,9 +499,9 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     if simulation.scenario.events:
         marks["events"] = _count_marks(edges, [event.at for event in simulation.scenario.events])
     marks["rebalances"] = _count_marks(edges, [each.start for each in simulation.rebalances])
-    marks["stopped"] = _stopped_marks(edges, simulation.stops)
+    marks["downtime"] = _downtime_marks(edges, simulation.counted_downtime)
     lines = [
-        Text(_fit_label(label, margin)).append(mark.rstrip(), "red" if label == "stopped" else "")
+        Text(_fit_label(label, margin)).append(mark.rstrip(), "red" if label == "downtime" else "")
         for label, mark in marks.items()
     ]
     for name, label in zip(shown, labels, strict=True):
@@ -476,19 +535,19 @@ def _count_marks(edges: Sequence[int], moments: Sequence[int]) -> str:
     return marks
 
 
-def _stopped_marks(edges: Sequence[int], stops: Sequence[PartitionStop]) -> str:
-    """Returns the largest number of partitions that were stopped at once in each column."""
+def _downtime_marks(edges: Sequence[int], found: Sequence[Downtime]) -> str:
+    """Returns the largest number of partitions without a consumer at once in each column."""
     changes: Counter[int] = Counter()
-    for stop in stops:
-        changes[stop.since] += 1
-        changes[stop.until] -= 1
+    for one in found:
+        changes[one.since] += 1
+        changes[one.until] -= 1
     moments = sorted(changes)
-    marks, stopped, position = "", 0, 0
+    marks, down, position = "", 0, 0
     for until in edges[1:]:
-        most = stopped
+        most = down
         while position < len(moments) and moments[position] < until:
-            stopped += changes[moments[position]]
-            most = max(most, stopped)
+            down += changes[moments[position]]
+            most = max(most, down)
             position += 1
         marks += _count_digit(most) if most else " "
     return marks

@@ -1,11 +1,9 @@
 """Administration of groups: lists and describes them, computes their lag, changes and deletes their
 offsets.
 
-The second half finds the age of the first unread record of a partition with ListOffsets alone.
-ListOffsets returns the first offset whose timestamp is at or after a given time, so the time of the
-record at an offset is found by bisection. A few rounds are enough. Each is one request to each
-leader, for all partitions together; fetching the records would take one large response for each
-partition.
+The second half finds the age of the first unread record of a partition with ListOffsets alone,
+which returns the first offset at or after a given time: bisection takes a few rounds, each with one
+request to each leader. Fetching the records would take one large response for each partition.
 """
 
 from __future__ import annotations
@@ -71,10 +69,7 @@ class Admin:
     # Groups
 
     async def list_groups(self) -> GroupList:
-        """Lists the groups of all brokers; each broker lists those that it coordinates.
-
-        :raises Unreachable: no broker has answered
-        """
+        """Lists the groups of all brokers. Raises Unreachable if no broker answers."""
         metadata = await self._client.refresh((), deadline=self._deadline)
         nodes = sorted(metadata.brokers.values())
         listings = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
@@ -143,11 +138,9 @@ class Admin:
         return []
 
     async def describe_group(self, group: str, *, otherwise: str = "") -> GroupDescription:
-        """Describes one group, from its coordinator.
+        """Describes one group; ``otherwise`` is a hint that the error ends with.
 
-        :param otherwise: a hint that the error ends with
         :raises InputError: the group does not exist; the message names similar ones
-        :raises AuthorizationFailed: no permission for the group
         """
         description = await self.find_group(group)
         if description is not None:
@@ -254,9 +247,8 @@ class Admin:
             if (lag := each.lag) and lag > 0
         ]
         by_group: dict[str, list[PartitionLag]] = {}
-        for _, group, _, each in sorted(behind, key=itemgetter(0, 1, 2), reverse=True)[
-            :MAX_AGE_LOOKUPS
-        ]:
+        behind.sort(key=itemgetter(0, 1, 2), reverse=True)
+        for _, group, _, each in behind[:MAX_AGE_LOOKUPS]:
             by_group.setdefault(group, []).append(each)
         ages = await self._run_limited(self._find_ages, by_group.values())
         found = dict(zip(by_group, ages, strict=True))
@@ -278,12 +270,9 @@ class Admin:
     async def find_older(
         self, lags: Mapping[str, Sequence[PartitionLag]], age: int
     ) -> dict[str, list[TopicPartition]]:
-        """The partitions of each group whose first unread record is older than ``age``.
-
-        One lookup answers for all groups and partitions. Where a group has committed nothing, the
-        first record of the partition counts as unread.
-
-        :param age: milliseconds
+        """The partitions of each group whose first unread record is older than ``age``
+        milliseconds. Where a group has committed nothing, the first record of the partition counts
+        as unread.
         """
         behind = [
             (group, each.partition, offset)
@@ -303,11 +292,7 @@ class Admin:
     # Topics
 
     async def describe_topics(self, names: Iterable[str]) -> ClusterMetadata:
-        """Returns the metadata of topics.
-
-        :raises UnknownTopic: one does not exist; the message names similar ones
-        :raises AuthorizationFailed: no permission for one
-        """
+        """Returns the metadata of topics; UnknownTopic names topics similar to the missing one."""
         wanted = sorted(set(names))
         metadata = await self.fetch_metadata(wanted)
         for name in wanted:
@@ -329,20 +314,14 @@ class Admin:
     # Changes
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets a group's offsets from outside; the group must have no members.
-
-        :raises GroupError: not all were stored; the message names them and why
-        """
+        """Sets a group's offsets from outside. GroupError names those that were not stored."""
         committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         request = requests.OffsetCommit(group=group, offsets=committed)
         result = await self._send(group, request, results.OffsetCommitResult)
         check_codes(result.codes, f"group {group!r}: not stored")
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
-        """Deletes groups and their offsets; they must have no members.
-
-        :raises GroupError: not all were deleted; the message names them and why
-        """
+        """Deletes groups without members. GroupError names those that were not deleted."""
 
         def delete(name: str) -> Awaitable[results.DeleteGroupsResult]:
             request = requests.DeleteGroups(groups=(name,))
@@ -353,10 +332,7 @@ class Admin:
         check_codes(codes, "not deleted")
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes a group's offsets of partitions; no member may subscribe to their topics.
-
-        :raises GroupError: not all were deleted; the message names them and why
-        """
+        """Deletes a group's offsets of partitions; no member may subscribe to their topics."""
         request = requests.OffsetDelete(group=group, partitions=tuple(partitions))
         result = await self._send(group, request, results.OffsetDeleteResult)
         if result.code:
@@ -410,9 +386,7 @@ AskOffsetsForTimes: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgeSearch:
-    """Bounds of the timestamp of the newest record up to an offset. A record that is out of order
-    counts as new as the newest one before it.
-    """
+    """Bounds of the time of the newest record up to an offset, whatever the order of records."""
 
     offset: int
     now: int
@@ -437,9 +411,7 @@ class AgeSearch:
 
     @property
     def next_time(self) -> int:
-        """The time of the next lookup: interpolated by the rate of records, and every second time
-        the geometric mean of the possible ages, which ends the search at any rate.
-        """
+        """The next time to look up: interpolated, or (every second time) a geometric mean."""
         (low, earliest), (high, later) = self.record_before, self.record_after
         youngest = max(self.now - self.latest_time, AGE_TOLERANCE_MS)
         guess = self.now - isqrt(youngest * (self.now - earliest))
@@ -448,7 +420,6 @@ class AgeSearch:
         return min(max(guess, earliest + 1), self.latest_time)
 
     def with_result(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
-        """The bounds after a lookup of this time."""
         search = replace(self, rounds=self.rounds + 1)
         if found is None:
             return replace(search, latest_time=time - 1)
@@ -466,10 +437,7 @@ async def find_ages(
     now: int,
     ask: AskOffsetsForTimes,
 ) -> dict[TopicPartition, int]:
-    """Returns the age in milliseconds of the first record at or after an offset, by partition.
-
-    Partitions without such a record, or whose records have no timestamps, are left out.
-    """
+    """Ages in milliseconds of the first records at or after offsets, where they are known."""
     found: dict[TopicPartition, int] = {}
     searches: dict[TopicPartition, AgeSearch] = {}
     first = await ask({each: 0 for each in offsets if offsets[each] < ends[each]})

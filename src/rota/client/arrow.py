@@ -48,11 +48,7 @@ def make_record_batch(batch: Batch) -> pa.RecordBatch:
 def make_arrays(
     batch: Batch, *, headers: bool = True, absent_time_is_null: bool = True
 ) -> list[Any]:
-    """Returns the columns of a batch in the order of :data:`RECORD_SCHEMA`.
-
-    :param headers: whether to return the headers, too
-    :param absent_time_is_null: a record without a timestamp has null; else -1, as it is written
-    """
+    """The columns of :data:`RECORD_SCHEMA`; a record without a time has null, or else -1."""
     columns, rows, count = batch.columns, batch.rows, len(batch)
     arrays = [
         _bytes_array(columns.buffer, columns.key_start[rows], columns.key_size[rows]),

@@ -1,9 +1,8 @@
 """A client of a whole cluster: sends requests to any broker, to a partition's leader or to a
 group's coordinator.
 
-``ClusterClient`` holds the metadata and one ``BrokerEndpoint`` for each broker address and purpose.
-An endpoint opens its connection when it is needed, and again after it was lost. Coordinators are
-looked up once and have connections of their own.
+``ClusterClient`` holds the metadata and one ``BrokerEndpoint`` for each broker address and purpose,
+which opens its connection when it is needed. Coordinators have connections of their own.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ ADVERTISED_HINT = (
 
 
 class ClusterClient:
-    """A client of a cluster. It belongs to the event loop in which it is first used.
-
-    Deadlines are times of the loop's clock (``loop.time()``, which is ``time.monotonic()``), in
-    seconds.
-    """
+    """A client for the event loop in which it is first used. Deadlines are times of its clock."""
 
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         """:param quiet: failures to connect are logged at debug level only"""
@@ -160,8 +155,6 @@ class ClusterClient:
     async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
         """Waits for the leader of a partition.
 
-        :raises AuthorizationFailed: no permission for the topic
-        :raises UnknownTopic: the name of the topic is invalid
         :raises TimedOut: the partition has no leader in time
         """
         failures = 0
@@ -194,8 +187,6 @@ class ClusterClient:
         """Returns a group's coordinator, from the cache or from a broker.
 
         :raises TimedOut: no coordinator in time
-        :raises GroupError: the broker refuses the group's name
-        :raises AuthorizationFailed: no permission for the group
         """
         failures, code = 0, 0
         kind, keys = GROUP_KEY_TYPE, [group]
@@ -233,10 +224,8 @@ class ClusterClient:
         *,
         most: int | None = None,
     ) -> ResponseT:
-        """Sends a request to a group's coordinator; finds it again if it has moved or is
-        unreachable.
-
-        The request may be executed twice, so use it only for requests where that does no harm.
+        """Sends a request that may be executed twice to a group's coordinator; finds the
+        coordinator again if it has moved or is unreachable.
         """
         failures = 0
         while True:
@@ -278,7 +267,6 @@ class ClusterClient:
             raise
 
     def open_connection(self, node: int, use: str = "") -> BrokerConnection | None:
-        """Returns the connection to a broker if it is open now."""
         known = self.metadata.brokers.get(node)
         return None if known is None else self.endpoint(known, use).connection
 
@@ -302,17 +290,13 @@ class ClusterClient:
                 return found
             self._check_open()
             for error in failed:
-                if isinstance(
-                    error, errors.Refused | errors.InputError
-                ):  # every broker would refuse
-                    raise error
+                if isinstance(error, errors.Refused | errors.InputError):
+                    raise error  # every broker would refuse
             if all(map(is_permanent, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _combine_errors(failed)
 
     def _candidates(self) -> list[BrokerEndpoint]:
-        """Returns the known brokers, then ``bootstrap.servers`` in case that all brokers have moved
-        (KIP-899, KIP-1102). The endpoints that failed last come last.
-        """
+        """Known brokers, then ``bootstrap.servers`` (KIP-899); the last to fail come last."""
         endpoints = [self.endpoint(node) for node in self.metadata.brokers.values()]
         random.shuffle(endpoints)  # clients that start together use different brokers
         bootstrap: list[BrokerEndpoint] = []
@@ -404,11 +388,9 @@ class BrokerEndpoint:
         return found if found is not None and found.is_usable else None
 
     async def connect(self, deadline: float) -> BrokerConnection:
-        """Returns the connection; opens it if necessary, with one attempt for all callers, after
-        the backoff of the last failure.
+        """Returns the connection; opens it if necessary, with one attempt for all callers.
 
         :raises Unreachable: the attempt fails, or takes too long
-        :raises AuthenticationFailed: the broker refuses the login
         """
         if (found := self.connection) is not None:
             return found

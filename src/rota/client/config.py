@@ -2,8 +2,7 @@
 
 ``read_settings`` takes a mapping such as ``{"bootstrap.servers": "host:9092"}`` and returns
 checked, typed values and the warnings about keys that have no effect. The keys are in
-:mod:`rota.client.config_keys`, TLS and SASL in :mod:`rota.client.security_config`. The rest of this
-module parses addresses and ``.properties`` files, and finds deserializers.
+:mod:`rota.client.config_keys`, TLS and SASL in :mod:`rota.client.security_config`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ _client_numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A consumer's configuration, parsed and checked."""
-
     client: ClientConfig
     fetch: FetchConfig
     #: None: without a group (``group.id``).
@@ -109,10 +106,7 @@ def require_one_mapping(create: Callable[P, None]) -> Callable[P, None]:
 
 
 def require_mapping(given: object) -> Mapping[str, object]:
-    """Returns the settings of a new consumer if they are a mapping.
-
-    :raises InputError: they are not a mapping; the message shows how to pass settings
-    """
+    """Returns the settings if they are a mapping; the InputError shows how to pass them."""
     if not isinstance(given, Mapping):
         raise InputError(
             'settings are a mapping with Kafka\'s names, like {"bootstrap.servers": "host:9092"}, '
@@ -122,11 +116,7 @@ def require_mapping(given: object) -> Mapping[str, object]:
 
 
 def read_settings(given: Mapping[str, object]) -> Settings:
-    """Parses and checks settings; a value of None counts as not given.
-
-    :raises InputError: a key is unknown, malformed, refused, or does not fit the others
-    :raises Unreachable: a file that a setting names cannot be read
-    """
+    """Parses and checks settings; a value of None counts as not given."""
     values: dict[str, Any] = {}
     for name, value in given.items():
         if not isinstance(name, str):
@@ -156,10 +146,7 @@ def read_settings(given: Mapping[str, object]) -> Settings:
 
 
 def check_supported(values: Mapping[str, object]) -> list[str]:
-    """Returns warnings about settings that have no effect.
-
-    :raises InputError: a setting asks for something that Rota cannot do
-    """
+    """Returns warnings about settings without effect; raises InputError for unsupported ones."""
     warnings = []
     for name, value in values.items():
         key = CONSUMER_KEYS[name]
@@ -301,10 +288,7 @@ _HOST = re.compile(r"[^\s/\\@?#\[\]:,]+")
 
 
 def parse_addresses(items: Iterable[object]) -> tuple[Address, ...]:
-    """Parses ``host:port`` items; IPv6 addresses are in brackets.
-
-    :raises InputError: an item is not an address; names it and the problem
-    """
+    """Parses ``host:port`` items; IPv6 addresses are in brackets. InputError names a wrong one."""
     found = []
     for item in items:
         try:
@@ -354,11 +338,9 @@ def _parse_port(text: str) -> int:
     return int(digits)
 
 
-# Deserializers, by the names that Kafka and people use.
-#
-# A deserializer is called with bytes, never with None: a record without a key or value has None
-# there. An error of the deserializer makes the record undecodable. Java's ``StringDeserializer``
-# replaces bytes that are not valid text with U+FFFD; here such a record is undecodable.
+# Deserializers, by the names that Kafka and people use. They are called with bytes, never with
+# None. An error makes the record undecodable, also text that ``StringDeserializer`` cannot decode
+# (Java replaces it with U+FFFD).
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 JAVA_PACKAGE = "org.apache.kafka.common.serialization."
@@ -409,10 +391,7 @@ JAVA_DESERIALIZERS: Mapping[str, str] = {
 
 
 def _read_deserializer(key: str, values: Mapping[str, Any]) -> Deserializer | None:
-    """Returns the deserializer that a key names; None: the bytes unchanged.
-
-    :raises InputError: it is unknown, or not callable
-    """
+    """Returns the deserializer that a key names, if it is callable; None: the bytes unchanged."""
     given = values.get(key, "bytes")
     if isinstance(given, str) and ":" in given:
         given = registry.import_object(given, f"{key}: ")
@@ -457,11 +436,7 @@ _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
-    r"""Parses a ``.properties`` file as Java does; a later line wins over an earlier one.
-
-    :param place: name of the file, for errors
-    :raises InputError: a ``\u`` without its four digits; names the line
-    """
+    r"""Parses the ``.properties`` file ``place`` as Java does; the last line of a key wins."""
     properties = {}
     for number, line in _logical_lines(text):
         parts = _PROPERTY.fullmatch(line)
@@ -472,11 +447,7 @@ def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields logical lines without comments and empty lines, each with its first line number.
-
-    A line with an odd number of backslashes at its end continues on the next line, without that
-    line's leading blanks.
-    """
+    """Yields logical lines (no comments, continuations joined) with their first line numbers."""
     begun: str | None = None
     first = 0
     for number, raw in enumerate(_LINE_END.split(text), 1):

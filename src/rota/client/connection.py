@@ -244,7 +244,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._set_timer(self._in_flight[0].deadline)
 
     def close(self) -> None:
-        """Closes the connection; requests in flight fail."""
         self._close_with_error("this client has closed the connection", now=False)
 
     def close_when_idle(self) -> None:
@@ -270,11 +269,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # Requests
 
     def version(self, api: Api, most: int | None = None) -> int:
-        """Returns the highest version that the broker and Rota both support.
-
-        :param most: the highest version to be used
-        :raises Refused: there is none; the message names both ranges
-        """
+        """The highest version, up to ``most``, that the broker and Rota support; raises Refused."""
         ours, theirs = supported_versions(api), self.versions.get(api)
         if theirs is None:
             raise Refused(Code.UNSUPPORTED_VERSION, f"the broker does not serve {api_name(api)}")
@@ -365,9 +360,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._handle_frames(iter(self._frames.next_frame, None))
 
     def _read_available(self) -> None:
-        """Reads the available bytes of a frame that has begun: an iteration of the loop for each
-        piece costs more than the piece. The loop handles errors and the end of the stream.
-        """
+        """Reads available bytes of a begun frame: a loop iteration for each piece costs more."""
         while self._descriptor >= 0 and self._frames.missing_bytes:
             try:
                 count = os.readv(self._descriptor, [self._frames.get_buffer()])
@@ -379,10 +372,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _receive_in_thread(self) -> None:
         """Lets a thread receive the next response, unless TLS is used or other requests are in
-        flight.
-
-        The thread has the socket for itself. If no thread can be started, the loop receives as
-        usual.
+        flight. The thread has the socket for itself; if none can be started, the loop receives.
         """
         transport = self._transport
         busy = len(self._in_flight) > 1 or self._frames.buffered_bytes
@@ -519,10 +509,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._close_with_error(silence_text(when), partial(NotKafka, certain=False))
 
     def timeout_error(self, when: str, hint: str = "") -> Unreachable:
-        """Returns the error for a connection that was not established in time.
-
-        :param when: such as ``within 3 s``
-        """
+        """The error for a connection that was not established in time (``when``: "within 3 s")."""
         if self._stage == "connection":
             return TimedOut(self._named(f"no connection {when}{hint}"))
         if self._stage == "greeting" and not self._first_bytes:
@@ -595,9 +582,8 @@ AddressInfo: TypeAlias = tuple[Any, Any, int, str, Any]
 async def open_socket(
     address: Address, config: ClientConfig, connect_timeout: float
 ) -> socket.socket:
-    """Opens a socket to one of the addresses of a host name.
+    """Opens a socket to one of a host's addresses; ``connect_timeout`` is for each address.
 
-    :param connect_timeout: seconds for each address
     :raises Unreachable: the host is unknown, or no address accepts; names the reason for each
     """
     targets = await resolve_address(address)
@@ -609,10 +595,7 @@ async def open_socket(
 
 
 async def resolve_address(address: Address) -> list[AddressInfo]:
-    """Returns the addresses of a host, in the system's order (use_all_dns_ips).
-
-    :raises Unreachable: there are none
-    """
+    """Returns the addresses of a host, at least one, in the system's order (use_all_dns_ips)."""
     look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
     try:
         return list(look_up(flags=socket.AI_NUMERICHOST))  # does not block
@@ -704,10 +687,7 @@ MAX_FIRST_RESPONSE = 1 << 20
 
 
 def identify_server(head: bytes) -> str | None:
-    """Names the server that sends these first bytes; None if it may be Kafka.
-
-    :param head: the first bytes after the ApiVersions request, at least four
-    """
+    """Names the server that sends these first four bytes or more; None if it may be Kafka."""
     if head.startswith((_TLS_ALERT, _TLS_HELLO)):
         return (
             "the server uses TLS, and this client does not: "
@@ -729,13 +709,11 @@ def silence_text(when: str) -> str:
     return f"the server sends nothing {when}: {WRONG_PORT_HINT} Or is the broker stuck?"
 
 
-# A thread receives large responses while the loop's thread handles those before them.
-#
-# Python lets other threads run while the system copies data out of a socket. The thread receives
-# one response for each command, to its last byte and not further. It requests all missing bytes in
-# one call: each return to Python would have to wait until the other thread releases the
-# interpreter, mostly 5 ms (``sys.getswitchinterval()``). That needs a blocking socket. The socket
-# blocks only while the thread waits for a response, and nobody else may use it then.
+# A thread receives large responses while the loop's thread handles those before them: one response
+# for each command, to its last byte and not further. It requests all missing bytes in one call,
+# because each return to Python would have to wait until the other thread releases the interpreter,
+# mostly 5 ms (``sys.getswitchinterval()``). That needs a blocking socket, which nobody else may use
+# while the thread waits for a response.
 
 #: A response; or an ``OSError`` (the connection is broken), a ``FormatError`` (not a frame), a lack
 #: of memory, or None (the broker has ended the stream).
@@ -769,7 +747,6 @@ class ReceiverThread:
         self._commands.put(True)
 
     def close(self) -> None:
-        """Ends the connection and the thread."""
         self._end()
         self._thread.join(JOIN_TIMEOUT)
 

@@ -1,15 +1,9 @@
 """Fetch: builds requests, reads responses, and returns the records of a partition as columns.
 
-The consumer (:mod:`rota.consumer.fetcher`) and the tasks of the Spark source
-(:mod:`rota.spark.task`) run their own loops. Both loops use this module for everything that a Fetch
-request and a Fetch response mean: which broker serves a partition (``FetchSource``), what an error
-code means (``classify_error_code``), where the whole batches of a response end
-(``find_response_end``), and which records a consumer sees (``read_batches``).
-
-``build_fetch`` makes a request for some partitions of one broker, and ``PreparedFetch.parse``
-splits the response into one ``FetchedPartition`` each, still as bytes. Requests open no fetch
-session (KIP-227): each names all its partitions, so it does not depend on an earlier request, and
-several may be in flight.
+The loops of the consumer (:mod:`rota.consumer.fetcher`) and of the Spark tasks
+(:mod:`rota.spark.task`) both use this module for everything that a Fetch request and a Fetch
+response mean. Requests open no fetch session (KIP-227): each names all its partitions, so it does
+not depend on an earlier request, and several may be in flight.
 
 A response is decoded in portions of whole record batches. So the memory needed does not depend on
 the size of a response or on how well it was compressed. Control batches, records before the
@@ -71,8 +65,6 @@ class FetchPosition(NamedTuple):
 
 
 class RequestedPartition(NamedTuple):
-    """A partition in a Fetch request."""
-
     partition: TopicPartition
     #: ``ZERO_UUID`` if the broker's metadata has no topic ids.
     topic_id: bytes
@@ -91,10 +83,7 @@ def request_partition(
     leader_epoch: int | None = None,
     max_bytes: int | None = None,
 ) -> RequestedPartition:
-    """Returns a partition for :func:`build_fetch`, with its topic id.
-
-    :param leader_epoch: epoch for which the position was validated; None: the newest one known
-    """
+    """Returns a partition for :func:`build_fetch`; by default with the newest known epoch."""
     topic, known = metadata.topics.get(partition.topic), metadata.partition(partition)
     if leader_epoch is None:
         leader_epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
@@ -158,11 +147,7 @@ def build_fetch(
     max_bytes: int | None = None,
     max_wait: int | None = None,
 ) -> PreparedFetch:
-    """Builds a request for partitions of one broker, in this order.
-
-    :param max_bytes: limit of the whole response, instead of ``fetch.max.bytes``
-    :param max_wait: milliseconds, instead of ``fetch.max.wait.ms``
-    """
+    """Builds a request for partitions of one broker; ``max_bytes`` limits the whole response."""
     make, partition_bytes = FetchRequest.FetchPartition, config.max_partition_bytes
     topics: list[FetchRequest.FetchTopic] = []
     requested: dict[tuple[object, int], RequestedPartition] = {}
@@ -214,10 +199,8 @@ def _read_partition(
 
 @dataclass(slots=True)
 class FetchSource:
-    """The broker that serves a partition, and the pause after failed requests.
-
-    The broker is the leader, or a follower that the leader has named (KIP-392). A follower may be
-    behind: the leader is asked next, whatever error the follower reports.
+    """The broker that serves a partition: the leader or the follower that it has named (KIP-392). A
+    follower may be behind, so the leader is asked after each of its errors.
     """
 
     #: The follower.
@@ -289,11 +272,7 @@ class ResponseEnd(NamedTuple):
 
 
 def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
-    """Returns where the last whole batch of a response ends; None if the response is empty.
-
-    The last batch may be cut: the next response begins with it. Other bytes that are no batch are
-    damage, and so is a response without a whole batch; then the position does not advance.
-    """
+    """Returns where the last whole batch of a response ends; None if the response is empty."""
     view = fetched.records
     limit = len(view)
     if not limit:
@@ -583,10 +562,7 @@ class Batch:
         return bool(self.columns.headers[self.rows].any())
 
     def spans(self) -> list[tuple[int, bool, int]]:
-        """Groups neighbouring rows with the same timestamp type and leader epoch; mostly one group.
-
-        Each has its number of rows, whether the broker set the timestamps, and the epoch.
-        """
+        """Row count, timestamp type and epoch of neighbouring equal rows; mostly of one group."""
         if not len(self):
             return []
         rows = self.columns.batch[self.rows]
@@ -623,10 +599,8 @@ def slice_buffer(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> lis
 
 
 class BytesColumn:
-    """A column of byte strings, None where a size is negative.
-
-    The values are copied out of the buffer some rows at a time. The constructor chooses the fastest
-    way.
+    """A column of byte strings, None where a size is negative. The values are copied out of the
+    buffer some rows at a time.
     """
 
     __slots__ = ("_bounds", "_buffer", "_runs")
@@ -668,7 +642,6 @@ class _UniformRun(NamedTuple):
     def slice_rows(
         self, view: memoryview, first_row: int, stop_row: int, values: list[bytes | None]
     ) -> None:
-        """Appends the values of these rows."""
         first, stop, start, size, gap = self
         stop = min(stop, stop_row)
         for row in range(max(first, first_row), stop, MAX_UNPACK_COUNT):
@@ -677,10 +650,7 @@ class _UniformRun(NamedTuple):
 
 
 def _find_runs(start: Int64Array, size: Int64Array) -> list[_UniformRun]:
-    """Returns the runs if they are long, as with records of one size; otherwise none.
-
-    Unpacking a run takes a quarter of the time of slicing each value.
-    """
+    """Returns runs if they are long: unpacking one takes a quarter of the time of slicing."""
     step = np.diff(start)
     changed = size[1:] != size[:-1]
     changed[:-1] |= step[1:] != step[:-1]

@@ -29,8 +29,6 @@ _UUID_SUFFIX = re.compile(r"(-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member of a group, as described by the coordinator."""
-
     id: str
     group_instance_id: str | None
     client_id: str
@@ -78,10 +76,8 @@ class GroupDescription:
 
     @property
     def generation(self) -> int | None:
-        """The group's generation, or its epoch (KIP-848); None if it is not known.
-
-        DescribeGroups does not have it, but a member's subscription has the generation before the
-        join (version 2 and newer, KIP-792).
+        """The group's generation, or its epoch (KIP-848), if known. For a classic group: the one
+        before the join, from the members' subscriptions (KIP-792).
         """
         if not self.is_classic or self.stored_generation is not None:
             return self.epoch if self.stored_generation is None else self.stored_generation
@@ -148,10 +144,7 @@ def owner_by_partition(members: Iterable[MemberDescription]) -> dict[TopicPartit
 
 
 def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
-    """Returns short unique names for members: the static id, or the id with the start of its UUID.
-
-    Ids have 50 characters and more, too many for a terminal.
-    """
+    """Short unique names for a terminal: the static id, or the id with the start of its UUID."""
     named = [(each.id, each.group_instance_id) for each in members]
     labels = {name: static or _UUID_SUFFIX.sub(r"\1", name) for name, static in named}
     taken = Counter(labels.values())

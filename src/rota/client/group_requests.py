@@ -3,8 +3,7 @@ responses to the model's results.
 
 A message has the fields of all versions: a field that a version lacks is not written, and reads as
 its default. So neither direction needs the version, which the connection chooses;
-:data:`MAX_VERSIONS` and :func:`min_version` limit it. At the end: the errors for the codes in a
-response to an operator's request.
+:data:`MAX_VERSIONS` and :func:`min_version` limit it.
 """
 
 from __future__ import annotations
@@ -265,10 +264,7 @@ def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, l
 def decode_offset_fetch(
     response: messages.OffsetFetchResponse, group_id: str | None = None
 ) -> results.OffsetFetchResult:
-    """Decodes the offsets of one group.
-
-    :param group_id: which group, if the request had several
-    """
+    """Decodes the offsets of one group; ``group_id`` says which, if the request had several."""
     group: messages.OffsetFetchResponse | messages.OffsetFetchResponse.OffsetFetchResponseGroup
     group = response
     if response.groups:  # from version 8 on
@@ -404,16 +400,11 @@ def _error_text(code: int) -> str:
 
 
 def group_request_error(code: Code, what: str) -> RotaError:
-    """Returns the error that says what failed, and why."""
     return _make_error(code, f"{what}: {_error_text(code)}")
 
 
 def check_codes(codes: Mapping[T, Code], what: str) -> None:
-    """Checks that all error codes are 0.
-
-    :raises GroupError: some are not; the message names the items and reasons
-    :raises AuthorizationFailed: the same, for lack of permission
-    """
+    """Raises GroupError or AuthorizationFailed, with names and reasons, unless all codes are 0."""
     failed: dict[Code, list[str]] = {}
     for name, code in codes.items():
         if code:

@@ -81,7 +81,6 @@ _HANDSHAKE_PROBLEMS = {
 def make_tls_context(tls: TlsConfig) -> ssl.SSLContext:
     """Returns the TLS context for new connections.
 
-    :raises Unreachable: a file cannot be read
     :raises InputError: a file or text has no certificate or key
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -103,10 +102,7 @@ def make_tls_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def handshake_error(error: OSError, name: str) -> Unreachable:
-    """Returns the error to raise for a failed handshake.
-
-    :param name: of the broker, for the message
-    """
+    """Returns the error to raise for a failed handshake with the broker ``name``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.rstrip(".")
         otherwise = "its certificate is not accepted: {reason}"
@@ -228,10 +224,7 @@ class ScramSaslClient:
         return f"n,,{self._client_first_bare}".encode()
 
     def next_message(self, data: bytes) -> bytes | None:
-        """Answers the challenge, then checks the broker's proof.
-
-        :raises FormatError: the broker's message is not valid
-        """
+        """Answers the challenge, then checks the broker's proof. Raises FormatError."""
         text = data.decode("utf-8", "replace")
         if self._server_signature is None:
             return self._answer_challenge(text)
@@ -270,18 +263,14 @@ class ScramSaslClient:
 
 
 def make_sasl_client(login: SaslConfig, nonce: str) -> PlainSaslClient | ScramSaslClient:
-    """Returns the client for a mechanism.
-
-    :param nonce: random printable text without a comma
-    """
+    """Returns the client for a mechanism; ``nonce`` is random printable text without a comma."""
     is_plain = login.mechanism == Mechanism.PLAIN
     return PlainSaslClient(login) if is_plain else ScramSaslClient(login, nonce)
 
 
 async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: float) -> int:
-    """Logs in over a connection that knows the broker's API versions.
+    """Logs in; returns the milliseconds after which the broker wants a new login (0: never).
 
-    :return: milliseconds after which the broker wants a new login; 0: never
     :raises AuthenticationFailed: the broker rejects the login, or cannot prove its identity
     """
     name, mechanism, code = connection.name, login.mechanism, Code.SASL_AUTHENTICATION_FAILED

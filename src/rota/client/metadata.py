@@ -25,8 +25,6 @@ NOT_KNOWN: Final = -1
 
 
 class BrokerMetadata(NamedTuple):
-    """A broker and its advertised listener."""
-
     id: int
     host: str
     port: int
@@ -56,8 +54,6 @@ class TopicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """A snapshot of the cluster."""
-
     cluster_id: str | None = None
     brokers: Mapping[int, BrokerMetadata] = field(default_factory=lambda: MappingProxyType({}))
     #: The requested topics; one that the broker does not describe has an error.
@@ -95,10 +91,7 @@ class ClusterMetadata:
 def merge_response(
     old: ClusterMetadata, response: MetadataResponse, *, whole: bool
 ) -> ClusterMetadata:
-    """Returns the metadata after a response.
-
-    :param whole: the response has all topics, so topics that it lacks do not exist any more
-    """
+    """Returns the metadata after a response; a ``whole`` response has all topics that exist."""
     topics = {} if whole else dict(old.topics)
     for topic in response.topics:
         if topic.name is not None:
@@ -249,9 +242,7 @@ class MetadataRefresher:
             self._rebootstrap_if_due(self._last_attempt)
 
     def _rebootstrap_if_due(self, now: float) -> None:
-        """Starts again from ``bootstrap.servers`` if no metadata was received for
-        ``metadata.recovery.rebootstrap.trigger.ms``, or a broker asks for it (KIP-1102).
-        """
+        """Starts again from ``bootstrap.servers`` after a long failure or on request (KIP-1102)."""
         is_late = self._last_success + self._config.rebootstrap_trigger / 1000 <= now
         is_allowed = self._config.metadata_recovery_strategy == "rebootstrap"
         if is_late and is_allowed and self.metadata.brokers:

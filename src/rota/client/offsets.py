@@ -52,8 +52,6 @@ class OffsetQuery(NamedTuple):
 
 @dataclass(slots=True)
 class LeaderResponse(Generic[T]):
-    """The results of one request to one leader."""
-
     found: dict[TopicPartition, T] = field(default_factory=dict)
     #: Error codes of partitions to be requested again with new metadata.
     retriable: dict[TopicPartition, int] = field(default_factory=dict)

@@ -1,9 +1,8 @@
 """Retries: how long to wait, which errors are worth another attempt, and how to run attempts at the
 same time.
 
-The error codes are the codes of a partition in Fetch, ListOffsets and OffsetForLeaderEpoch
-responses. Attempts run at the same time: an address that drops every packet must not use up the
-time of the others.
+Attempts run at the same time: an address that drops every packet must not use up the time of the
+others.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ class Backoff:
         return cls(first / 1000, most / 1000)
 
     def pause_after(self, failures: int) -> float:
-        """Returns the pause after a number of failures in a row, as Kafka computes it.
-
-        0 without a failure, never more than the maximum, even if the initial pause is longer.
-        """
+        """Returns the pause after failures in a row, as Kafka computes it; 0 without a failure."""
         if failures < 1:
             return 0.0
         if self.maximum <= self.initial:
@@ -54,10 +50,7 @@ def add_jitter(pause: float) -> float:
 
 
 def is_permanent(error: RotaError) -> bool:
-    """Returns whether another attempt would fail too.
-
-    A refused login, an untrusted certificate, a server that is not Kafka: the user must act.
-    """
+    """Returns whether the user must act: login, certificate, or a server that is not Kafka."""
     if isinstance(error, errors.NotKafka):
         return error.certain
     return isinstance(error, Refused | errors.InputError | errors.Untrusted)
@@ -91,10 +84,7 @@ RETRIABLE_CODES: Final = TRANSIENT_CODES | STALE_METADATA_CODES
 
 
 def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused:
-    """Returns the error for a partition's error code that is not worth another attempt.
-
-    :param doing: the refused action, such as "to fetch from"
-    """
+    """Returns the error for a code that ends the attempts (``doing``, such as "to fetch from")."""
     known = Code(code) if code in set(Code) else Code.UNKNOWN
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         text = f"no permission to read topic {partition.topic!r}: {doing} {partition} was refused"
@@ -156,13 +146,7 @@ async def first_success(
 
 
 async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """Runs the awaitables at the same time and returns their results in the same order.
-
-    If one fails, or if the caller is cancelled, the others are cancelled once. All have ended when
-    this function returns or raises, so none goes on to use a client that its owner has closed.
-
-    :raises Exception: the first error, in the order of the awaitables
-    """
+    """Runs awaitables together; returns their results in order. All have ended after an error."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     if not tasks:
         return []
@@ -179,10 +163,8 @@ async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def wait_for_shared(task: asyncio.Future[T]) -> T:
-    """Waits for a task that other callers wait for too; a cancelled caller does not cancel it.
-
-    ``asyncio.shield`` does the same. From Python 3.14 on it also logs the task's error if one
-    caller was cancelled, even if the other callers receive that error.
+    """Waits for a task that others wait for too; a cancelled caller does not cancel it. (From
+    Python 3.14 on ``asyncio.shield`` also logs the task's error, even if other callers receive it.)
     """
     await asyncio.wait([task])
     return task.result()

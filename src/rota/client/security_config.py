@@ -28,13 +28,7 @@ _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re
 
 
 def read_security(values: dict[str, Any]) -> tuple[TlsConfig | None, SaslConfig | None, list[str]]:
-    """Reads TLS and SASL settings; returns both and warnings.
-
-    Removes settings that ``security.protocol`` does not use.
-
-    :raises InputError: settings contradict each other, or are not supported
-    :raises Unreachable: a file cannot be read
-    """
+    """Reads the TLS and SASL settings of ``security.protocol``; returns both, and warnings."""
     protocol = values.get("security.protocol", "PLAINTEXT")
     has_tls, has_login = protocol.endswith("SSL"), protocol.startswith("SASL")
     warnings = []
@@ -211,11 +205,7 @@ _CONTROL_CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t
 
 
 def parse_login(text: str, mechanism: str) -> tuple[SaslConfig, tuple[str, ...]]:
-    """Parses a JAAS line; returns the credentials and warnings.
-
-    :param mechanism: one of :data:`LOGIN_MODULES`
-    :raises InputError: the line is malformed, or is for another mechanism
-    """
+    """Parses a JAAS line for a mechanism of :data:`LOGIN_MODULES`; returns it and warnings."""
     entries = parse_jaas(text)
     if len(entries) != 1:
         raise InputError(f"{JAAS_CONFIG}: has {len(entries)} login modules, one is needed")
@@ -245,10 +235,7 @@ def parse_login(text: str, mechanism: str) -> tuple[SaslConfig, tuple[str, ...]]
 
 
 def parse_jaas(text: str) -> list[tuple[str, dict[str, str]]]:
-    """Returns the login modules of a line with their options.
-
-    :raises InputError: the line is malformed; the message says where, but shows no value
-    """
+    """Returns the login modules of a line with their options; errors do not show values."""
     tokens = _tokenize(text)
     entries = []
     for group, module in tokens:

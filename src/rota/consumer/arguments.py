@@ -79,10 +79,7 @@ def check_poll_arguments(timeout: float, max_records: int | None = None) -> None
 
 
 def parse_offsets(given: OffsetsArgument | None) -> Offsets | None:
-    """Parses the offsets to commit; plain numbers are allowed.
-
-    :raises InputError: an offset is wrong; names its partition
-    """
+    """Parses the offsets to commit; plain numbers are allowed. InputError names the partition."""
     if given is None:
         return None
     if not isinstance(given, Mapping):

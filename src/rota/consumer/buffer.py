@@ -108,10 +108,7 @@ class FetchBuffer:
             self._queue.append(pending)
 
     def take_error_of(self, partitions: frozenset[TopicPartition]) -> Exception | None:
-        """Removes the first error of one of these partitions, or of the whole consumer.
-
-        A lasting error stays.
-        """
+        """Removes the first error of these partitions or of all; a lasting error stays."""
         self.drop_outdated()
         for each in [item for item in self._queue if isinstance(item, PendingError)]:
             if not each.buffer_versions or not partitions.isdisjoint(each.buffer_versions):
@@ -205,10 +202,7 @@ class FetchBuffer:
         return batches
 
     def _next_fetch(self, has_found: bool) -> CompletedFetch | None:
-        """Returns the first response, decoded; None if there is none.
-
-        Also None if the next item is an error and records before it are still to be returned.
-        """
+        """The first response, decoded; None: there is none, or records come before an error."""
         while (fetch := self._next_item(has_found)) is not None:
             if not fetch.is_next_known:
                 self._notify_drained()
@@ -251,10 +245,7 @@ class FetchBuffer:
         return None
 
     def _set_aside(self, item: CompletedFetch) -> None:
-        """Keeps a response until its partition is handed out again, which may be never.
-
-        The last one stays decoded; of the others only the bytes are kept.
-        """
+        """Keeps a response for later: the last one decoded, of the others only the bytes."""
         self._aside.setdefault(item.partition, []).append(item)
         large: CompletedFetch | None = item
         if item.has_decoded:
@@ -312,11 +303,7 @@ def position_after(rows: Batch) -> FetchPosition:
 
 
 class CompletedFetch:
-    """A partition's response that is waiting to be handed out.
-
-    It is decoded portion by portion (:meth:`decode_next`), and records are made of a portion's rows
-    (:meth:`make_records`).
-    """
+    """A partition's response that is decoded, and made into records, portion by portion."""
 
     def __init__(self, fetched: FetchedPartition, version: int) -> None:
         self.partition = fetched.partition
@@ -343,7 +330,6 @@ class CompletedFetch:
 
     @property
     def ready_count(self) -> int:
-        """Number of records that are made and not handed out."""
         return len(self._made) - self._at
 
     @property
@@ -390,10 +376,7 @@ class CompletedFetch:
         value: Deserializer | None,
         max_records: int,
     ) -> None:
-        """Makes the next records unless some are waiting.
-
-        An error of a deserializer waits until the records before it are handed out.
-        """
+        """Makes the next records unless some wait; a deserializer's error waits behind them."""
         if self.ready_count:
             return
         self.decode_next(config)
@@ -422,7 +405,6 @@ class CompletedFetch:
         return records, FetchPosition(last.offset + 1, last.leader_epoch)
 
     def mark_taken(self, count: int) -> None:
-        """Marks this many rows as handed out."""
         assert self._rows is not None
         self._row += count
         self._at += count
@@ -439,21 +421,14 @@ class CompletedFetch:
         return self._rows[self._row :]
 
     def take_error(self) -> RecordError:
-        """Returns the error to raise, and keeps a copy for the next time.
-
-        A raised exception keeps all frames alive that it came through, with their decoded records.
-        """
+        """Returns the error to raise, and keeps a copy without its frames and their records."""
         assert self.error is not None
         error, self.error = self.error, copy(self.error)
         self._rows = self._factory = self._batches = None
         return error
 
     def release_decoded(self) -> None:
-        """Keeps only a copy of this partition's bytes, not decoded.
-
-        The response may stay for long, and its frame has other partitions too. Decoding continues
-        with the first row that was not handed out.
-        """
+        """Keeps only a copy of this partition's bytes, from the first row not handed out on."""
         own = memoryview(bytes(self._fetched.records))
         at = self._fetched.fetch_offset if self._rows is None else self._rows.offsets[self._row]
         self._fetched = self._fetched._replace(records=own, fetch_offset=int(at))
@@ -482,10 +457,7 @@ class RecordFactory:
     def make_records(
         self, first: int, stop: int
     ) -> tuple[list[ConsumerRecord], RecordError | None]:
-        """Makes the records of the rows ``first`` to ``stop``, which may be past the last row.
-
-        Stops at the first record that a deserializer rejects, and returns its error.
-        """
+        """Makes records of these rows; stops at one that a deserializer rejects, with its error."""
         stop = min(stop, len(self))
         keys: list[Any] = self._keys.slice_rows(first, stop)
         values: list[Any] = self._values.slice_rows(first, stop)
@@ -568,9 +540,8 @@ class _PolledState(NamedTuple):
 class PolledRecords:
     """Records that a poll took from the fetcher and that are not handed out yet.
 
-    A record that is taken from :attr:`remaining` is handed out; the list iterator counts without
-    running Python code for each record. Another thread may ask at any moment what was handed out.
-    So while records are left, they are changed under the driver's lock only.
+    A record that is taken from :attr:`remaining` is handed out, without Python code for each. Other
+    threads ask what was handed out, so remaining records change under the driver's lock only.
     """
 
     def __init__(self) -> None:
@@ -604,10 +575,7 @@ class PolledRecords:
         records: list[ConsumerRecord],
         handed: int = 0,
     ) -> None:
-        """Replaces the records, also for a loop that is running.
-
-        :param handed: how many of the records were handed out
-        """
+        """Replaces the records, also for a loop that runs; ``handed`` of them are handed out."""
         before, remaining = self.remaining, iter(records)
         _skip_records(remaining, handed)
         self._state = _PolledState(by_partition, records, remaining)
@@ -615,12 +583,10 @@ class PolledRecords:
         _skip_records(before)
 
     def set_batches(self, batches: Sequence[Batch]) -> None:
-        """Sets the next records, as columns."""
         self.set_records(Records({}))
         self._batches = batches
 
     def take_records(self, max_records: int) -> Records:
-        """Returns the remaining records, at most ``max_records``."""
         _, records, remaining = self._state
         at = self._state.handed_count
         if not at and len(records) <= max_records:

@@ -125,10 +125,8 @@ class Consumer(BaseConsumer):
 
 
 class PrivateEventLoop:
-    """An event loop that runs in the caller's thread while a call waits.
-
-    It calls the application's code (listeners, callbacks) between two runs of the loop, so that
-    this code may use the consumer again: a call inside a call runs the loop, too.
+    """An event loop that runs in the caller's thread while a call waits. Listeners and callbacks
+    run between two runs of it, so that they may use the consumer again.
     """
 
     def __init__(self) -> None:
@@ -138,9 +136,7 @@ class PrivateEventLoop:
         self._owner = threading.RLock()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the result of a coroutine. If the call is interrupted (Ctrl-C), the coroutine is
-        cancelled and has ended before the interrupt is raised.
-        """
+        """Returns a coroutine's result; an interrupt (Ctrl-C) cancels it and waits for its end."""
         with contextlib.ExitStack() as stack:
             stack.callback(coroutine.close)
             self._check()

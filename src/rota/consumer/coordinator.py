@@ -36,10 +36,8 @@ LOGGER = logging.getLogger("rota.consumer")
 
 
 class CoordinatorClient:
-    """Finds the coordinator, and sends the member's requests to it over one connection.
-
-    Kafka reads no further request of a connection while a JoinGroup waits for the other members.
-    Meanwhile requests of the application use another connection.
+    """Finds the coordinator, and sends the member's requests over one connection, which Kafka does
+    not read while a JoinGroup waits. The application's requests use another one.
     """
 
     def __init__(
@@ -186,10 +184,7 @@ class CoordinatorClient:
             self._report_event(RequestFailed(number, why=str(error)))
 
     async def send_with_retries(self, request: GroupRequest, deadline: float) -> GroupResponse:
-        """Sends a request of the application until the response has no retriable error.
-
-        :raises RotaError: there is no such response in time
-        """
+        """Sends a request of the application until its response has no retriable error."""
         problem: str | RotaError | None = None
         for failures in itertools.count(1):
             try:

@@ -1,8 +1,7 @@
 """The implementation that both consumers share: polling, handling the member's commands, committing
 and closing.
 
-``WatchedTopics`` keeps the metadata of the topics fresh and reports their errors.
-``Waker`` wakes the application where it waits, from any thread.
+``WatchedTopics`` keeps the metadata of the topics fresh; ``Waker`` wakes the application.
 """
 
 from __future__ import annotations
@@ -223,9 +222,8 @@ class ConsumerCore:
             return True
 
     def _take_records_and_end_poll(self, most: int | None) -> bool:
-        """Takes records and ends the poll in one step: an automatic commit in between would cover
-        records that the application has not seen. Takes nothing while commands of the member wait:
-        they may mark a partition pending revocation, or revoke it.
+        """Takes records and ends the poll in one step, so that no automatic commit covers unseen
+        records. Takes none while commands wait, which may revoke their partitions.
         """
         with self.member_lock():
             if not self._may_take_records():
@@ -239,9 +237,7 @@ class ConsumerCore:
             return has_taken
 
     def _end_poll(self) -> bool:
-        """Ends the poll unless commands of the member wait: the listener may have to be called,
-        which only a poll does.
-        """
+        """Ends the poll unless commands of the member wait, which only a poll carries out."""
         with self.member_lock():
             if self._has_commands():
                 return False
@@ -249,19 +245,14 @@ class ConsumerCore:
             return True
 
     def _drop_handed_out(self) -> None:
-        """Drops records that were handed out, so that the garbage collector has fewer objects to
-        check. Remaining columns are fetched again, as records.
-        """
+        """Drops records that were handed out (less garbage collection); columns come again."""
         if self.polled.has_batches:
             self._return_unread()
         else:
             self.polled.set_records(Records({}))
 
     def _return_unread(self) -> None:
-        """Seeks back to what is left, so that it comes again in the other form.
-
-        Must be called before a poll, which may revoke partitions.
-        """
+        """Seeks back to what is left, before a poll, so that it comes again in the other form."""
         with self.member_lock():
             for at, offset in self.polled.remaining_positions().items():
                 self.fetcher.seek(at, offset)
@@ -318,10 +309,7 @@ class ConsumerCore:
         self.start_requests()
 
     def start_requests(self) -> None:
-        """Starts requests that can be started: metadata, positions, fetches.
-
-        :raises RotaError: the topics cannot be read, or no broker was ever reached
-        """
+        """Starts requests for metadata, positions and records; raises errors of the topics."""
         self.check_interrupted()
         self.topics.raise_problem()
         self.topics.start_refresh()
@@ -367,10 +355,7 @@ class ConsumerCore:
             raise InputError("this consumer is closed")
 
     def require_group(self, name: str) -> GroupMembership:
-        """Returns the membership, for a method that needs a group.
-
-        :raises InputError: there is no ``group.id``
-        """
+        """Returns the membership; raises InputError in method ``name`` without ``group.id``."""
         self.check_open()
         if self.membership is None:
             raise InputError(f"{name}: this consumer has no group.id")
@@ -379,10 +364,7 @@ class ConsumerCore:
     def require_assigned(
         self, name: str, partitions: Iterable[PartitionLike]
     ) -> list[TopicPartition]:
-        """Parses the partitions that a method was given.
-
-        :raises InputError: one of them is not assigned to this consumer
-        """
+        """Parses the partitions of a method; raises InputError if one is not assigned."""
         self.check_open()
         wanted = [parse_partition(name, each) for each in partitions]
         assigned = self.assignment
@@ -444,10 +426,7 @@ class ConsumerCore:
         self.waker.wake()
 
     async def close(self, timeout: float) -> None:
-        """Leaves the group, then closes everything, whatever goes wrong.
-
-        :raises InputError: it is called inside a listener
-        """
+        """Leaves the group, then closes everything. Raises InputError inside a listener."""
         if self.is_closing or self.fork_check.is_forked:
             return  # a fork shares its parent's sockets: closing them would disturb the parent
         if in_listener.get():
@@ -472,9 +451,7 @@ class ConsumerCore:
         self.assigned = frozenset()
 
     def abandon(self) -> None:
-        """Ends the thread of a consumer that was garbage-collected without ``close``: else a member
-        would stay in the group that nobody polls.
-        """
+        """Ends the thread of a consumer that was not closed: its member must leave the group."""
         is_used = self.is_subscribed or self.assigned
         if self.is_closing or self.fork_check.is_forked or not is_used:
             return
@@ -546,10 +523,7 @@ class WatchedTopics:
             self.task = asyncio.get_running_loop().create_task(self._refresh())
 
     def raise_problem(self) -> None:
-        """Raises the current problem, once.
-
-        :raises RotaError: no broker was ever reached, no permission, an invalid topic name
-        """
+        """Raises the current problem (no broker, no permission, a wrong topic name), once."""
         problem, self.problem = self.problem, None
         if problem is not None:
             raise problem

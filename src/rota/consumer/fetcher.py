@@ -1,9 +1,7 @@
 """Fetches the assigned partitions ahead of the application.
 
-This loop differs from the loop of the Spark tasks (:mod:`rota.spark.task`): it never ends,
-its partitions come and go and move with every seek, and memory must stay bounded while the
-application takes records. A Spark task reads fixed ranges of offsets to their end, once, and must
-prove that missing records are lost. Both read Fetch responses with :mod:`rota.client.fetch`.
+Unlike the loop of the Spark tasks (:mod:`rota.spark.task`) this one never ends, its partitions come
+and go and move with every seek, and memory must stay bounded while the application takes records.
 
 One or two Fetch requests are in flight to each broker. The next one is sent as soon as a response
 arrives, before the response is decoded. A broker holds a Fetch until one of its partitions has
@@ -183,11 +181,7 @@ class Fetcher:
     def take_records(
         self, max_records: int, store_records: Callable[[Records], None] = store_nothing
     ) -> Records:
-        """Returns up to ``max_records`` prepared records.
-
-        :param store_records: called with them before the positions move
-        :raises RotaError: the next item is an error
-        """
+        """Returns prepared records; calls ``store_records`` with them before the positions move."""
         with self._in_loop_after_errors():
             return self._buffer.take_records(max_records, store_records)
 
@@ -200,9 +194,7 @@ class Fetcher:
 
     @contextlib.contextmanager
     def _in_loop_after_errors(self) -> Iterator[None]:
-        """Makes the poll after an error run in the loop, so that responses of other partitions can
-        arrive although the same error comes again.
-        """
+        """Makes the poll after an error run in the loop, where other responses arrive."""
         try:
             yield
         except Exception:
@@ -239,11 +231,7 @@ class Fetcher:
     async def wait_for_positions(
         self, partitions: Iterable[TopicPartition], deadline: float
     ) -> None:
-        """Waits until all of these have a position.
-
-        :raises TimedOut: some have none in time
-        :raises RotaError: the position of a partition cannot be found
-        """
+        """Waits until all of these have a position. Raises TimedOut, or a partition's error."""
         wanted = frozenset(partitions)
         loop = asyncio.get_running_loop()
         while missing := [each for each in sorted(wanted) if self.position(each) is None]:
@@ -402,10 +390,8 @@ class InFlightFetches:
     closed: bool = False
 
     def send_fetches(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends the Fetch requests that can be sent, unless enough is buffered already.
-
-        Bytes of partitions that hand out nothing now do not count, and are dropped if they are too
-        many. While the loop does not run, only open connections are used.
+        """Sends the Fetch requests that can be sent, unless enough is buffered by partitions that
+        hand out records. While the loop does not run, only open connections are used.
         """
         positions, client = self.positions, self.client
         limits = compute_byte_limits(self.config, positions.brokers)
@@ -576,7 +562,6 @@ class OffsetFetcher:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends the requests that partitions are waiting for."""
         tokens = self.positions.requests_for_committed(now)
         if tokens and self.committed is None:
             self._handle_committed(tokens, dict.fromkeys([each.partition for each in tokens]), now)
@@ -615,10 +600,7 @@ class OffsetFetcher:
     def handle_failure(
         self, tokens: Collection[RequestToken], error: Exception, now: float
     ) -> None:
-        """Handles a request that failed: transient errors are retried after a pause.
-
-        Other errors are raised to the application, and then retried too.
-        """
+        """Retries a request after a pause; errors that are not transient are raised, too."""
         concerned = [each.partition for each in tokens if self.positions.is_current(each)]
         self.positions.handle_failure(tokens, now)
         if isinstance(error, Unreachable) and not is_permanent(error):
@@ -696,17 +678,13 @@ class ByteLimits(NamedTuple):
     response: int
     #: No partition is fetched while this many bytes wait to be handed out.
     buffered: int
-    #: Inactive bytes above this are dropped: the bytes that may be buffered when all partitions
-    #: are paused at once.
+    #: Inactive bytes above this are dropped: what may be buffered if all partitions are paused.
     inactive: int
 
 
 def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:
-    """Computes the limits for a number of brokers.
-
-    All responses together have ``fetch.max.bytes``, unless that makes them very small. Half of it
-    may be buffered, or two responses if those are more: so one is in flight while another is handed
-    out.
+    """Computes the limits for a number of brokers. All responses together have ``fetch.max.bytes``,
+    unless that makes them very small; one is in flight while another is handed out.
     """
     total, of_partition = config.fetch_max_bytes, config.max_partition_bytes
     fetches = 2 * max(brokers, 1)

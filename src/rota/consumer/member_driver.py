@@ -2,10 +2,9 @@
 heartbeats never wait.
 
 Two threads pass events to the machine, one at a time: the application's (it polls, commits, closes)
-and the driver's (responses and timers). Each command is carried out by the thread it belongs to.
-Commands for the application wait in an inbox, because listeners and callbacks run only inside the
-application's own calls. The assignor of a group leader may take long: it runs in a third thread,
-which ends with it, without the machine's lock.
+and the driver's (responses and timers). Each command is carried out by the thread it belongs to:
+listeners and callbacks run only inside the application's own calls, so their commands wait in an
+inbox. The assignor of a group leader may take long: it runs in a third thread, without the lock.
 """
 
 from __future__ import annotations
@@ -142,10 +141,7 @@ class MemberDriver:
                 assert_never(command)
 
     def start(self) -> LoopThread:
-        """Starts the thread unless it runs.
-
-        :raises RotaError: it was stopped, or this process was forked from the consumer's
-        """
+        """Starts the thread unless it runs. Raises RotaError after a stop or a fork."""
         self._fork_check.check()
         if self._is_stopped:
             raise RotaError("the consumer is closed")
@@ -163,11 +159,7 @@ class MemberDriver:
         return self._thread is not None
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Ends the thread and its connections within the timeout, even if a task hangs.
-
-        The member has left the group before: see
-        :class:`~rota.engine.member.events.CloseRequested`.
-        """
+        """Ends the thread and its connections in time, after the member has left the group."""
         thread = self.abandon(timeout)
         if thread is not None and not thread.wait(timeout):
             LOGGER.warning("the thread %s is still busy and is abandoned", thread.name)
@@ -184,10 +176,7 @@ class MemberDriver:
     async def send_to_coordinator(
         self, request: GroupRequest, *, timeout: float | None = None
     ) -> GroupResponse:
-        """Sends a request that does not concern the membership, from any loop.
-
-        Transient errors (codes 14, 15, 16, 88, broken connections) are retried; other codes are in
-        the response.
+        """Sends a request from any loop, not one of the membership; retries transient errors.
 
         :param timeout: in seconds; None: ``default.api.timeout.ms``
         :raises RotaError: no response in time, or the request is refused for good
@@ -270,10 +259,9 @@ class MemberDriver:
 
 
 class MemberTimers:
-    """The times of the member's timers; wakes the loop for the earliest.
+    """The times of the member's timers; wakes the loop for the earliest. All methods need the lock.
 
-    Stopping a timer or moving it later causes no wake-up: the loop finds no timer due and sleeps
-    again. A poll does that thousands of times a second. All methods need the owner's lock.
+    A poll stops and moves timers thousands of times a second: that causes no wake-up.
     """
 
     def __init__(self, fire: Callable[[], None]) -> None:
@@ -316,10 +304,7 @@ class MemberTimers:
 
 
 class LoopThread:
-    """A daemon thread with an event loop: a program that ends does not wait for it.
-
-    Only :meth:`begin_stop` ends the loop; exceptions are reported.
-    """
+    """A daemon thread with an event loop that only :meth:`begin_stop` ends; reports exceptions."""
 
     def __init__(self, name: str, report: Callable[[Exception], None]) -> None:
         self.loop = asyncio.new_event_loop()
@@ -332,7 +317,6 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
     def call(self, function: Callable[[], object]) -> None:
@@ -347,10 +331,7 @@ class LoopThread:
                 raise
 
     def begin_stop(self, cleanup: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> None:
-        """Runs a cleanup in the loop, then ends it.
-
-        The cleanup has half of the time; then it is cancelled, like all other tasks.
-        """
+        """Runs a cleanup in the loop, for half of the time, cancels all tasks and ends it."""
 
         def begin() -> None:
             if not self._is_stopping:
@@ -394,11 +375,7 @@ class LoopThread:
 
 
 class BackgroundWorker:
-    """Runs one task at a time, in a thread that ends when no task is left.
-
-    Only the newest waiting task runs: older ones are outdated. The thread is a daemon, so that a
-    task that hangs does not keep the process alive.
-    """
+    """Runs the newest task, in a daemon thread that ends when none waits: a task may hang."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -429,12 +406,7 @@ class BackgroundWorker:
 
 
 class SigintGuard:
-    """Defers SIGINT: its handler is called at the end of the ``with`` block.
-
-    Python calls the handler between any two steps of the main thread's code, and it raises
-    KeyboardInterrupt there. A state machine that is interrupted in the middle of an event would
-    wait for commands that were never carried out.
-    """
+    """Defers SIGINT to the end of the block: an interrupted event would lose its commands."""
 
     __slots__ = ("_before", "_caught", "_frame")
 

@@ -1,8 +1,7 @@
 """The application's side of group membership: carries out the member's commands inside the
 application's calls.
 
-The member's state machine runs in the driver's thread (:mod:`rota.consumer.member_driver`). Its
-commands for the application wait in an inbox until the application calls its consumer. So
+The commands of the driver's thread (:mod:`rota.consumer.member_driver`) wait in an inbox, so that
 listeners, callbacks and interceptors run in the application's own thread, and only there.
 """
 
@@ -70,10 +69,7 @@ class GroupMembership:
         return any(isinstance(command, CommitCommand) for command in list(self.driver.inbox))
 
     async def handle_commands(self) -> None:
-        """Carries out all waiting commands.
-
-        :raises Exception: the first error that the member reports or a callback raised
-        """
+        """Carries out all waiting commands; raises the first error that they report."""
         inbox = self.driver.inbox
         while inbox:
             await self._execute_command(inbox.popleft())
@@ -123,11 +119,7 @@ class GroupMembership:
     async def fetch_committed(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offsets.
-
-        :raises AuthorizationFailed: no permission for the group, or for a topic
-        :raises GroupError: the coordinator refuses
-        """
+        """Returns the group's committed offsets. Raises AuthorizationFailed or GroupError."""
         group = self.driver.group
         # stable: waits for offsets that an open transaction is about to commit (KIP-447)
         request = OffsetFetch(group=group, partitions=partitions, require_stable=True)
@@ -168,9 +160,7 @@ class GroupMembership:
                 raise AssertionError(f"not for the application: {command!r}")
 
     async def _call_listener(self, command: events.CallListener) -> None:
-        """Runs the listener in a task of its own: a cancelled poll does not interrupt it, and the
-        next poll waits for it.
-        """
+        """Runs the listener in a task, so that a cancelled poll does not interrupt it."""
         self.listener_task = asyncio.ensure_future(self._run_listener(command))
         self.listener_task.add_done_callback(lambda _: self.wake())
         await wait_for_shared(self.listener_task)

@@ -289,10 +289,8 @@ class Positions:
     def requests_for_fetch(
         self, now: float, busy: Collection[int], limit: int
     ) -> dict[int, list[FetchablePartition]]:
-        """Returns the partitions to fetch, by broker; the longest without records come first.
-
-        :param busy: brokers that cannot take a Fetch now
-        :param limit: partitions with more buffered bytes than this are left out
+        """Returns the partitions to fetch by broker that is not ``busy``, the longest without
+        records first; those with more than ``limit`` buffered bytes are left out.
         """
         found: dict[int, list[FetchablePartition]] = {}
         for node in self._schedule.brokers(now):
@@ -315,7 +313,6 @@ class Positions:
 
     @property
     def brokers(self) -> int:
-        """Number of brokers that lead assigned partitions."""
         if self._brokers is None:
             leaders = [entry.leader for entry in self._entries.values()]
             self._brokers = len({each.node for each in leaders if each is not None})
@@ -358,10 +355,8 @@ class Positions:
     def handle_listed_offset(
         self, token: RequestToken, listed: ListedOffset | None, now: float
     ) -> None:
-        """Handles a ListOffsets response; None: no record is as young as the requested time.
-
-        Then the position is the log end, as it was *before* the last request for the time: records
-        that are written between two requests must not be skipped.
+        """Handles a ListOffsets response. None: no record is as young as the time; the position is
+        then the log end *before* the last request, or records written in between would be skipped.
         """
         entry = self._take_token(token)
         if entry is None:
@@ -415,10 +410,7 @@ class Positions:
         end: fetch.ResponseEnd | None,
         now: float,
     ) -> tuple[FetchOutcome, RotaError | None]:
-        """Handles a partition's Fetch response; returns what to do with it, and an error to raise.
-
-        :param end: where its whole batches end; None: it has no records
-        """
+        """Returns what to do with a Fetch response whose batches end at ``end``, and its error."""
         entry = self._take_token(token)
         if entry is None or entry.fetch_position is None:
             return FetchOutcome.NO_RECORDS, None
@@ -648,13 +640,11 @@ def _queue_key(entry: PartitionState, now: float) -> QueueKey | None:
 
 
 def missing_offset_error(partitions: Sequence[TopicPartition]) -> NoOffset:
-    """Returns the error for partitions without a committed offset."""
     names = list_first_names([str(each) for each in partitions])
     text = f"no offset is committed for {names}, and auto.offset.reset is none"
     return NoOffset(Code.NONE, f"{text}: seek, or set a policy")
 
 
 def lost_position_error(problem: str) -> NoOffset:
-    """Returns the error for a lost position without a reset policy."""
     text = f"{problem}; auto.offset.reset is none: seek, or set a policy"
     return NoOffset(Code.OFFSET_OUT_OF_RANGE, text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -48,6 +48,9 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
+if TYPE_CHECKING:
+    from rota.engine.history.timing import GroupTiming
+
 ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
 
 
@@ -76,13 +79,15 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         checked: CheckedAssignment,
         before: Problem,
         left: Sequence[Member],
+        timing: GroupTiming | None,
         budget: Callable[[], Expired],
     ) -> None:
         first = assignors[0]
         self._member_assignors = member_assignors
         self._checked = checked
         self._problem = before
-        self._left_members = left
+        self._left = left
+        self._timing = timing
         self._budget = budget
         #: What the hooks returned in `apply`, by member and generation.
         self._user_data: dict[tuple[str, int], bytes | None] = {}
@@ -267,25 +272,78 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return int((held & (self._owners == UNASSIGNED)).sum())
 
     @property
-    def stopped(self) -> int:
-        """Number of revoked partitions: with the cooperative protocol only those that move."""
+    def revoked(self) -> int:
+        """Number of partitions that members revoke during the rebalance: with the eager protocol
+        all that they own, with the cooperative one those that move.
+        """
         owned = self._previous != UNASSIGNED
         if self.protocol is RebalanceProtocol.COOPERATIVE:
             owned &= ~self._kept
         return int(owned.sum())
 
     @cached_property
-    def orphaned(self) -> int:
-        """Partitions whose previous owner has left the group."""
+    def _orphans(self) -> BoolArray:
+        """A flag for each partition: its previous owner has left the group."""
         layout, claims = self._problem.layout, self._problem.claims
         newest = np.full(layout.size, np.iinfo(np.int32).min, dtype=np.int64)
         np.maximum.at(newest, claims.partition, claims.generation[claims.member])
         orphans = np.zeros(layout.size, dtype=np.bool_)
-        for member in self._left_members:
+        for member in self._left:
             numbers = layout.numbers_of(member.owned)
             generation = NO_GENERATION if member.generation is None else member.generation
             orphans[numbers[newest[numbers] < generation]] = True
-        return int(orphans.sum())
+        return orphans
+
+    @property
+    def orphaned(self) -> int:
+        """Partitions whose previous owner has left the group."""
+        return int(self._orphans.sum())
+
+    @cached_property
+    def downtime_ms(self) -> int:
+        """The expected downtime of the rebalance, in partition-milliseconds: two partitions without
+        a consumer for one second are 2,000. A cooperative rebalance includes its second round.
+        """
+        from rota.engine.history.policies import PolicyProtocol  # noqa: PLC0415 (slow)
+        from rota.engine.history.timing import GroupTiming  # noqa: PLC0415 (slow)
+
+        timing = GroupTiming() if self._timing is None else self._timing
+        claims = self._problem.claims
+        staying = len(np.union1d(claims.member, np.flatnonzero(claims.generation != NO_GENERATION)))
+        protocol = PolicyProtocol(self.protocol.name.lower())
+        absent_time = timing.absent_time if self._left_static else 0
+        since = timing.stable_time
+        callers = 0
+        starts_at_once = staying < len(self.members) or len(self._left_static) < len(self._left)
+        if not starts_at_once and absent_time:
+            since += absent_time
+        elif not starts_at_once:
+            # One that stays starts the rebalance, such as the leader that finds new partitions.
+            callers = min(staying, 1)
+        called = staying - callers
+        join_time = 0 if callers and not called else timing.join_time(called, since)
+        if starts_at_once:  # and waits for a static member's session
+            join_time, absent_time = max(join_time, absent_time), 0
+        orphaned = int((self._orphans & (self._final_owners != UNASSIGNED)).sum())
+        orphaned_time = absent_time + timing.orphaned_time(protocol, join_time)
+        revoked_time = timing.revoked_time(protocol, called, join_time, since)
+        if callers and protocol is PolicyProtocol.EAGER:  # the caller waits for all others
+            revoked_time = (orphaned_time + called * revoked_time) // staying
+        return orphaned * orphaned_time + self.revoked * revoked_time
+
+    @property
+    def _left_static(self) -> list[Member]:
+        return [one for one in self._left if one.group_instance_id is not None]
+
+    @property
+    def restart_downtime_ms(self) -> int | None:
+        """The downtime if the static members that leave restart in the usual time instead, which
+        causes no rebalance; None if none of them is static.
+        """
+        from rota.engine.history.downtime import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
+
+        static = self._left_static
+        return sum(len(one.owned) for one in static) * USUAL_RESTART_TIME if static else None
 
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:
@@ -337,10 +395,12 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
     solver: str = "exact",
     racks: ReplicaRacks | None = None,
     left: Iterable[Member] = (),
+    timing: GroupTiming | None = None,
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> Plan:
     """Plans a rebalance; the parameters are those of ``rota.assign``.
 
+    :param timing: the times of the group's protocol, for `Plan.downtime_ms`; None: Kafka's defaults
     :param budget: starts the exact solver's time budget, as for :class:`AbstractStickyAssignor`
     """
     specs = registry.split_strategies(strategy)
@@ -365,7 +425,7 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
         group = GroupSubscription(revoked)
         problem = problem and before.without_claims()
     checked = assign_checked(first, cluster, group, problem)
-    return Plan(assignors, member_assignors, checked, before, tuple(left), budget)
+    return Plan(assignors, member_assignors, checked, before, tuple(left), timing, budget)
 
 
 def _ask_for_user_data(group: GroupSubscription, assignors: MemberAssignors) -> GroupSubscription:

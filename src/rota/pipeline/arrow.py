@@ -143,6 +143,11 @@ def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
+def batch_to_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Returns rows as Python values; times are in milliseconds."""
+    return table_to_rows(pa.Table.from_batches([rows]))
+
+
 def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
     """Returns a type in which all times have another type."""
     if pa.types.is_timestamp(kind):
@@ -276,9 +281,7 @@ def _member_field_array(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def _distinct_objects(values: list[Any]) -> tuple[list[Any], pa.Array]:
-    """Returns each object once, and for each value the position of its object. Compares by
-    identity, which is fast.
-    """
+    """Returns each object (by identity) once, and the position of each value's object."""
     number_of_object: dict[int, int] = {}
     places = [number_of_object.setdefault(id(value), len(number_of_object)) for value in values]
     distinct = list({id(value): value for value in values}.values())
@@ -393,7 +396,6 @@ class GenerationReader:
 
 
 def _column_values(column: pa.Array) -> list[Any]:
-    """Returns the values of a column; times are in milliseconds."""
     times = column.type == TIME_TYPE
     listed: list[Any] = (to_milliseconds(column) if times else column).to_pylist()
     return listed

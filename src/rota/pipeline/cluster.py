@@ -30,14 +30,16 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from rota.client import explain_missing_packages, fetch
+from rota.client.admin import Admin
 from rota.client.cluster import ClusterClient
 from rota.client.config import read_settings
 from rota.client.metadata import TopicMetadata
 from rota.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.client.retry import partition_error, run_all
 from rota.engine.model.config import FetchConfig
+from rota.engine.model.text import suggest_or_list_names
 from rota.engine.model.topic import TopicPartition
-from rota.errors import AuthorizationFailed, Code, Refused, RotaError, Unreachable
+from rota.errors import AuthorizationFailed, Code, InputError, Refused, RotaError, Unreachable
 from rota.protocol.messages import Api, DescribeLogDirsRequest, DescribeLogDirsResponse
 
 T = TypeVar("T")
@@ -48,13 +50,11 @@ CONNECT_TIMEOUT = 10.0
 #: Typical size of a record of the journal, which is a commit.
 RECORD_BYTES = 100
 
-#: ACLs for the journal and for lag.
 JOURNAL_ACLS = (
     f"Describe and Read on topic {JOURNAL_TOPIC}",
     "Describe on the topics that groups have committed",
 )
 
-#: Defaults for the user's settings.
 DEFAULT_SETTINGS: Mapping[str, object] = {
     "client.id": "rota",
     "socket.connection.setup.timeout.ms": 5_000,
@@ -132,13 +132,7 @@ class LiveJournal:
 
 
 def run_with_client(cluster: LiveCluster, function: Callable[[ClusterClient], Awaitable[T]]) -> T:
-    """Connects to a cluster, calls a function with the client, closes all connections and returns
-    the result.
-
-    :raises Unreachable: the cluster cannot be reached, or a package that a client needs is not
-        installed
-    :raises InputError: a setting is wrong
-    """
+    """Calls a function with a client of the cluster; raises Unreachable or InputError."""
     if (problem := explain_missing_packages()) is not None:
         raise Unreachable(problem)
     # permanent failures are raised; temporary ones should not be logged
@@ -158,10 +152,7 @@ def run_with_client(cluster: LiveCluster, function: Callable[[ClusterClient], Aw
 
 
 def find_journal(cluster: LiveCluster) -> LiveJournal:
-    """Finds the bounds of the journal, and checks the permission to read it.
-
-    :raises Unreachable: the cluster does not respond, or the user may not read the journal
-    """
+    """Finds the bounds of the journal; raises Unreachable if the user may not read it."""
     try:
         return run_with_client(cluster, lambda client: _find_journal(client, cluster))
     except AuthorizationFailed as error:
@@ -170,6 +161,26 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
             "Without it, use --poll, which describes the groups at intervals and needs "
             "Describe on groups and topics"
         ) from error
+
+
+def check_groups_exist(cluster: LiveCluster, groups: Sequence[str]) -> None:
+    """Raises InputError for an unknown name, which is no pattern: it may match deleted groups."""
+    names = [name for name in groups if not set(name) & set("*?[")]
+    if not names:
+        return
+    try:
+        listing = run_with_client(
+            cluster, lambda client: Admin(client, cluster.timeout).list_groups()
+        )
+    except RotaError:  # the journal can be read without permission to list groups
+        return
+    unknown = [name for name in names if name not in listing.groups]
+    if unknown and listing.groups and not listing.unanswered:
+        near = suggest_or_list_names(unknown, listing.groups)
+        raise InputError(
+            f"--group {' '.join(unknown)}: the cluster has no such group{near} (a deleted "
+            f"group, of which the journal still has records: --group '{unknown[0]}*')"
+        )
 
 
 async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJournal:
@@ -213,9 +224,7 @@ async def _list_journal_offsets(
 async def _check_read_permission(
     client: ClusterClient, topic: TopicMetadata, ends: Mapping[int, int], timeout: float
 ) -> None:
-    """Fetches from the log end of one partition, to fail here and not in a Spark task if
-    the user may not read the journal.
-    """
+    """Fetches from one log end, to fail here and not in a Spark task without permission."""
     partition, end = min(ends.items())
     tp = TopicPartition(JOURNAL_TOPIC, partition)
     deadline = client.deadline_after(timeout)
@@ -265,7 +274,6 @@ def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
     )
 
 
-#: A timestamp before every record.
 BEFORE_ALL_RECORDS = 0
 #: Lookups for every partition: log start, log end, and the first record.
 MIN_LOOKUPS = 3
@@ -322,12 +330,7 @@ class LookupPlan:
 
 
 def plan_lookups(commits: DataFrame, lookups: int, since: int | None = None) -> LookupPlan:
-    """Chooses times of commits to look up; partitions that were committed last come first.
-
-    :param commits: silver/commits
-    :param lookups: maximum number of lookups
-    :param since: ignores earlier commits
-    """
+    """Chooses times of commits since ``since``; partitions committed last come first."""
     grouped = commits.where("offset is not null").groupBy("topic", "partition")
     rows = grouped.agg(fn.max(fn.unix_millis("at")).alias("last")).collect()
     newest = sorted(rows, key=lambda row: (-row.last, row.topic, row.partition))
@@ -372,10 +375,7 @@ def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
 
 
 def look_up_ends(cluster: LiveCluster, plan: LookupPlan) -> LookupResult:
-    """Looks up log ends.
-
-    :raises Unreachable: no broker responds
-    """
+    """Looks up log ends; raises Unreachable if no broker responds."""
     if not plan.times:
         return LookupResult(left_out=list(plan.left_out))
     return run_with_client(
@@ -407,7 +407,6 @@ class _EndLookup:
     async def _known(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionBounds]:
-        """Returns the partitions whose bounds the cluster returned."""
         times = (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
         found = await self._list_all([dict.fromkeys(partitions, at) for at in times])
         now = time.time_ns() // 1_000_000
@@ -420,7 +419,6 @@ class _EndLookup:
     async def _existing_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Returns the partitions that exist and that the user may describe."""
         listed = sorted(partitions)
         deadline = self._client.deadline_after(self._timeout)
         metadata = await self._client.refresh({each.topic for each in listed}, deadline=deadline)
@@ -503,10 +501,7 @@ def _lookup_rounds(
 def past_samples(
     tp: TopicPartition, bounds: PartitionBounds, records: Mapping[int, ListedOffset | None]
 ) -> list[EndSample]:
-    """Returns the past log ends that the found records prove.
-
-    :param found: for each time the first record after it
-    """
+    """Returns the log ends proved by ``records``: for each time the first record after it."""
     begin, end, now, first = bounds
     if begin == end and begin:
         return []  # all records were deleted, nothing shows when they were written

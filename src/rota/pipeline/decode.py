@@ -20,12 +20,7 @@ from rota.engine.formats import journal
 from rota.engine.formats.journal import EntryColumns, Slices
 from rota.engine.history.facts import Generation, JournalRecord, PartitionOwnership
 from rota.engine.history.generations import HistoryReader
-from rota.engine.model.journal_entry import (
-    NO_TIMESTAMP,
-    OffsetCommitEntry,
-    OffsetCommitTombstone,
-    UnparsedEntry,
-)
+from rota.engine.model import journal_entry
 from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import FormatError
 from rota.pipeline import arrow
@@ -57,11 +52,19 @@ class Unread:
     examples: tuple[str, ...] = ()
 
 
+#: Beginnings of the names of record types that Rota knows but does not decode.
+_FOREIGN_GROUPS = {"ShareGroup": "share groups", "StreamsGroup": "streams groups"}
+
+
 def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
-    """Returns the numbers of records of types that Rota knows but does not decode."""
+    """Counts the records that Rota does not decode, by kind of group."""
+    by_kind: Counter[str] = Counter()
+    for name, count in counts.items():
+        kinds = (kind for start, kind in _FOREIGN_GROUPS.items() if name.startswith(start))
+        by_kind[next(kinds, name)] += count
     return [
-        Unread(what=f"records of a type that Rota does not decode ({name})", count=count)
-        for name, count in sorted(counts.items())
+        Unread(what=f"records of a type that Rota does not decode ({kind})", count=count)
+        for kind, count in sorted(by_kind.items())
     ]
 
 
@@ -70,11 +73,7 @@ def format_example(partition: int, offset: int, problem: str) -> str:
 
 
 def unread_aggregates(where: str) -> dict[str, Column]:
-    """Returns aggregates that count the rows with a problem while a table is written, with two
-    examples.
-
-    :param where: SQL expression for the position of a row
-    """
+    """Counts rows with a problem, with two examples; ``where``: SQL of a row's position."""
     text = fn.when(fn.col("problem").isNotNull(), fn.concat_ws(" ", fn.expr(where), "problem"))
     return {"bad": fn.count("problem"), "least": fn.min(text), "most": fn.max(text)}
 
@@ -145,10 +144,7 @@ def _transaction_outcomes(journal: DataFrame) -> DataFrame:
 
 
 def decode_commits(journal: DataFrame) -> DataFrame:
-    """Decodes committed offsets, with the columns of silver/commits and ``problem``.
-
-    A row with ``problem`` has no other value but its position.
-    """
+    """Decodes committed offsets; a row with ``problem`` has no other value but its position."""
     ddl = arrow.spark_ddl(COMMITS_WITH_PROBLEM)
     return journal.where(IS_OFFSET_SQL).mapInArrow(decode_commit_batches, ddl)
 
@@ -170,7 +166,7 @@ def _commit_batch(batch: pa.RecordBatch, entries: EntryColumns) -> pa.RecordBatc
     rows = pa.array(commits.row)
     deleted = commits.tombstone
     no_epoch = deleted | (commits.leader_epoch == NO_LEADER_EPOCH)
-    no_expiry = deleted | (commits.expire_timestamp == NO_TIMESTAMP)
+    no_expiry = deleted | (commits.expire_timestamp == journal_entry.NO_TIMESTAMP)
     sizes = np.where(deleted, -1, commits.metadata_size)
     slices = Slices(commits.metadata_start, sizes)
     (metadata,) = arrow.slice_arrays(buffer.data, [slices], pa.string())
@@ -200,7 +196,6 @@ COMMITS_WITH_PROBLEM = arrow.with_problem(COMMITS)
 
 
 def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decodes the records that the columnar decoder leaves out."""
     rows = []
     for row in batch.set_column(2, "at", arrow.to_milliseconds(batch.column("at"))).to_pylist():
         fields = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
@@ -214,11 +209,11 @@ def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     entry = journal.decode_record(row["key"], row["value"])
-    assert isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone), (
-        "the key of an offset record"
-    )
+    assert isinstance(
+        entry, journal_entry.OffsetCommitEntry | journal_entry.OffsetCommitTombstone
+    ), "the key of an offset record"
     fields = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
-    if isinstance(entry, OffsetCommitTombstone):
+    if isinstance(entry, journal_entry.OffsetCommitTombstone):
         return fields
     epoch, expires_at = entry.leader_epoch, entry.expire_timestamp
     return fields | {
@@ -226,7 +221,7 @@ def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "leader_epoch": None if epoch == NO_LEADER_EPOCH else epoch,
         "metadata": entry.metadata,
         "committed_at": entry.commit_timestamp,
-        "expires_at": None if expires_at == NO_TIMESTAMP else expires_at,
+        "expires_at": None if expires_at == journal_entry.NO_TIMESTAMP else expires_at,
         "topic_id": entry.topic_id,
     }
 
@@ -303,8 +298,6 @@ def count_unread_group_records(batches: Iterable[pa.RecordBatch]) -> list[Unread
 
 
 class _GroupRecords:
-    """Decodes a group's records one by one, and collects problems."""
-
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
         self.foreign: Counter[str] = Counter()
@@ -323,7 +316,7 @@ class _GroupRecords:
                     place = {"journal_partition": partition, "journal_offset": offset}
                     self.problems.append(place | {"problem": str(error)})
                     continue
-                if isinstance(entry, UnparsedEntry):
+                if isinstance(entry, journal_entry.UnparsedEntry):
                     self.foreign[entry.name] += 1
                 yield JournalRecord(offset, at, entry)
 
@@ -346,13 +339,7 @@ def timeline_batches(
     take_remaining: Callable[[], list[PartitionOwnership]],
     take_ended: Callable[[], list[PartitionOwnership]] = list,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the generations and the ownership of a group, with columns :data:`TIMELINE_DDL`.
-
-    Makes several batches, because all generations of a large group do not fit into memory.
-
-    :param take_remaining: called at the end
-    :param take_ended: called after each generation
-    """
+    """Yields generations and ownership in several batches: all may not fit into memory."""
     pending: list[Generation] = []
     members = 0
     for generation in generations:

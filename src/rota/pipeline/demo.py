@@ -79,12 +79,7 @@ def write_day(
     plans: Sequence[GroupPlan] = GROUP_PLANS,
     progress: Callable[[float], None] = lambda _: None,
 ) -> DemoDay:
-    """Simulates the day and writes its files to a new folder.
-
-    :param start_ms: a midnight, in milliseconds since 1970
-    :param plans: the groups
-    :param progress: called with the share of the work that is done
-    """
+    """Simulates the day from a midnight on, and writes its files to a new folder."""
     segments, server_log = folder / "kafka-logs", folder / "server.log"
     samples = folder / "ends.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,11 +110,7 @@ def write_day(
 
 @contextmanager
 def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
-    """Serves the day's journal from an embedded broker while the block runs.
-
-    :param master: Spark's master; if it is on another machine, the broker also listens to other
-        machines, and requires a random password
-    """
+    """Serves the day's journal; to Spark on other machines with a random password."""
     # tasks of Spark import this package, and must not load a broker
     from rota.broker.embedded import Broker  # noqa: PLC0415
 
@@ -143,7 +134,6 @@ def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
 
 
 def _host_for_master(master: str) -> str:
-    """Returns this machine's address as seen from Spark's machines."""
     address = urlsplit(master)
     if not address.hostname:
         return LOOPBACK
@@ -162,13 +152,11 @@ class _JournalWriter:
         self._batches: dict[int, list[tuple[int, list[KeyValue]]]] = defaultdict(list)
 
     def add_group(self, group: GroupDay) -> None:
-        """Adds the entries of a group; entries of the same time are one batch."""
         own = self._batches[group.partition]
         for at, entries in groupby(group.journal(), key=itemgetter(0)):
             own.append((at, [journal.encode_entry(entry) for _, entry in entries]))
 
     def write(self, folder: Path, seed: int) -> int:
-        """Writes a folder for each partition and returns the number of records."""
         topic_id = mix_numbers(seed, 1).to_bytes(8, "big") + mix_numbers(seed, 2).to_bytes(8, "big")
         count = 0
         folder.mkdir(parents=True)

@@ -41,6 +41,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
+from rota.engine.history.timing import ASSIGNMENT_INTERVAL
 from rota.engine.model.topic import TopicPartition
 from rota.errors import InputError, RotaError
 from rota.pipeline import arrow, cluster, decode, incremental, ingest, stages, store
@@ -55,6 +56,7 @@ from rota.pipeline.incremental import (
     LagInput,
 )
 from rota.pipeline.ingest import GROUP_SQL, JournalPosition
+from rota.pipeline.rebalances import GroupOptions
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.session import CONNECT_SCHEME, open_session
 from rota.pipeline.stages import (
@@ -83,19 +85,14 @@ SAMPLE_INTERVAL = 30.0
 
 
 class EndSampler:
-    """Samples the log ends of the partitions that groups commit: each partition at most once per
-    interval, the partition sampled longest ago first, within the allowed number of lookups.
-    """
+    """Samples committed partitions once per interval, the one sampled longest ago first."""
 
     def __init__(self, cluster: LiveCluster) -> None:
         self._cluster = cluster
         self._sampled_at: dict[tuple[str, int], float] = {}
 
     def samples(self, memory: GroupMemory, lag: IncrementalLag) -> pa.Table:
-        """Returns samples that are later than the last one of their partition.
-
-        If the cluster does not respond, the lag waits for a later micro-batch.
-        """
+        """Returns new samples; without a response, the lag waits for a later micro-batch."""
         now = time.monotonic()
         partitions = {pair for group in memory.groups.values() for pair in group.partitions}
         last = {pair: self._sampled_at.get(pair, -SAMPLE_INTERVAL) for pair in partitions}
@@ -130,9 +127,10 @@ class FollowState:
     follow: str
     #: Cluster id.
     cluster: str | None
-    #: The options ``--group`` and ``--since`` of the first run.
+    #: The options ``--group``, ``--since`` and ``--assignment-interval`` of the first run.
     groups: list[str]
     since: int | None
+    assignment_interval: int = ASSIGNMENT_INTERVAL
     #: Number of the last micro-batch in the tables; -1 before the first.
     batch: int = -1
     #: Time of the last record, in milliseconds since 1970.
@@ -161,7 +159,6 @@ class MicroBatchResult:
     records: int = 0
     #: Number of groups with new records.
     groups: int
-    #: Number of new rebalances.
     rebalances: int
     #: Group and cause of each new rebalance; empty for a micro-batch computed on Spark.
     happened: tuple[tuple[str, str], ...] = ()
@@ -201,10 +198,7 @@ class MicroBatchRunner:
         self._memory: tuple[GroupMemory, IncrementalLag] | None = None
 
     def process_batch(self, frame: DataFrame, batch: int) -> None:
-        """Adds a batch of rows of ``format("rota")`` to the tables.
-
-        Does nothing if the tables already include the batch.
-        """
+        """Adds rows of ``format("rota")`` to the tables, unless they include the batch."""
         if batch <= self._state.batch:
             return
         began = time.monotonic()
@@ -271,17 +265,18 @@ class MicroBatchRunner:
     def _load(self, tables: TableStore) -> tuple[GroupMemory, IncrementalLag]:
         state = tables.path / STATE_FOLDER
         names = json.loads((state / "names.json").read_text(encoding="utf-8"))
+        lag = IncrementalLag.load(tables, self._state.last)
         memory = GroupMemory.load(
             tables,
             {bytes.fromhex(topic_id): topic for topic_id, topic in names.items()},
             parquet.read_table(state / "pending.parquet").cast(_JOURNAL_SCHEMA),
+            lag,
         )
-        return memory, IncrementalLag.load(tables, self._state.last)
+        return memory, lag
 
     def _compute_incrementally(
         self, tables: TableStore, state: FollowState, new: _SmallBatch, damaged: list[Unread]
     ) -> tuple[MicroBatchResult, FollowState]:
-        """Computes a small micro-batch in this process."""
         journal, decoded, first_positions = new
         assert self._memory is not None, "_decode_if_small loaded it"
         memory, lag = self._memory
@@ -290,12 +285,21 @@ class MicroBatchRunner:
             tables.bucket_files(table).link_files(old.path / table.name)
         incremental.group_record_files(tables).link_files(old.path / STATE_FOLDER / "entries")
         tables.bucket_files(JOURNAL).append(journal)
-        changes = IncrementalGroups(tables, memory, state.since).add_records(decoded)
+        groups = IncrementalGroups(tables, memory, state.since)
+        changes = groups.add_records(decoded)
         samples = self._sampling.samples(memory, lag)
         lag_input = LagInput(
             commits=decoded.commits, changed=changes.groups, samples=samples, last=state.last
         )
         lag.add_micro_batch(tables, memory, lag_input, state.since)
+        options = GroupOptions(
+            until=lag.as_of(state.last),
+            since=state.since,
+            topic_ids=stages.unique_topic_ids(memory.names),
+            assignment_interval=state.assignment_interval,
+            has_consumer_protocol=bool(memory.names) or memory.has_consumer_groups,
+        )
+        new_rebalances = groups.compute_groups(changes.groups, lag, options)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
             tables.bucket_files(table).merge_small_files(bucketed=table in {COMMITS, LAG})
         incremental.group_record_files(tables).merge_small_files(bucketed=True)
@@ -312,19 +316,18 @@ class MicroBatchRunner:
         for name, table in stages.COUNTED_TABLES.items():
             row[name] = tables.bucket_files(table).count()
         tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), row))
-        groups = decoded.groups | set(pc.unique(decoded.commits.column("group")).to_pylist())
+        named = decoded.groups | set(pc.unique(decoded.commits.column("group")).to_pylist())
         done = MicroBatchResult(
-            groups=len(groups),
-            rebalances=len(changes.new_rebalances),
-            happened=changes.new_rebalances,
+            groups=len(named),
+            rebalances=len(new_rebalances),
+            happened=new_rebalances,
             unread=sum(each.count for each in unread),
         )
-        return done, replace(state, rebalances=state.rebalances + len(changes.new_rebalances))
+        return done, replace(state, rebalances=state.rebalances + len(new_rebalances))
 
     def _compute_all(
         self, tables: TableStore, state: FollowState
     ) -> tuple[MicroBatchResult, FollowState]:
-        """Computes all tables on Spark, from the old and the new records."""
         spark = self._spark
         rows = spark.read.schema(_NEW_RECORDS_DDL).parquet(str(_new_records_path(tables)))
         new = rows.drop("wanted")
@@ -354,10 +357,7 @@ class MicroBatchRunner:
         return done, replace(state, rebalances=summary.rebalances)
 
     def _add_earlier_evidence(self, tables: TableStore) -> int:
-        """Adds the evidence of earlier micro-batches to the row of gold/evidence.
-
-        Returns the number of new records that could not be decoded.
-        """
+        """Adds earlier evidence; returns the number of new records that were not decoded."""
         row = tables.read_row(EVIDENCE)
         before = 0
         if self._state.batch >= 0:
@@ -405,9 +405,7 @@ def _new_records_path(tables: TableStore) -> Path:
     return tables.path / WORK_FOLDER / "new"
 
 
-#: Interval of Spark's trigger.
 TRIGGER_SECONDS = 2.0
-#: Interval at which the status of the query is checked.
 STATUS_CHECK_SECONDS = 0.2
 CHECKPOINT_FOLDER = ".follow"
 
@@ -425,18 +423,12 @@ def follow_cluster(  # noqa: PLR0913 (the arguments of a run, and a stop event)
     *,
     stop: threading.Event | None = None,
 ) -> None:
-    """Publishes the tables of a live cluster, and publishes them again when the journal grows.
-
-    :param evidence: a cluster; broker logs and files of samples are read once, at the start
-    :param spark: the session to use; without it, a session is opened and closed
-    :param stop: set it to end the call; an unfinished micro-batch is discarded
-    :raises InputError: the options do not allow to follow
-    """
+    """Publishes a cluster's tables again and again until ``stop`` is set."""
     requested = check_followable(evidence, options)
     stop = stop or threading.Event()
     with ExitStack() as stack:
         with report_stage(listener, PipelineStage.FIND) as note:
-            ingest.check_files_exist(evidence.server_logs, evidence.ends)
+            ingest.check_text_files(evidence.server_logs, evidence.ends)
             output = stack.enter_context(store.lock_output(out))
             live = _wait_for_journal(requested, listener, stop)
             if live is None:
@@ -453,10 +445,7 @@ def follow_cluster(  # noqa: PLR0913 (the arguments of a run, and a stop event)
 
 
 def check_followable(evidence: EvidenceSources, options: RunOptions) -> LiveCluster:
-    """Returns the cluster to follow.
-
-    :raises InputError: the options do not allow to follow
-    """
+    """Returns the cluster to follow; raises InputError if the options do not allow that."""
     if evidence.cluster is None:
         raise InputError("--follow needs --bootstrap-servers: it reads a live cluster")
     refused = {
@@ -487,15 +476,13 @@ def _wait_for_journal(
 
 
 def _load_follow_state(output: OutputFolder, live: LiveJournal, options: RunOptions) -> FollowState:
-    """Returns the state of the published tables, or a new one; removes other checkpoints.
-
-    :raises InputError: the tables belong to another cluster or to other options
-    """
+    """Returns the published state, or a new one; raises InputError for other options."""
     new = FollowState(
         follow=secrets.token_hex(8),
         cluster=live.cluster_id,
         groups=sorted(options.groups),
         since=options.since if isinstance(options.since, int) else None,
+        assignment_interval=options.assignment_interval,
     )
     state, old = new, FollowState.read(output.published)
     checkpoints = output.out / CHECKPOINT_FOLDER
@@ -514,6 +501,7 @@ def _check_same_options(old: FollowState, new: FollowState, out: Path) -> None:
         "the cluster": (old.cluster, new.cluster),
         "--group": (" ".join(old.groups), " ".join(new.groups)),
         "--since": (old.since, new.since),
+        "--assignment-interval": (old.assignment_interval, new.assignment_interval),
     }
     for option, (before, now) in options.items():
         if before != now:
@@ -524,8 +512,6 @@ def _check_same_options(old: FollowState, new: FollowState, out: Path) -> None:
 
 
 class _FollowQuery:
-    """The streaming query of Spark, from its start to its end."""
-
     def __init__(self, runner: MicroBatchRunner, out: Path, stop: threading.Event) -> None:
         self._runner = runner
         self._out = out
@@ -534,7 +520,6 @@ class _FollowQuery:
         self._problem: BaseException | None = None
 
     def run(self, spark: SparkSession, live: LiveJournal, checkpoint: Path) -> None:
-        """Runs until the query is stopped or fails."""
         from rota.spark import register  # noqa: PLC0415 (only --follow needs the Spark source)
 
         register(spark)

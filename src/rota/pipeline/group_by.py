@@ -27,12 +27,7 @@ _PACKED_DDL = "`group` string, rank int, packed binary"
 def apply_by_group(
     read: Callable[[str, Iterator[TablePart]], Batches], schema: str, **tables: DataFrame
 ) -> DataFrame:
-    """Calls a function for every group and returns the rows it makes.
-
-    :param read: gets the group's name and its rows of every table, the tables in the order given
-    :param schema: DDL of the rows that it returns
-    :param tables: all have a column ``group``
-    """
+    """Calls a function with each group's name and rows, in the order of the tables."""
     names = list(tables)
     packed = [
         frame.mapInArrow(_make_packer(rank), _PACKED_DDL)
@@ -83,19 +78,13 @@ def _unpack_parts(packed_batches: Batches, names: list[str]) -> Iterator[TablePa
 
 
 def repartition_by_key(rows: DataFrame, key: str, *order: str) -> DataFrame:
-    """Repartitions rows by a key and sorts them by it within each task.
-
-    The number of tasks is given, so that Spark does not put little data that needs much work into
-    one task.
-    """
+    """Repartitions and sorts rows; little data with much work needs several tasks too."""
     tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return rows.repartition(tasks, key).sortWithinPartitions(key, *order)
 
 
 def split_by_key(batches: Batches, key: str) -> Iterator[tuple[object, Iterator[pa.RecordBatch]]]:
-    """Yields the rows of each key, which must be adjacent, in pieces: all of them may not fit
-    into memory.
-    """
+    """Yields the adjacent rows of each key in pieces: all may not fit into memory."""
     slices = (pair for batch in batches for pair in _split_batch_by_key(batch, key))
     for value, group in itertools.groupby(slices, lambda pair: pair[0]):
         yield value, (rows for _, rows in group)

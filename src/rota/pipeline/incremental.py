@@ -5,14 +5,18 @@ changes few groups. They are computed by the same functions as in a whole run, o
 other, with the group's rows from the files of the last micro-batch.
 
 A group is computed again if it has new group records; if a commit gives another name or id to one
-of its topics; or if it has commits that the explanation of a rebalance may use: not later than the
-group's last change, or of a partition that the group has never committed before.
+of its topics; if it has commits that the explanation of a rebalance may use: not later than the
+group's last change, or of a partition that the group has never committed before; if new samples of
+log ends show the records that arrived during its last downtime; with its health, if that changes or
+is bad, or if a partition has no consumer. Other groups keep their rows. So the time in which a
+group is shut down ends with the evidence of the micro-batch that computed the group.
 
 The lag at a commit is final once its partition has a later sample: more samples do not change it,
 unless the owners change. So a micro-batch computes the lag of new commits, and of commits that wait
 for a sample, whose rows have their own file; and the lag of all commits of groups whose owners
 changed, or that have a partition with its first sample. Every micro-batch computes the verdicts
-from each partition's last commits.
+from each partition's last commits. The health of a group needs its whole history, thinned, and is
+computed when its owners change, and once a minute.
 """
 
 from __future__ import annotations
@@ -27,18 +31,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rota.engine.history.facts import DowntimeReason, Generation, GroupHealth, GroupType
 from rota.engine.history.generations import format_topic_id
 from rota.engine.history.lag import MAX_SAMPLE_AGE
 from rota.engine.history.verdicts import SubscriptionHistory
 from rota.pipeline import arrow, decode, lag, rebalances
 from rota.pipeline.decode import Unread
-from rota.pipeline.group_by import TablePart, split_by_key
-from rota.pipeline.lag import EndSamples, OwnershipIndex, RecentCommits, SampledCommits
+from rota.pipeline.group_by import split_by_key
+from rota.pipeline.lag import (
+    CommitHistory,
+    EndSamples,
+    OwnershipIndex,
+    RecentCommits,
+    SampledCommits,
+)
+from rota.pipeline.rebalances import GroupOptions
 from rota.pipeline.store import BucketFiles, TableStore
 from rota.pipeline.tables import (
     COMMITS,
+    DOWNTIME,
     ENDS,
     GENERATIONS,
+    HEALTH,
     JOURNAL,
     LAG,
     OWNERSHIP,
@@ -54,8 +68,7 @@ STATE_FOLDER = "state"
 _OFFSET_KEY_TYPES = pa.array([b"\x00\x00", b"\x00\x01"], pa.binary())
 _JOURNAL_KEY = ("journal_partition", "journal_offset")
 _GROUP_PARTITION = ("group", "topic", "partition")
-_WHATIF_INPUT = ("group", "incarnation", "to_generation", "cause", "rollout")
-_COMPUTED_TABLES = (GENERATIONS, OWNERSHIP, REBALANCES, *rebalances.WHATIF_TABLES.values())
+_TIMELINE_TABLES = (GENERATIONS, OWNERSHIP)
 
 
 def group_record_files(tables: TableStore) -> BucketFiles:
@@ -73,6 +86,10 @@ class KnownGroup:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     #: Topics in the group's generations.
     topics: frozenset[str] = frozenset()
+    #: A partition has no consumer, though the group is not shut down.
+    is_down: bool = False
+    #: Partitions whose last downtime ended after their last sample, and its end.
+    unsampled: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -86,17 +103,22 @@ class GroupMemory:
     groups: dict[str, KnownGroup] = field(default_factory=dict)
     #: Lines of broker logs, by group.
     lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    has_consumer_groups: bool = False
 
     @classmethod
-    def load(cls, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> GroupMemory:
+    def load(
+        cls, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table, lag: IncrementalLag
+    ) -> GroupMemory:
         memory = cls(dict(names), pending)
         memory.lines = split_by_group(tables.bucket_files(SERVERLOG).read())
         for group, lines in memory.lines.items():
             memory._update_last_change(group, lines)
         for group, rows in split_by_group(tables.bucket_files(GENERATIONS).read()).items():
             memory._update_last_change(group, rows)
-            memory.group(group).topics = _topics_in_generations(rows)
+            memory._note_members(group, rows)
         memory.add_commits(tables.bucket_files(COMMITS).read(columns=_GROUP_PARTITION))
+        for group, rows in split_by_group(tables.bucket_files(DOWNTIME).read()).items():
+            memory.note_downtime(group, rows, lag)
         return memory
 
     def group(self, name: str) -> KnownGroup:
@@ -117,7 +139,33 @@ class GroupMemory:
         facts = self.group(group)
         facts.last = KnownGroup().last
         self._update_last_change(group, [*generations, *self.lines.get(group, ())])
-        facts.topics = _topics_in_generations(generations)
+        self._note_members(group, generations)
+
+    def _note_members(self, group: str, generations: list[pa.RecordBatch]) -> None:
+        self.group(group).topics = _topics_in_generations(generations)
+        self.has_consumer_groups |= _is_consumer_group(generations)
+
+    def note_downtime(
+        self, group: str, batches: Iterable[pa.RecordBatch], lag: IncrementalLag
+    ) -> None:
+        """Notes which downtime of a group is not final."""
+        facts = self.group(group)
+        facts.is_down, facts.unsampled = False, {}
+        first = lag.first_last_sample
+        for rows in batches:
+            ended = rows.column("ended")
+            lasting = rows.column("reason").filter(pc.invert(ended)).to_pylist()
+            facts.is_down |= any(reason != DowntimeReason.SHUT_DOWN for reason in lasting)
+            until = arrow.to_milliseconds(rows.column("until"))
+            late = pa.Table.from_batches([rows]).select(["topic", "partition"])
+            late = late.append_column("until", until).filter(
+                pc.and_(ended, pc.greater(until, first))
+            )
+            for topic, partition, at in _rows(late, "topic", "partition", "until"):
+                last = lag.last_sample((topic, partition))
+                if _BEFORE_ALL < last < at:
+                    known = facts.unsampled.get((topic, partition), at)
+                    facts.unsampled[topic, partition] = max(known, at)
 
     def _update_last_change(self, group: str, batches: Iterable[pa.RecordBatch]) -> None:
         facts = self.group(group)
@@ -126,6 +174,10 @@ class GroupMemory:
                 if name in rows.schema.names:
                     latest = pc.max(arrow.to_milliseconds(rows.column(name))).as_py()
                     facts.last = max(facts.last, facts.last if latest is None else latest)
+
+
+def _is_consumer_group(generations: Iterable[pa.RecordBatch]) -> bool:
+    return any(GroupType.CONSUMER in rows.column("kind").to_pylist() for rows in generations)
 
 
 def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -175,10 +227,7 @@ class DecodedRecords:
 def decode_records(
     new: pa.Table, pending: pa.Table, others: pa.Table | None = None
 ) -> DecodedRecords:
-    """Decodes new rows of bronze/journal.
-
-    :param others: records of all groups, if ``new`` holds only some groups
-    """
+    """Decodes new rows of bronze/journal; ``others`` has all groups if ``new`` has only some."""
     ready, pending = split_pending_records(new, pending)
     is_offset = _is_offset_record(ready)
     decoded = _decode_commit_table(ready.filter(is_offset))
@@ -217,9 +266,7 @@ def _decode_commit_table(rows: pa.Table) -> pa.Table:
 
 
 def split_pending_records(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Returns the records outside of transactions or in committed ones, and the records of open
-    transactions; see :func:`rota.pipeline.decode.keep_committed_records`.
-    """
+    """Returns committed and open records: see :func:`decode.keep_committed_records`."""
     special = pc.or_(new.column("transactional"), new.column("control"))
     plain = new.filter(pc.invert(special))
     if plain.num_rows == new.num_rows:
@@ -248,44 +295,90 @@ def _add_group_column(rows: pa.Table) -> pa.Table:
 
 
 class GroupChanges(NamedTuple):
-    #: Groups whose tables were computed again.
+    #: Groups whose tables have to be computed again.
     groups: frozenset[str]
-    #: Group and cause of each new rebalance.
-    new_rebalances: tuple[tuple[str, str], ...]
     #: For groups whose records were read again: the group, the time from which on its records are
     #: complete, and whether they include the group's first record.
     windows: list[tuple[str, int, bool]]
 
 
 class IncrementalGroups:
-    """Computes the tables of the groups that a micro-batch changes."""
+    """Computes the tables of changed groups: generations and owners, later the rest."""
 
     def __init__(self, tables: TableStore, memory: GroupMemory, since: int | None) -> None:
         """:param tables: a new folder with links to the files of the last micro-batch"""
         self._tables = tables
         self._memory = memory
         self._since = since
-        self._computed: dict[Table, list[pa.Table]] = {table: [] for table in _COMPUTED_TABLES}
-        self._windows: list[tuple[str, int, bool]] = []
 
     def add_records(self, new: DecodedRecords) -> GroupChanges:
+        """Adds records and commits, and writes the generations and owners that they change."""
         memory = self._memory
         memory.pending = new.pending
         self._tables.bucket_files(COMMITS).append(new.commits)
         group_record_files(self._tables).append(new.entries)
         with_records = new.groups | self._groups_with_renamed_topics(new.named)
-        with_commits = self._groups_with_relevant_commits(new.commits) - with_records
-        self._compute(with_records, with_commits)
-        groups = with_records | with_commits
-        new_rebalances = self._new_rebalances(groups)
+        groups = with_records | self._groups_with_relevant_commits(new.commits)
+        computed: dict[Table, list[pa.Table]] = {table: [] for table in _TIMELINE_TABLES}
+        windows: list[tuple[str, int, bool]] = []
+        for group, (generations, owners, found) in self._timelines(with_records).items():
+            memory.replace_generations(group, generations)
+            computed[GENERATIONS] += _to_tables(GENERATIONS, generations)
+            computed[OWNERSHIP] += (
+                filter_since(rows, "until", self._since) for rows in _to_tables(OWNERSHIP, owners)
+            )
+            windows += found
+        self._replace_rows(with_records, computed)
+        return GroupChanges(frozenset(groups), windows)
+
+    def compute_groups(
+        self, groups: Collection[str], lag: IncrementalLag, options: GroupOptions
+    ) -> tuple[tuple[str, str], ...]:
+        """Computes all tables of the groups; returns group and cause of new rebalances."""
+        memory, tables = self._memory, self._tables
+        groups = {*groups, *lag.list_changed_groups(memory)}
+        if not groups:
+            return ()
+        generations = split_by_group(tables.bucket_files(GENERATIONS).read(groups))
+        owners = split_by_group(tables.bucket_files(OWNERSHIP).read(groups))
+        if self._since is not None:  # gold/ownership has no earlier owners
+            timelines = self._timelines(groups & generations.keys())
+            owners = {group: owned for group, (_, owned, _) in timelines.items()}
+        columns = (*_GROUP_PARTITION, "committed_at")
+        commits = tables.bucket_files(COMMITS).read(groups, columns)
+        timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
+        computed: dict[Table, list[pa.Table]] = {
+            table: [] for table in rebalances.GROUP_TABLES.values()
+        }
+        for group in sorted(groups):
+            made = generations.get(group, [])
+            group_tables = {
+                "generations": made,
+                "lines": memory.lines.get(group, []),
+                "ownership": owners.get(group, []) if _is_consumer_group(made) else [],
+                "health": lag.health_of(group),
+                "commits": timed.get(group, []),
+            }
+            parts = ((name, rows) for name, batches in group_tables.items() for rows in batches)
+            memory.note_downtime(group, (), lag)
+            for name, rows in rebalances.compute_group(parts, options, lag.samples):
+                table = rebalances.GROUP_TABLES[name]
+                computed[table] += _to_tables(table, [rows])
+                if table is DOWNTIME:
+                    memory.note_downtime(group, [rows], lag)
+        new_rebalances = self._new_rebalances(groups, computed[REBALANCES])
+        self._replace_rows(groups, computed)
+        return tuple(new_rebalances)
+
+    def _replace_rows(
+        self, groups: Collection[str], computed: Mapping[Table, list[pa.Table]]
+    ) -> None:
         if groups:
-            for table, computed in self._computed.items():
-                rows = pa.concat_tables([arrow.arrow_schema(table).empty_table(), *computed])
+            for table, found in computed.items():
+                rows = pa.concat_tables([arrow.arrow_schema(table).empty_table(), *found])
                 self._tables.bucket_files(table).replace(groups, rows)
-        return GroupChanges(frozenset(groups), tuple(new_rebalances), self._windows)
 
     def _groups_with_renamed_topics(self, named: pa.Table) -> set[str]:
-        """Returns groups with a topic whose name or id the new commits change."""
         named = named.filter(pc.is_valid(named.column("topic_id")))
         by_id = named.group_by("topic_id").aggregate([("topic", "max")])
         names, changed = self._memory.names, set()
@@ -298,7 +391,6 @@ class IncrementalGroups:
         return {name for name, group in groups.items() if not changed.isdisjoint(group.topics)}
 
     def _groups_with_relevant_commits(self, commits: pa.Table) -> set[str]:
-        """Returns groups with commits that the explanation of a rebalance may use."""
         relevant = self._memory.add_commits(commits)
         timed = commits.filter(pc.is_valid(commits.column("committed_at")))
         first = timed.group_by("group").aggregate([("committed_at", "min")])
@@ -308,67 +400,38 @@ class IncrementalGroups:
                 relevant.add(group)
         return relevant
 
-    def _compute(self, with_records: set[str], with_commits: set[str]) -> None:
-        """Computes the generations of groups with new records, and the rest of all groups."""
-        groups = with_records | with_commits
-        if not groups:
-            return
-        records = split_by_group(group_record_files(self._tables).read(with_records), *_JOURNAL_KEY)
-        old = split_by_group(self._tables.bucket_files(GENERATIONS).read(with_commits))
-        old_owners = split_by_group(self._tables.bucket_files(OWNERSHIP).read(with_commits))
-        columns = (*_GROUP_PARTITION, "committed_at")
-        commits = self._tables.bucket_files(COMMITS).read(groups, columns)
-        timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
-        ids = {topic: topic_id for topic_id, topic in sorted(self._memory.names.items())}
-        for group in sorted(groups):
-            if group in with_records:
-                generations, owners = self._timeline(records.get(group, []))
-                self._memory.replace_generations(group, generations)
-            else:
-                generations, owners = old.get(group, []), old_owners.get(group, [])
-            self._add(GENERATIONS, generations)
-            self._add(OWNERSHIP, owners, "until")
-            lines = self._memory.lines.get(group, [])
-            parts = _table_parts(generations=generations, lines=lines, commits=timed.get(group, []))
-            found = list(rebalances.compute_group_rebalances(group, parts))
-            self._add(REBALANCES, found, "at")
-            causes = [rows.select(_WHATIF_INPUT) for rows in found]
-            parts = _table_parts(generations=generations, rebalances=causes)
-            for rows in rebalances.compute_group_whatif(parts, ids, self._since):
-                for name, table in rebalances.WHATIF_TABLES.items():
-                    self._add(table, _struct_column_rows(rows, name))
+    def _timelines(self, groups: Collection[str]) -> dict[str, _Timeline]:
+        records = split_by_group(group_record_files(self._tables).read(groups), *_JOURNAL_KEY)
+        return {group: self._timeline(records.get(group, [])) for group in sorted(groups)}
 
-    def _timeline(
-        self, records: list[pa.RecordBatch]
-    ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Returns a group's generations and the owners of its partitions."""
-        generations: list[pa.RecordBatch] = []
-        owners: list[pa.RecordBatch] = []
+    def _timeline(self, records: list[pa.RecordBatch]) -> _Timeline:
+        found = _Timeline([], [], [])
         for rows in decode.decode_group_timeline(records, self._memory.names):
-            generations += _struct_column_rows(rows, "generation")
-            owners += _struct_column_rows(rows, "owner")
+            found.generations.extend(_struct_column_rows(rows, "generation"))
+            found.owners.extend(_struct_column_rows(rows, "owner"))
             windows = rows.filter(rows.column("whole").is_valid())
             times = arrow.to_milliseconds(windows.column("complete_from"))
             columns = (windows.column("group"), times, windows.column("whole"))
-            self._windows += zip(*(column.to_pylist() for column in columns), strict=True)
-        return generations, owners
+            found.windows.extend(zip(*(column.to_pylist() for column in columns), strict=True))
+        return found
 
-    def _add(
-        self, table: Table, batches: Collection[pa.RecordBatch], end_column: str | None = None
-    ) -> None:
-        if not batches:
-            return
-        rows = pa.Table.from_batches(batches).cast(arrow.arrow_schema(table))
-        if end_column is not None:
-            rows = filter_since(rows, end_column, self._since)
-        self._computed[table].append(rows)
-
-    def _new_rebalances(self, groups: set[str]) -> list[tuple[str, str]]:
-        """Returns group and cause of the rebalances that the last micro-batch did not have."""
+    def _new_rebalances(
+        self, groups: Collection[str], computed: Iterable[pa.Table]
+    ) -> list[tuple[str, str]]:
         key = ("group", "incarnation", "to_generation")
         before = set(_rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
-        now = (row for table in self._computed[REBALANCES] for row in _rows(table, *key, "cause"))
+        now = (row for table in computed for row in _rows(table, *key, "cause"))
         return [(group, cause) for group, *rest, cause in now if (group, *rest) not in before]
+
+
+class _Timeline(NamedTuple):
+    generations: list[pa.RecordBatch]
+    owners: list[pa.RecordBatch]
+    windows: list[tuple[str, int, bool]]
+
+
+def _to_tables(table: Table, batches: list[pa.RecordBatch]) -> list[pa.Table]:
+    return [pa.Table.from_batches([rows]).cast(arrow.arrow_schema(table)) for rows in batches]
 
 
 def filter_since(rows: pa.Table, column: str, since: int | None) -> pa.Table:
@@ -379,10 +442,6 @@ def filter_since(rows: pa.Table, column: str, since: int | None) -> pa.Table:
     return rows.filter(pc.fill_null(late, fill_value=True))
 
 
-def _table_parts(**tables: list[pa.RecordBatch]) -> Iterator[TablePart]:
-    return ((name, rows) for name, batches in tables.items() for rows in batches)
-
-
 def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]:
     structs = rows.column(name)
     structs = structs.filter(structs.is_valid())
@@ -391,11 +450,15 @@ def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]
 
 #: File of gold/lag with the rows that a later sample may change.
 WAITING_FILE = "waiting"
-#: File of gold/status.
+#: File of gold/status and of gold/health.
 VERDICTS_FILE = "verdicts"
+#: Milliseconds of the evidence after which the health of a group is computed again.
+HEALTH_INTERVAL = 60_000
 _COMMIT_COLUMNS = ("group", "topic", "partition", "at", "offset", "journal_offset")
 _COMMIT_SCHEMA = pa.schema([arrow.arrow_schema(COMMITS).field(name) for name in _COMMIT_COLUMNS])
-_BEFORE_ALL = -(1 << 62)
+_BEFORE_ALL, _AFTER_ALL = -(1 << 62), 1 << 62
+#: Columns of gold/health that the advice on a group in good health depends on.
+_ADVICE_COLUMNS = ("health", *(column.name for column in HEALTH.columns if "worst" in column.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +477,11 @@ class LagInput:
 @dataclass(slots=True, kw_only=True)
 class _GroupLag:
     owners: list[pa.RecordBatch]
+    generations: list[Generation]
     subscriptions: SubscriptionHistory
+    history: CommitHistory = field(default_factory=CommitHistory)
+    #: The row of gold/health, and the time at which it was computed.
+    health: tuple[pa.RecordBatch, int] | None = None
     tail: RecentCommits = field(default_factory=lambda: RecentCommits(_BEFORE_ALL))
     #: Commits later than the time of the verdicts.
     later: list[pa.RecordBatch] = field(default_factory=list)
@@ -425,9 +492,7 @@ class _GroupLag:
 
 
 class IncrementalLag:
-    """The last commits of every group and all samples of log ends; all of it can be rebuilt
-    from the tables.
-    """
+    """The last commits of groups and all samples of log ends, which the tables have too."""
 
     def __init__(self) -> None:
         self.samples = EndSamples()
@@ -438,18 +503,22 @@ class IncrementalLag:
         self._unsettled: set[str] = set()
         #: Time of the last sample.
         self.sampled = _BEFORE_ALL
+        #: Groups whose health this micro-batch computed, and those whose advice it may change.
+        self._checked: set[str] = set()
+        self._health_changed: set[str] = set()
 
     @classmethod
     def load(cls, tables: TableStore, last: int) -> IncrementalLag:
         """:param last: time of the last record"""
         loaded = cls()
         loaded._add_samples(tables.bucket_files(ENDS).read())
-        if not loaded.samples.listed:
-            return loaded
         commits = split_by_group(tables.bucket_files(COMMITS).read(columns=_COMMIT_COLUMNS))
-        loaded._load_groups(tables, commits.keys())
+        named = pc.unique(tables.bucket_files(GENERATIONS).read(columns=("group",)).column("group"))
+        loaded._load_groups(tables, commits.keys() | set(named.to_pylist()))
         for group, rows in commits.items():
             loaded._add_commits(group, rows, loaded.as_of(last))
+        for group, rows in split_by_group(tables.bucket_files(HEALTH).read_all()).items():
+            loaded._groups[group].health = rows[0], _BEFORE_ALL
         if not tables.bucket_files(LAG).has_named_file(WAITING_FILE):
             # Spark wrote gold/lag, without a file of its own for the waiting rows
             groups = loaded._groups.items()
@@ -458,6 +527,8 @@ class IncrementalLag:
 
     def as_of(self, last: int) -> int:
         """Returns the time of the verdicts, given the time of the last record."""
+        if not self.samples.listed:
+            return last
         return min(max(last, self.sampled), self.sampled + MAX_SAMPLE_AGE)
 
     def last_sample(self, partition: tuple[str, int]) -> int:
@@ -465,14 +536,34 @@ class IncrementalLag:
         number = self.samples.numbers.get(partition)
         return _BEFORE_ALL if number is None else int(self._last[number])
 
+    @property
+    def first_last_sample(self) -> int:
+        """The time up to which all sampled partitions have samples."""
+        return int(self._last.min()) if len(self._last) else _AFTER_ALL
+
+    def health_of(self, group: str) -> list[pa.RecordBatch]:
+        """Returns the group's row of gold/health."""
+        known = self._groups.get(group)
+        return [] if known is None or known.health is None else [known.health[0]]
+
+    def list_changed_groups(self, memory: GroupMemory) -> set[str]:
+        """Returns groups whose downtime or advice the last samples or their health change."""
+        return self._health_changed | {
+            name
+            for name, group in memory.groups.items()
+            if (group.is_down and name in self._checked)
+            or (
+                group.unsampled
+                and all(self.last_sample(pair) >= at for pair, at in group.unsampled.items())
+            )
+        }
+
     def add_micro_batch(
         self, tables: TableStore, memory: GroupMemory, new: LagInput, since: int | None
     ) -> None:
         """Adds commits and samples to the tables, and computes what they change."""
         newly_sampled = self._add_samples(new.samples)
         tables.bucket_files(ENDS).append(new.samples)
-        if not self.samples.listed:
-            return
         commits = split_by_group(new.commits.select(_COMMIT_COLUMNS))
         reset = set(new.changed) | self._unsettled | (commits.keys() - self._groups.keys())
         groups = memory.groups.items()
@@ -493,7 +584,7 @@ class IncrementalLag:
         if reset:
             files.replace(reset, _concat_rows(LAG, replaced, since))
         files.write_named_file(WAITING_FILE, _concat_rows(LAG, waiting, since))
-        self._write_verdicts(tables)
+        self._write_verdicts(tables, as_of)
 
     def _add_samples(self, samples: pa.Table) -> set[tuple[str, int]]:
         """Returns the partitions that had no sample before."""
@@ -509,20 +600,23 @@ class IncrementalLag:
         return set(self.samples.listed[before:])
 
     def _load_groups(self, tables: TableStore, groups: Collection[str]) -> None:
-        """Reads owners and subscriptions of groups, without their commits."""
         owners = split_by_group(tables.bucket_files(OWNERSHIP).read(groups))
         by_group = split_by_group(tables.bucket_files(GENERATIONS).read(groups), "offset")
         for group in groups:
             reader = arrow.GenerationReader()
             generations = [each for rows in by_group.get(group, ()) for each in reader.read(rows)]
             self._groups[group] = _GroupLag(
-                owners=owners.get(group, []), subscriptions=SubscriptionHistory(generations)
+                owners=owners.get(group, []),
+                generations=generations,
+                subscriptions=SubscriptionHistory(generations),
             )
 
     def _add_commits(self, name: str, new: list[pa.RecordBatch], as_of: int) -> SampledCommits:
         """Adds a group's commits; returns the commits whose lag no later sample changes."""
         group = self._groups[name]
         group.tail.as_of = as_of
+        for rows in new:
+            group.history.add_commits(rows)
         commits = SampledCommits.of(_combine_batches([*group.later, *new]), self.samples)
         group.tail.add_commits(commits)
         group.later = [commits.rows.filter(pa.array(commits.at > as_of))]
@@ -537,15 +631,36 @@ class IncrementalLag:
         owners = OwnershipIndex(self._groups[name].owners, self.samples)
         return list(lag.lag_rows(committed, owners, self.samples))
 
-    def _write_verdicts(self, tables: TableStore) -> None:
+    def _write_verdicts(self, tables: TableStore, as_of: int) -> None:
         verdicts = (
             lag.status_rows(name, group.tail, self.samples, group.subscriptions)
             for name, group in sorted(self._groups.items())
         )
-        rows = [[batch] for batch in verdicts if batch is not None]
-        files = tables.bucket_files(STATUS)
-        files.clear()
-        files.write_named_file(VERDICTS_FILE, _concat_rows(STATUS, rows))
+        self._checked, self._health_changed = set(), set()
+        health = (self._health_row(name, as_of) for name in sorted(self._groups))
+        for table, batches in ((STATUS, verdicts), (HEALTH, health)):
+            rows = [[batch] for batch in batches if batch is not None]
+            files = tables.bucket_files(table)
+            files.clear()
+            files.write_named_file(VERDICTS_FILE, _concat_rows(table, rows))
+
+    def _health_row(self, name: str, as_of: int) -> pa.RecordBatch | None:
+        group = self._groups[name]
+        if not group.generations and not group.history.has_commits:
+            return None
+        if group.health is None or as_of - group.health[1] >= HEALTH_INTERVAL:
+            row = lag.health_row(name, group.history, self.samples, group.generations, as_of)
+            self._checked.add(name)
+            if group.health is None or _changes_advice(group.health[0], row):
+                self._health_changed.add(name)
+            group.health = row, as_of
+        return group.health[0]
+
+
+def _changes_advice(old: pa.RecordBatch, new: pa.RecordBatch) -> bool:
+    """Returns whether the advice on a group differs with another row of gold/health."""
+    is_good = new.column("health")[0].as_py() in {GroupHealth.OK, GroupHealth.UNKNOWN}
+    return not is_good or not old.select(_ADVICE_COLUMNS).equals(new.select(_ADVICE_COLUMNS))
 
 
 def _concat_rows(

@@ -15,6 +15,7 @@ import json
 import mmap
 import re
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,6 @@ from rota.pipeline.tables import ENDS, JOURNAL, SERVERLOG, Column, Table
 if TYPE_CHECKING:
     from rota.pipeline.cluster import LiveJournal
 
-#: Typical size of a piece.
 PIECE_BYTES = 8 << 20
 #: Milliseconds by which clocks may differ.
 CLOCK_TOLERANCE = 86_400_000
@@ -54,6 +54,7 @@ CLOCK_TOLERANCE = 86_400_000
 FOLDER_DEPTH = 2
 _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
+_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 
 
 class SegmentPiece(NamedTuple):
@@ -104,11 +105,7 @@ class _OffsetSpan(NamedTuple):
 
 
 def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segments:
-    """Finds the segment files in folders and cuts them into pieces.
-
-    :raises InputError: a folder has no partition of the journal
-    :raises Unreachable: a folder cannot be read
-    """
+    """Finds segment files and cuts them into pieces; raises InputError or Unreachable."""
     files = {
         file.resolve(): partition
         for folder in folders
@@ -217,7 +214,6 @@ def _complete_from(spans: Sequence[tuple[Path, _OffsetSpan]]) -> JournalPosition
 
 
 def _last_gap_end(spans: Sequence[_OffsetSpan]) -> JournalPosition:
-    """Returns the position behind the last gap in consecutive files."""
     edge = spans[0].edge
     for before, span in pairwise(spans):
         if span.first != before.last + 1 or span.edge.offset != span.first:
@@ -258,10 +254,7 @@ JOURNAL_WITH_PROBLEM_DDL = arrow.spark_ddl(_JOURNAL_WITH_PROBLEM)
 def read_segment_journal(
     spark: SparkSession, segments: Segments, redaction: Redaction | None = None
 ) -> DataFrame:
-    """Reads the records of segments, with the columns of bronze/journal, ``file`` and ``problem``.
-
-    A damaged batch or a record that cannot be redacted has a row with ``problem``.
-    """
+    """Reads segments; a damaged batch or unredacted record has a row with ``problem``."""
 
     def read_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -317,13 +310,7 @@ def to_journal_columns(
 
 
 def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, JournalPosition]:
-    """Returns, by partition of the journal, the position from which on no record is missing.
-
-    Kafka numbers records without gaps: if a number is missing, compaction removed the record.
-
-    :param rows: all records
-    :param ends: log end offsets by partition
-    """
+    """Returns where gaps end, by partition: Kafka leaves no gaps, compaction does."""
     order = Window.partitionBy("journal_partition").orderBy("journal_offset")
     before = fn.lag("journal_offset").over(order)
     place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
@@ -353,10 +340,8 @@ def drop_duplicate_records(rows: DataFrame) -> DataFrame:
 
 
 def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> SparkColumn:
-    """Returns whether ``--until`` and ``--group`` select a record.
-
-    Transaction markers are kept, because they name no group. ``--since`` does not apply here,
-    because later events depend on earlier ones.
+    """Returns whether ``--until`` and ``--group`` select a record; markers name no group.
+    ``--since`` does not apply here, because later events depend on earlier ones.
     """
     keep: SparkColumn = fn.lit(True)
     if until is not None:
@@ -372,7 +357,6 @@ def matches_globs(name: SparkColumn, globs: Sequence[str]) -> SparkColumn:
 
 
 def _pieces_frame(spark: SparkSession, pieces: Sequence[SegmentPiece]) -> DataFrame:
-    """Returns a row for each piece, in tasks of about the same size."""
     size = sum(piece.end - piece.begin for piece in pieces)
     tasks = min(max(size // PIECE_BYTES, 8), max(len(pieces), 1))
     frame = spark.createDataFrame(
@@ -479,34 +463,27 @@ def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
 
 
 def _fits_table(line: LogLine) -> bool:
-    """Returns whether the table can hold the line: a log may contain any text."""
     texts = (line.text, line.group, line.member_id, line.reason, line.client_reason)
     return (
         -(1 << 31) <= (line.generation or 0) < 1 << 31
         and arrow.EARLIEST_TIME <= line.at <= arrow.LATEST_TIME
-        and all(text is None or text.isascii() or _is_encodable(text) for text in texts)
+        and not any(text is not None and _SURROGATE.search(text) for text in texts)
     )
 
 
-def _is_encodable(text: str) -> bool:
-    """Returns whether a text has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def read_end_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """Reads samples of log ends from JSON lines, with the columns of bronze/ends, ``problem`` and
-    ``times``.
-    """
+    """Reads JSON lines, with the columns of bronze/ends, ``problem`` and ``times``."""
 
     def parse(name: str, number: int, line: str) -> dict[str, Any] | str | None:
         bad = f"{name} line {number}: {line.strip()}" if line.strip() else None
         return _parse_end_sample(line) or bad
 
     return _parse_files(spark, _unique_files(files, "--ends"), ENDS, parse)
+
+
+END_SAMPLE_EXAMPLE = (
+    '{"t": 1794716014000, "topic": "orders", "partition": 3, "beginning": 0, "end": 182}'
+)
 
 
 def _parse_end_sample(line: str) -> dict[str, Any] | None:
@@ -529,7 +506,7 @@ def _parse_end_sample(line: str) -> dict[str, Any] | None:
         and 0 <= (sample["beginning"] or 0) < 1 << 63
         and 0 <= sample["end"] < 1 << 63
         and arrow.EARLIEST_TIME <= sample["at"] <= arrow.LATEST_TIME
-        and _is_encodable(sample["topic"])
+        and not _SURROGATE.search(sample["topic"])
     )
     return sample if is_valid else None
 
@@ -537,10 +514,7 @@ def _parse_end_sample(line: str) -> dict[str, Any] | None:
 def _parse_files(
     spark: SparkSession, files: Sequence[tuple[str, str]], table: Table, parse: LineParser
 ) -> DataFrame:
-    """Parses the lines of text files.
-
-    Adds a row for each file with bad lines: ``problem`` is the first, ``times`` their number.
-    """
+    """Parses lines; a file with bad lines adds the first (``problem``) and their number."""
     wide = arrow.with_problem(table, Column("times", "bigint", "number of bad lines"))
 
     def read(path: str, name: str) -> Iterator[pa.RecordBatch]:
@@ -568,14 +542,20 @@ def _parse_files(
     return frame.repartition(max(len(files), 1)).mapInArrow(read_files, arrow.spark_ddl(wide))
 
 
-def check_files_exist(server_logs: Sequence[str], ends: Sequence[str]) -> None:
-    """:raises Unreachable: a file does not exist"""
+def check_text_files(server_logs: Sequence[str], ends: Sequence[str]) -> None:
+    """Checks the files before Spark starts; raises Unreachable or InputError."""
     _unique_files(server_logs, "--server-log")
-    _unique_files(ends, "--ends")
+    for path, _ in _unique_files(ends, "--ends"):
+        try:
+            has_sample = any(map(_parse_end_sample, _read_text_lines(path)))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"--ends {path}: not a valid gzip file: {error}") from error
+        if not has_sample:
+            text = "the file has no sample of a log end; write one per line, like"
+            raise InputError(f"--ends {path}: {text} {END_SAMPLE_EXAMPLE}")
 
 
 def _unique_files(files: Sequence[str], option: str) -> list[tuple[str, str]]:
-    """Returns each file once, with a unique name."""
     paths = sorted({Path(file).resolve() for file in files})
     for path in paths:
         if not path.is_file():
@@ -589,4 +569,5 @@ def _read_text_lines(path: str) -> Iterator[str]:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         opened = gzip.GzipFile(fileobj=file) if packed else file
-        yield from io.TextIOWrapper(opened, encoding="utf-8", errors="replace", newline="\n")
+        with io.TextIOWrapper(opened, encoding="utf-8", errors="replace", newline="\n") as lines:
+            yield from lines

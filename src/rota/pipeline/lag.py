@@ -1,4 +1,4 @@
-"""Computes gold/lag and gold/status: the lag at each commit, and verdicts by Burrow's rules."""
+"""Computes gold/lag (at each commit), gold/status (by Burrow's rules) and gold/health."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rota.engine.history.facts import EvidenceType, Generation
+from rota.engine.history.health import compute_health
 from rota.engine.history.lag import EndOffsets, OwnerIntervals, compute_lags
 from rota.engine.history.verdicts import (
     DELETED_OFFSET,
@@ -21,36 +22,40 @@ from rota.engine.history.verdicts import (
 )
 from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group
-from rota.pipeline.tables import LAG, STATUS
+from rota.pipeline.tables import HEALTH, LAG, STATUS
 
 MAX_TIME = np.iinfo(np.int64).max
-_LAG_TYPES: Mapping[str, str] = {"lag": arrow.struct_ddl(LAG), "status": arrow.struct_ddl(STATUS)}
-#: A row has ``lag``, a row of gold/lag, or ``status``, a row of gold/status.
+_LAG_TYPES: Mapping[str, str] = {
+    "lag": arrow.struct_ddl(LAG),
+    "status": arrow.struct_ddl(STATUS),
+    "health": arrow.struct_ddl(HEALTH),
+}
+#: A row has ``lag``, a row of gold/lag, ``status``, a row of gold/status, or ``health``.
 LAG_DDL = ", ".join(f"{name} {kind}" for name, kind in _LAG_TYPES.items())
 
 
 def compute_lag(
     commits: DataFrame, generations: DataFrame, ownership: DataFrame, ends: DataFrame, *, as_of: int
 ) -> DataFrame:
-    """Computes lag at every commit and verdicts on every group, with columns :data:`LAG_DDL`.
-
-    :param ends: bronze/ends
-    :param as_of: time of the verdicts
-    """
+    """Computes lag, verdicts as of a time, and health; the columns are :data:`LAG_DDL`."""
 
     def read(group: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
         yield from compute_group_lag(group, parts, as_of)
 
-    # a group gets only samples of its own partitions: a worker may not hold all of them
-    partitions = commits.select("group", "topic", "partition").distinct()
     return apply_by_group(
         read,
         LAG_DDL,
         generations=generations,
         ownership=ownership,
-        samples=partitions.join(ends, ["topic", "partition"]),
+        samples=select_group_samples(commits, ends),
         commits=commits.select("group", "topic", "partition", "at", "offset", "journal_offset"),
     )
+
+
+def select_group_samples(rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns the samples of each group's own partitions: a worker may not hold all."""
+    partitions = rows.select("group", "topic", "partition").distinct()
+    return partitions.join(ends, ["topic", "partition"])
 
 
 class EndSamples:
@@ -66,7 +71,19 @@ class EndSamples:
 
     def add_samples(self, rows: pa.RecordBatch) -> None:
         """Adds rows of bronze/ends."""
-        self._added.append(self._columns(rows))
+        pairs, place = distinct_partitions(rows)
+        for pair in pairs:
+            if pair not in self.numbers:
+                self.numbers[pair] = len(self.listed)
+                self.listed.append(pair)
+        number = [self.numbers[pair] for pair in pairs]
+        columns = (
+            np.array(number, dtype=np.int64)[place],
+            _to_int64(arrow.to_milliseconds(rows.column("at"))),
+            _to_int64(rows.column("end")),
+            _to_int64(rows.column("beginning").fill_null(0)),
+        )
+        self._added.append(columns)
         self._ends = None
 
     @property
@@ -79,30 +96,16 @@ class EndSamples:
             self._ends = EndOffsets.from_samples(*joined)
         return self._ends
 
-    def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
-        pairs, place = distinct_partitions(rows)
-        for pair in pairs:
-            if pair not in self.numbers:
-                self.numbers[pair] = len(self.listed)
-                self.listed.append(pair)
-        number = [self.numbers[pair] for pair in pairs]
-        return (
-            np.array(number, dtype=np.int64)[place],
-            _to_int64(arrow.to_milliseconds(rows.column("at"))),
-            _to_int64(rows.column("end")),
-            _to_int64(rows.column("beginning").fill_null(0)),
-        )
-
 
 def compute_group_lag(
     group: str, parts: Iterable[TablePart], as_of: int
 ) -> Iterator[pa.RecordBatch]:
-    """Computes lag and verdicts of one group; its ``commits`` come last, in any order."""
+    """Computes lag, verdicts and health of one group; its ``commits`` come last, in any order."""
     generations: list[Generation] = []
     reader = arrow.GenerationReader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
     samples: EndSamples | None = None
-    tail = RecentCommits(as_of)
+    tail, history = RecentCommits(as_of), CommitHistory()
     for table, rows in parts:
         match table:
             case "generations":
@@ -115,16 +118,18 @@ def compute_group_lag(
                     for sampled in before["samples"]:
                         samples.add_samples(sampled)
                     owners = OwnershipIndex(before["ownership"], samples)
+                history.add_commits(rows)
                 commits = SampledCommits.of(rows, samples)
                 tail.add_commits(commits)
                 for lags in lag_rows(commits, owners, samples):
                     yield arrow.as_struct_column(_LAG_TYPES, "lag", lags)
-    if samples is None:
-        return
     generations.sort(key=lambda generation: generation.offset)
+    samples = samples or EndSamples()
     statuses = status_rows(group, tail, samples, SubscriptionHistory(generations))
     if statuses is not None:
         yield arrow.as_struct_column(_LAG_TYPES, "status", statuses)
+    health = health_row(group, history, samples, generations, as_of)
+    yield arrow.as_struct_column(_LAG_TYPES, "health", health)
 
 
 class SampledCommits(NamedTuple):
@@ -251,6 +256,77 @@ class RecentCommits:
         self._columns = [column[is_recent] for column in columns]
 
 
+#: Commits of a group that are kept for its health.
+MAX_KEPT_COMMITS = 100_000
+MIN_SPAN, MAX_SPAN = 10_000, 3_600_000
+
+
+class CommitHistory:
+    """Keeps deletions, and each partition's last commit in spans of 10 s to an hour."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._added: list[npt.NDArray[np.int64]] = [np.zeros((4, 0), dtype=np.int64)]
+        self._span = MIN_SPAN
+
+    @property
+    def has_commits(self) -> bool:
+        return bool(self._numbers)
+
+    def add_commits(self, rows: pa.RecordBatch) -> None:
+        """Adds rows of silver/commits."""
+        pairs, place = distinct_partitions(rows)
+        number = [self._numbers.setdefault(pair, len(self._numbers)) for pair in pairs]
+        columns = (
+            np.array(number, dtype=np.int64)[place],
+            _to_int64(arrow.to_milliseconds(rows.column("at"))),
+            _to_int64(rows.column("offset").fill_null(DELETED_OFFSET)),
+            _to_int64(rows.column("journal_offset")),
+        )
+        self._added.append(np.stack(columns))
+        if sum(added.shape[1] for added in self._added) > 2 * MAX_KEPT_COMMITS:
+            self._thin()
+
+    def _thin(self) -> None:
+        columns = np.concatenate(self._added, axis=1)
+        columns = columns[:, np.lexsort((columns[3], columns[0]))]
+        while True:
+            partition, at, offset, _ = columns
+            span = at // self._span
+            last = (np.diff(partition) != 0) | (np.diff(span) != 0)
+            last |= offset[:-1] == DELETED_OFFSET
+            columns = columns[:, np.append(last, True)[: len(at)]]
+            if columns.shape[1] <= MAX_KEPT_COMMITS or self._span > MAX_SPAN:
+                break
+            self._span *= 2
+        self._added = [columns]
+
+    def sorted_commits(self) -> tuple[list[tuple[str, int]], GroupCommits]:
+        """Returns the partitions by topic and number, and the commits of these partitions."""
+        self._thin()
+        partition, at, offset, _ = self._added[0]
+        pairs = sorted(self._numbers)
+        rank = np.zeros(len(pairs), dtype=np.int64)
+        rank[[self._numbers[pair] for pair in pairs]] = np.arange(len(pairs))
+        order = np.argsort(rank[partition], kind="stable")
+        return pairs, GroupCommits(rank[partition][order], at[order], offset[order])
+
+
+def health_row(
+    group: str,
+    history: CommitHistory,
+    samples: EndSamples,
+    generations: list[Generation],
+    as_of: int,
+) -> pa.RecordBatch:
+    """Returns the row of gold/health for a group."""
+    pairs, commits = history.sorted_commits()
+    numbers = np.array([samples.numbers.get(pair, -1) for pair in pairs], dtype=np.int64)
+    ends = _select_partitions(samples.ends, numbers)
+    health = compute_health(group, pairs, commits, ends, generations, as_of)
+    return arrow.facts_to_batch(HEALTH, [health])
+
+
 def status_rows(
     group: str, tail: RecentCommits, samples: EndSamples, subscriptions: SubscriptionHistory
 ) -> pa.RecordBatch | None:
@@ -269,7 +345,6 @@ def status_rows(
 
 
 def _select_partitions(ends: EndOffsets, numbers: npt.NDArray[np.int64]) -> EndOffsets:
-    """Selects the samples of some partitions and numbers these partitions from 0."""
     begin = np.searchsorted(ends.partition, numbers)
     sizes = np.searchsorted(ends.partition, numbers, side="right") - begin
     before = np.cumsum(sizes) - sizes

@@ -33,17 +33,10 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.client import group_description
+from rota.client import group_description, group_requests
 from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
 from rota.client.cluster import ClusterClient, error_name
 from rota.client.group_description import CLASSIC
-from rota.client.group_requests import (
-    MAX_VERSIONS,
-    decode_group_response,
-    decode_offset_fetch,
-    encode_group_request,
-    encode_offset_fetch,
-)
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_all
 from rota.engine.history.client_settings import LibrarySigns, detect_library
@@ -85,7 +78,6 @@ MULTI_GROUP_VERSION = 8
 #: Bit of the operation DESCRIBE in ``cluster_authorized_operations``.
 DESCRIBE_OPERATION = 1 << 8
 
-#: ACLs that polling needs.
 POLL_ACLS = (
     "Describe on the cluster (or on each group)",
     "Describe on the topics that groups have committed",
@@ -165,10 +157,7 @@ class SnapshotReader:
         return snapshot
 
     async def check_permissions(self, snapshot: ClusterSnapshot) -> None:
-        """Checks, after an empty snapshot, whether the user may see any group.
-
-        :raises Unreachable: the user may not; the message names the ACLs that are missing
-        """
+        """Raises Unreachable if a snapshot is empty because the user may see no group."""
         if snapshot.groups or snapshot.unanswered - snapshot.denied.keys():
             return
         needed = f"To describe groups a user needs {'; '.join(POLL_ACLS)}"
@@ -188,11 +177,7 @@ class SnapshotReader:
             raise Unreachable(f"no permission to describe any group. {needed}")
 
     async def _may_describe(self) -> bool:
-        """Returns whether ListGroups lists all groups.
-
-        A user without Describe on the cluster sees only the groups that it may describe. If the
-        broker does not return the permissions, the list counts as complete.
-        """
+        """Returns whether ListGroups lists all groups: that needs Describe on the cluster."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         deadline = self._client.deadline_after(self._timeout)
         try:
@@ -235,8 +220,8 @@ class SnapshotReader:
         self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         request = DescribeGroups(groups=tuple(names))
-        response = await self._send(node, *encode_group_request(request))
-        result = cast(DescribeGroupsResult, decode_group_response(request, response))
+        response = await self._send(node, *group_requests.encode_group_request(request))
+        result = cast(DescribeGroupsResult, group_requests.decode_group_response(request, response))
         for group in result.groups:
             if group.code:
                 snapshot.add_error(group.group, group.code)
@@ -277,9 +262,11 @@ class SnapshotReader:
         self, snapshot: ClusterSnapshot, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         requests = [OffsetFetch(group=name) for name in names]
-        response = await self._send(node, Api.OFFSET_FETCH, encode_offset_fetch(*requests))
+        response = await self._send(
+            node, Api.OFFSET_FETCH, group_requests.encode_offset_fetch(*requests)
+        )
         for request in requests:
-            result = decode_offset_fetch(response, request.group)
+            result = group_requests.decode_offset_fetch(response, request.group)
             if result.code:
                 snapshot.add_error(request.group, result.code)
             elif not result.codes:  # with an error of a partition the offsets are incomplete
@@ -288,7 +275,6 @@ class SnapshotReader:
                 }
 
     async def _fetch_ends(self, snapshot: ClusterSnapshot) -> None:
-        """Fetches log start and end of the partitions of all groups, and the topic ids."""
         partitions: set[TopicPartition] = set()
         partitions.update(*snapshot.offsets.values())
         for sample in snapshot.groups.values():
@@ -315,7 +301,7 @@ class SnapshotReader:
     async def _send(self, node: BrokerMetadata, api: Api, message: Request[ResponseT]) -> ResponseT:
         deadline = self._client.deadline_after(self._timeout)
         return await self._client.send(
-            api, message, node=node.id, deadline=deadline, most=MAX_VERSIONS.get(api)
+            api, message, node=node.id, deadline=deadline, most=group_requests.MAX_VERSIONS.get(api)
         )
 
     async def _run_all(
@@ -329,11 +315,7 @@ class SnapshotReader:
 
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
-    """Makes a sample of a group in a ConsumerGroupDescribe response (KIP-848), without its time.
-
-    If a member subscribes with a regular expression, its topics are the topics of the group's
-    assignment: the response has only the expression.
-    """
+    """Samples a group (KIP-848); a pattern's topics are the assigned ones."""
     group = group_description.describe_consumer_group(message, "")
     hosts = {member.member_id: member.client_host for member in message.members}
     members = group.members or ()
@@ -408,7 +390,12 @@ class PollLog:
         self._buffer_rows(SAMPLES, arrow.facts_to_batch(SAMPLES, samples))
         commits = [self._commit_row(commit, snapshot.topic_ids) for commit in changes.commits]
         self._buffer_rows(COMMITS, arrow.rows_to_batch(COMMITS, commits))
-        self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, _end_rows(snapshot)))
+        names = ("topic", "partition", "at", "beginning", "end")
+        ends = (
+            dict(zip(names, (*tp, snapshot.at, *bounds), strict=True))
+            for tp, bounds in sorted(snapshot.ends.items())
+        )
+        self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, ends))
 
     def _commit_row(self, commit: SampledCommit, ids: Mapping[str, bytes]) -> dict[str, Any]:
         self._commits += 1
@@ -449,17 +436,6 @@ class PollLog:
 def poll_log_path(folder: Path, table: Table) -> str:
     """Returns the path of a table's file."""
     return str(folder / f"{table.name.replace('/', '-')}.parquet")
-
-
-def _end_rows(snapshot: ClusterSnapshot) -> Iterable[dict[str, Any]]:
-    for tp, (beginning, end) in sorted(snapshot.ends.items()):
-        yield {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "at": snapshot.at,
-            "beginning": beginning,
-            "end": end,
-        }
 
 
 POLL_REQUEST_TIMEOUT = 30.0
@@ -558,12 +534,7 @@ async def poll_groups(
     listener: PollListener,
     redaction: Redaction | None = None,
 ) -> PollResult:
-    """Polls until the time is over or the user presses Ctrl-C; a second Ctrl-C interrupts.
-
-    :param folder: folder for the files; it is created
-    :raises Unreachable: the first round failed, or the user may not describe any group
-    :raises KeyboardInterrupt: Ctrl-C before the end of the first round
-    """
+    """Polls until the time is over or Ctrl-C; raises Unreachable if the first round fails."""
     folder.mkdir(parents=True, exist_ok=True)
     polled = PollResult(folder=str(folder), every=poll.every)
     with closing(PollLog(folder, redaction)) as log, _stop_on_sigint() as stop:
@@ -697,9 +668,7 @@ class PollTables:
 
 
 def sampled_timelines(samples: DataFrame, journal: DataFrame | None) -> DataFrame:
-    """Returns the timelines of the groups in bronze/samples that are not in the journal, with the
-    columns :data:`rota.pipeline.decode.TIMELINE_DDL`.
-    """
+    """Returns the timelines of sampled groups that are not in the journal."""
     rows = repartition_by_key(_without_journal_groups(samples, journal), "group", "at")
     return rows.mapInArrow(_decode_sampled_timelines, decode.TIMELINE_DDL)
 

@@ -1,14 +1,16 @@
-"""Computes gold/rebalances, and from it gold/whatif, gold/advice and gold/advised.
+"""Computes gold/rebalances, gold/downtime, gold/whatif, gold/advice and gold/advised.
 
-Each rebalance gets its cause and its cost. Then every rebalance is replayed under other policies.
-The functions here process one group at a time; the analysis itself is in ``rota.engine.history``.
+Each rebalance gets its cause and its cost, and each partition its downtime. Then every rebalance is
+replayed under other policies. :func:`compute_group` processes one group; the analysis itself is in
+``rota.engine.history``.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from rota.engine.history.advice import advise_group
+from rota.engine.history.advice import AdviceEvidence, advise_group
 from rota.engine.history.causes import (
     CommitTimes,
     Int64Array,
@@ -26,87 +28,257 @@ from rota.engine.history.causes import (
     list_query_times,
     select_commits,
 )
+from rota.engine.history.downtime import (
+    DowntimeTotal,
+    count_delayed_records,
+    find_downtime,
+    sum_downtime,
+)
 from rota.engine.history.facts import (
+    Downtime,
     Explanation,
     Generation,
+    GroupHealth,
+    GroupHealthStatus,
+    GroupType,
     LogLine,
+    PartitionOwnership,
     Rebalance,
-    RebalanceCause,
     member_identity,
 )
+from rota.engine.history.patterns import find_patterns
 from rota.engine.history.policies import is_readable_consumer_group
 from rota.engine.history.rebalances import compute_cost, find_rebalances, rebalance_protocol
 from rota.engine.history.restarts import find_rollouts
+from rota.engine.history.timing import ASSIGNMENT_INTERVAL
 from rota.engine.history.whatif import evaluate_policies, list_advised_ownership
 from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group
-from rota.pipeline.lag import distinct_partitions
-from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
+from rota.pipeline.lag import EndSamples, distinct_partitions, select_group_samples
+from rota.pipeline.tables import ADVICE, ADVISED, DOWNTIME, REBALANCES, WHATIF, Table
 
 #: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
 #: Number of ranges of partitions in which commits are merged.
 MERGE_PARTS = 16
 
+#: The tables that are computed here. A row of Spark has one of them as a struct.
+GROUP_TABLES: Mapping[str, Table] = {
+    "rebalances": REBALANCES,
+    "downtime": DOWNTIME,
+    "whatif": WHATIF,
+    "advice": ADVICE,
+    "advised": ADVISED,
+}
+_GROUP_TYPES = {name: arrow.struct_ddl(table) for name, table in GROUP_TABLES.items()}
+GROUP_DDL = ", ".join(f"{name} {kind}" for name, kind in _GROUP_TYPES.items())
 
-def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
-    """Computes gold/rebalances."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """What :func:`compute_group` needs besides the rows of a group; the same for all groups."""
+
+    #: The end of the evidence. Downtime that has not ended lasts until then.
+    until: int
+    #: Earlier rebalances are replayed, but have no rows and do not count in sums, patterns and
+    #: advice. Downtime counts if it ends later.
+    since: int | None = None
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    #: Custom strategies to replay, as ``package.module:Class``.
+    strategies: Sequence[str] = ()
+    #: The least time between two target assignments of a consumer group (KIP-848), in milliseconds.
+    assignment_interval: int = ASSIGNMENT_INTERVAL
+    #: The brokers have the consumer protocol (KIP-848).
+    has_consumer_protocol: bool = False
+
+    def counts(self, at: int) -> bool:
+        return self.since is None or at >= self.since
+
+
+def compute_groups(  # noqa: PLR0913, PLR0917 (a table each)
+    generations: DataFrame,
+    lines: DataFrame,
+    ownership: DataFrame,
+    health: DataFrame,
+    ends: DataFrame | None,
+    commits: DataFrame,
+    options: GroupOptions,
+) -> DataFrame:
+    """Computes all groups; columns :data:`GROUP_DDL`. Ownership is also before ``--since``."""
+    working_directory = str(Path.cwd())
+
+    def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
+        if options.strategies and working_directory not in sys.path:
+            sys.path.insert(0, working_directory)  # in a worker of Spark
+        for name, rows in compute_group(parts, options):
+            yield arrow.as_struct_column(_GROUP_TYPES, name, rows)
+
     # a commit between two samples counts at the time of the second one
     at = fn.coalesce("committed_at", fn.when(fn.col("not_before").isNotNull(), fn.col("at")))
     committed = commits.where("offset is not null").withColumn("committed_at", at)
     committed = committed.where("committed_at is not null")
+    consumer = generations.where(fn.col("kind") == GroupType.CONSUMER).select("group").distinct()
+    samples = {} if ends is None else {"samples": select_group_samples(ownership, ends)}
     return apply_by_group(
-        compute_group_rebalances,
-        arrow.spark_ddl(REBALANCES),
+        read,
+        GROUP_DDL,
         generations=generations,
         lines=lines,
+        ownership=ownership.join(consumer, "group", "left_semi"),
+        health=health,
+        **samples,
         commits=committed.select("group", "topic", "partition", "committed_at"),
     )
 
 
-def compute_group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
-    """Computes the rebalances of one group; its ``commits`` come last, in any order."""
-    generations: list[Generation] = []
-    reader = arrow.GenerationReader()
-    placed_lines: list[tuple[tuple[int, str, int], LogLine]] = []
-    times: _CommitTimes | None = None
+def compute_group(
+    parts: Iterable[TablePart], options: GroupOptions, samples: EndSamples | None = None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Computes the rows of one group; yields names of :data:`GROUP_TABLES` with rows.
+
+    :param parts: rows of ``generations``, ``lines``, ``ownership`` (of consumer groups),
+        ``health``, ``samples`` and ``commits``; the commits come last, in any order
+    :param samples: samples of log ends that were read before
+    """
+    evidence = _GroupEvidence(samples or EndSamples())
     for table, rows in parts:
+        evidence.add_rows(table, rows)
+    if evidence.generations:
+        yield from _compute_group_rows(evidence, options)
+
+
+class _GroupEvidence:
+    def __init__(self, samples: EndSamples) -> None:
+        self.generations: list[Generation] = []
+        self.ownership: list[PartitionOwnership] = []
+        self.health: GroupHealthStatus | None = None
+        self.samples = samples
+        self._reader = arrow.GenerationReader()
+        self._placed_lines: list[tuple[tuple[int, str, int], LogLine]] = []
+        self._commits: _CommitTimes | None = None
+
+    @property
+    def lines(self) -> list[LogLine]:
+        return [line for _, line in sorted(self._placed_lines, key=lambda line: line[0])]
+
+    def commits(self) -> CommitTimes:
+        return {} if self._commits is None else self._commits.by_partition()
+
+    def add_rows(self, table: str, rows: pa.RecordBatch) -> None:
         match table:
             case "generations":
-                generations += reader.read(rows)
+                self.generations += self._reader.read(rows)
+                self.generations.sort(key=lambda generation: generation.offset)
             case "lines":
-                placed_lines += _log_lines(rows)
+                for row in arrow.batch_to_rows(rows):
+                    place = row["at"], row.pop("file"), row.pop("line")
+                    self._placed_lines.append((place, LogLine(**row)))
+            case "ownership":
+                self.ownership += (PartitionOwnership(**row) for row in arrow.batch_to_rows(rows))
+            case "health":
+                for row in arrow.batch_to_rows(rows):
+                    known = {name: GroupHealth(row[name]) for name in ("health", "worst")}
+                    self.health = GroupHealthStatus(**row | known)
+            case "samples":
+                self.samples.add_samples(rows)
             case _:
-                if times is None:
-                    query_times = list_query_times(generations, (line for _, line in placed_lines))
-                    times = _CommitTimes(query_times)
-                times.add_commits(rows)
-    if not generations:
-        return
-    commits = {} if times is None else times.by_partition()
-    generations.sort(key=lambda generation: generation.offset)
-    lines = [line for _, line in sorted(placed_lines, key=lambda line: line[0])]
+                if self._commits is None:
+                    self._commits = _CommitTimes(self._query_times())
+                self._commits.add_commits(rows)
+
+    def _query_times(self) -> Int64Array:
+        """Returns the times that the analysis looks back from, to find the last commits before."""
+        ends = [owned.until for owned in self.ownership if owned.until is not None]
+        times = list_query_times(self.generations, (line for _, line in self._placed_lines))
+        return np.union1d(times, np.array(ends, dtype=np.int64))
+
+
+def _compute_group_rows(
+    evidence: _GroupEvidence, options: GroupOptions
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    generations, commits, lines = evidence.generations, evidence.commits(), evidence.lines
+    samples = evidence.samples
     rebalances = find_rebalances(generations)
     explained = [explain_rebalance(rebalance, commits, lines) for rebalance in rebalances]
     rollouts = find_rollouts(rebalances, explained)
-    facts = zip(rebalances, explained, rollouts, strict=True)
-    yield arrow.rows_to_batch(REBALANCES, (_rebalance_row(*fact) for fact in facts))
+    downtime = find_downtime(
+        generations,
+        rebalances,
+        explained,
+        commits=commits,
+        until=options.until,
+        lines=lines,
+        ownership=evidence.ownership,
+    )
+    pieces = [piece for piece in downtime.found if options.counts(piece.until)]
+    if samples.numbers:
+        pieces = count_delayed_records(pieces, samples.ends, samples.numbers)
+    evaluation = evaluate_policies(
+        generations,
+        rebalances,
+        downtime,
+        topic_ids=options.topic_ids,
+        strategies=options.strategies,
+        assignment_interval=options.assignment_interval,
+        since=options.since,
+    )
+    ended_by: defaultdict[tuple[int, int | None], list[Downtime]] = defaultdict(list)
+    for piece in pieces:
+        ended_by[piece.incarnation, piece.to_generation].append(piece)
+    facts = [
+        fact
+        for fact in zip(rebalances, explained, rollouts, strict=True)
+        if options.counts(fact[0].after.at)
+    ]
+    rows = (
+        _rebalance_row(*fact, sum_downtime(ended_by[_rebalance_key(fact[0])])) for fact in facts
+    )
+    yield "rebalances", arrow.rows_to_batch(REBALANCES, rows)
+    yield "downtime", arrow.facts_to_batch(DOWNTIME, pieces)
+    yield "whatif", arrow.facts_to_batch(WHATIF, evaluation.rows)
+    if not facts:
+        return
+    recent, whys, names = (list(column) for column in zip(*facts, strict=True))
+    # with the generation before, to see which static members returned in the first one
+    first = next(n for n, one in enumerate(generations) if options.counts(one.at))
+    patterns = find_patterns(
+        recent,
+        whys,
+        names,
+        generations=generations[max(first - 1, 0) :],
+        commits=commits,
+        health=evidence.health,
+        end=options.until,
+    )
+    causes = {
+        _rebalance_key(rebalance): why.cause
+        for rebalance, why in zip(rebalances, explained, strict=True)
+    }
+    advice = advise_group(
+        generations,
+        recent,
+        AdviceEvidence(
+            evaluation=evaluation,
+            total=sum_downtime(pieces),
+            patterns=[pattern for pattern in patterns if options.counts(pattern.until)],
+            health=evidence.health,
+            causes=causes,
+            has_consumer_protocol=options.has_consumer_protocol,
+        ),
+    )
+    yield "advice", arrow.rows_to_batch(ADVICE, [asdict(advice)])
+    better = evaluation.advised_policy(advice)
+    owners = list_advised_ownership(generations, rebalances, better, downtime, options.topic_ids)
+    shown = [one for one in owners if one.until is None or options.counts(one.until)]
+    yield "advised", arrow.facts_to_batch(ADVISED, shown)
 
 
-def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], LogLine]]:
-    at = rows.schema.get_field_index("at")
-    rows = rows.set_column(at, "at", arrow.to_milliseconds(rows.column(at)))
-    for row in rows.to_pylist():
-        file, line = row.pop("file"), row.pop("line")
-        yield (row["at"], file, line), LogLine(**row)
+def _rebalance_key(rebalance: Rebalance) -> tuple[int, int]:
+    return rebalance.after.incarnation, rebalance.after.generation
 
 
 class _CommitTimes:
-    """The commit times of each partition that an explanation may use.
-
-    A group may have many commits but few rebalances, so only commits that an explanation can use
-    are kept. A million of them take 12 MB.
-    """
+    """The commit times that an explanation can use: a group may have many others."""
 
     def __init__(self, query_times: Int64Array) -> None:
         self._query_times = query_times
@@ -120,16 +292,14 @@ class _CommitTimes:
         pairs, place = distinct_partitions(rows)
         codes = [self._numbers.setdefault(pair, len(self._numbers)) for pair in pairs]
         at = arrow.to_milliseconds(rows.column("committed_at")).to_numpy(zero_copy_only=False)
-        self._add(np.array(codes, dtype=np.int32)[place], at)
+        code = np.array(codes, dtype=np.int32)[place]
+        needed = select_commits(code, at, self._query_times)
+        self._runs.append((code[needed], at[needed]))
+        self._rows += len(needed)
         if self._rows > self._limit:
             merged = list(self._merged())
             self._runs, self._rows = merged, sum(len(at) for _, at in merged)
             self._limit = max(MAX_KEPT_COMMITS, 2 * self._rows)
-
-    def _add(self, code: PartitionCodes, at: Int64Array) -> None:
-        needed = select_commits(code, at, self._query_times)
-        self._runs.append((code[needed], at[needed]))
-        self._rows += len(needed)
 
     def _merged(self) -> Iterator[tuple[PartitionCodes, Int64Array]]:
         """Merges the sorted runs, by partition and time, in ranges of partitions to save memory."""
@@ -155,17 +325,21 @@ class _CommitTimes:
         return merged
 
 
-def _rebalance_row(rebalance: Rebalance, why: Explanation, rollout: str | None) -> dict[str, Any]:
+def _rebalance_row(
+    rebalance: Rebalance, why: Explanation, rollout: str | None, downtime: DowntimeTotal
+) -> dict[str, Any]:
     after, before = rebalance.after, rebalance.before
     readable = is_readable_consumer_group(
         rebalance.rounds if before is None else (before, *rebalance.rounds)
     )
     counted = compute_cost(rebalance) if readable else None
-    counts = ("moved", "moves_needed", "orphaned", "stopped", "idle_members", "most", "least")
+    sums = asdict(downtime) if readable else {}
+    counts = ("moved", "moves_needed", "orphaned", "revoked", "idle_members", "most", "least")
     explanation = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
     old = () if before is None else before.members
     return {
+        **sums,
         **{name: getattr(counted, name, None) for name in counts},
         **{name: getattr(why, name) for name in (*explanation, *times)},
         "group": after.group,
@@ -196,78 +370,3 @@ def _member_ids_missing_in(members: Sequence[Any], others: Sequence[Any]) -> lis
 
 def _duration_or_none(begin: int | None, end: int | None) -> int | None:
     return None if begin is None or end is None else end - begin
-
-
-#: A row has one of these columns, which is a row of that table.
-WHATIF_TABLES = {"whatif": WHATIF, "advice": ADVICE, "advised": ADVISED}
-
-_WHATIF_TYPES: Mapping[str, str] = {
-    name: arrow.struct_ddl(table) for name, table in WHATIF_TABLES.items()
-}
-
-WHATIF_DDL = ", ".join(f"{name} {kind}" for name, kind in _WHATIF_TYPES.items())
-
-
-def compute_whatif(
-    generations: DataFrame,
-    rebalances: DataFrame,
-    *,
-    topic_ids: Mapping[str, bytes],
-    since: int | None,
-    strategies: Sequence[str] = (),
-) -> DataFrame:
-    """Replays every rebalance under every policy and advises every group.
-
-    The columns are :data:`WHATIF_DDL`.
-
-    :param since: the advice does not count earlier rebalances
-    :param strategies: custom strategies to replay, as ``package.module:Class``
-    """
-    working_directory = str(Path.cwd())
-
-    def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
-        if strategies and working_directory not in sys.path:
-            sys.path.insert(0, working_directory)  # in a worker of Spark
-        yield from compute_group_whatif(parts, topic_ids, since, strategies)
-
-    causes = rebalances.select("group", "incarnation", "to_generation", "cause", "rollout")
-    return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=causes)
-
-
-def compute_group_whatif(
-    parts: Iterable[TablePart],
-    topic_ids: Mapping[str, bytes],
-    since: int | None,
-    strategies: Sequence[str] = (),
-) -> Iterator[pa.RecordBatch]:
-    """Computes the rows of one group; see :func:`compute_whatif`."""
-    generations: list[Generation] = []
-    reader = arrow.GenerationReader()
-    causes: dict[tuple[int, int], RebalanceCause] = {}
-    rollouts: dict[tuple[int, int], str] = {}
-    for table, rows in parts:
-        if table == "generations":
-            generations += reader.read(rows)
-            continue
-        for row in rows.to_pylist():
-            key = (row["incarnation"], row["to_generation"])
-            causes[key] = RebalanceCause(row["cause"])
-            if row["rollout"] is not None:
-                rollouts[key] = row["rollout"]
-    generations.sort(key=lambda generation: generation.offset)
-    history = rebalances = find_rebalances(generations)
-    evaluation = evaluate_policies(generations, history, causes, topic_ids, strategies)
-    if since is not None:
-        rebalances = [rebalance for rebalance in history if rebalance.after.at >= since]
-        recent = [row for row in evaluation.rows if row.at >= since]
-        evaluation = replace(evaluation, rows=recent)
-    if not rebalances:
-        return
-    advice = advise_group(generations, rebalances, evaluation, causes, rollouts)
-    better = evaluation.advised_policy(advice)
-    owners = list_advised_ownership(generations, history, better, causes, topic_ids)
-    shown = [row for row in owners if since is None or row.until is None or row.until >= since]
-    for name, facts in (("whatif", evaluation.rows), ("advice", [advice]), ("advised", shown)):
-        yield arrow.as_struct_column(
-            _WHATIF_TYPES, name, arrow.facts_to_batch(WHATIF_TABLES[name], facts)
-        )

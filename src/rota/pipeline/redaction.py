@@ -16,13 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from rota.engine.formats.consumer_protocol import (
-    HIGHEST_VERSION,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from rota.engine.formats import consumer_protocol
 from rota.engine.history.facts import GenerationMember, LogLine
 from rota.engine.history.samples import GroupSample
 from rota.engine.model import consumer_group_entry as consumer
@@ -164,10 +158,10 @@ def _redact_classic(decoded: consumer.ClassicMemberMetadata) -> consumer.Classic
 def _redact_subscription(data: bytes, strategy: str) -> bytes:
     """Drops unknown user data; returns no bytes if these cannot be decoded."""
     try:
-        decoded = decode_subscription(data)
+        decoded = consumer_protocol.decode_subscription(data)
         if strategy not in KNOWN_USER_DATA:
             decoded = replace(decoded, user_data=None)
-        return encode_subscription(decoded, _version(data))
+        return consumer_protocol.encode_subscription(decoded, _version(data))
     except FormatError:
         return b""
 
@@ -175,11 +169,11 @@ def _redact_subscription(data: bytes, strategy: str) -> bytes:
 def _redact_assignment(data: bytes) -> bytes:
     """Drops the user data; returns no bytes if these cannot be decoded."""
     try:
-        decoded = replace(decode_assignment(data), user_data=None)
-        return encode_assignment(decoded, _version(data))
+        decoded = replace(consumer_protocol.decode_assignment(data), user_data=None)
+        return consumer_protocol.encode_assignment(decoded, _version(data))
     except FormatError:
         return b""
 
 
 def _version(data: bytes) -> int:
-    return min(int.from_bytes(data[:2], signed=True), HIGHEST_VERSION)
+    return min(int.from_bytes(data[:2], signed=True), consumer_protocol.HIGHEST_VERSION)

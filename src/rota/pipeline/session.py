@@ -49,10 +49,7 @@ _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java() -> Path:
-    """Returns the program ``java`` that runs Spark.
-
-    :raises Unreachable: no Java 17 or newer was found
-    """
+    """Returns the program ``java``; raises Unreachable if there is no Java 17 or newer."""
     tried = []
     for program in _java_candidates():
         release = java_version(program)
@@ -88,11 +85,7 @@ def java_version(program: Path) -> int | None:
 
 
 def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
-    """Makes a ``JAVA_HOME`` for Spark whose ``java`` drops options that some Java versions
-    refuse or warn about.
-
-    :param stderr: file for the standard error of Java and of Spark's workers
-    """
+    """Makes a ``JAVA_HOME`` whose ``java`` drops options that some versions refuse."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     redirect = f" 2>>{quote(str(stderr))}" if stderr else ""
@@ -154,11 +147,7 @@ logger.gateway.level = warn
 
 @contextmanager
 def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator[SparkSession]:
-    """Opens a session; the end of the block closes it and deletes its files.
-
-    :param large: uses Java's optimizing compiler; without it a small run takes half the time
-    :raises Unreachable: no Java was found, or the server does not respond
-    """
+    """Opens a session; raises Unreachable. ``large``: with Java's optimizing compiler."""
     _remove_stale_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"{TEMP_FOLDER_PREFIX}{os.getpid()}-"))
     try:

@@ -12,14 +12,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import itemgetter
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from rota.engine.history.facts import GroupType
 from rota.engine.history.lag import MAX_SAMPLE_AGE
+from rota.engine.history.timing import ASSIGNMENT_INTERVAL
+from rota.engine.model.text import suggest_or_list_names
 from rota.errors import InputError
 from rota.pipeline import cluster, decode, ingest, lag, poll, rebalances, store
 from rota.pipeline.arrow import TableRow
@@ -41,6 +44,7 @@ from rota.pipeline.tables import (
     ENDS,
     EVIDENCE,
     GENERATIONS,
+    HEALTH,
     JOURNAL,
     LAG,
     OWNERSHIP,
@@ -63,15 +67,12 @@ class EvidenceSources:
     #: Time zone of the logs, in minutes ahead of UTC.
     zone: int = 0
     ends: tuple[str, ...] = ()
-    #: The input is simulated.
     demo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """A time this many milliseconds before the end of the evidence: before the last record of
-    the segments, or before now when a cluster is read.
-    """
+    """A time before the last record, or before now when a cluster is read."""
 
     milliseconds: int
 
@@ -86,6 +87,8 @@ class RunOptions:
     redact: bool = False
     #: Custom strategies to replay, as ``package.module:Class``.
     strategies: tuple[str, ...] = ()
+    #: The broker's ``consumer.assignment.interval.ms`` (KIP-1263), in milliseconds.
+    assignment_interval: int = ASSIGNMENT_INTERVAL
     #: Key of the hashes of ``redact``; polling for this run uses the same key.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
@@ -135,10 +138,7 @@ class FoundEvidence:
 
 
 def time_window(options: RunOptions, last: int) -> tuple[int | None, int | None]:
-    """Returns ``--since`` and ``--until`` in milliseconds since 1970.
-
-    :raises InputError: no record can be in that time
-    """
+    """Returns ``--since`` and ``--until`` in milliseconds; raises InputError if no record fits."""
     since, until = (
         last - when.milliseconds if isinstance(when, BeforeEnd) else when
         for when in (options.since, options.until)
@@ -189,9 +189,8 @@ class PipelineStage(enum.StrEnum):
     COMMITS = "decoding commits"
     ENDS = "reading log ends"
     GROUPS = "decoding groups"
-    REBALANCES = "explaining rebalances"
     LAG = "computing lag"
-    WHATIF = "replaying other policies"
+    REBALANCES = "explaining rebalances"
     PUBLISH = "publishing the tables"
 
 
@@ -234,18 +233,17 @@ def run_pipeline(
     progress: StageListener,
     spark: SparkSession | None = None,
 ) -> RunSummary:
-    """Reads the evidence and writes every table.
-
-    :param spark: the session to use; without it, a session is opened and closed
-    """
+    """Reads the evidence and writes every table; opens a session unless one is given."""
     with report_stage(progress, PipelineStage.FIND) as note:
-        ingest.check_files_exist(evidence.server_logs, evidence.ends)
+        ingest.check_text_files(evidence.server_logs, evidence.ends)
         found = FoundEvidence(
             segments=ingest.find_segments(evidence.segments),
             live=None if evidence.cluster is None else cluster.find_journal(evidence.cluster),
             polled=evidence.polled,
         )
         time_window(options, found.last)
+        if evidence.cluster is not None and not evidence.segments and not evidence.demo:
+            cluster.check_groups_exist(evidence.cluster, options.groups)
         note.append(str(found))
     with ExitStack() as stack:
         tables = stack.enter_context(store.begin_run(out))
@@ -259,6 +257,11 @@ def run_pipeline(
             with report_stage(progress, PipelineStage.PUBLISH):
                 tables.publish()
         return stages.summary
+
+
+def unique_topic_ids(names: Mapping[bytes, str]) -> dict[str, bytes]:
+    """Returns the id of each topic; the largest if the topic was created again."""
+    return {topic: topic_id for topic_id, topic in sorted(names.items())}
 
 
 class PipelineStages:
@@ -309,10 +312,10 @@ class PipelineStages:
         found = self.summary.commits or self.summary.windows or self.summary.generations
         if self._options.groups and not found and self._given is None:
             names = " ".join(self._options.groups)
-            raise InputError(f"--group {names}: the input has no such group")
-        self._rebalances()
+            near = suggest_or_list_names(self._options.groups, self._read_group_names())
+            raise InputError(f"--group {names}: the input has no such group{near}")
         self._lag()
-        self._whatif()
+        self._rebalances()
         self._tables.write_row(EVIDENCE, evidence_row(self.summary, evidence))
 
     def _evidence(self, evidence: EvidenceSources) -> None:
@@ -336,7 +339,6 @@ class PipelineStages:
                 self._tables.write(SAMPLES, self._sampled.rows(SAMPLES))
 
     def _ends(self, evidence: EvidenceSources) -> None:
-        """Writes samples of log ends from files, from polling and from lookups in the cluster."""
         tables, spark, summary = self._tables, self._spark, self.summary
         with report_stage(self._progress, PipelineStage.ENDS) as note:
             sources = []
@@ -411,7 +413,6 @@ class PipelineStages:
             note.append(f"{summary.records:,} records")
 
     def _read_whole_journal(self) -> DataFrame:
-        """Returns all records of the journal, before ``--group`` and ``--until`` apply."""
         if self._given is not None:
             self._whole = self._given.journal
             return self._given.journal
@@ -427,10 +428,7 @@ class PipelineStages:
         return every
 
     def _complete(self) -> None:
-        """Finds the positions from which on a cluster's records are complete.
-
-        For segment files the batches have shown it already.
-        """
+        """Finds where a cluster's records become complete; segments showed it already."""
         if self._live is None:
             return
         whole = self._whole
@@ -438,6 +436,15 @@ class PipelineStages:
         # records that the caller has read reach as far as the caller says
         ends = self._live.log_ends if self._given is None else {}
         self.summary.complete = ingest.find_complete_positions(rows, ends)
+
+    def _read_group_names(self) -> list[str]:
+        every = self._whole
+        if every is None:
+            every = ingest.read_segment_journal(self._spark, self._segments)
+        names = every.where("not control and key is not null").select(
+            fn.expr(ingest.GROUP_SQL).cast("string").alias("name")
+        )
+        return [row.name for row in names.where("name != ''").distinct().collect()]
 
     def _commits(self, committed: DataFrame) -> None:
         with report_stage(self._progress, PipelineStage.COMMITS) as note:
@@ -466,7 +473,7 @@ class PipelineStages:
                 )
             found = tables.materialize(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
-            owners = found.where("owner is not null").select("owner.*")
+            owners = self._owners = found.where("owner is not null").select("owner.*")
             self.summary.generations, _ = tables.write_all(
                 (GENERATIONS, made), (OWNERSHIP, self._since(owners, "until"))
             )
@@ -494,7 +501,10 @@ class PipelineStages:
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
         bad = rest.where("problem is not null")
         if number := bad.count():
-            self._unread(decode.UNREAD_GROUPS, number, _first_examples(bad))
+            order = ("journal_partition", "journal_offset")
+            first = bad.select(*order, "problem").sort(*order).limit(MAX_EXAMPLES).collect()
+            examples = [decode.format_example(*row) for row in first]
+            self._unread(decode.UNREAD_GROUPS, number, examples)
         good = rest.where("problem is null")
         rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: Counter[str] = Counter()
@@ -505,73 +515,73 @@ class PipelineStages:
         windows = [row for row in rows if row.whole is not None]
         self.summary.windows = sorted((row.group, row.complete_from, row.whole) for row in windows)
 
-    def _rebalances(self) -> None:
-        tables, spark = self._tables, self._spark
-        with report_stage(self._progress, PipelineStage.REBALANCES) as note:
-            found = rebalances.compute_rebalances(
-                tables.read(spark, GENERATIONS),
-                tables.read(spark, COMMITS),
-                tables.read(spark, SERVERLOG),
-            )
-            if self._begin is not None:
-                # the replay under other policies also needs earlier rebalances
-                found = tables.materialize(spark, "rebalances", found)
-            self._history = found
-            self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
-            note.append(f"{self.summary.rebalances:,} rebalances")
-
     def _lag(self) -> None:
         tables, spark = self._tables, self._spark
         with report_stage(self._progress, PipelineStage.LAG) as note:
+            commits = tables.read(spark, COMMITS)
             if not self.summary.samples:
-                tables.write_empty(LAG, STATUS)
-                note.append("none: there are no samples of log ends")
-                return
+                commits = commits.dropDuplicates(["group"])  # only the names of the groups
             found = lag.compute_lag(
-                tables.read(spark, COMMITS),
+                commits,
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, OWNERSHIP),
                 tables.read(spark, ENDS),
-                as_of=self._end(),
+                as_of=self._end,
             )
             found = tables.materialize(spark, "lag", found)
+            health = HEALTH, found.where("health is not null").select("health.*")
+            if not self.summary.samples:
+                tables.write_empty(LAG, STATUS)
+                tables.write_all(health)
+                note.append("none: there are no samples of log ends")
+                return
             lags = self._since(found.where("lag is not null").select("lag.*"), "at")
             verdicts = found.where("status is not null").select("status.*")
-            rows, _ = tables.write_all((LAG, lags), (STATUS, verdicts))
+            rows, *_ = tables.write_all((LAG, lags), (STATUS, verdicts), health)
             note.append(f"{rows:,} commits")
 
+    @cached_property
     def _end(self) -> int:
-        """Returns the time of the verdicts: the end of the input, or ``--until``.
-
-        It is close to the last sample, so that a record from the future has no effect on it.
-        """
-        ends = self._tables.read(self._spark, ENDS).agg(fn.max(fn.unix_millis("at")))
-        sampled = int(ends.collect()[0][0])
-        latest = min(max(self.summary.last or 0, sampled), sampled + MAX_SAMPLE_AGE)
+        """The time of the verdicts: near the last sample, as a record may be from the future."""
+        latest = self.summary.last or 0
+        if self.summary.samples:
+            ends = self._tables.read(self._spark, ENDS).agg(fn.max(fn.unix_millis("at")))
+            sampled = int(ends.collect()[0][0])
+            latest = min(max(latest, sampled), sampled + MAX_SAMPLE_AGE)
         return latest if self._until is None else min(latest, self._until)
 
-    def _whatif(self) -> None:
+    def _rebalances(self) -> None:
         tables, spark = self._tables, self._spark
-        with report_stage(self._progress, PipelineStage.WHATIF) as note:
-            # sorted: of a topic that was created again always the same id is used
-            ids = {topic: topic_id for topic_id, topic in sorted(self.names.items())}
-            found = rebalances.compute_whatif(
-                tables.read(spark, GENERATIONS),
-                tables.read(spark, REBALANCES) if self._begin is None else self._history,
-                topic_ids=ids,
+        with report_stage(self._progress, PipelineStage.REBALANCES) as note:
+            generations = tables.read(spark, GENERATIONS)
+            consumer = generations.where(fn.col("kind") == GroupType.CONSUMER)
+            options = rebalances.GroupOptions(
+                until=self._end,
                 since=self._begin,
+                topic_ids=unique_topic_ids(self.names),
                 strategies=self._options.strategies,
+                assignment_interval=self._options.assignment_interval,
+                # commits have topic ids since Kafka 4.1, which has the protocol
+                has_consumer_protocol=bool(self.names) or not consumer.isEmpty(),
             )
-            found = tables.materialize(spark, "whatif", found)
+            found = rebalances.compute_groups(
+                generations,
+                tables.read(spark, SERVERLOG),
+                tables.read(spark, OWNERSHIP) if self._begin is None else self._owners,
+                tables.read(spark, HEALTH),
+                tables.read(spark, ENDS) if self.summary.samples else None,
+                tables.read(spark, COMMITS),
+                options,
+            )
+            found = tables.materialize(spark, "rebalances", found)
             made = (
                 (table, found.where(f"{name} is not null").select(f"{name}.*"))
-                for name, table in rebalances.WHATIF_TABLES.items()
+                for name, table in rebalances.GROUP_TABLES.items()
             )
-            count, *_ = tables.write_all(*made)
-            note.append(f"{count:,} rebalances under a policy")
+            self.summary.rebalances, _, count, *_ = tables.write_all(*made)
+            note.append(f"{self.summary.rebalances:,} rebalances; {count:,} under a policy")
 
     def _since(self, rows: DataFrame, column: str) -> DataFrame:
-        """Applies ``--since``."""
         if self._begin is None:
             return rows
         over = fn.unix_millis(f"`{column}`") < self._begin
@@ -589,12 +599,6 @@ def _unread_damaged_bytes(found: Segments) -> Iterator[Unread]:
     for kind, places in sorted(kinds.items()):
         what = f"byte ranges that are not a valid batch ({kind})"
         yield Unread(what=what, count=len(places), examples=tuple(places[:MAX_EXAMPLES]))
-
-
-def _first_examples(bad: DataFrame) -> list[str]:
-    order = ("journal_partition", "journal_offset")
-    first = bad.select(*order, "problem").sort(*order).limit(MAX_EXAMPLES).collect()
-    return [decode.format_example(*row) for row in first]
 
 
 def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]:
@@ -659,9 +663,7 @@ def unread_from_row(row: TableRow) -> list[Unread]:
 
 
 def continue_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
-    """Returns the row of gold/evidence after a micro-batch that computed all tables on Spark, but
-    did not read the input of earlier micro-batches again.
-    """
+    """Returns gold/evidence after all tables were computed on Spark from new input."""
     once = [one for one in unread_from_row(before) if one.what in COUNTED_ONCE]
     return {
         **now,
@@ -681,11 +683,7 @@ def _sum_lookups(before: TableRow | None, now: TableRow | None) -> TableRow | No
 
 
 def extend_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
-    """Returns the row of gold/evidence after a small micro-batch of ``--follow``.
-
-    :param now: columns of the new records and of the groups that were computed again; the numbers
-        of rows are those of the whole tables
-    """
+    """Returns gold/evidence after a small micro-batch; ``now`` has the changed columns."""
     named = {window["group"] for window in now["windows"]}
     kept = [window for window in before["windows"] if window["group"] not in named]
     bounds = [row[name] for row in (before, now) for name in ("first", "last")]

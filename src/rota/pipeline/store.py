@@ -57,6 +57,7 @@ from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
+    DOWNTIME,
     GENERATIONS,
     LAG,
     OWNERSHIP,
@@ -135,6 +136,10 @@ class BucketFiles:
         self, groups: Collection[str] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         return self._rows([file.path for file in self._files(groups)], columns, groups)
+
+    def read_all(self) -> pa.Table:
+        """Returns all rows, also those of files with a fixed name."""
+        return self._rows(sorted(self._folder.iterdir()))
 
     def append(self, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -249,7 +254,7 @@ REPLACED_RUN_SECONDS = 120.0
 
 #: Tables that ``--follow`` writes by bucket.
 BUCKETED_TABLES = frozenset(
-    {COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE, ADVISED}
+    {COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, DOWNTIME, LAG, WHATIF, ADVICE, ADVISED}
 )
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
@@ -272,10 +277,7 @@ class SparkFailed(Exception):
 
 
 class TableStore:
-    """The tables of one run; see :func:`begin_run` and :class:`OutputFolder`.
-
-    :param layered: writes files by bucket and level, for ``--follow``
-    """
+    """The tables of one run; ``layered``: files by bucket and level, for ``--follow``."""
 
     def __init__(self, out: Path, folder: Path, *, layered: bool = False) -> None:
         self.out = out
@@ -283,12 +285,7 @@ class TableStore:
         self._bucketed = layered
 
     def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
-        """Writes a table.
-
-        :param frame: rows with a value in the column ``problem`` are not written
-        :param counts: aggregates over all rows and columns of the frame
-        :return: the number of rows as ``rows``, and the counts
-        """
+        """Writes rows without a ``problem``; returns ``rows`` and the counts over all rows."""
         columns = [fn.col(f"`{each.name}`").cast(each.type) for each in table.columns]
         wide, rows = Observation(), Observation()
         if counts:
@@ -408,11 +405,7 @@ class OutputFolder:
 
 @contextmanager
 def lock_output(out: str) -> Iterator[OutputFolder]:
-    """Locks a folder for tables while the block runs; removes leftovers of killed runs.
-
-    :raises InputError: tables cannot be written to the folder
-    :raises Unreachable: another run is writing to it
-    """
+    """Locks a folder and removes leftovers of killed runs; raises InputError or Unreachable."""
     folder = check_output_folder(out).absolute()  # Spark may run elsewhere
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
@@ -426,10 +419,7 @@ def begin_run(out: str) -> Iterator[TableStore]:
 
 
 def check_output_folder(out: str) -> Path:
-    """Returns the folder for the tables.
-
-    :raises InputError: tables cannot be written to it
-    """
+    """Returns the folder; raises InputError if tables cannot be written to it."""
     if _URL.match(out):
         raise InputError(f"--out {out}: give a folder of this machine, or a mounted one")
     folder = Path(out)
@@ -461,10 +451,7 @@ def _remove_folder(folder: Path) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Locks a folder against other runs.
-
-    :raises Unreachable: another run is writing to it
-    """
+    """Locks a folder; raises Unreachable if another run is writing to it."""
     with (folder / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -477,9 +464,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_spark_errors(where: Path) -> Iterator[None]:
-    """Turns Java's disk errors into Python's OSError, and other Spark errors into an error of
-    one line, without Java's stack traces.
-    """
+    """Turns Java's disk errors into OSError, and other Spark errors into one line."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -40,6 +40,8 @@ _GROUP_PARTITION = (
     Column("topic", "string", "topic"),
     Column("partition", "int", "partition"),
 )
+_NO_LOG_ENDS = "null: log ends unknown"
+_AFTER = "the same under that policy"
 MEMBER = (
     "struct<member_id: string, group_instance_id: string, client_id: string, client_host: string, "
     "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
@@ -166,8 +168,8 @@ GENERATIONS = Table(
 
 REBALANCES = Table(
     name="gold/rebalances",
-    row="a rebalance, with all rounds if it is cooperative. Protocol and counts are null if "
-    "members do not assign partitions (Connect), or the assignment cannot be decoded",
+    row="a rebalance, with all rounds if it is cooperative. Protocol, counts and downtime "
+    "are null if members do not assign partitions (Connect), or the assignment cannot be decoded",
     key=("group", "incarnation", "to_generation"),
     columns=(
         Column("group", "string", "group"),
@@ -197,11 +199,56 @@ REBALANCES = Table(
         _nullable("moved", "int", "partitions that changed their owner; the old owner stayed"),
         _nullable("moves_needed", "int", "fewest moves to the best balance"),
         _nullable("orphaned", "int", "partitions whose owner had left"),
-        _nullable("stopped", "int", "partitions revoked from members that stayed"),
+        _nullable("revoked", "int", "partitions revoked from members that stayed"),
         _nullable("idle_members", "int", "members without a partition after the rebalance"),
         _nullable("most", "int", "largest number of partitions of a member afterwards"),
         _nullable("least", "int", "smallest number of partitions of a member afterwards"),
+        _nullable(
+            "downtime_ms",
+            "bigint",
+            "downtime that the rebalance ended, in partition-milliseconds, without the reasons "
+            "`not polled` and `shut down`",
+        ),
+        _nullable("downtime_at_least_ms", "bigint", "lower bound of that downtime"),
+        _nullable("downtime_at_most_ms", "bigint", "upper bound of that downtime"),
+        _nullable(
+            "not_polled_ms", "bigint", "time before without polls, in partition-milliseconds"
+        ),
+        _nullable("delayed_records", "bigint", f"records that arrived in it; {_NO_LOG_ENDS}"),
+        _nullable("added_lag_ms", "bigint", f"longest wait of one of them; {_NO_LOG_ENDS}"),
         _nullable("rollout", "string", "rolling deploy that the rebalance is part of"),
+    ),
+)
+
+DOWNTIME = Table(
+    name="gold/downtime",
+    row="a time in which no member consumed a partition. Add up lengths to get downtime in "
+    "partition-milliseconds; the sums in other tables leave out the reasons `not polled` and "
+    "`shut down`",
+    key=("group", "topic", "partition", "since", "reason"),
+    columns=(
+        *_GROUP_PARTITION,
+        Column("since", "timestamp", "start: the last owner stopped consuming"),
+        Column("until", "timestamp", "end: a member has the partition; or the end of the evidence"),
+        Column("ended", "boolean", "false: the partition had no consumer at the end"),
+        Column(
+            "reason",
+            "string",
+            "`revoked`, `moved`, `left`, `silent`, `restarted`, `empty`, `shut down` or "
+            "`not polled`",
+        ),
+        _nullable("member_id", "string", "member id of the last owner; null: unknown"),
+        Column(
+            "evidence",
+            "string",
+            "`stated`, `inferred`, `sampled`, or `bounded`: only commits show it",
+        ),
+        Column("at_least_ms", "bigint", "lower bound of the length, in milliseconds"),
+        Column("at_most_ms", "bigint", "upper bound of the length, in milliseconds"),
+        Column("incarnation", "int", "as in `gold/rebalances`"),
+        _nullable("to_generation", "int", "the rebalance that ended it; null: no rebalance did"),
+        _nullable("delayed_records", "bigint", f"records that arrived in it; {_NO_LOG_ENDS}"),
+        _nullable("added_lag_ms", "bigint", f"longest wait of one of them; {_NO_LOG_ENDS}"),
     ),
 )
 
@@ -254,6 +301,28 @@ STATUS = Table(
     ),
 )
 
+HEALTH = Table(
+    name="gold/health",
+    row="the health of a group at the end of the evidence, and its worst health before: `OK`, "
+    "`falling behind`, `stuck`, `failing` or `unknown`",
+    key=("group",),
+    columns=(
+        Column("group", "string", "group"),
+        Column("health", "string", "health at the end of the evidence"),
+        _nullable("since", "timestamp", "start of that health; null: before the evidence"),
+        _nullable("topic", "string", "topic of the partition that decides; null: the whole group"),
+        _nullable("partition", "int", "the partition that decides; null: the whole group"),
+        _nullable("lag", "bigint", "records that the group has not consumed; null: unknown"),
+        Column("reason", "string", "the facts that show it"),
+        Column("worst", "string", "the worst health in the evidence"),
+        _nullable("worst_since", "timestamp", "start of the worst health; null: it was always OK"),
+        _nullable("worst_until", "timestamp", "end of the worst health; null: it was always OK"),
+        _nullable("worst_topic", "string", "topic of the partition; null: the whole group"),
+        _nullable("worst_partition", "int", "the partition; null: the whole group"),
+        Column("worst_reason", "string", "the facts that show the worst health"),
+    ),
+)
+
 WHATIF = Table(
     name="gold/whatif",
     row="a rebalance replayed under a policy, from that policy's own previous assignment",
@@ -271,9 +340,15 @@ WHATIF = Table(
             "timestamp",
             "time under this policy: later than `at` if a static member's session expires first",
         ),
+        Column(
+            "downtime_ms",
+            "bigint",
+            "downtime in partition-milliseconds: measured for the policy that the group used, "
+            "computed for others",
+        ),
         Column("moved", "int", "partitions that changed their owner; the old owner stayed"),
         Column("moves_needed", "int", "fewest moves to the best balance"),
-        Column("stopped", "int", "partitions revoked from members that stayed"),
+        Column("revoked", "int", "partitions revoked from members that stayed"),
         Column("idle_members", "int", "members without a partition after the rebalance"),
         Column("spread", "int", "largest minus smallest number of partitions of a member"),
     ),
@@ -281,25 +356,46 @@ WHATIF = Table(
 
 ADVICE = Table(
     name="gold/advice",
-    row="the summary of a group's history and the recommended policy. Counts are null if "
-    "members do not assign partitions (Connect), or the assignment cannot be decoded",
+    row="the summary of a group's history and the recommended policy. Counts and downtime are null "
+    "if members do not assign partitions (Connect), or the assignment cannot be decoded",
     key=("group",),
     columns=(
         Column("group", "string", "group"),
-        Column("verdict", "string", "`change`, `keep` or `cannot tell`"),
+        Column("verdict", "string", "`change`, `keep`, `fix first` or `cannot tell`"),
         Column("policy", "string", "the recommended policy"),
         Column(
             "policies_used", "array<string>", "policies that the group used, the latest one last"
         ),
-        Column("damage", "double", "stopped partitions plus unnecessary moves"),
+        _nullable("destination", "string", "setting to plan for; null: none, or not possible yet"),
         Column("rebalances", "int", "number of rebalances"),
-        Column("rebalances_after", "int", "the same under that policy"),
+        Column("rebalances_after", "int", _AFTER),
+        _nullable("downtime_ms", "bigint", "downtime in partition-milliseconds"),
+        _nullable("downtime_at_least_ms", "bigint", "lower bound of the downtime"),
+        _nullable("downtime_at_most_ms", "bigint", "upper bound of the downtime"),
+        _nullable("downtime_after_ms", "bigint", _AFTER),
+        _nullable("uncertainty_ms", "bigint", "a smaller saving of downtime is not advised"),
+        _nullable("not_polled_ms", "bigint", "time without polls, in partition-milliseconds"),
+        Column(
+            "downtime_by_reason",
+            "map<string, bigint>",
+            "partition-milliseconds of each reason in `gold/downtime`",
+        ),
+        _nullable("delayed_records", "bigint", f"records that downtime delayed; {_NO_LOG_ENDS}"),
+        _nullable("delayed_records_after", "bigint", f"an estimate of {_AFTER}"),
+        _nullable("added_lag_ms", "bigint", f"longest wait of one of them; {_NO_LOG_ENDS}"),
         _nullable("moved", "int", "partitions moved"),
-        _nullable("moved_after", "int", "the same under that policy"),
+        _nullable("moved_after", "int", _AFTER),
         _nullable("moves_needed", "int", "fewest moves to the best balance"),
-        _nullable("stopped", "int", "partitions stopped"),
-        _nullable("stopped_after", "int", "the same under that policy"),
+        _nullable("revoked", "int", "partitions revoked from members that stayed"),
+        _nullable("revoked_after", "int", _AFTER),
         Column("libraries", "array<string>", "client libraries of the last members, or `unknown`"),
+        Column(
+            "patterns",
+            "array<struct<pattern: string, member: string, topic: string, partition: int, "
+            "since: timestamp, until: timestamp, times: int, every_ms: bigint, text: string, "
+            "fix: string>>",
+            "what happened again and again, or all the time; the most important first",
+        ),
         Column("headline", "string", "events, their cost, and the recommended change"),
         Column("steps", "array<string>", "steps of the migration"),
     ),
@@ -377,18 +473,8 @@ EVIDENCE = Table(
 )
 
 TABLES = (
-    JOURNAL,
-    ENDS,
-    SERVERLOG,
-    SAMPLES,
-    COMMITS,
-    GENERATIONS,
-    REBALANCES,
-    OWNERSHIP,
-    LAG,
-    STATUS,
-    WHATIF,
-    ADVICE,
-    ADVISED,
-    EVIDENCE,
+    *(JOURNAL, ENDS, SERVERLOG, SAMPLES),  # bronze
+    *(COMMITS, GENERATIONS),  # silver
+    *(REBALANCES, DOWNTIME, OWNERSHIP, LAG, STATUS, HEALTH),  # gold
+    *(WHATIF, ADVICE, ADVISED, EVIDENCE),
 )

@@ -21,13 +21,7 @@ from rota.engine.formats.primitive import encode_unsigned_varint
 from rota.engine.model.text import MAX_STRING_BYTES
 from rota.errors import FormatError
 from rota.protocol.messages import Api, Message, classes_by_api
-from rota.protocol.schemas import (
-    FIXED_SIZE_FORMATS,
-    ZERO_UUID,
-    FieldSpec,
-    StructSpec,
-    Versions,
-)
+from rota.protocol.schemas import FIXED_SIZE_FORMATS, ZERO_UUID, FieldSpec, StructSpec, Versions
 
 _FIELD_OF_LINE = "FIELDS"
 
@@ -102,8 +96,7 @@ def field_of_traceback(trace: TracebackType | None) -> str:
     return field
 
 
-#: Limit of elements in all arrays of a request, because anyone may send one. A response has no such
-#: limit: the metadata of a large cluster has millions.
+#: Limit of elements in all arrays of a request; a response may have millions.
 MAX_REQUEST_ELEMENTS = 250_000
 
 
@@ -160,9 +153,7 @@ class _DecoderWriter(_FunctionWriter):
         self._out.add_line(f"room = {MAX_REQUEST_ELEMENTS if is_request else 'end'}")
 
     def make_decoder(self) -> Decoder:
-        """Bytes after the message are skipped, as in Kafka: librdkafka's request for the metadata
-        of all topics has three bytes too many.
-        """
+        """Bytes after the message are skipped, as in Kafka: librdkafka sends three too many."""
         return self._compile(self._struct(self._top.STRUCT), ">", self._top.__name__)
 
     def make_tag_decoder(self, field: FieldSpec, path: str) -> Decoder:
@@ -397,10 +388,8 @@ def read_tags(  # noqa: PLR0913, a position and a struct
     known: Mapping[int, tuple[str, Decoder]] = MappingProxyType({}),
     target: Message | None = None,
 ) -> int:
-    """Reads tagged fields into a struct, skips unknown ones, and returns their end.
-
-    :param count: the first byte of their count
-    :param known: name and decoder by tag
+    """Reads tagged fields into a struct (``count`` is the first byte of their count), skips those
+    that are not ``known``, and returns their end.
     """
     if count > 127:
         count, pos = _read_varint_rest(data, pos, count)
@@ -687,9 +676,7 @@ def _flexible_versions(api: int) -> Versions:
 
 
 def _has_tagged_response_header(api: Api, version: int) -> bool:
-    """The header of ApiVersions has no tagged fields in any version, so that every client can read
-    it.
-    """
+    """The header of ApiVersions never has tagged fields, so that every client can read it."""
     return version in _flexible_versions(api) and api != Api.API_VERSIONS
 
 

@@ -28,11 +28,7 @@ _OTHER_PROTOCOLS = {b"SSH-": "SSH", b"PROX": "the PROXY protocol"}
 
 
 class FrameReader:
-    """Splits the bytes of a connection into frames.
-
-    Bytes come in by :meth:`feed`. To avoid a copy of long frames, write them to :meth:`get_buffer`
-    and then call :meth:`buffer_updated`.
-    """
+    """Splits bytes into frames: from :meth:`feed`, or uncopied from :meth:`get_buffer`."""
 
     __slots__ = (
         *("_at", "_at_once", "_body", "_cause", "_done", "_have", "_rest", "_scratch", "_size"),
@@ -184,10 +180,7 @@ class FrameReader:
 
 
 def detect_other_protocol(head: bytes) -> str | None:
-    """Names the protocol that begins with these four bytes, if it is a common mistake.
-
-    As a length they would be 369 million or more, which no request has.
-    """
+    """Names a protocol that is a common mistake by its first four bytes, no length of a request."""
     if head.startswith(_TLS_HANDSHAKE):
         return "TLS on a port without it"
     if head in _HTTP_METHODS:

@@ -69,10 +69,7 @@ class ScramCredential:
 
     @classmethod
     def parse(cls, mechanism: Mechanism, text: str) -> ScramCredential:
-        """Parses Kafka's format: ``salt=...,stored_key=...,server_key=...,iterations=...``.
-
-        :raises InputError: the text has another format
-        """
+        """Parses Kafka's ``salt=...,stored_key=...,server_key=...,iterations=...``."""
         fields = dict(part.partition("=")[::2] for part in text.split(","))
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
         try:
@@ -132,10 +129,8 @@ class Users:
         return hmac.compare_digest(self._digest(password), expected) and user in self._plain
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[ScramCredential, bool]:
-        """Returns a user's credential, and whether the user exists.
-
-        An unknown user gets an invented credential, the same each time, so that nobody learns
-        which users exist.
+        """Returns a user's credential, and whether the user exists: an unknown user gets an
+        invented one, the same each time, so that nobody learns which users exist.
         """
         made_up = hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha512")
         key = hashlib.new(SCRAM_HASHES[mechanism], made_up).digest()
@@ -161,10 +156,7 @@ class SaslReply:
 
 
 def create_sasl_server(mechanism: str, users: Users, new_nonce: Callable[[], str]) -> SaslServer:
-    """Starts a login; raises Refused if the mechanism is unknown.
-
-    :param new_nonce: returns random printable text without a comma
-    """
+    """Starts a login (``new_nonce``: printable, no comma); Refused for an unknown mechanism."""
     if mechanism == Mechanism.PLAIN:
         return PlainSaslServer(users)
     if mechanism in SCRAM_HASHES:

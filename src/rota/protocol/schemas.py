@@ -1,8 +1,8 @@
 """Kafka's message schemas, and the Python classes made from them.
 
-A schema lists the fields of a message in each version. The JSON files are Kafka's own, as
-kafka-python ships them; the two that it lacks are in ``resource``. kafka-python's classes are not
-imported: that takes a fifth of a second, and their decoders trust what they read.
+The JSON files are Kafka's own, as kafka-python ships them; the two that it lacks are in
+``resource``. kafka-python's classes are not imported: that takes a fifth of a second, and their
+decoders trust what they read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ ZERO_UUID: Final = bytes(16)
 
 
 class Api(enum.IntEnum):
-    """An API's key."""
-
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
@@ -143,8 +141,6 @@ class StructSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSpec:
-    """A request or a response."""
-
     api_key: int
     versions: Versions
     #: Versions with compact lengths and tagged fields (KIP-482).
@@ -260,10 +256,7 @@ def _parse_default(kind: str, given: Any) -> DefaultValue:  # noqa: ANN401 text 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 class Message:
-    """Base class of requests, responses and the structs inside them.
-
-    A field that the constructor does not get has the schema's default.
-    """
+    """Base class of requests, responses and structs. Omitted fields have the schema's default."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # messages are mutable
@@ -296,9 +289,7 @@ class Request(Message, Generic[ResponseT]):
 
 
 class LazyMessageClass:
-    """Stands in for a message's class, which it makes from the schema on first use: making all
-    sixty classes would take a tenth of a broker's start time.
-    """
+    """Makes a message's class on first use: all sixty take a tenth of a broker's start time."""
 
     def __init__(self, api: Api, name: str) -> None:
         self.API = api
@@ -341,9 +332,7 @@ def _make_struct_class(struct: StructSpec, base: type[Message]) -> type[Message]
 
 
 def _make_init(struct: StructSpec) -> Callable[..., None]:
-    """Generates the constructor's source, as dataclasses do: large responses have thousands of
-    structs.
-    """
+    """Generates the constructor's source, as dataclasses do, for responses with many structs."""
     names: dict[str, Any] = {f"_{field.name}": field.default for field in struct.fields}
     arguments, lines = [], []
     for field in struct.fields:

@@ -1,3 +1,1 @@
-"""The report: reads the gold tables of a run, finds the story of each group, and writes it as
-one HTML page.
-"""
+"""The report: the story of each group, read from the gold tables and written as an HTML page."""

@@ -16,7 +16,11 @@ def evidence_lines(story: Story) -> list[str]:
     """Returns lines about the input, its gaps, and the options that would add to it."""
     evidence = story.evidence
     if evidence.first is None or evidence.last is None:
-        return [_no_records_line(evidence)]
+        cluster = evidence.cluster
+        if cluster is not None and not cluster["partitions"] and not evidence.complete:
+            why = "the cluster has no journal (__consumer_offsets) because it never had a group"
+            return [f"input: {why}"]
+        return ["input: the journal is empty"]
     return [
         _records_line(story, evidence.first, evidence.last),
         *_sampling_lines(evidence.polled),
@@ -30,13 +34,6 @@ def evidence_lines(story: Story) -> list[str]:
 def format_marks(marks: Iterable[EvidenceMark]) -> str:
     """Formats how a number is known, to be put after it: ``(stated and sampled)``."""
     return f"({' and '.join(marks)})"
-
-
-def _no_records_line(evidence: EvidenceSummary) -> str:
-    cluster = evidence.cluster
-    if cluster is not None and not cluster["partitions"] and not evidence.complete:
-        return "input: the cluster has no journal (__consumer_offsets) because it never had a group"
-    return "input: the journal is empty"
 
 
 def _records_line(story: Story, first: int, last: int) -> str:

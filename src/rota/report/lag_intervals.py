@@ -118,9 +118,7 @@ def find_lag_intervals(
 
 
 def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
-    """Returns commits, deletions of offsets, and commits without a row in gold/lag
-    (``is_earlier``).
-    """
+    """Adds deletions, and commits without a row in gold/lag (``is_earlier``)."""
     names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
     own = lag.select(names)
     tables = [own.append_column("is_earlier", pa.repeat(pa.scalar(False), own.num_rows))]
@@ -184,7 +182,6 @@ class _CommitColumns:
         )
 
     def samples(self, ends: pa.Table) -> EndOffsets:
-        """Returns the samples of partitions that have commits."""
         number = self._partition_positions(ends)
         mask = number >= 0
         at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
@@ -192,9 +189,7 @@ class _CommitColumns:
         return EndOffsets.from_samples(number[mask], at[mask], end[mask], beginning[mask])
 
     def owned_until(self, ownership: pa.Table, before: Int64Array) -> Int64Array:
-        """Returns until when a member owned each partition. Of the owners that came before
-        ``before``, the one that stayed longest counts.
-        """
+        """Returns the last end of ownership by an owner that came before ``before``."""
         number = self._partition_positions(ownership)
         group = _positions(ownership["group"], self.group_names)
         is_owned = (number >= 0) & (group >= 0)
@@ -215,9 +210,7 @@ class _CommitColumns:
 def _start_earlier_commits(
     committed: _CommitColumns, samples: EndOffsets, since: int
 ) -> _CommitColumns:
-    """Moves earlier commits to the first sample, or to ``since``; drops them if the end fell before
-    that time.
-    """
+    """Moves commits to the first sample or ``since``; drops them if the end fell before."""
     row = np.flatnonzero(committed.is_prior)
     number, offset = committed.partition[row], committed.offset[row]
     first = np.searchsorted(samples.partition, number)
@@ -241,9 +234,7 @@ def _start_earlier_commits(
 def _waits_until(
     committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, is_polled: BoolArray
 ) -> Int64Array:
-    """Returns until when the record at each committed offset certainly waited, if another
-    commit follows.
-    """
+    """Returns until when each record certainly waited, if another commit follows."""
     following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
     until = committed.at[following]
     last_sample = samples.index.find_last(committed.partition, until - 1)
@@ -260,7 +251,6 @@ def _interval_table(
     sample: Int64Array,
     until: Int64Array,
 ) -> pa.Table:
-    """Builds the table of intervals, with the lag just before the end of each."""
     intervals = _IntervalColumns.from_commits(committed, samples, sample, until)
     at, offset = committed.at[intervals.row], committed.offset[intervals.row]
     written, at_least = _written_times(committed, samples, sample, intervals)
@@ -317,9 +307,7 @@ class _IntervalColumns:
 def _written_times(
     committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, intervals: _IntervalColumns
 ) -> tuple[Float64Array, BoolArray]:
-    """Returns the time when the oldest unread record was written, NaN: no sample has it; and
-    whether the record may be older.
-    """
+    """Returns when the oldest record was written (or NaN), and whether it may be older."""
     row, oldest = intervals.row, intervals.oldest
     sample, offset, lag = sample[row], committed.offset[row], committed.lag[row]
     at, seconds = committed.at[row], committed.lag_seconds[row]
@@ -345,7 +333,6 @@ def _positions(column: pa.ChunkedArray, values: pa.Array) -> Int64Array:
 
 
 def _find_sorted(listed: Int64Array, numbers: Int64Array) -> Int64Array:
-    """Returns the position of each number in a sorted list; -1 where the list does not have it."""
     if not len(listed):
         return np.full(len(numbers), -1, dtype=np.int64)
     place = np.minimum(np.searchsorted(listed, numbers), len(listed) - 1)
@@ -386,12 +373,7 @@ class WorstLag:
 def find_worst_lags(
     intervals: pa.Table, rebalances: Mapping[str, Sequence[int]]
 ) -> dict[str, WorstLag]:
-    """Returns the worst lag of each group: the oldest record, or the most records if all ages are
-    unknown or 0; of equal lags the first.
-
-    :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
-    :param rebalances: the times of each group's rebalances, ascending
-    """
+    """Returns each group's worst lag: the oldest record; without ages the most records."""
     seconds, records = intervals["lag_seconds"], intervals["lag"]
     waited = intervals.filter(compute.greater(seconds, 0))
     ageless = intervals.filter(compute.and_(compute.is_null(seconds), compute.greater(records, 0)))

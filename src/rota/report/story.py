@@ -1,5 +1,8 @@
 """The content of the report: the groups, the worst first, and a summary of the input.
 
+A group whose health is bad comes before one that is OK, and then one with more downtime before one
+with less. Health is apart from the advice on the policy: a group without rebalances has it too.
+
 :func:`read_gold_tables` reads the tables of a run with Arrow: gold, and the parts of bronze and
 silver that lag is computed from. :func:`build_story` makes the story of them, which the page and
 the terminal show.
@@ -25,16 +28,20 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
-from rota.engine.history.advice import CHANGE
+from rota.engine.history import facts
+from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
+from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.errors import InputError, Unreachable
 from rota.pipeline.arrow import table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
+    DOWNTIME,
     ENDS,
     EVIDENCE,
+    HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -47,12 +54,12 @@ from rota.report.lag_intervals import WorstLag
 
 #: Link to the published run: see :mod:`rota.pipeline.store`.
 CURRENT_LINK = ".current"
-#: Key of a commit.
 COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 
 #: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
+    DOWNTIME: {"topic", "partition", "ended", "member_id", "evidence", "added_lag_ms"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
@@ -66,6 +73,8 @@ class GoldTables:
 
     out: str
     rebalances: pa.Table
+    downtime: pa.Table
+    health: pa.Table
     ownership: pa.Table
     lag: pa.Table
     status: pa.Table
@@ -83,17 +92,15 @@ class GoldTables:
 
 
 def read_gold_tables(out: str) -> GoldTables:
-    """Reads the tables of the current run of a folder.
-
-    :raises Unreachable: the folder has no tables
-    :raises InputError: another version of Rota wrote them
-    """
+    """Reads the tables of the current run; raises Unreachable or InputError."""
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    needed = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS)
+    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED)
     try:
-        tables = {Path(table.name).name: _read_table(run, table) for table in needed}
+        tables = {
+            Path(table.name).name: _read_table(run, table) for table in (*needed, EVIDENCE, ENDS)
+        }
         tables["deletions"] = _read_table(run, COMMITS)
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
     except _UnreadableTable as error:
@@ -109,9 +116,7 @@ class _UnreadableTable(Exception):
 
 
 def _read_table(run: Path, table: Table) -> pa.Table:
-    """Reads the declared columns of a table, without SKIPPED_COLUMNS, and only the rows that
-    ROW_FILTERS lets through.
-    """
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through."""
     names = [
         column.name for column in table.columns if column.name not in SKIPPED_COLUMNS.get(table, ())
     ]
@@ -143,13 +148,7 @@ ROWS_PER_PASS = 1 << 20
 
 
 def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> pa.Table:
-    """Returns, for each group and partition, the last commit before the first sample of its end, or
-    before ``since`` if that is later.
-
-    :param folder: folder of silver/commits
-    :param ends: bronze/ends
-    :param since: the time of ``--since``, in milliseconds since 1970
-    """
+    """Returns each partition's last commit before its first sample, or ``since``."""
     commits = dataset.dataset(folder, format="parquet", partitioning=None)
     last = _last_commits(
         pa.schema([commits.schema.field(name) for name in PRIOR_COMMIT_COLUMNS]).empty_table()
@@ -173,9 +172,7 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
 
 
 def _first_lag_times(ends: pa.Table, since: int | None) -> pa.Table:
-    """Returns, for each partition, the time from which gold/lag has its commits (column
-    ``before``).
-    """
+    """Returns from when on gold/lag has a partition's commits (column ``before``)."""
     firsts = ends.group_by(["topic", "partition"]).aggregate([("at", "min")])
     before = firsts["at_min"]
     if since is not None:
@@ -185,7 +182,6 @@ def _first_lag_times(ends: pa.Table, since: int | None) -> pa.Table:
 
 
 def _last_commits(rows: pa.Table) -> pa.Table:
-    """Returns the last row of each group and partition in the order of the journal."""
     rest = PRIOR_COMMIT_COLUMNS[len(PARTITION_KEY) :]
     ordered = rows.sort_by("journal_offset").group_by(PARTITION_KEY, use_threads=False)
     last = ordered.aggregate([(name, "last") for name in rest])
@@ -214,31 +210,26 @@ class EvidenceMark(enum.StrEnum):
 
 #: Cause, how it is known, number of rebalances; the most frequent first.
 CauseCounts: TypeAlias = tuple[tuple[str, EvidenceMark, int], ...]
-#: Counts of the history of a group, and of its replay under the recommended policy.
-ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moves_needed", "stopped")
-REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
+#: Numbers of the history of a group, and of its replay under the recommended policy.
+ACTUAL_NUMBERS = (
+    *("rebalances", "downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "not_polled_ms"),
+    *("moved", "moves_needed", "revoked"),
+)
+REPLAYED_NUMBERS = (
+    *("rebalances_after", "downtime_after_ms", "uncertainty_ms", "delayed_records_after"),
+    *("moved_after", "revoked_after"),
+)
+#: Numbers that depend on samples of log ends.
+SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")
+#: Bad health, the worst last.
+PROBLEMS = (facts.GroupHealth.FALLING_BEHIND, facts.GroupHealth.STUCK, facts.GroupHealth.FAILING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStory:
+class GroupStory(facts.Advice):
     """A group: its row of gold/advice, with facts from other tables."""
 
-    name: str
-    verdict: str
-    policy: str
-    #: In the order of their last use.
-    policies_used: tuple[str, ...]
-    damage: float
-    rebalances: int
-    rebalances_after: int
-    moved: int | None
-    moved_after: int | None
-    moves_needed: int | None
-    stopped: int | None
-    stopped_after: int | None
-    libraries: tuple[str, ...]
-    headline: str
-    steps: tuple[str, ...]
+    health: facts.GroupHealthStatus
     #: How the counts of the history are known: inferred or sampled.
     mark: EvidenceMark
     causes: CauseCounts
@@ -249,6 +240,28 @@ class GroupStory:
     complete_from: int | None
     #: The records include the group's first one.
     whole: bool
+
+    @property
+    def name(self) -> str:
+        return self.group
+
+    @property
+    def severity(self) -> int:
+        """How bad the present health is; 0: OK or unknown."""
+        health = self.health.health
+        return PROBLEMS.index(health) + 1 if health in PROBLEMS else 0
+
+    @property
+    def cause_text(self) -> str:
+        """The problem of the health, and the patterns; else the causes of the rebalances."""
+        counted: Counter[str] = Counter()
+        for cause, _, number in self.causes:
+            counted[cause] += number
+        causes = ", ".join(f"{number:,} {cause}" for cause, number in counted.most_common())
+        problem = [self.health.reason] if self.severity else []
+        same = HEALTH_PATTERNS.get(self.health.health)
+        patterns = (one.text for one in self.patterns if one.pattern is not same)
+        return "; ".join((*problem, *patterns)) or causes
 
     @property
     def policies_text(self) -> str:
@@ -271,9 +284,14 @@ class GroupStory:
         history.
         """
         would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
-        counts = dict.fromkeys(ACTUAL_COUNTS, self.mark) | dict.fromkeys(REPLAYED_COUNTS, would)
+        numbers = (
+            dict.fromkeys(ACTUAL_NUMBERS, self.mark)
+            | dict.fromkeys(REPLAYED_NUMBERS, would)
+            | dict.fromkeys(SAMPLED_NUMBERS, EvidenceMark.SAMPLED)
+        )
         return {
-            **{name: None if getattr(self, name) is None else counts[name] for name in counts},
+            **{name: None if getattr(self, name) is None else numbers[name] for name in numbers},
+            "health": self.mark if self.health.lag is None else EvidenceMark.SAMPLED,
             "causes": [how for _, how, _ in self.causes],
             "lag": None if self.lag is None else EvidenceMark.SAMPLED,
             "status": None if self.status is None else EvidenceMark.SAMPLED,
@@ -286,7 +304,6 @@ class GroupStory:
         return " ".join(filter(None, sentences))
 
     def _lag_sentence(self) -> str:
-        """Returns a sentence about the worst lag, or nothing if it is small."""
         lag = self.lag
         if lag is None:
             return ""
@@ -304,7 +321,6 @@ class GroupStory:
         return f"Most lag: {behind}, {where}, {when}." if notable else ""
 
     def _clients_sentence(self) -> str:
-        """Returns a sentence that names the clients that can apply the advice."""
         if self.verdict != CHANGE:
             return ""
         libraries = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
@@ -325,21 +341,18 @@ class Story:
 
     #: Folder of the tables.
     out: str
-    #: Sorted by damage, then by name.
+    #: The worst health first, then the most downtime.
     groups: tuple[GroupStory, ...]
     #: Number of groups in the tables, also those that are not shown.
     total_groups: int
     evidence: EvidenceSummary
-    #: Causes in all groups shown.
     causes: CauseCounts
     #: Columns of :data:`rota.report.lag_intervals.LAG_INTERVALS`.
     lag: pa.Table = field(default_factory=lag_intervals.LAG_INTERVALS.empty_table, repr=False)
 
     @property
     def marks(self) -> dict[str, tuple[EvidenceMark, ...]]:
-        """How the counts of the input are known: records of the journal are stated, rebalances are
-        inferred, and both may be sampled.
-        """
+        """How the counts of the input are known: stated or inferred, and both maybe sampled."""
         evidence = self.evidence
         sampled = () if evidence.polled is None else (EvidenceMark.SAMPLED,)
         of_journal = bool(evidence.records) or not sampled
@@ -355,9 +368,7 @@ class Story:
 
 
 def build_story(gold: GoldTables, globs: Sequence[str] = ()) -> Story:
-    """Builds the story of the groups whose names match one of ``wanted``; of all groups if
-    ``wanted`` is empty.
-    """
+    """Builds the story of the groups that match one of ``globs``, or of all groups."""
 
     def is_wanted(name: str) -> bool:
         return not globs or any(name == glob or fnmatchcase(name, glob) for glob in globs)
@@ -366,17 +377,26 @@ def build_story(gold: GoldTables, globs: Sequence[str] = ()) -> Story:
     if globs:
         evidence = _only_wanted(evidence, is_wanted)
     builder = _StoryBuilder(gold, evidence)
-    rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
-    rows.sort(key=lambda row: (-row["damage"], row["group"]))
-    groups = tuple(map(builder.build_group, rows))
+    names = list_group_names(gold)
+    groups = map(builder.build_group, filter(is_wanted, names))
     return Story(
         out=gold.out,
-        groups=groups,
-        total_groups=gold.advice.num_rows,
+        groups=tuple(sorted(groups, key=_worst_first)),
+        total_groups=len(names),
         evidence=evidence,
         causes=builder.count_causes(is_wanted),
         lag=builder.lag,
     )
+
+
+def list_group_names(gold: GoldTables) -> list[str]:
+    """Returns the groups that have rebalances or a health, sorted."""
+    return sorted({*gold.advice["group"].to_pylist(), *gold.health["group"].to_pylist()})
+
+
+def _worst_first(group: GroupStory) -> tuple[Any, ...]:
+    costs = (group.downtime_ms, group.delayed_records, group.moved)
+    return (-group.severity, *(1 if cost is None else -cost for cost in costs), group.name)
 
 
 def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) -> EvidenceSummary:
@@ -390,9 +410,9 @@ def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) ->
 
 
 class _StoryBuilder:
-    """Combines the rows of all tables about a group."""
-
     def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
+        self._advice = {row["group"]: row for row in table_to_rows(gold.advice)}
+        self._health = {row["group"]: row for row in table_to_rows(gold.health)}
         self._causes = _causes_by_group(gold.rebalances)
         self._status = _status_by_group(gold.status)
         self._windows = {group: (at, whole) for group, at, whole in evidence.windows}
@@ -413,18 +433,18 @@ class _StoryBuilder:
         )
         self._lag = lag_intervals.find_worst_lags(self.lag, _rebalance_times(gold.rebalances))
 
-    def build_group(self, row: Mapping[str, Any]) -> GroupStory:
-        """Builds a group from its row of gold/advice and the other tables."""
-        group = row["group"]
+    def build_group(self, group: str) -> GroupStory:
         causes = self._causes.get(group, ())
         sampled = group in self._only_polled or any(
             how is EvidenceMark.SAMPLED for _, how, _ in causes
         )
         complete_from, whole = self._windows.get(group, (None, False))
-        advice = {column: value for column, value in row.items() if column != "group"}
+        health = _read_health(group, self._health.get(group))
+        row = self._advice.get(group)
+        advice = _advice_without_rebalances(health) if row is None else _read_advice(row)
         return GroupStory(
-            **advice | {name: tuple(row[name]) for name in ("policies_used", "libraries", "steps")},
-            name=group,
+            **{column.name: getattr(advice, column.name) for column in ADVICE.columns},
+            health=health,
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
             lag=self._lag.get(group),
@@ -434,12 +454,45 @@ class _StoryBuilder:
         )
 
     def count_causes(self, is_wanted: Callable[[str], bool]) -> CauseCounts:
-        """Counts the causes of all wanted groups together."""
         total: Counter[tuple[str, EvidenceMark]] = Counter()
         for group, causes in self._causes.items():
             for cause, how, number in causes if is_wanted(group) else ():
                 total[cause, how] += number
         return _rank_causes((cause, how, number) for (cause, how), number in total.items())
+
+
+def _read_advice(row: Mapping[str, Any]) -> facts.Advice:
+    lists = {name: tuple(row[name]) for name in ("policies_used", "libraries", "steps")}
+    patterns = (
+        facts.Pattern(**pattern | {"pattern": facts.PatternType(pattern["pattern"])})
+        for pattern in row["patterns"]
+    )
+    return facts.Advice(**{**row, **lists, "patterns": tuple(patterns)})
+
+
+def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealthStatus:
+    if row is None:
+        reason, unknown = "the tables have no health of the group", facts.GroupHealth.UNKNOWN
+        row = dict.fromkeys(column.name for column in HEALTH.columns)
+        row |= {"group": group, "health": unknown, "worst": unknown}
+        row |= {"reason": reason, "worst_reason": reason}
+    known = {name: facts.GroupHealth(str(row[name])) for name in ("health", "worst")}
+    return facts.GroupHealthStatus(**{**row, **known})
+
+
+def _advice_without_rebalances(health: facts.GroupHealthStatus) -> facts.Advice:
+    is_sick = health.health in SICK
+    problem = f" is {health.health}: {health.reason};" if is_sick else ":"
+    return facts.Advice(
+        group=health.group,
+        verdict=FIX_FIRST if is_sick else CANNOT_TELL,
+        policy="none",
+        policies_used=("none",),
+        rebalances=0,
+        rebalances_after=0,
+        libraries=(),
+        headline=f"{health.group}{problem} no rebalances.",
+    )
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
@@ -452,7 +505,6 @@ def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
 
 
 def _rebalance_times(rebalances: pa.Table) -> dict[str, list[int]]:
-    """Returns the times of each group's rebalances, in ascending order."""
     times = to_milliseconds(rebalances["at"]).to_pylist()
     times_by_group = defaultdict(list)
     for at, group in sorted(zip(times, rebalances["group"].to_pylist(), strict=True)):
@@ -475,7 +527,6 @@ def _status_by_group(status: pa.Table) -> dict[str, str]:
 class EvidenceSummary:
     """The row of gold/evidence. Times are in milliseconds since 1970."""
 
-    #: The input is simulated.
     demo: bool
     #: Times of the first and the last record.
     first: int | None
@@ -504,21 +555,14 @@ class EvidenceSummary:
 
     @property
     def commits_until(self) -> int | None:
-        """Time up to which all commits are known; None: up to the last sample of a log end.
-
-        A live cluster's log ends are read after its commits. Copied folders end with
-        their last record, even if log ends were sampled later.
-        """
+        """Time up to which all commits are known; copied folders end with a record."""
         copied = self.cluster is None and self.polled is None
         bounds = [self.until, self.last if copied else None]
         return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def read_evidence_summary(table: pa.Table) -> EvidenceSummary:
-    """Reads gold/evidence.
-
-    :raises InputError: the table does not have exactly one row
-    """
+    """Reads gold/evidence; raises InputError unless it has one row."""
     if table.num_rows != 1:
         raise InputError(f"{EVIDENCE.name} has {table.num_rows} rows instead of one")
     (row,) = table_to_rows(table)

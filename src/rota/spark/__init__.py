@@ -52,9 +52,7 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def _require_spark_extra() -> Iterator[None]:
-    """Raises MissingExtra, with the command that installs it, when a package is missing that
-    the block imports.
-    """
+    """Raises MissingExtra, with the command that installs it, if an import of the block fails."""
     if problem := requirements.explain_missing_packages("Spark source", "spark"):
         raise MissingExtra(problem)
     try:

@@ -164,18 +164,13 @@ class Committer:
         return self._group_committer.pending
 
     def flush(self, timeout: float = COMMIT_TIMEOUT) -> bool:
-        """Waits until all finished batches are committed, and all batches of ended queries; False
-        after the timeout, with a warning in the log.
-        """
+        """Waits until all finished batches are committed; False and a warning after the timeout."""
         until = time.monotonic() + timeout
         caught_up = self._follower.catch_up(until)
         return self._group_committer.flush(until - time.monotonic()) and caught_up
 
     def stop(self, timeout: float = COMMIT_TIMEOUT) -> bool:
-        """Makes the last commits. Does not wait for queries that run.
-
-        :return: whether all is committed; the next start commits the rest
-        """
+        """Makes the last commits, waits for no query; returns whether all is committed."""
         with self._lock:
             if self._stopped:
                 return not self.pending
@@ -244,10 +239,7 @@ class GroupCommitter:
         self._ready.wait()
 
     def set_target(self, offsets: Mapping[TopicPartition, int], *, anew: bool = False) -> None:
-        """Sets the offsets that the group should have.
-
-        :param anew: commits all of them, even those that were committed before
-        """
+        """Sets the offsets that the group should have; ``anew`` commits all of them again."""
 
         def apply() -> None:
             self._target = offsets
@@ -405,10 +397,7 @@ _exit_threads: list[threading.Thread] = []
 
 
 def call_at_exit(function: Callable[[], object]) -> None:
-    """Calls a function when all threads of the program have ended, unless it is cancelled before.
-
-    The program waits until it returns.
-    """
+    """Calls a function, unless cancelled, when all threads of the program have ended."""
     with _exit_lock:
         _exit_callbacks.append(function)
         if not _exit_threads:

@@ -34,11 +34,7 @@ class OffsetLookup:
         self._metadata_time = -METADATA_MAX_AGE
 
     def partitions(self) -> list[TopicPartition]:
-        """Returns the partitions of the query that exist now.
-
-        :raises UnknownTopic: a topic or a partition that the query names does not exist
-        :raises AuthorizationFailed: one of them may not be read
-        """
+        """Returns the query's partitions. Raises UnknownTopic or AuthorizationFailed for one."""
         return self._run_with_retries(self._find_partitions)
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -46,18 +42,14 @@ class OffsetLookup:
         return self._list_known_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the ends, or with ``read_committed`` the first open transactions; partitions that
-        do not exist are left out.
-        """
+        """The ends (``read_committed``: first open transactions) of partitions that exist."""
         return self._list_known_offsets(dict.fromkeys(partitions, LATEST))
 
     def resolve_offsets(
         self, where: OffsetRangeLimit, partitions: Iterable[TopicPartition], *, ending: bool = False
     ) -> Offsets:
-        """Returns the offsets of an option for all of these partitions.
-
-        :param ending: a timestamp later than all records means the end, whatever the options say
-        :raises InputError: the option does not fit the existing partitions
+        """Returns the offsets of an option for all of these partitions; InputError if it does not
+        fit. At the ``ending`` a timestamp later than all records means the end.
         """
         every = list(partitions)
         match where:
@@ -121,9 +113,7 @@ class OffsetLookup:
         return {each: at.offset for each, at in listed_offsets.items() if at is not None}
 
     def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
-        """Returns the listed offsets; None: no record is at this time or later. Partitions that do
-        not exist are left out.
-        """
+        """The offsets of partitions that exist; None: no record is at this time or later."""
         if not targets:
             return {}
         isolation = self._options.read_config.isolation

@@ -95,11 +95,9 @@ IGNORED_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-    """Parses and checks the options of a query.
+    """Parses and checks the options of a query; ``streaming`` is None if its kind is not known yet.
 
-    :param streaming: None: not known yet; options that only one kind of query has are accepted
     :raises InputError: an option is unknown, malformed, refused, or does not fit the others
-    :raises Unreachable: a file that one of them names cannot be read
     """
     own, kafka = _split_options(options)
     if streaming:
@@ -246,9 +244,7 @@ def _parse_start(
 def _parse_range_limit(
     values: Mapping[str, Any], names: tuple[str, str, str], default: OffsetRangeLimit
 ) -> OffsetRangeLimit:
-    """Parses a start or an end. As in Spark's own source, a timestamp for all partitions wins over
-    timestamps for each partition, and these win over offsets.
-    """
+    """Parses a range limit as Spark: one timestamp wins over timestamps, these over offsets."""
     offsets, time, times = names
     if values[time] is not None:
         return GlobalTimestamp(time, values[time])

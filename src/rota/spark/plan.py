@@ -40,12 +40,8 @@ def plan_tasks(
     least: int | None = None,
     most_records: int | None = None,
 ) -> list[TaskRanges]:
-    """Divides ranges into tasks of about the same size; every offset is in one task.
-
-    :param slots: number of tasks, if there are enough offsets
-    :param least: minimum number of tasks (``minPartitions``); large partitions are split to reach
-        it
-    :param most_records: maximum number of offsets in a task (``maxRecordsPerPartition``)
+    """Divides ranges into about ``slots`` equal tasks; large partitions are split for the ``least``
+    number (``minPartitions``). ``most_records`` is ``maxRecordsPerPartition``.
     """
     pieces = [each for each in ranges if each.size > 0]
     if most_records is not None:
@@ -109,10 +105,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def limit_offsets(most: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-    """Returns ends that read at most ``most`` offsets, in proportion to each partition's size.
-
-    :param start: has all partitions of ``end``
-    """
+    """Returns ends for at most ``most`` offsets, in proportion to each partition's size."""
     sizes = {each: end[each] - start[each] for each in end if end[each] > start[each]}
     total = float(sum(sizes.values()))
     ends = dict(end)

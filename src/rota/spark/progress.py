@@ -9,8 +9,8 @@ A query keeps its id as long as its checkpoint, and gets a new run id with every
 batch numbers only go up; a new run may begin lower, where someone has set the checkpoint back. Each
 topic belongs to one query: the first that has finished a batch of it, until that query ends.
 
-Spark waits while it calls listeners: at a start the query waits, otherwise all other listeners. So
-a listener only queues events; a worker thread reads files and runs jobs, in the order of events.
+Spark waits while it calls listeners, so a listener only queues events; a worker thread reads files
+and runs jobs, in the order of events.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ def read_progress(progress: StreamingQueryProgress) -> FinishedBatch | None:
 
 
 def parse_source_offsets(text: str | None) -> OffsetsByPartition | None:
-    """Parses ``{"topic": {"0": 5}}``; None if the text has another form, from another source.
-
-    Negative numbers stand for the ends of a log and are left out.
-    """
+    """Parses ``{"topic": {"0": 5}}`` without negative numbers; None if it has another form."""
     try:
         parsed = json.loads(text or "")
     except ValueError:

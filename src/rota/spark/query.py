@@ -129,9 +129,7 @@ MAX_OFFSET = 2**63 - 1
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
-    """Parses ``{"topic": {"0": 23, "1": -2}}``, where -1 is the latest and -2 the earliest offset.
-    Raises InputError, as the other parsers here.
-    """
+    """Parses ``{"topic": {"0": 23, "1": -2}}``; -1 is the latest, -2 the earliest offset."""
     fields = _parse_json_object(option, text, OFFSETS_EXAMPLE)
     return _parse_by_partition(option, fields, OFFSETS_EXAMPLE, EARLIEST_OFFSET, "an offset")
 
@@ -235,10 +233,7 @@ _PATTERN_TOKENS = re.compile(r"\\Q|\\.|\[\^?\]?|\]|&&|\(\?<[a-zA-Z]", re.DOTALL)
 
 
 def compile_java_pattern(option: str, pattern: str) -> re.Pattern[str]:
-    """Compiles a Java regular expression; it is searched for, as Java's ``find`` does.
-
-    :raises InputError: it is malformed, or Python would read it differently from Java
-    """
+    """Compiles a regular expression as Java's ``find`` reads it; InputError if Python does not."""
     if syntax := _find_java_only_syntax(pattern):
         raise InputError(
             f"{option}: {quote_shortened(pattern)}: {syntax} works only in Java; write it "
@@ -251,10 +246,7 @@ def compile_java_pattern(option: str, pattern: str) -> re.Pattern[str]:
 
 
 def _find_java_only_syntax(pattern: str) -> str:
-    """Returns the first syntax that Python lacks or reads differently, or an empty string.
-
-    Topic names are ASCII, so most differences (``$``, character classes) do not matter.
-    """
+    """The first syntax that Python lacks or reads differently in ASCII names, or nothing."""
     inside = False
     for token in _PATTERN_TOKENS.finditer(pattern):
         match token[0]:

@@ -120,17 +120,13 @@ def _log_warnings(warnings: tuple[str, ...]) -> None:
 
 
 def make_source_class(parallelism: int) -> type[RotaDataSource]:
-    """Returns a source class for a session that runs this many tasks at a time. It cannot be
-    imported by name, so Spark sends the class itself, which is small.
-    """
+    """Returns a source class for sessions of this parallelism; Spark sends the class itself."""
     fields = {"__module__": "rota.spark", "parallelism": parallelism}
     return type("Source", (RotaDataSource,), fields)
 
 
 def session_parallelism(spark: SparkSession) -> int:
-    """Returns how many tasks the session runs at a time: the current number, or the configured one
-    if it is larger, because right after the start of a session not all executors run.
-    """
+    """How many tasks the session runs at a time: now or, if more, by its configuration."""
     if isinstance(spark, SparkSession):
         current = int(spark.sparkContext.defaultParallelism)
     else:  # Spark Connect has no context; a range has a partition for each task
@@ -211,9 +207,7 @@ def _batch_ranges(
     start: Offsets,
     until: Offsets,
 ) -> Iterator[OffsetRange]:
-    """Yields the ranges to read; reports records that can no longer be read. Raises InputError if
-    a range would end before it begins.
-    """
+    """Yields the ranges to read; reports lost records. InputError if one ends before its start."""
     fail, end_option = options.fail_on_data_loss, getattr(options.ending, "option", None)
     end_name = f"the end by {end_option}" if end_option else "the end of the log"
     deleted = [each for each in every if each not in start or each not in until]

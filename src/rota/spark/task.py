@@ -12,9 +12,8 @@ In the order of this file::
     LogExtent         whether missing records are delayed, compacted or lost
     FetchLoop         fetches until all ranges are read: leaders, connections, backoff, timeout
 
-Several ranges of a broker are requested at a time. The next response is on its way while one is
-decoded and Spark takes its rows. Memory: the responses in flight, one more, and a part of that one
-as Arrow.
+Several ranges of a broker are requested at a time: the next response is on its way while one is
+decoded. Memory: the responses in flight, one more, and a part of that one as Arrow.
 """
 
 from __future__ import annotations
@@ -53,12 +52,8 @@ DECODE_BYTES = 8 << 20
 
 
 def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a task; those of a range in order of their offsets.
-
-    :raises DataLost: records are gone, and ``failOnDataLoss`` is set
-    :raises RecordError: a record is damaged
-    :raises TimedOut: no progress for ``kafkaConsumer.pollTimeoutMs``
-    :raises Refused: a broker refuses to serve a partition, for good
+    """Yields the rows of a task; those of a range in order of their offsets. Raises DataLost (with
+    ``failOnDataLoss``), RecordError, Refused, or TimedOut (``kafkaConsumer.pollTimeoutMs``).
     """
     blocking = CLIENT_POOL.take_client(options.client_config)
     loop = FetchLoop(blocking, task, options)
@@ -169,9 +164,7 @@ class BlockingClient:
 
 
 class ClientPool:
-    """The clients of this process that no task uses at the moment, the oldest first. Spark's
-    Python workers serve many tasks, one at a time.
-    """
+    """The clients that no task of this process uses, the oldest first."""
 
     def __init__(self) -> None:
         self._idle: dict[ClientConfig, BlockingClient] = {}
@@ -213,9 +206,7 @@ CLIENT_POOL: Final = ClientPool()
 
 @dataclass(slots=True, eq=False)
 class RangeProgress:
-    """A range that is not fully read yet. Times are by the clock that runs only while the
-    task waits.
-    """
+    """A range that is not fully read yet. Its clock runs only while the task waits."""
 
     partition: TopicPartition
     position: int
@@ -276,11 +267,7 @@ class RangeFetch:
 
 
 class FetchSizes:
-    """How many bytes to request, estimated from earlier responses for each partition.
-
-    A wrong estimate costs time, never progress: a broker returns at least one batch of the first
-    partition with records, and a range that got nothing is requested alone.
-    """
+    """How many bytes to request, estimated from earlier responses; a wrong one costs only time."""
 
     def __init__(self, max_bytes: int, offset_bytes: dict[TopicPartition, float]) -> None:
         #: ``max.partition.fetch.bytes``
@@ -354,13 +341,10 @@ EMPTY_RESPONSES_BEFORE_CHECK = 3
 def handle_response(
     progress: RangeProgress, fetched: FetchedPartition, *, alone: bool, committed_only: bool
 ) -> FetchOutcome:
-    """Advances a range by a response, and returns what to do next.
-
-    After ``HAS_RECORDS`` the position is behind the records already. ``OUT_OF_RANGE`` means that
-    the log must be looked up: the records may be gone.
+    """Advances a range by a response, and returns what to do next; ``HAS_RECORDS`` has moved it
+    already, after ``OUT_OF_RANGE`` the records may be gone.
 
     :param alone: nothing else was requested, so the response had space for a batch at the position
-    :param committed_only: with ``read_committed``
     :raises RotaError: the error does not go away by itself
     """
     if fetched.error_code:
@@ -390,10 +374,7 @@ def handle_response(
 def _handle_empty(
     progress: RangeProgress, fetched: FetchedPartition, *, committed_only: bool
 ) -> FetchOutcome:
-    """Handles an empty response: the records do not exist yet, or no longer. One such response
-    proves nothing: a broker may need more time to get them, for example from remote storage
-    (KIP-405).
-    """
+    """One empty response proves nothing: remote storage (KIP-405) may need more time."""
     if progress.leave_replica():  # a follower may be behind its leader
         return FetchOutcome.NO_RECORDS
     stable = fetched.last_stable_offset if committed_only else -1
@@ -434,9 +415,7 @@ async def look_up_extents(
 
 
 def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> None:
-    """Moves a range behind records that are lost or were compacted; otherwise leaves it unchanged.
-    Raises DataLost for lost records if ``failOnDataLoss`` is set.
-    """
+    """Moves a range behind missing records; raises DataLost with ``failOnDataLoss``."""
     if progress.position < extent.log_start:
         report_data_loss(f"{progress}: the log now begins at {extent.log_start}", fail=fail)
         progress.advance_to(extent.log_start)
@@ -476,16 +455,13 @@ class _BrokerFailure(NamedTuple):
 
 
 class FetchLoop:
-    """Fetches the ranges of one task.
-
-    This loop is its own, beside the endless loop of the consumer (:mod:`rota.consumer.fetcher`):
-    it ends when fixed ranges are read, it blocks while Spark takes rows, and where records are
-    missing it must find out whether they are delayed, compacted or lost. Both read Fetch responses
-    with :mod:`rota.client.fetch`.
+    """Fetches the ranges of one task. This loop, beside that of :mod:`rota.consumer.fetcher`, ends
+    when ranges are read, blocks while Spark takes rows, and finds out whether missing records are
+    lost.
 
     Beside the Fetches, background tasks refresh leaders, look up log extents and open connections:
-    at most one of each, and one connection attempt for each broker, at a time. No range waits for
-    the background tasks of another.
+    at most one of each, and one connection attempt for each broker. No range waits for those of
+    another.
     """
 
     def __init__(self, blocking: BlockingClient, task: TaskRanges, options: SourceOptions) -> None:
@@ -625,9 +601,7 @@ class FetchLoop:
         self._close_late_connections()
 
     def _close_late_connections(self) -> None:
-        """Closes connections whose response is late: responses come in order, so the next
-        ones would be later still.
-        """
+        """Closes connections whose response is late: the next ones would be later still."""
         now = self._now
         late = {
             each.connection
@@ -718,11 +692,8 @@ class FetchLoop:
         if progress.unknown_since is None:
             progress.unknown_since = self._now
         if self._now - progress.unknown_since >= UNKNOWN_TOPIC_SHARE * self._timeout:
-            records, fail = (
-                f"{progress}: the partition does not exist",
-                self._options.fail_on_data_loss,
-            )
-            report_data_loss(records, fail=fail)
+            fail = self._options.fail_on_data_loss
+            report_data_loss(f"{progress}: the partition does not exist", fail=fail)
         else:
             self._retry_later([progress], "there is no such partition")
 

@@ -51,7 +51,8 @@ def test_wrong_words(
 
 
 def test_exit_codes_are_those_of_the_command(rota_command: RotaCommand) -> None:
-    for command, limit in (("plan", "--max-moves"), ("simulate", "--max-stopped"), ("broker", "")):
+    limits = {"plan": "--max-moves, --max-downtime", "simulate": "--max-downtime", "broker": ""}
+    for command, limit in limits.items():
         codes = rota_command(command, "--help").checked().out.partition("exit codes:")[2]
         assert ("is exceeded" in codes) == bool(limit)
         assert f"({limit})" in codes or not limit

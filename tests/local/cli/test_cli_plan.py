@@ -64,13 +64,18 @@ def test_json_has_the_documented_keys(rota_command: RotaCommand) -> None:
     plan = plan_json(rota_command, EXAMPLE, "--strategy", "sticky")
     documented = {"strategy", "solver", "assignment", "loads", "moved", "moves_needed"}
     assert documented | {"skipped_topics"} <= plan.keys()
-    assert (plan["strategy"], plan["solver"]) == ("sticky", "exact")
+    assert (plan["strategy"], plan["solver"], plan["solver_reason"]) == (
+        "sticky",
+        "kafka",
+        "the default",
+    )
     assert sum(plan["loads"].values()) == 21
 
 
 def test_kafkas_default_list_without_a_strategy(rota_command: RotaCommand) -> None:
     plan = plan_json(rota_command, EXAMPLE)
     assert (plan["strategy"], plan["solver"], plan["protocol"]) == ("range", None, "eager")
+    assert plan["solver_reason"] is None
 
 
 def test_a_member_leaves(rota_command: RotaCommand) -> None:
@@ -108,13 +113,20 @@ def test_partitions_are_added(rota_command: RotaCommand, tmp_path: Path) -> None
 
 
 def test_the_table_says_what_moves_and_from_whom(rota_command: RotaCommand) -> None:
-    code, out, _ = rota_command("plan", EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
+    flags = ("plan", EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
+    code, out, _ = rota_command(*flags)
     assert code == 0
-    assert "cooperative-sticky (solver exact), cooperative protocol: 21 partitions" in out
+    assert out.startswith("cooperative-sticky (solver kafka), cooperative protocol: 21 partitions")
+    assert "\nsolver kafka, as Java consumers: the default\n" in out
     assert "new-1" in out
+    assert "5 moved (best balance needs 4)" in out
+    assert "Rota consumers give another result (--solver exact): loads 4 to 5, 4 moved" in out
+    assert "assigned in the next rebalance" in out
+    code, out, _ = rota_command(*flags, "--solver", "exact")
+    assert out.startswith("cooperative-sticky (solver exact), cooperative protocol: 21 partitions")
+    assert "solver exact, as" not in out
     assert "4 moved (best balance needs 4)" in out
     assert "Java consumers give another result (--solver kafka): loads 4 to 5, 5 moved" in out
-    assert "assigned in the next rebalance" in out
 
 
 def test_compare_names_the_best(rota_command: RotaCommand) -> None:
@@ -122,7 +134,21 @@ def test_compare_names_the_best(rota_command: RotaCommand) -> None:
     assert code == 0
     for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
         assert strategy in out
-    assert "best for this group: cooperative-sticky: loads 7" in out
+    assert "best for this group: cooperative-sticky: loads 7, expected downtime 11.4s" in out
+    titles = out.splitlines()[0].split()
+    assert titles[-4:] == ["moved", "needed", "revoked", "downtime"]
+    plans = plan_json(rota_command, EXAMPLE, "--remove", "billing-2", "--compare")["compare"]
+    assert [plan["revoked"] for plan in plans] == [16, 16, 16, 16, 0, 0]
+    assert min(plan["downtime_ms"] for plan in plans) == plans[-1]["downtime_ms"] == 11_375
+
+
+def test_compare_ranks_by_downtime_and_then_by_moves(rota_command: RotaCommand) -> None:
+    """A minute after a rebalance, members revoke their partitions at nearly the same time."""
+    code, out, _ = rota_command("plan", EXAMPLE, "--add", "1", "--compare", "--stable", "58s")
+    assert code == 0
+    assert "best for this group: sticky (solver exact): loads 4 to 5, expected downtime 3.1s" in out
+    out = rota_command("plan", EXAMPLE, "--add", "1", "--compare").out
+    assert "best for this group: cooperative-sticky (solver exact): loads 4 to 5, expected" in out
 
 
 def test_compare_takes_a_strategy_of_the_users(
@@ -152,6 +178,53 @@ def test_max_moves_is_an_exit_code(rota_command: RotaCommand) -> None:
     assert code == 1
     assert "loads" in out
     assert err == "rota: 6 partitions move, more than --max-moves 5\n"
+
+
+def test_max_downtime_is_an_exit_code(rota_command: RotaCommand) -> None:
+    flags = ("plan", EXAMPLE, "--add", "1", "--strategy", "range")
+    for limit in ("20", "20s", "1m", "0.5h"):
+        assert rota_command(*flags, "--max-downtime", limit)[0] == 0
+    code, out, err = rota_command(*flags, "--max-downtime", "19400ms")
+    assert code == 1
+    assert "21 revoked; expected downtime 19.4s" in out
+    assert err == "rota: 19.4 seconds of downtime, more than --max-downtime 19.4s\n"
+    code, _, err = rota_command(*flags, "--max-downtime", "1", "--max-moves", "3")
+    assert (code, err.count("\n")) == (1, 2)
+
+
+def test_expected_downtime_says_what_it_is_based_on(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
+    group = json.loads(Path(EXAMPLE).read_text())
+    case = tmp_path / "case.json"
+    change = ("--add", "1", "--strategy", "cooperative-sticky", "--solver", "exact")
+    for settings, flags, interval, source in (
+        ({}, (), 3_000, "Kafka's default"),
+        ({"heartbeat.interval.ms": 1_000}, (), 1_000, "case file"),
+        ({"heartbeat.interval.ms": 1_000}, ("--heartbeat", "500ms"), 500, "given"),
+    ):
+        case.write_text(json.dumps(group | {"settings": settings}))
+        out = rota_command("plan", case, *change, *flags).checked().out
+        assert f"note: expected downtime: with heartbeat.interval.ms={interval} ({source})" in out
+        plan = plan_json(rota_command, str(case), *change, *flags)
+        assert plan["downtime_ms"] == 4 * (interval + 20 + 25)
+        assert plan["timing"]["heartbeat_interval_ms"] == interval
+        assert plan["timing"]["sources"][0] == f"heartbeat.interval.ms={interval} ({source})"
+
+
+def test_a_static_member_that_leaves(rota_command: RotaCommand, tmp_path: Path) -> None:
+    group = json.loads(Path(EXAMPLE).read_text())
+    for member in group["members"]:
+        member["group_instance_id"] = f"static-{member['id']}"
+    case = write_case_file(tmp_path, json.dumps(group))
+    flags = ("--remove", "billing-2", "--strategy", "sticky")
+    plan = plan_json(rota_command, case, *flags, "--session", "6s")
+    assert plan["restart_downtime_ms"] == 5 * 10_000
+    assert plan_json(rota_command, case, *flags)["downtime_ms"] - plan["downtime_ms"] == 5 * 39_000
+    out = rota_command("plan", case, *flags).checked().out
+    assert "wait for the end of its session, session.timeout.ms=45000 (Kafka's default)" in out
+    assert "no rebalance happens, and the expected downtime is 50.0s" in out
+    assert plan_json(rota_command, EXAMPLE, *flags)["restart_downtime_ms"] is None
 
 
 def write_case_file(folder: Path, text: str) -> str:
@@ -195,6 +268,15 @@ BAD_CASES = {
     "a member twice": (
         '{"partitions": {}, "members": [{"id": "a", "topics": []}, {"id": "a", "topics": []}]}',
         "member 'a' is listed twice",
+    ),
+    "an unknown setting": (
+        '{"partitions": {}, "members": [], "settings": {"heartbeat.ms": 3}}',
+        "settings.heartbeat.ms is an unknown key: did you mean 'heartbeat.interval.ms'?",
+    ),
+    "a heartbeat that is too long": (
+        '{"partitions": {"t": 1}, "members": [{"id": "a", "topics": ["t"]}], '
+        '"settings": {"heartbeat.interval.ms": 50000}}',
+        "heartbeat.interval.ms=50000 (case file) must be above 0 and below session.timeout.ms",
     ),
     "racks of an unknown topic": (
         '{"partitions": {}, "members": [], "racks": {"t": []}}',
@@ -245,6 +327,51 @@ def test_a_bad_case_file(
             (EXAMPLE, "--compare", "--max-moves", "3"),
             2,
             "--compare cannot be combined with --max-moves",
+        ),
+        (
+            (EXAMPLE, "--compare", "--max-moves", "0"),
+            2,
+            "--compare cannot be combined with --max-moves",
+        ),
+        (
+            (EXAMPLE, "--compare", "--max-downtime", "3s"),
+            2,
+            "--compare cannot be combined with --max-downtime",
+        ),
+        ((EXAMPLE, "--max-downtime", "x"), 2, "'x' is neither a number of seconds nor a time"),
+        ((EXAMPLE, "--heartbeat", "0"), 4, "heartbeat.interval.ms=0 (given) must be above 0"),
+        ((EXAMPLE, "--compare", "--prove"), 2, "--compare cannot be combined with --prove"),
+        (
+            (EXAMPLE, "--compare", "--solver", "kafka"),
+            2,
+            "--compare cannot be combined with --solver",
+        ),
+        ((EXAMPLE, "--compare", "--all"), 2, "--compare cannot be combined with --all"),
+        (
+            (EXAMPLE, "--compare", "--strategy", "range"),
+            2,
+            "--strategy range: --compare has every built-in strategy: leave out one of the two",
+        ),
+        (
+            (EXAMPLE, "--compare", "--strategy", "org.apache.kafka.clients.consumer.RangeAssignor"),
+            2,
+            "RangeAssignor: --compare has every built-in strategy",
+        ),
+        (
+            (EXAMPLE, "--from", "nonsense"),
+            2,
+            "--from: the case file has the partitions that members own; leave out --from",
+        ),
+        (
+            ("--partitions", "t=2", "--members", "1", "--from", "nonsense"),
+            4,
+            "unknown strategy 'nonsense'",
+        ),
+        ((EXAMPLE, "--timeout", "5"), 2, "--config and --timeout need --group NAME"),
+        (
+            ("--partitions", "t=2,t=3", "--members", "1"),
+            2,
+            "--partitions 't=3': topic 't' is given twice",
         ),
         (
             (EXAMPLE, "--strategy", "rnage"),
@@ -328,10 +455,71 @@ def test_the_group_changes_its_strategy(rota_command: RotaCommand) -> None:
     assert plan_json(rota_command, *flags, "--strategy", "range")["moved"] > 0
 
 
-def test_from_is_ignored_if_members_own_partitions(rota_command: RotaCommand) -> None:
-    _, out, err = rota_command("plan", EXAMPLE, "--from", "range", "--strategy", "sticky")
-    assert out == rota_command("plan", EXAMPLE, "--strategy", "sticky").checked().out
-    assert err == "rota: --from is ignored: the case file has the partitions that members own\n"
+def test_a_strategy_that_only_rota_runs_has_rotas_solver(
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_sticky.py").write_text(
+        "from rota.engine.assignors.sticky import CooperativeStickyAssignor\n"
+        "class Mine(CooperativeStickyAssignor):\n"
+        "    name = 'mine'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    plan = plan_json(rota_command, EXAMPLE, "--add", "1", "--strategy", "mine_sticky:Mine")
+    assert (plan["solver"], plan["solver_reason"]) == ("exact", "only Rota runs this strategy")
+    assert plan["moved"] == 4
+    java = "org.apache.kafka.clients.consumer.StickyAssignor"
+    assert plan_json(rota_command, EXAMPLE, "--strategy", java)["solver"] == "kafka"
+
+
+NO_MEMBERS = '{"partitions": {"t": 3}, "members": []}'
+NO_PARTITIONS = '{"partitions": {"t": 0}, "members": [{"id": "a", "topics": ["t", "u"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("case", "flags", "problem"),
+    [
+        (NO_MEMBERS, (), "the group has no members; add one with --member ID=TOPIC"),
+        (
+            NO_PARTITIONS,
+            (),
+            "the topics of the members have no partitions (t, u); --partitions t=N sets a number",
+        ),
+        (
+            '{"partitions": {"t": 1}, "members": [{"id": "a", "topics": []}]}',
+            (),
+            "no member subscribes to a topic; --member ID=TOPIC adds a member that does",
+        ),
+        (
+            '{"partitions": {"t": 1}, "members": [{"id": "a", "topics": ["t"]}]}',
+            ("--remove", "a"),
+            "the group has no members; leave out a --remove",
+        ),
+    ],
+)
+def test_a_gate_refuses_a_group_in_which_nothing_is_assigned(
+    rota_command: RotaCommand, tmp_path: Path, case: str, flags: tuple[str, ...], problem: str
+) -> None:
+    words = ("plan", write_case_file(tmp_path, case), *flags)
+    for limit in (("--max-moves", "0"), ("--max-downtime", "0")):
+        checked = rota_command(*words, *limit)
+        assert checked == (4, "", f"rota: nothing to check: {problem}\n")
+    for more in ((), ("--compare",), ("--json",)):
+        code, out, err = rota_command(*words, *more)
+        assert (code, err) == (0, f"rota: nothing to plan: {problem}\n")
+        assert out
+
+
+@pytest.mark.parametrize("case", [NO_MEMBERS, NO_PARTITIONS])
+def test_a_gate_refuses_a_plan_in_which_nothing_can_move(
+    rota_command: RotaCommand, tmp_path: Path, case: str
+) -> None:
+    added = ("--member", "b=t", "--partitions", "t=3")
+    words = ("plan", write_case_file(tmp_path, case), *added)
+    assert rota_command(*words).err == ""
+    for command in (words, ("plan", "--partitions", "t=3", "--members", "2")):
+        code, out, err = rota_command(*command, "--max-moves", "0")
+        assert (code, out) == (4, "")
+        assert err.startswith("rota: nothing to check: no member owns a partition, so none can")
 
 
 def test_json_of_a_cooperative_plan_has_both_ends(rota_command: RotaCommand) -> None:
@@ -414,6 +602,29 @@ def test_user_data_of_a_case_file_goes_to_the_strategy(
     case.write_text(json.dumps({"partitions": {"t": 4}, "members": members}))
     ran = rota_command("plan", str(case), "--strategy", "sticky", "--json").checked()
     assert json.loads(ran.out)["assignment"] == {"a": {"t": [0, 3]}, "b": {"t": [1, 2]}}
+    rota_command("plan", str(case), "--strategy", "sticky", "--max-moves", "0").checked()
+
+
+def test_content_in_a_file_of_another_name_is_recognized(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
+    scenario, case = tmp_path / "scenario.json", tmp_path / "case.toml"
+    scenario.write_bytes(Path(SCENARIO).read_bytes())
+    case.write_bytes(Path(EXAMPLE).read_bytes())
+    hint = f"rota: {scenario}: not JSON: this looks like a scenario: rota simulate {scenario}\n"
+    assert rota_command("plan", scenario) == (4, "", hint)
+    hint = f"rota: {case}: not a scenario: this looks like a case file: rota plan {case}\n"
+    assert rota_command("simulate", case) == (4, "", hint)
+    assert rota_command("plan", case).code == rota_command("simulate", scenario).code == 0
+    code, _, err = rota_command("plan", "-", stdin=Path(SCENARIO).read_bytes())
+    assert (code, err.endswith("this looks like a scenario: rota simulate -\n")) == (4, True)
+
+
+def test_a_plan_of_java_consumers_can_be_proved_wrong(rota_command: RotaCommand) -> None:
+    flags = ("plan", EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky", "--prove")
+    assert "two members exchanged partitions of one topic" in rota_command(*flags).out
+    assert "; --solver exact finds the best one\n" in rota_command(*flags).out
+    assert "proof: no assignment is more even" in rota_command(*flags, "--solver", "exact").out
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_a_group_commits_what_was_printed_before_an_undecodable_record(
         ),
         (["--topic", "a", "--partition", "x"], 2, "'x' is not a list such as 0,3-5"),
         (["--topic", "a", "--max-messages", "0"], 2, "'0' is not a number of 1 or more"),
-        (["--topic", "a", "--timeout", "-1"], 2, "is not a number of seconds"),
+        (["--topic", "a", "--timeout", "-1"], 2, "is neither a number of seconds nor a time"),
         (["--topic", "a", "--config", "x"], 2, "expected KEY=VALUE"),
         (["--topic", "a", "--group", "g", "--strategy", "rang"], 4, "did you mean 'range'"),
     ],

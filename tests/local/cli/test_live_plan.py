@@ -73,6 +73,33 @@ def test_the_groups_own_strategy_is_the_default(
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "solver", "reason"),
+    [
+        (("rota-1", "rota"), "exact", "all members run Rota"),
+        (("rota-1", "app"), "kafka", "only 1 of 2 members are known to run Rota"),
+        (("consumer-g-1", "app"), "kafka", "no member is known to run Rota"),
+    ],
+)
+def test_the_solver_is_that_of_the_groups_clients(
+    broker: rota.Broker,
+    rota_plan: PlanCommand,
+    names: tuple[str, ...],
+    solver: str,
+    reason: str,
+) -> None:
+    members = [LiveMember(name=each, gets={"orders": [n]}) for n, each in enumerate(names)]
+    add_members(broker, "g", members, strategy="cooperative-sticky")
+    found = read_json(rota_plan, "--group", "g")
+    assert (found["solver"], found["solver_reason"]) == (solver, reason)
+    consumers = "Rota" if solver == "exact" else "Java"
+    assert (
+        f"\nsolver {solver}, as {consumers} consumers: {reason}\n" in rota_plan("--group", "g")[1]
+    )
+    given = read_json(rota_plan, "--group", "g", "--solver", "kafka")
+    assert (given["solver"], given["solver_reason"]) == ("kafka", "--solver")
+
+
 def test_members_join_and_leave(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     one, other = add_unbalanced_group(broker, "sticky")
     joined = read_json(rota_plan, "--group", "billing", "--add", "1")
@@ -127,7 +154,11 @@ def test_strategies_side_by_side(broker: rota.Broker, rota_plan: PlanCommand) ->
     add_unbalanced_group(broker, "range")
     code, out, _ = rota_plan("--group", "billing", "--add", "1", "--compare")
     assert code == 0
-    assert "best for this group: cooperative-sticky" in out
+    plans = read_json(rota_plan, "--group", "billing", "--add", "1", "--compare")["compare"]
+    best = min(plans, key=lambda plan: (plan["downtime_ms"], plan["moved"]))
+    # with two members that stay, an eager one waits for the other for half a second on average
+    assert best["downtime_ms"] == 6 * (500 + 25)
+    assert f"best for this group: {best['strategy']}: " in out
 
 
 def test_where_a_new_member_comes_in_the_order_is_chance(
@@ -178,7 +209,16 @@ def test_an_empty_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     commit_offsets(broker, "idle", {("orders", 0): 0})
     code, out, err = rota_plan("--group", "idle")
     assert (code, out) == (4, "")
-    assert "group 'idle' is empty: there is nothing to plan; --add 3 plans" in err
+    assert err.startswith("rota: nothing to plan: group 'idle' is empty; --add 3, without")
+    code, out, err = rota_plan("--group", "idle", "--max-moves", "0")
+    assert (code, out) == (4, "")
+    assert err.startswith("rota: nothing to check: group 'idle' is empty; --add 3, without")
+    code, out, err = rota_plan("--group", "idle", "--add", "3", "--max-moves", "0")
+    assert (code, out) == (4, "")
+    assert err == (
+        "rota: nothing to check: no member owns a partition, so none can move; start the group's "
+        "members first, or leave out the limit\n"
+    )
 
 
 def test_members_join_a_group_that_is_empty(broker: rota.Broker, rota_plan: PlanCommand) -> None:

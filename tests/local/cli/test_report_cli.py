@@ -36,6 +36,7 @@ from tests.support.gold_tables import (
     write_empty,
     write_hostile,
     write_large,
+    write_sick,
     write_small,
     write_strategy_changes,
 )
@@ -61,59 +62,63 @@ BOTH = f"{COOPERATIVE},{CLASSES}.RangeAssignor"
 SUMMARY = f"""\
 DEMO: simulated data, not a real cluster
 
-orders-app: 28 rebalances in 6 h, 8 of them one rolling deploy of 4 members; 380
-partitions stopped, 131 moved; 54 moves were necessary. Use cooperative-sticky
-and static membership with a session timeout of 45s: 2 rebalances instead of 28,
-3 stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
-2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the
-members' clients: Java.
-  1. Give every process group.instance.id=ID (Java client 2.3 or newer), with an
-     ID of its own that stays the same over restarts and deploys: the name of a
-     StatefulSet's pod or of a host, not that of a Deployment's pod. Two
-     processes with the same ID fence each other.
-  2. Set session.timeout.ms=45000. The session must not be above the broker's
-     group.max.session.timeout.ms, 1800000 if not set.
-  3. Note: a static member keeps its partitions while it restarts; nobody reads
-     them until it is back, or for 45s if it does not come back (rota simulate
-     shows how long partitions are stopped). To scale down, remove the member
-     with the admin client instead of waiting.
-  4. Check that every member runs Java client 2.4 or newer.
-  5. Skip the next step if all members run Java client 3.0 or newer and do not
+orders-app: app-5 and app-1 seem to have polled too slowly 3 times; app-5 joined
+and left 5 times; a rolling deploy of 3 members in 112 s; 28 rebalances in 6 h;
+439 s of downtime (276 s revoked, 92 s silent, 71 s left); 87 partitions moved,
+46 moves were necessary. No strategy prevents this. Against slow polls, raise
+max.poll.interval.ms above the longest time between two polls, or take fewer
+records at a time (max.poll.records). Find out why the process ends: look at its
+log and its exit codes at those times (gold/rebalances lists them). Use
+cooperative-sticky: 373 s of downtime instead of 439 s (uncertain by 44 s), 46
+partitions moved instead of 87. Most lag: 43 min, orders-0 at 2026-11-15
+06:40:35Z, 41 min after a rebalance. The change works for the members' clients:
+Java.
+  1. Against slow polls, raise max.poll.interval.ms above the longest time
+     between two polls, or take fewer records at a time (max.poll.records).
+  2. Find out why the process ends: look at its log and its exit codes at those
+     times (gold/rebalances lists them).
+  3. Check that every member runs Java client 2.4 or newer.
+  4. Skip the next step if all members run Java client 3.0 or newer and do not
      set the list: the default list has both.
-  6. Restart the members one after the other with
+  5. Restart the members one after the other with
      {BOTH}:
      the group continues with range until all members have it.
-  7. Restart them one after the other again with
+  6. Restart them one after the other again with
      {COOPERATIVE}:
      the group becomes cooperative.
 
-#  group                         rebalances  stopped    moved   needed      lag
-   verdict
-1  orders-app                            28      380      131       54   43 min
-   change range to cooperative-sticky, static 45s: saves 26 rebalances, 377
-     stops, 128 moves; lag WARN at the end
-2  audit                                  5       24        8        8   16 min
-   change range to range, static 45s: saves 4 rebalances, 24 stops, 8 moves;
-     sampled; lag WARN at the end
-3  <script>alert(1)</script>"'&           5       12        4        4  unknown
+#  group                         health   rebalances  downtime  delayed      lag
+   cause and advice
+1  orders-app                    OK               28     439 s    4,666   43 min
+   app-5 and app-1 seem to have polled too slowly 3 times; app-5 joined and left
+     5 times; a rolling deploy of 3 members in 112 s
+   use cooperative-sticky instead of range: saves 65 s of downtime (uncertain by
+     44 s)
+2  audit                         OK                9      74 s      744   25 min
+   audit-3 joined and left 4 times
+   use cooperative-sticky instead of range: saves 51 s of downtime (uncertain by
+     10 s); sampled
+3  <script>alert(1)</script>"'&  unknown           5     6.5 s  unknown  unknown
+   3 joined, 2 unknown
    keep range
-4  billing                                2        6        3        3    4 min
-   keep cooperative-sticky, eager; lag WARN at the end
-5  connect-sink                           3  unknown  unknown  unknown  unknown
+4  billing                       OK                2     0.2 s        6    4 min
+   1 joined, 1 unknown
+   keep cooperative-sticky, eager
+5  quiet                         unknown           1     0.0 s  unknown  unknown
+   1 joined
+   keep range
+6  connect-sink                  unknown           3   unknown  unknown  unknown
+   2 joined, 1 unknown
    cannot tell
-6  quiet                                  1        0        0        0  unknown
-   keep range
 
-stopped: partitions revoked from members that stayed in the group; moved:
-  partitions that changed their owner although it stayed; needed: fewest moves
-  to the best balance
+downtime: time in which no member consumed a partition, summed over all
+  partitions; delayed: records that arrived in it
 lag (sampled): largest age of the first uncommitted record, also between commits
-WARN and ERR: Burrow's verdict on the lag at the end of the evidence
-Counts are inferred from the journal unless marked sampled.
+Downtime is inferred from the journal unless marked sampled.
 Savings come from a replay of the same history under the other policy.
 
-input: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z;
-  300 commits (stated and sampled), 44 generations (stated and sampled), 44
+input: 447 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z;
+  300 commits (stated and sampled), 48 generations (stated and sampled), 48
   rebalances (inferred and sampled)
 sampled: 3 groups in 120 rounds, every 30 s. Several rebalances between two
   samples appear as one, or not at all if the group is the same again
@@ -122,13 +127,13 @@ gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
 the journal is compacted: the beginning of 1 group is missing (inferred); from
   their first record on these groups are complete
 causes: 3 stated by the broker's log, 20 inferred from the journal, 1 seen in
-  samples, 20 unknown
+  samples, 24 unknown
 lag: from 330 samples of log ends (sampled)
 not read: 3 records of a version that is not known (stated)
           __consumer_offsets-1 offset 7: version 9
 
-report: out/report.html
 tables: out/{{bronze,silver,gold}}
+report: out/report.html (to open it: rota report out --open)
 """
 UNREAD = ("records of a version that is not known", 3, ["__consumer_offsets-1 offset 7: version 9"])
 
@@ -147,7 +152,7 @@ def test_the_whole_summary(working_folder: Path, rota_report: ReportCommand) -> 
     assert rota_report("out") == (0, SUMMARY, "")
     page = (working_folder / "out" / "report.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
-    assert "orders-app: 28 rebalances in 6 h" in page
+    assert "orders-app: app-5 and app-1 seem to have polled too slowly 3 times" in page
 
 
 def test_what_is_no_demo_is_not_called_one(
@@ -155,7 +160,7 @@ def test_what_is_no_demo_is_not_called_one(
 ) -> None:
     write_small(working_folder / "out")
     _, out, _ = rota_report("out")
-    assert out.startswith("orders-app: 28 rebalances")
+    assert out.startswith("orders-app: app-5 and app-1 seem")
     assert "DEMO" not in out
 
 
@@ -168,8 +173,8 @@ def test_a_run_in_which_nothing_happened(working_folder: Path, rota_report: Repo
         "\n"
         "input: the journal is empty\n"
         "\n"
-        "report: out/report.html\n"
         "tables: out/{bronze,silver,gold}\n"
+        "report: out/report.html (to open it: rota report out --open)\n"
     )
 
 
@@ -180,17 +185,18 @@ def test_groups_without_lag_have_no_column_for_it(
     _, out, _ = rota_report("out", "--group", "quiet", "--group", "connect-*")
     table = out[out.index("#  group") : out.index("\ninput:")]
     assert table == (
-        "#  group         rebalances  stopped    moved   needed\n"
-        "   verdict\n"
-        "1  connect-sink           3  unknown  unknown  unknown\n"
-        "   cannot tell\n"
-        "2  quiet                  1        0        0        0\n"
+        "#  group         health   rebalances  downtime  delayed\n"
+        "   cause and advice\n"
+        "1  quiet         unknown           1     0.0 s  unknown\n"
+        "   1 joined\n"
         "   keep range\n"
+        "2  connect-sink  unknown           3   unknown  unknown\n"
+        "   2 joined, 1 unknown\n"
+        "   cannot tell\n"
         "\n"
-        "stopped: partitions revoked from members that stayed in the group; moved:\n"
-        "  partitions that changed their owner although it stayed; needed: fewest moves\n"
-        "  to the best balance\n"
-        "Counts are inferred from the journal unless marked sampled.\n"
+        "downtime: time in which no member consumed a partition, summed over all\n"
+        "  partitions; delayed: records that arrived in it\n"
+        "Downtime is inferred from the journal unless marked sampled.\n"
         "Savings come from a replay of the same history under the other policy.\n"
     )
 
@@ -203,18 +209,27 @@ def test_hostile_names_stay_in_their_lines(
     assert (code, err) == (0, "")
     assert all(sign == "\n" or sign.isprintable() for sign in out)
     for line in out.splitlines():
-        assert cell_len(line) <= TEXT_WIDTH, line
-    names = [line[3:37].rstrip() for line in out.splitlines() if line[:1].isdecimal()]
+        is_setting = line.strip().startswith("partition.assignment.strategy=")
+        assert cell_len(line) <= TEXT_WIDTH or is_setting, line
+    names = [line[3:34].rstrip() for line in out.splitlines() if re.match(r"\d  ", line)]
     assert names == [
-        '"double" \'single…nerror=alert(1)>',
         SCRIPT,
-        "]]> --> {{7*7}}…\\u2028 </script>",
-        "long-xxxxxxxxxxx…xxxxxxxxxxxxxxxx",
-        "right\\u202eto\\u202dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a",
-        "bell\\x07 escape\\…line\\nbreak \\x7f",
-        "javascript:alert…to__&constructor",
+        "right\\u202eto\\u…2dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a",
         "\N{PILE OF POO} \N{FAMILY} e\u0301 \\u200d",
+        '"double" \'singl…rror=alert(1)>',
+        "]]> --> {{7*7}}…2028 </script>",
+        "long-xxxxxxxxxx…xxxxxxxxxxxxxx",
+        "bell\\x07 escape…ne\\nbreak \\x7f",
+        "javascript:aler…__&constructor",
     ]
+
+
+def test_a_folder_with_a_blank_can_be_copied_from_the_last_line(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    write_empty(working_folder / "last night")
+    _, out, _ = rota_report("last night")
+    assert last_line(out).endswith("(to open it: rota report 'last night' --open)")
 
 
 def test_of_many_groups_the_worst_eight_are_printed(
@@ -236,7 +251,7 @@ def test_the_page_goes_where_it_is_told_to(
     write_small(working_folder / "out")
     code, out, _ = rota_report("out", "--out", "page.html")
     assert code == 0
-    assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
+    assert out.splitlines()[-2:] == ["tables: out/{bronze,silver,gold}", "report: page.html"]
     assert (working_folder / "page.html").stat().st_size > 1000
     assert not (working_folder / "out" / "report.html").exists()
 
@@ -267,7 +282,8 @@ def test_the_folder_need_not_be_said(
         write_empty(working_folder / name)
     code, out, _ = rota_report()
     assert code == 0
-    assert last_line(out) == f"tables: {read}/{{bronze,silver,gold}}"
+    opens = f"(to open it: rota report {read} --open)"
+    assert last_line(out) == f"report: {read}/report.html {opens}"
     assert (working_folder / read / "report.html").exists()
 
 
@@ -331,8 +347,9 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 
 
 GROUP_KEYS = [
-    *(column.name for column in ADVICE.columns),
-    *("first_line", "mark", "marks", "causes", "lag", "status"),
+    *("group", "health"),
+    *(c.name for c in ADVICE.columns if c.name not in {"group", "patterns"}),
+    *("first_line", "mark", "marks", "patterns", "causes", "lag", "status"),
 ]
 
 
@@ -380,7 +397,7 @@ def test_json_has_what_is_printed_and_more(
         "at_least": False,
         "after_rebalance": 2_435.555,
     }
-    assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 44
+    assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 48
 
 
 def test_json_has_the_mark_of_every_number(
@@ -390,8 +407,14 @@ def test_json_has_the_mark_of_every_number(
     _, out, _ = rota_report("out", "--json")
     found = json.loads(out)
     groups = {group["group"]: group for group in found["groups"]}
-    counts = ("damage", "rebalances", "moved", "moves_needed", "stopped")
-    after = ("rebalances_after", "moved_after", "stopped_after")
+    counts = (
+        *("rebalances", "downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms"),
+        *("not_polled_ms", "moved", "moves_needed", "revoked"),
+    )
+    after = (
+        *("rebalances_after", "downtime_after_ms", "uncertainty_ms", "delayed_records_after"),
+        *("moved_after", "revoked_after"),
+    )
     for name, of_counts, of_after in (
         ("orders-app", "inferred", "replayed"),
         ("audit", "sampled", "replayed"),
@@ -401,15 +424,15 @@ def test_json_has_the_mark_of_every_number(
         assert group["marks"] == {
             **dict.fromkeys(counts, of_counts),
             **dict.fromkeys(after, of_after),
+            **dict.fromkeys(("delayed_records", "added_lag_ms", "health"), "sampled"),
             "causes": [cause["evidence"] for cause in group["causes"]],
             "lag": "sampled",
             "status": "sampled",
         }
     assert set(groups["orders-app"]["marks"]["causes"]) == {"stated", "inferred"}
     connect = groups["connect-sink"]
-    assert {name for name, mark in connect["marks"].items() if mark is None} == {
-        *("moved", "moves_needed", "stopped", "moved_after", "stopped_after", "lag", "status")
-    }
+    known = {"rebalances", "rebalances_after", "health", "causes"}
+    assert {name for name, mark in connect["marks"].items() if mark is not None} == known
     for group in groups.values():
         numbers = {name for name, value in group.items() if isinstance(value, int | float)}
         assert numbers <= set(group["marks"])
@@ -426,13 +449,70 @@ def test_json_has_the_mark_of_every_number(
     assert numbers <= set(found["marks"])
 
 
+def test_json_has_health_patterns_and_advice_with_its_uncertainty(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    write_sick(working_folder / "sick")
+    _, out, _ = rota_report("sick", "--json")
+    groups = {group["group"]: group for group in json.loads(out)["groups"]}
+    stuck = groups["stuck"]["health"]
+    moved = "committed offset 36,000 has not moved since 07:00:00Z while 179,400 records arrived"
+    same = {"since": 1_794_726_000_100, "topic": "topic-stuck", "partition": 1}
+    assert stuck == {
+        "now": "stuck",
+        **same,
+        "lag": 179_400,
+        "reason": f"topic-stuck-1: {moved}",
+        "worst": "stuck",
+        "worst_until": 1_794_744_000_000,
+        **{f"worst_{name}": value for name, value in same.items()},
+        "worst_reason": stuck["reason"],
+    }
+    assert groups["gone"]["health"]["now"] == "failing"
+    assert groups["well"]["health"]["worst"] == "OK"
+    write_small(working_folder / "out")
+    worst = json.loads(rota_report("out", "--json")[1])["groups"][0]
+    reasons = {"left": 70_980, "revoked": 275_908, "silent": 91_860}
+    assert worst["downtime_by_reason"] == reasons
+    assert worst["downtime_ms"] == sum(reasons.values())
+    assert worst["downtime_at_least_ms"] < worst["downtime_ms"] < worst["downtime_at_most_ms"]
+    assert worst["downtime_ms"] - worst["downtime_after_ms"] > worst["uncertainty_ms"] > 0
+    assert [pattern["pattern"] for pattern in worst["patterns"]] == [
+        *("slow polls", "rejoining member", "rolling deploy")
+    ]
+    assert worst["patterns"][1]["member"] == "app-5"
+
+
+def test_a_group_that_is_stuck_or_failing_is_never_just_to_be_kept(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    write_sick(working_folder / "out")
+    _, out, _ = rota_report("out")
+    table = out[out.index("#  group") : out.index("\n\ndowntime:")].splitlines()
+    starts = [place for place, line in enumerate(table) if line[:1].isdecimal()]
+    lines = [table[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    shown = {first.split()[1]: (first, rest[-1].strip()) for first, *rest in lines}
+    for name, health, advice in (
+        ("gone", "failing", "fix first, then keep range"),
+        ("stuck", "stuck", "fix first, then keep range"),
+        ("commits-only", "stuck", "fix first"),
+        ("behind", "falling behind", "keep range"),
+        ("well", "OK", "keep range"),
+    ):
+        first, last = shown[name]
+        assert f" {health} " in first
+        assert last == advice
+    assert out.startswith("gone is failing: no members since 07:00:00Z; 360,000 records wait; ")
+    assert "committed offset 36,000 has not moved since 07:00:00Z" in out
+
+
 def test_policies_that_followed_each_other_are_told_with_arrows(
     working_folder: Path, rota_report: ReportCommand
 ) -> None:
     write_strategy_changes(working_folder / "out")
     _, out, _ = rota_report("out")
     said = " ".join(out.split())
-    assert "change range → sticky to sticky, static 45s: saves " in said
+    assert "use cooperative-sticky instead of range → sticky: saves 92 s of downtime " in said
     assert " keep cooperative-sticky, eager " in said
     assert ", then " not in out
     _, out, _ = rota_report("out", "--json")
@@ -542,10 +622,10 @@ def test_tables_of_another_version(working_folder: Path, rota_report: ReportComm
         ),
         (
             ["x*", "y"],
-            "--group x* y: the tables have no such group; they have "
+            "--group x* y: the tables have no such group; known are "
             "<script>alert(1)</script>\"'&, audit, billing and 3 more",
         ),
-        (["\x1b[31m"], "--group \\x1b[31m: the tables have no such group; they have"),
+        (["\x1b[31m"], "--group \\x1b[31m: the tables have no such group; known are"),
     ],
 )
 def test_a_group_that_is_not_there(
@@ -668,7 +748,7 @@ def test_a_run_ends_with_its_report(
     if as_json:
         assert json.loads(printed)["page"] == str(working_folder / "out" / "report.html")
     else:
-        assert printed.startswith("orders-app: 28 rebalances in 6 h")
+        assert printed.startswith("orders-app: app-5 and app-1 seem")
 
 
 class SilentProgress:
@@ -716,8 +796,9 @@ def test_an_interrupt_ends_following_with_the_story(
         assert [line.get("records") for line in lines[:2]] == [5, 5]
         assert (len(lines), lines[2]["page"]) == (3, str(page))
     else:
-        assert printed.splitlines()[2].startswith("orders-app: 28 rebalances in 6 h")
-        assert printed.endswith("report: out/report.html\ntables: out/{bronze,silver,gold}\n")
+        assert printed.splitlines()[2].startswith("orders-app: app-5 and app-1 seem")
+        opens = "(to open it: rota report out --open)"
+        assert last_line(printed) == f"report: out/report.html {opens}"
 
 
 JAVAS = "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from rota.engine.formats.journal_classic import RECORD_NAMES
 from tests.support.command import RotaCommand
 from tests.support.recorded_segment import journal_segments
 
 pytest.importorskip("pyspark")
 
+from rota.cli import run_pipeline
+from rota.errors import InputError
+from rota.pipeline import decode, ingest
+from rota.pipeline.stages import RunOptions
 
 RunCommand = Callable[..., tuple[int, str, str]]
 
@@ -39,7 +45,13 @@ def test_without_evidence_the_kinds_are_listed(rota_run: RunCommand) -> None:
         (("--demo", "--segments", "x"), "--demo uses simulated data"),
         (("--segments", "x", "--since", "yesterday"), "neither a time"),
         (("--segments", "x", "--until", "5"), "neither a time"),
+        (("--segments", "x", "--assignment-interval", "soon"), "'soon' is not a time"),
         (("--segments", "x", "--log-zone", "CET"), "not a time zone"),
+        (("--segments", "x", "--log-zone", "+02:00"), "give --server-log too"),
+        (("--segments", "x", "--config", "a=b"), "--config is for a live cluster"),
+        (("--segments", "x", "--timeout", "5s"), "--timeout is for a live cluster"),
+        (("--demo", "--lookups", "0"), "--lookups is for a live cluster"),
+        (("--segments", "x", "--strategy", "range"), "--strategy range: every run replays"),
     ],
 )
 def test_a_wrong_command_line(rota_run: RunCommand, words: tuple[str, ...], problem: str) -> None:
@@ -68,6 +80,72 @@ def segments(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "00000000000000000000.log").write_bytes(data)
     return folder.parent
+
+
+def test_a_duration_may_have_several_units(
+    rota_run: RunCommand, segments: Path, tmp_path: Path
+) -> None:
+    words = ("--segments", segments, "--out", tmp_path / "out", "--until", "2d", "--since", "1h30m")
+    code, _, text = rota_run(*words)
+    assert (code, last_line(text)) == (4, "rota: --since is later than --until")
+
+
+@pytest.mark.parametrize(
+    ("words", "interval"),
+    [((), 1_000), (("--assignment-interval", "0s"), 0), (("--assignment-interval", "5m"), 300_000)],
+)
+def test_the_assignment_interval_of_the_what_if(
+    rota_run: RunCommand,
+    monkeypatch: pytest.MonkeyPatch,
+    segments: Path,
+    words: tuple[str, ...],
+    interval: int,
+) -> None:
+    given = []
+
+    def note(evidence: object, out: object, options: RunOptions, *_: object) -> None:
+        given.append(options.assignment_interval)
+        raise InputError("Spark is not needed")
+
+    monkeypatch.setattr(run_pipeline, "run_pipeline", note)
+    assert rota_run("--segments", segments, *words)[0] == 4
+    assert given == [interval]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b'{"t": 1}\n',
+        # the names of tests have these bytes: without the time, which differs between workers
+        gzip.compress(b"no JSON\n", mtime=0),
+        gzip.compress(b"x", mtime=0)[:9],
+    ],
+)
+def test_a_file_of_log_ends_without_a_sample(
+    rota_run: RunCommand, segments: Path, tmp_path: Path, content: bytes
+) -> None:
+    bad, good, out = tmp_path / "bad.jsonl", tmp_path / "good.jsonl", tmp_path / "out"
+    bad.write_bytes(content)
+    good.write_text("garbage\n" + ingest.END_SAMPLE_EXAMPLE)
+    code, _, text = rota_run("--segments", segments, "--ends", good, bad, "--out", out)
+    assert code == 4
+    assert f"--ends {bad}: " in last_line(text)
+    is_gzip_broken = content[:2] == b"\x1f\x8b" and len(content) < 10
+    assert (ingest.END_SAMPLE_EXAMPLE in text) is not is_gzip_broken
+    assert not out.exists(), "Spark did not start"
+    ingest.check_text_files((), (str(good),))
+
+
+def test_records_of_share_groups_are_counted_together() -> None:
+    counts = {name: n for n, name in RECORD_NAMES.items() if n >= 10 and n != 16} | {"unknown": 1}
+    kind = "records of a type that Rota does not decode"
+    assert [(each.what, each.count) for each in decode.unread_foreign(counts)] == [
+        (f"{kind} (share groups)", sum(range(10, 16))),
+        (f"{kind} (streams groups)", sum(range(17, 24))),
+        (f"{kind} (unknown)", 1),
+    ]
 
 
 def test_no_java(

@@ -23,6 +23,7 @@ from rota.pipeline.stages import BeforeEnd, FoundEvidence, RunOptions, time_wind
 from rota.pipeline.store import translate_spark_errors
 from tests.support.command import RotaCommand
 from tests.support.journal_folder import encode_journal_batch, offset_commit_entry, write_segment
+from tests.support.live_group import commit_offsets
 
 JOURNAL = "__consumer_offsets"
 
@@ -99,6 +100,42 @@ def test_it_is_said_first_what_it_needs(
     words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))
     _, _, text = rota_run(*words)
     assert "groups have committed" not in text.splitlines()[0]
+
+
+@pytest.fixture
+def shop() -> Iterator[rota.Broker]:
+    """A broker with the groups billing and audit."""
+    with rota.Broker() as running:
+        running.create_topic("orders", 1)
+        for group in ("billing", "audit"):
+            commit_offsets(running, group, {("orders", 0): 0})
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (("biling",), "--group biling: the cluster has no such group; did you mean billing? (a"),
+        (("audit", "x"), "--group x: the cluster has no such group; known are audit, billing (a"),
+    ],
+)
+def test_an_unknown_group_is_named_before_spark_starts(
+    rota_run: RunCommand, shop: rota.Broker, tmp_path: Path, names: tuple[str, ...], problem: str
+) -> None:
+    words = [word for name in names for word in ("--group", name)]
+    out = tmp_path / "out"
+    code, _, text = rota_run("--bootstrap-servers", shop.bootstrap_servers, "--out", out, *words)
+    assert code == 4
+    assert problem in text
+    assert text.endswith(f"journal still has records: --group '{names[-1]}*')\n")
+    assert not out.exists()
+
+
+def test_a_group_that_may_be_in_the_journal_is_looked_for(shop: rota.Broker) -> None:
+    found = LiveCluster(settings={"bootstrap.servers": shop.bootstrap_servers})
+    cluster.check_groups_exist(found, ("billing", "deleted*"))
+    shop.fail("ListGroups", "CLUSTER_AUTHORIZATION_FAILED")
+    cluster.check_groups_exist(found, ("hidden",))
 
 
 def test_nobody_there(

@@ -36,6 +36,7 @@ def rota_run(rota_command: RotaCommand) -> RunCommand:
         ((*HOST, "--poll", "--for", "0s"), "give a duration longer than 0"),
         ((*HOST, "--poll", "--follow"), "--poll does not: give one of them"),
         ((*HOST, "--poll", "--demo"), "--demo uses simulated data"),
+        ((*HOST, "--poll", "--lookups", "5"), "leave out --lookups"),
     ],
 )
 def test_a_wrong_command_line(rota_run: RunCommand, words: tuple[str, ...], problem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from pyarrow import parquet
 pytest.importorskip("pyspark")
 
 from rota.engine.history.lag import MAX_SAMPLE_AGE
-from rota.pipeline import arrow, lag
+from rota.pipeline import arrow, incremental, lag
 from rota.pipeline.incremental import GroupMemory, IncrementalLag, LagInput, split_by_group
 from rota.pipeline.store import TableStore
-from rota.pipeline.tables import COMMITS, ENDS, GENERATIONS, LAG, OWNERSHIP, STATUS, Table
+from rota.pipeline.tables import COMMITS, ENDS, GENERATIONS, HEALTH, LAG, OWNERSHIP, STATUS, Table
 
-TABLES = (COMMITS, ENDS, GENERATIONS, OWNERSHIP, LAG, STATUS)
+TABLES = (COMMITS, ENDS, GENERATIONS, OWNERSHIP, LAG, STATUS, HEALTH)
 START = 1_800_000_000_000
 SECOND = 1_000
 
@@ -35,6 +36,14 @@ samples = st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 300))
 rounds = st.lists(
     st.tuples(st.lists(commits, max_size=6), st.lists(samples, max_size=4)), max_size=6
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fresh_health() -> Iterator[None]:
+    """Computes the health of all groups in every micro-batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incremental, "HEALTH_INTERVAL", 0)
+        yield
 
 
 def commit_rows(number: int, rows: list[tuple[str, int, int, int | None]]) -> pa.Table:
@@ -60,13 +69,13 @@ def sample_rows(number: int, rows: list[tuple[int, int, int]], before: dict[int,
 
 def compute_lag(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Table, list[Any]]:
     """As a whole run computes it."""
-    found: dict[Table, list[Any]] = {LAG: [], STATUS: []}
+    found: dict[Table, list[Any]] = {LAG: [], STATUS: [], HEALTH: []}
     for group, batches in split_by_group(committed).items():
         known = [("samples", rows) for rows in sampled.to_batches()]
         batches_by_kind = [*known, *(("commits", rows) for rows in batches)]
         for rows in lag.compute_group_lag(group, batches_by_kind, as_of):
-            found[LAG] += [row for row in rows.column("lag").to_pylist() if row]
-            found[STATUS] += [row for row in rows.column("status").to_pylist() if row]
+            for table, name in ((LAG, "lag"), (STATUS, "status"), (HEALTH, "health")):
+                found[table] += [row for row in rows.column(name).to_pylist() if row]
     return found
 
 
@@ -124,3 +133,25 @@ def test_nothing_is_known_without_samples(tmp_path: Path) -> None:
     IncrementalLag().add_micro_batch(tables, GroupMemory(), news, None)
     assert not len(tables.bucket_files(LAG).read())
     assert tables.bucket_files(GENERATIONS).read().num_rows == 0
+    (health,) = parquet.read_table(tables.path / HEALTH.name).to_pylist()
+    assert (health["group"], health["health"]) == ("one", "unknown")
+
+
+def test_health_is_computed_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "HEALTH_INTERVAL", 60 * SECOND)
+    tables = TableStore(tmp_path, tmp_path / "1", layered=True)
+    tables.write_empty(*TABLES)
+    known, lagging = GroupMemory(), IncrementalLag()
+    lags = []
+    for number, second in enumerate((0, 30, 60)):
+        new = commit_rows(number, [("one", 0, 0, 5)] if not number else [])
+        tables.bucket_files(COMMITS).append(new)
+        known.add_commits(new)
+        row = {"topic": "t", "partition": 0, "at": START + SECOND * second, "beginning": 0}
+        samples = pa.Table.from_batches([arrow.rows_to_batch(ENDS, [row | {"end": 10 + second}])])
+        last = START + SECOND * second
+        news = LagInput(commits=new, changed=frozenset(), samples=samples, last=last)
+        lagging.add_micro_batch(tables, known, news, None)
+        (health,) = parquet.read_table(tables.path / HEALTH.name).to_pylist()
+        lags.append(health["lag"])
+    assert lags == [None, None, 65]

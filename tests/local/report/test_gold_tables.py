@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from tests.support.gold_tables import (
 )
 
 MakeTables = Callable[[Path], Path]
+UNCOUNTED = {"not polled", "shut down"}
+MILLISECOND = timedelta(milliseconds=1)
 FEW: MakeTables = partial(write_large, groups=12, partitions=100, rebalances=400)
 MADE: dict[str, MakeTables] = {"small": write_small, "hostile": write_hostile, "large": FEW}
 
@@ -46,9 +50,17 @@ def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> 
         assert (group in advised) == (row["verdict"] == "change")
         if row["moved"] is None:
             continue
-        for column in ("moved", "moves_needed", "stopped"):
+        for column in ("moved", "moves_needed", "revoked", "downtime_ms"):
             assert row[column] == sum_column(found.rebalances, group, column)
             assert row[column] == sum_column(found.whatif, group, column, actual=True)
+        reasons = dict(row["downtime_by_reason"])
+        counted = {reason: time for reason, time in reasons.items() if reason not in UNCOUNTED}
+        assert sum(counted.values()) == row["downtime_ms"]
+        lengths: Counter[str] = Counter()
+        for piece in found.downtime.filter(is_group(found.downtime, group)).to_pylist():
+            lengths[piece["reason"]] += round((piece["until"] - piece["since"]) / MILLISECOND)
+        assert {reason: time for reason, time in lengths.items() if time} == reasons
+    assert set(found.advice["group"].to_pylist()) == set(found.health["group"].to_pylist())
     (run,) = found.evidence.to_pylist()
     assert run["rebalances"] == found.rebalances.num_rows
 
@@ -70,7 +82,10 @@ def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_they_are_the_same_every_time(name: str, tmp_path: Path) -> None:
     first, second = (make_gold_tables(MADE[name], tmp_path / folder) for folder in ("one", "two"))
-    for table in ("rebalances", "ownership", "whatif", "advice", "advised", "lag", "evidence"):
+    for table in (
+        *("rebalances", "downtime", "health", "ownership", "whatif", "advice", "advised"),
+        *("lag", "evidence"),
+    ):
         assert getattr(first, table).equals(getattr(second, table))
 
 

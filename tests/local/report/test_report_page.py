@@ -38,6 +38,7 @@ UNREAD = (
     ("records of a version that is not known", 3, ("partition 7, offset 12: version 99",)),
     ("lines without a time", 1_234, ()),
 )
+UNCOUNTED = {"not polled", "shut down"}
 BAND = ("topic", "partition", "member_id", "client_id", "client_host", "since", "until")
 ReportPage = tuple[Story, GoldTables, str]
 
@@ -165,18 +166,19 @@ def test_what_would_have_been_is_there_only_where_a_change_is_advised(any_page: 
         )
         happened = [
             row
-            for row in rows_of(tables.whatif, group.name, "at")
+            for row in rows_of(tables.whatif, group.name, "happens_at")
             if row["policy"] == group.policy and row["happens"]
         ]
         times = list(accumulate(one["times"]))
         replayed = one["replayed"]
         assert sorted(times[place] for place in accumulate(replayed["at"])) == sorted(
-            row["at"] for row in happened
+            row["happens_at"] for row in happened
         )
         for column, source in (
             ("moved", "moved"),
             ("needed", "moves_needed"),
-            ("stopped", "stopped"),
+            ("revoked", "revoked"),
+            ("downtime", "downtime_ms"),
         ):
             assert sum(replayed[column]) == sum(row[source] for row in happened)
 
@@ -194,7 +196,12 @@ def test_the_rebalances_are_exactly_those_of_the_tables(any_page: ReportPage) ->
                 "members_after": found["after"][place],
                 "moved": found["moved"][place],
                 "moves_needed": found["needed"][place],
-                "stopped": found["stopped"][place],
+                "revoked": found["revoked"][place],
+                "downtime_ms": found["downtime"][place],
+                "downtime_at_least_ms": found["at_least"][place],
+                "downtime_at_most_ms": found["at_most"][place],
+                "not_polled_ms": found["not_polled"][place],
+                "delayed_records": found["delayed"][place],
             }
             | {
                 column: word_at(one, found[column][place])
@@ -207,14 +214,68 @@ def test_the_rebalances_are_exactly_those_of_the_tables(any_page: ReportPage) ->
         assert listed == [{column: row[column] for column in listed[0]} for row in expected]
 
 
+def test_the_reasons_of_downtime_are_those_of_the_tables(any_page: ReportPage) -> None:
+    _, tables, text = any_page
+    for name, one in read_group_data(text).items():
+        rebalances = rows_of(tables.rebalances, name, "at")
+        rebalances.sort(key=lambda row: (row["at"], row["incarnation"], row["to_generation"]))
+        keys = [(row["incarnation"], row["to_generation"]) for row in rebalances]
+        expected: dict[str, list[int]] = {}
+        for piece in rows_of(tables.downtime, name, "since", "until"):
+            key = piece["incarnation"], piece["to_generation"]
+            if key in keys and piece["until"] > piece["since"]:
+                times = expected.setdefault(piece["reason"], [0] * len(keys))
+                times[keys.index(key)] += piece["until"] - piece["since"]
+        assert one["rebalances"]["reasons"] == expected
+        for place, total in enumerate(one["rebalances"]["downtime"]):
+            counted = [times[place] for name, times in expected.items() if name not in UNCOUNTED]
+            assert total is None or total == sum(counted)
+
+
+@pytest.fixture(scope="module")
+def sick_page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
+    return make_page(gold_tables.write_sick(tmp_path_factory.mktemp("sick")))
+
+
+def test_a_group_that_is_stuck_or_failing_shows_it_and_no_green_keep(sick_page: ReportPage) -> None:
+    report_story, _, text = sick_page
+    shown = {}
+    for group in report_story.groups:
+        row = re.search(rf'<tr data-group="{group.name}".*?</tr>', text)
+        assert row is not None
+        shown[group.name] = tuple(re.findall(r'<span class="(\w+ [\w-]+)"[^>]*>(.*?)<', row[0]))
+    bad = ("verdict fix-first", "fix first")
+    assert shown == {
+        "gone": (("health failing", "failing"), bad),
+        "stuck": (("health stuck", "stuck"), bad),
+        "commits-only": (("health stuck", "stuck"), bad),
+        "behind": (("health falling-behind", "falling behind"), ("verdict keep", "keep")),
+        "well": (("health ok", "OK"), ("verdict keep", "keep")),
+    }
+    assert re.search(r"\.verdict\.keep[^{]*{ color: var\(--good\)", document.read_asset("page.css"))
+    data = read_group_data(text)
+    assert data["stuck"]["group"]["health"]["partition"] == 1
+    assert data["stuck"]["group"]["severity"] == 2
+
+
+def test_downtime_has_its_bounds_as_a_title(small_page: ReportPage) -> None:
+    (worst, *_), text = small_page[0].groups, small_page[2]
+    assert worst.downtime_ms is not None
+    row = re.search(rf'<tr data-group="{worst.name}".*?</tr>', text)
+    assert row is not None
+    shown = re.search(rf'<data value="{worst.downtime_ms}" title="(.*?)">439 s</data>', row[0])
+    assert shown is not None
+    assert re.fullmatch(r"at least [\d.]+ s, at most [\d.]+ h", shown[1])
+
+
 def test_policies_are_summed_as_the_advice_sums_them(small_page: ReportPage) -> None:
     _, tables, text = small_page
     for name, one in read_group_data(text).items():
         rows = [WhatIf(**row) for row in rows_of(tables.whatif, name, "at")]
         expected = {
             (
-                *(total.policy, total.rebalances, total.stopped, total.moved, total.moves_needed),
-                *(total.needless, total.idle, total.spread),
+                *(total.policy, total.downtime, total.rebalances, total.moved),
+                *(total.moves_needed, total.revoked, total.idle, total.spread),
             )
             for total in sum_by_policy(rows).values()
         }
@@ -339,14 +400,14 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(any_page: Report
     assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
     values = [one["value"] for one in reader.all("data")]
     for place, group in enumerate(report_story.groups):
-        counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moves_needed)
+        counts = (group.severity, group.downtime_ms, group.delayed_records, group.rebalances)
         said = ["-1" if count is None else f"{count:.0f}" for count in counts]
-        assert values[6 * place : 6 * place + 5] == said
+        assert values[5 * place : 5 * place + 4] == said
 
 
 def test_large_numbers_are_written_out(small_page: ReportPage) -> None:
     report_story, tables, _ = small_page
-    worst = replace(report_story.groups[0], damage=12_345_678.0, rebalances=1_234_567)
+    worst = replace(report_story.groups[0], delayed_records=12_345_678, rebalances=1_234_567)
     text = document.render_page(
         replace(report_story, groups=(worst, *report_story.groups[1:])), tables, MADE_AT
     )
@@ -359,7 +420,8 @@ def test_a_group_of_which_little_is_known_says_unknown(small_page: ReportPage) -
     (group,) = [one for one in report_story.groups if one.verdict == "cannot tell"]
     row = re.search(rf'<tr data-group="{group.name}".*?</tr>', text)
     assert row is not None
-    assert row[0].count(">unknown</data>") == 4
+    assert row[0].count(">unknown</data>") == 3
+    assert row[0].count(">unknown</span>") == 1
     assert read_group_data(text)[group.name]["group"]["moved"] is None
 
 
@@ -427,7 +489,7 @@ BREAKERS = (
 def test_a_name_cannot_break_out(name: str, small_page: ReportPage) -> None:
     report_story, tables, harmless = small_page
     evil = replace(
-        report_story.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name
+        report_story.groups[0], group=name, headline=f"{name}: 2 rebalances.", policy=name
     )
     evidence = replace(
         report_story.evidence, unread=((name, 3, (name,)), report_story.evidence.unread[1])
@@ -482,15 +544,15 @@ def test_marks_stand_by_the_numbers_where_they_differ(
     report_story, _, text = small_page
     assert {str(group.mark) for group in report_story.groups} == {"inferred", "sampled"}
     cells = re.findall(r'<td class="number">(.*?)</td>', text)
-    assert sum('<abbr class="mark' in cell for cell in cells) == 5 * len(report_story.groups)
+    assert sum('<abbr class="mark' in cell for cell in cells) == 2 * len(report_story.groups)
     head, body = (
         re.search(rf"<{tag}>(.*?)</{tag}>", hostile_page[2], re.DOTALL)
         for tag in ("thead", "tbody")
     )
     assert head is not None
     assert body is not None
-    assert head[1].count(">in</abbr>") == 5
-    assert head[1].count(">sa</abbr>") == 1
+    assert head[1].count(">in</abbr>") == 2
+    assert head[1].count(">sa</abbr>") == 2
     assert "<abbr" not in body[1]
 
 

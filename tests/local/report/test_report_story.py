@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from rota.engine.history.facts import GroupHealth, GroupHealthStatus, Pattern, PatternType
 from rota.errors import InputError, Unreachable
 from rota.pipeline import arrow
-from rota.pipeline.arrow import to_milliseconds
+from rota.pipeline.arrow import table_to_rows, to_milliseconds
 from rota.pipeline.tables import ADVICE, COMMITS, ENDS, EVIDENCE, STATUS, Table
 from rota.report import evidence_text, lag_intervals
 from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
@@ -33,7 +34,14 @@ from rota.report.story import (
     read_gold_tables,
 )
 from tests.support.gold_history import History
-from tests.support.gold_tables import MORNING, Run, build_tables, write_empty, write_small
+from tests.support.gold_tables import (
+    MORNING,
+    Run,
+    build_tables,
+    write_empty,
+    write_sick,
+    write_small,
+)
 
 pa = pytest.importorskip("pyarrow")
 
@@ -80,21 +88,36 @@ def worst_lags(
     return lag_intervals.find_worst_lags(pa.Table.from_pylist(rows, LAG_INTERVALS), rebalances)
 
 
+HEALTHY = GroupHealthStatus(
+    group="orders",
+    health=GroupHealth.OK,
+    since=None,
+    topic=None,
+    partition=None,
+    lag=0,
+    reason="no records wait in 3 partitions",
+    worst=GroupHealth.OK,
+    worst_since=None,
+    worst_until=None,
+    worst_topic=None,
+    worst_partition=None,
+    worst_reason="no records wait in 3 partitions",
+)
+
+
 def make_group(**fields: Any) -> GroupStory:
     """A group that should change."""
     plain: dict[str, Any] = {
-        "name": "orders",
+        "group": "orders",
         "verdict": "change",
         "policy": "range, static 45s",
         "policies_used": ("range",),
-        "damage": 12.0,
         "rebalances": 10,
         "rebalances_after": 1,
         "moved": 5,
         "moved_after": 0,
         "moves_needed": 1,
-        "stopped": 12,
-        "stopped_after": 0,
+        "health": HEALTHY,
         "libraries": ("java",),
         "headline": "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10.",
         "steps": (),
@@ -119,26 +142,78 @@ def worst_lag(seconds: float | None, records: int = 40) -> WorstLag:
     )
 
 
-def test_groups_come_by_damage_and_then_by_name(story: Story) -> None:
-    assert [(group.name, group.damage) for group in story.groups] == [
-        ("orders-app", 457.0),
-        ("audit", 24.0),
-        (STRANGE, 12.0),
-        ("billing", 6.0),
-        ("connect-sink", 0.0),
-        ("quiet", 0.0),
+def test_groups_come_by_downtime_and_those_without_it_last(story: Story) -> None:
+    assert [(group.name, group.downtime_ms) for group in story.groups] == [
+        ("orders-app", 438_748),
+        ("audit", 73_968),
+        (STRANGE, 6_480),
+        ("billing", 180),
+        ("quiet", 0),
+        ("connect-sink", None),
     ]
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return build_story(read_gold_tables(str(write_sick(tmp_path_factory.mktemp("sick")))))
+
+
+def test_bad_health_comes_before_downtime(sick: Story) -> None:
+    assert [(group.name, group.health.health, group.verdict) for group in sick.groups] == [
+        ("gone", "failing", "fix first"),
+        ("stuck", "stuck", "fix first"),
+        ("commits-only", "stuck", "fix first"),
+        ("behind", "falling behind", "keep"),
+        ("well", "OK", "keep"),
+    ]
+    assert [group.severity for group in sick.groups] == [3, 2, 2, 1, 0]
+
+
+def test_the_problem_comes_before_the_advice(sick: Story) -> None:
+    stuck = sick.groups[1]
+    moved = "committed offset 36,000 has not moved since 07:00:00Z while 179,400 records arrived"
+    assert stuck.cause_text == f"topic-stuck-1: {moved}"
+    assert stuck.first_line.startswith(f"stuck is stuck: topic-stuck-1: {moved}; 1 rebalance; ")
+    health = stuck.health
+    assert (health.topic, health.partition, health.worst) == ("topic-stuck", 1, "stuck")
+    assert health.since == health.worst_since == MORNING + 60 * 60_000 + 100
+    (pattern,) = stuck.patterns
+    assert pattern.pattern is PatternType.STUCK_PARTITION
+
+
+def test_a_group_without_rebalances_has_a_health(sick: Story) -> None:
+    group = sick.groups[2]
+    assert (group.rebalances, group.downtime_ms, group.policies_used) == (0, None, ("none",))
+    assert group.first_line == (
+        "commits-only is stuck: topic-commits-only-1: committed offset 36,000 has not moved since "
+        "07:00:00Z while 179,400 records arrived; no rebalances."
+    )
+
+
+def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() -> None:
+    deploy = Pattern(
+        pattern=PatternType.ROLLING_DEPLOY, since=0, until=1, times=1, text="a rolling deploy"
+    )
+    causes = (("left", EvidenceMark.STATED, 2), ("left", EvidenceMark.INFERRED, 1_500))
+    assert make_group(causes=causes).cause_text == "1,502 left"
+    assert make_group(causes=causes, patterns=(deploy,)).cause_text == "a rolling deploy"
+    failing = replace(HEALTHY, health=GroupHealth.FAILING, reason="no members")
+    group = make_group(causes=causes, patterns=(deploy,), health=failing)
+    assert group.cause_text == "no members; a rolling deploy"
 
 
 def test_a_group_is_its_advice_and_what_the_other_tables_add(
     gold: GoldTables, story: Story
 ) -> None:
     worst = story.groups[0]
-    (row,) = (row for row in gold.advice.to_pylist() if row["group"] == "orders-app")
+    (row,) = (row for row in table_to_rows(gold.advice) if row["group"] == "orders-app")
     for column in ADVICE.columns:
         if column.name in {"policies_used", "libraries", "steps"}:
             assert getattr(worst, column.name) == tuple(row[column.name])
-        elif column.name != "group":
+        elif column.name == "patterns":
+            assert [asdict(pattern) for pattern in worst.patterns] == row["patterns"]
+            assert len(worst.patterns) == 3
+        else:
             assert getattr(worst, column.name) == row[column.name]
     assert worst.mark is EvidenceMark.INFERRED
     assert worst.causes == (
@@ -185,13 +260,12 @@ def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(
 
 
 def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
-    connect = story.groups[4]
-    assert (connect.moved, connect.moves_needed, connect.stopped) == (None, None, None)
+    connect = story.groups[-1]
+    assert (connect.moved, connect.moves_needed, connect.revoked) == (None, None, None)
     assert connect.lag is None
     assert connect.status is None
     assert connect.first_line == (
-        "connect-sink: 3 rebalances. The moves are not known: its members are not consumers "
-        "(connect)."
+        "connect-sink: 3 rebalances; downtime not known: its members are not consumers (connect)."
     )
 
 
@@ -201,7 +275,7 @@ def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
         for cause, how, number in one.causes:
             total[cause, how] = total.get((cause, how), 0) + number
     assert {(cause, how): number for cause, how, number in story.causes} == total
-    assert sum(total.values()) == story.evidence.rebalances == 44
+    assert sum(total.values()) == story.evidence.rebalances == 48
     assert [number for _, _, number in story.causes] == sorted(total.values(), reverse=True)
 
 

@@ -104,7 +104,7 @@ def test_sticky_reads_given_user_data() -> None:
     members = [rota.Member(id="a", topics=["t"]), rota.Member(id="b", topics=["t"], user_data=data)]
     plan = rota.assign("sticky", {"t": 4}, members)
     assert plan.to_dict() == {"a": {"t": [0, 3]}, "b": {"t": [1, 2]}}
-    assert (plan.moved, plan.stopped) == (0, 2)
+    assert (plan.moved, plan.revoked) == (0, 2)
 
 
 def test_a_custom_sticky_strategy_moves_what_the_newcomer_gets_and_no_more() -> None:

@@ -8,6 +8,9 @@ import random
 import pytest
 
 import rota
+from rota.engine.history import timing
+from rota.engine.history.downtime import HEARTBEAT_SLACK, Heartbeats
+from rota.engine.plan import plan_rebalance
 from rota.errors import InputError
 
 
@@ -28,7 +31,7 @@ def test_the_public_view_of_a_plan() -> None:
     assert [plan.members[owner] for owner in plan.owners("t0")][2] == "C1"
     assert {move.source for move in plan.moves} == {"C0"}
     assert {move.to for move in plan.moves} == {"C1"}
-    assert plan.stopped == 6
+    assert plan.revoked == 6
     assert plan.skipped_topics == ()
     assert dict(plan) == {m: plan[m] for m in plan.members}
 
@@ -38,7 +41,7 @@ def test_a_cooperative_plan_takes_away_first() -> None:
     assert plan.protocol is rota.RebalanceProtocol.COOPERATIVE
     assert plan.loads == {"C0": 3, "C1": 1}
     assert plan.target_loads == {"C0": 3, "C1": 3}
-    assert (plan.moved, plan.withheld, plan.stopped) == (2, 2, 2)
+    assert (plan.moved, plan.withheld, plan.revoked) == (2, 2, 2)
     assert {move.to for move in plan.moves} == {"C1"}
 
 
@@ -52,7 +55,7 @@ def test_a_list_that_runs_eager_forgets_what_members_owned() -> None:
         [member("a", "t", t=(2, 3)), member("b", "t", t=(0, 1))],
     )
     assert (alone.protocol, alone.moved) == (rota.RebalanceProtocol.COOPERATIVE, 0)
-    assert (listed.protocol, listed.stopped) == (rota.RebalanceProtocol.EAGER, 4)
+    assert (listed.protocol, listed.revoked) == (rota.RebalanceProtocol.EAGER, 4)
     assert listed.moved > 0
     assert listed.moves_needed == 0
 
@@ -138,7 +141,7 @@ def test_a_partition_withheld_and_given_back_is_not_moved() -> None:
     assert plan.to_dict() == {"A": {}, "B": {"u": [0]}}
     assert plan.target_dict() == {"A": {"t": [0]}, "B": {"u": [0]}}
     assert (plan.moved, plan.moves, plan.needless) == (0, (), 0)
-    assert (plan.withheld, plan.stopped) == (1, 1)
+    assert (plan.withheld, plan.revoked) == (1, 1)
 
 
 def test_a_newer_claim_of_a_live_member_is_no_orphan() -> None:
@@ -180,6 +183,94 @@ def test_the_time_budget() -> None:
     assert hurried.moved >= patient.moved == patient.moves_needed
     with pytest.raises(InputError, match="budget_ms: '5s' is not a number of milliseconds"):
         rota.assign("sticky", topics, group, budget_ms="5s")  # type: ignore[arg-type]
+
+
+def settled_group(count: int, *, static: bool = False) -> list[rota.Member]:
+    """Returns members that own the partitions of topic t, one each."""
+    return [
+        rota.Member(
+            id=f"m{n}",
+            topics=["t"],
+            owned={"t": [n]},
+            generation=1,
+            group_instance_id=f"s{n}" if static else None,
+        )
+        for n in range(count)
+    ]
+
+
+#: From the end of the join phase until a member reads again.
+ASSIGN = timing.DEFAULT_SYNC_TIME + timing.RESPONSE_TIME
+
+
+def test_downtime_when_a_member_leaves_an_eager_group() -> None:
+    """Of three heartbeats that are spread over 3 s, the last one is due after 2.25 s on average."""
+    *rest, gone = settled_group(4)
+    plan = rota.assign("sticky", {"t": 4}, rest, left=[gone])
+    assert (plan.revoked, plan.orphaned) == (3, 1)
+    assert plan.downtime_ms == 3 * (2_250 - 1_500 + ASSIGN) + 2_250 + ASSIGN
+    assert rota.assign("cooperative-sticky", {"t": 4}, rest, left=[gone]).downtime_ms == 2_275
+
+
+def test_nobody_waits_for_anybody_else_in_a_group_of_one() -> None:
+    [last, gone] = settled_group(2)
+    plan = rota.assign("range", {"t": 2}, [last], left=[gone])
+    assert plan.downtime_ms == ASSIGN + (1_500 + ASSIGN)  # its heartbeat, on average
+    assert rota.assign("range", {"t": 1}, [last]).downtime_ms == ASSIGN
+    assert rota.assign("range", {"t": 2}, [], left=[last, gone]).downtime_ms == 0
+    first = rota.Member(id="new", topics=["t"])
+    assert rota.assign("range", {"t": 1}, [first]).downtime_ms == 0
+    replaced = rota.assign("range", {"t": 1}, [first], left=[last])
+    assert replaced.downtime_ms == timing.INITIAL_REBALANCE_DELAY + ASSIGN
+
+
+def test_a_member_that_starts_a_rebalance_waits_for_all_others() -> None:
+    group = settled_group(4)
+    caller, called = 2_250 + ASSIGN, 750 + ASSIGN
+    assert rota.assign("sticky", {"t": 5}, group).downtime_ms == caller + 3 * called
+    assert rota.assign("cooperative-sticky", {"t": 5}, group).downtime_ms == 0
+    joined = [*group, rota.Member(id="new", topics=["t"])]
+    assert rota.assign("sticky", {"t": 4}, joined).downtime_ms == 4 * (900 + ASSIGN)
+
+
+def test_downtime_of_moved_partitions() -> None:
+    group = [rota.Member(id="a", topics=["t"], owned={"t": range(4)}, generation=1)]
+    plan = rota.assign("cooperative-sticky", {"t": 4}, [*group, rota.Member(id="b", topics=["t"])])
+    assert (plan.moved, plan.revoked) == (2, 2)
+    assert plan.downtime_ms == 2 * (3_020 + ASSIGN)
+
+
+def test_a_static_member_that_leaves_is_noticed_when_its_session_ends() -> None:
+    *rest, gone = settled_group(4, static=True)
+    short = timing.GroupTiming(Heartbeats(2_000), session_timeout=10_000)
+    assert short.absent_time == 9_000
+    plan = plan_rebalance("cooperative-sticky", {"t": 4}, rest, left=[gone], timing=short)
+    assert plan.downtime_ms == 9_000 + 1_500 + ASSIGN
+    assert plan.restart_downtime_ms == 10_000
+    # a rebalance in between waits for it
+    joined = [*rest, rota.Member(id="new", topics=["t"])]
+    plan = plan_rebalance("range", {"t": 4}, joined, left=[gone], timing=short)
+    waited = 9_000 - 2_000 - HEARTBEAT_SLACK
+    assert plan.downtime_ms == 3 * (500 + waited + ASSIGN) + 9_000 + ASSIGN
+    assert rota.assign("range", {"t": 4}, rest).restart_downtime_ms is None
+
+
+def test_heartbeats_after_a_rebalance_are_nearly_simultaneous() -> None:
+    *rest, gone = settled_group(12)
+    waits = {}
+    for seconds in (1, 58, 3_600):
+        times = timing.GroupTiming(stable_time=seconds * 1_000)
+        plan = plan_rebalance("sticky", {"t": 12}, rest, left=[gone], timing=times)
+        waits[seconds] = plan.downtime_ms
+    assert waits[1] < waits[58] < waits[3_600]
+    assert 2_000 < timing.GroupTiming().join_time(11, 1_000) < 2_020
+    assert timing.GroupTiming().join_time(11) == 2_750
+    assert timing.GroupTiming().join_time(1, 7_200_000) == 1_500
+
+
+def test_partitions_without_a_new_owner_have_no_expected_downtime() -> None:
+    gone = rota.Member(id="z", topics=["u"], owned={"u": [0, 1]}, generation=1)
+    assert rota.assign("range", {"t": 0, "u": 2}, settled_group(1), left=[gone]).downtime_ms == 0
 
 
 def test_racks_may_come_from_anywhere() -> None:

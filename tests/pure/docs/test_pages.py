@@ -67,13 +67,13 @@ def test_every_option_that_help_shows_is_on_the_page(
 
 def test_an_option_says_its_default_where_its_help_does_not() -> None:
     page = generate_commands.page()
-    assert "time limit of each request to the cluster (default 30) |" in page
+    assert "time limit of each request to the cluster (default 30s) |" in page
     assert "%(" not in page
 
 
 def test_the_exit_codes_name_every_limit() -> None:
     page = generate_commands.page()
-    limits = ("--max-moves", "--max-stopped", "--fail-on")
+    limits = ("--max-moves", "--max-downtime", "--fail-on")
     assert f"| 1 | a limit is exceeded ({', '.join(limits)}) |" in page
     assert [limit for limit in limits if f"| `{limit} " not in page] == []
 

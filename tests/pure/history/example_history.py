@@ -8,20 +8,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rota
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.downtime import GroupDowntime, find_downtime
 from rota.engine.history.facts import (
+    EvidenceType,
+    Explanation,
     Generation,
     GenerationChange,
     GenerationMember,
     GroupType,
     JournalRecord,
+    LogLine,
+    PartitionOwnership,
     PartitionsByTopic,
     Rebalance,
+    RebalanceCause,
 )
 from rota.engine.history.generations import read_generations
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.simulator.simulation import Simulation
 from rota.engine.simulator.trace import TraceEventType
 
+#: No downtime was measured: rebalances have the times of their generations.
+NOT_MEASURED = GroupDowntime([])
 START = 1_790_000_000_000
 
 
@@ -62,6 +71,41 @@ def make_rebalance(before: Generation | None, *rounds: Generation) -> Rebalance:
     return Rebalance(before=before, rounds=rounds, unseen=0)
 
 
+def explain(
+    rebalances: Iterable[Rebalance], causes: Mapping[int, RebalanceCause]
+) -> list[Explanation]:
+    """``causes`` by generation; the others are unknown."""
+    return [
+        Explanation(
+            cause=causes.get(one.after.generation, RebalanceCause.UNKNOWN),
+            evidence=EvidenceType.INFERRED,
+        )
+        for one in rebalances
+    ]
+
+
+def measure_downtime(
+    generations: Sequence[Generation],
+    causes: Mapping[int, RebalanceCause] | None = None,
+    *,
+    commits: CommitTimes | None = None,
+    until: int | None = None,
+    lines: Sequence[LogLine] = (),
+    ownership: Iterable[PartitionOwnership] = (),
+) -> GroupDowntime:
+    """:param causes: by generation; the others are unknown"""
+    rebalances = find_rebalances(generations)
+    return find_downtime(
+        generations,
+        rebalances,
+        explain(rebalances, causes or {}),
+        commits=commits or {},
+        until=generations[-1].at if until is None else until,
+        lines=lines,
+        ownership=ownership,
+    )
+
+
 @dataclass
 class HistoryBuilder:
     """A group under range, told second by second."""
@@ -69,6 +113,8 @@ class HistoryBuilder:
     partitions: Mapping[str, int] = field(default_factory=lambda: {"t": 12})
     generations: list[Generation] = field(default_factory=list)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    #: By generation.
+    causes: Mapping[int, RebalanceCause] = field(default_factory=dict)
 
     def at(self, second: int, *names: str) -> HistoryBuilder:
         """These are in the group now."""
@@ -112,6 +158,10 @@ class HistoryBuilder:
     @property
     def rebalances(self) -> list[Rebalance]:
         return find_rebalances(self.generations)
+
+    @property
+    def downtime(self) -> GroupDowntime:
+        return measure_downtime(self.generations, self.causes)
 
 
 def journal_generations(simulation: Simulation) -> list[Generation]:

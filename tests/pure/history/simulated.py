@@ -118,7 +118,7 @@ def _events(rng: random.Random, member: Mapping[str, Any], session: int) -> list
 @cache
 def simulate_history(seed: int) -> History:
     """One scenario, played."""
-    trace = rota.simulate(scenario(seed), seed=seed).trace
+    trace = rota.simulate(scenario(seed), seed=seed, skip_commits=False).trace
     saved, commits = _journal(trace)
     found = find_rebalances(read_history("group", saved, {}).generations)
     lines = [understood(line.at, line.text) for line in list_log_lines(trace)]

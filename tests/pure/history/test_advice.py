@@ -1,128 +1,154 @@
-"""Advice: what is said of a group, and what is not."""
+"""Advice: what it says of a group, and when it says to change nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from rota.engine.history import client_settings
-from rota.engine.history.advice import PolicyEvaluation, advise_group, sum_by_policy
-from rota.engine.history.facts import Advice, RebalanceCause
+from rota.engine.history.advice import (
+    CANNOT_TELL,
+    CHANGE,
+    FIX_FIRST,
+    KEEP,
+    AdviceEvidence,
+    PolicyEvaluation,
+    advise_group,
+    sum_by_policy,
+)
+from rota.engine.history.downtime import DowntimeTotal, sum_downtime
+from rota.engine.history.facts import (
+    Advice,
+    Generation,
+    GroupHealth,
+    GroupHealthStatus,
+    GroupType,
+    Pattern,
+    PatternType,
+    RebalanceCause,
+    WhatIf,
+)
+from rota.engine.history.policies import MembershipType
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
-from tests.pure.history import capture
-from tests.pure.history.example_history import HistoryBuilder, generation, member
+from tests.pure.history.example_history import (
+    START,
+    HistoryBuilder,
+    generation,
+    measure_downtime,
+    member,
+)
+from tests.support import first_recording
+from tests.support.policies import policy_of
+
+
+def evaluate(generations: Sequence[Generation]) -> PolicyEvaluation:
+    rebalances = find_rebalances(generations)
+    return evaluate_policies(generations, rebalances, measure_downtime(generations))
 
 
 def advice_for(
-    history_builder: HistoryBuilder, rollouts: dict[tuple[int, int], str] | None = None
+    generations: Sequence[Generation],
+    causes: Mapping[int, RebalanceCause] | None = None,
+    **evidence: Any,
 ) -> Advice:
-    return advise_group(
-        history_builder.generations,
-        history_builder.rebalances,
-        evaluate_policies(history_builder.generations, history_builder.rebalances),
-        None,
-        rollouts,
-    )
+    """:param causes: by generation"""
+    rebalances = find_rebalances(generations)
+    downtime = measure_downtime(generations, causes)
+    given = {
+        "evaluation": evaluate_policies(generations, rebalances, downtime),
+        "total": sum_downtime(downtime.found),
+        "causes": {(0, number): cause for number, cause in (causes or {}).items()},
+    }
+    return advise_group(generations, rebalances, AdviceEvidence(**{**given, **evidence}))
 
 
-def history_with_deploys(**fields: object) -> HistoryBuilder:
-    """Twelve members, replaced one after the other, each gone for 50 seconds."""
-    history_builder = HistoryBuilder({"t": 24}, fields=fields)
+def rolling_deploy(away: int, *libraries: str | None) -> list[Generation]:
+    """Twelve members with 24 partitions, replaced one after the other.
+
+    :param away: for how many seconds the group is without each of them
+    :param libraries: of the members, in turn
+    """
+    history = HistoryBuilder({"t": 24})
     names = [f"pod-{number:02}" for number in range(12)]
-    history_builder.at(0, *names)
+    history.at(0, *names)
     for number in range(12):
-        history_builder.at(100 * number + 10, *(name for name in names if name != names[number]))
+        history.at(100 * number + 10, *(name for name in names if name != names[number]))
         names[number] += "#2"
-        history_builder.at(100 * number + 60, *names)
-    return history_builder
+        history.at(100 * number + 10 + away, *names)
+    listed = libraries or (client_settings.JAVA,)
+    return with_libraries(history.generations, lambda name: listed[int(name[4:6]) % len(listed)])
 
 
-def test_a_rolling_deploy_asks_for_static_members() -> None:
-    history_builder = history_with_deploys(library=client_settings.JAVA)
-    rollout = {(0, number): "2-25" for number in range(2, 26)}
-    found = advice_for(history_builder, rollout)
-    assert found.verdict == "change"
-    assert (found.policies_used, found.policy) == (("range",), "range, static 60s")
+def with_libraries(generations: Iterable[Generation], library: Any) -> list[Generation]:
+    """:param library: returns the library of a member id"""
+    return [
+        replace(
+            one,
+            members=tuple(replace(each, library=library(each.member_id)) for each in one.members),
+        )
+        for one in generations
+    ]
+
+
+# What the same history costs under other policies
+
+
+def test_short_restarts_are_cheaper_for_static_members() -> None:
+    found = advice_for(rolling_deploy(2))
+    assert (found.verdict, found.policy) == (CHANGE, "range, static 45s")
     assert (found.rebalances, found.rebalances_after) == (25, 1)
-    assert (found.moved_after, found.stopped_after) == (0, 0)
-    assert found.libraries == ("java",)
+    # two partitions of each of the twelve members, from the leave until the call to join
+    assert found.downtime_after_ms == 12 * 2 * 2_750
+    assert (found.moved_after, found.revoked_after) == (0, 0)
     assert found.headline == (
-        f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
-        f"{found.stopped} partitions stopped, {found.moved} moved; {found.moves_needed} moves were "
-        "necessary. Use static membership with a session timeout of 60s: "
-        f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
-        f"0 moved instead of {found.moved}."
+        "g: 25 rebalances in 19 min; 135 s of downtime (69 s revoked, 66 s left); 226 partitions "
+        "moved, 24 moves were necessary. Use static membership: 66 s of downtime instead of 135 s "
+        "(uncertain by 14 s), 0 partitions moved instead of 226, 1 rebalance instead of 25; the "
+        "price: the partitions of a member that does not come back wait for 45s."
     )
-    assert any("group.instance.id" in one for one in found.steps)
-    assert not any("is unknown" in one for one in found.steps)
 
 
-def history_with_mixed_strategies(*names: str | None) -> HistoryBuilder:
-    """The same deploy, of members that run these libraries in turn."""
-    history_builder = history_with_deploys()
-    history_builder.generations = [
-        replace(
-            one,
-            members=tuple(
-                replace(each, library=names[int(each.client_id[4:6]) % len(names)])
-                for each in one.members
-            ),
+def test_long_restarts_are_not() -> None:
+    generations = rolling_deploy(50)
+    found = advice_for(generations)
+    assert (found.verdict, found.policy) == (CHANGE, "cooperative-sticky")
+    totals = sum_by_policy(evaluate(generations).rows)
+    assert totals["range, static 60s"].downtime == 12 * 2 * 50_000
+    assert totals["range, static 60s"].downtime > totals["range"].downtime
+    assert found.downtime_ms == totals["range"].downtime
+    assert found.downtime_after_ms == totals["cooperative-sticky"].downtime
+    assert (found.moved_after, found.moves_needed) == (24, 24)
+
+
+def test_every_library_is_told_its_own_settings() -> None:
+    found = advice_for(rolling_deploy(2, client_settings.JAVA, client_settings.SARAMA))
+    assert (found.policy, found.libraries) == ("range, static 45s", ("java", "sarama"))
+    assert found.steps[0].endswith(
+        " Java: group.instance.id=ID (Java client 2.3 or newer); "
+        "sarama: config.Consumer.Group.InstanceId = ID (requires config.Version "
+        "sarama.V2_3_0_0 or newer)."
+    )
+
+
+def test_the_libraries_of_the_last_members_count() -> None:
+    def upgraded(before: str | None, after: str | None) -> list[Generation]:
+        return with_libraries(
+            rolling_deploy(2), lambda name: after if name.endswith("#2") else before
         )
-        for one in history_builder.generations
-    ]
-    return history_builder
+
+    old, new = client_settings.KAFKAJS, client_settings.JAVA
+    assert advice_for(upgraded(old, new)).steps == advice_for(rolling_deploy(2)).steps
+    assert advice_for(upgraded(new, old)).policy != "range, static 45s"
+    left = [*upgraded(old, new), generation(26, [], at=START + 2_000_000)]
+    assert advice_for(left).libraries == ("java",)
 
 
-def test_each_library_is_told_its_own_settings() -> None:
-    found = advice_for(history_with_mixed_strategies(client_settings.JAVA, client_settings.SARAMA))
-    assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
-    assert found.steps[1] == (
-        "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
-        "1800000 if not set. Java: session.timeout.ms=60000; "
-        "sarama: config.Consumer.Group.Session.Timeout = 60 * time.Second."
-    )
-
-
-def history_with_new_strategy(before: str | None, after: str | None) -> HistoryBuilder:
-    """The same deploy, of processes that run another library than those they replace."""
-    history_builder = history_with_deploys()
-    history_builder.generations = [
-        replace(
-            one,
-            members=tuple(
-                replace(each, library=after if each.member_id.endswith("#2") else before)
-                for each in one.members
-            ),
-        )
-        for one in history_builder.generations
-    ]
-    return history_builder
-
-
-def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
-    found = advice_for(history_with_new_strategy(client_settings.KAFKAJS, client_settings.JAVA))
-    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
-    assert found.steps == advice_for(history_with_deploys(library=client_settings.JAVA)).steps
-    assert (
-        advice_for(history_with_new_strategy(client_settings.JAVA, client_settings.KAFKAJS)).verdict
-        == "keep"
-    )
-    told = advice_for(history_with_new_strategy(None, client_settings.LIBRDKAFKA))
-    assert told.libraries == ("librdkafka",)
-    assert told.steps == advice_for(history_with_deploys(library=client_settings.LIBRDKAFKA)).steps
-
-
-def test_the_last_members_count_where_all_have_left() -> None:
-    history_builder = history_with_new_strategy(client_settings.KAFKAJS, client_settings.JAVA).at(
-        2_000
-    )
-    assert not history_builder.generations[-1].members
-    found = advice_for(history_builder)
-    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
-
-
-def test_members_whose_library_cannot_be_told_are_named() -> None:
-    found = advice_for(history_with_mixed_strategies(client_settings.LIBRDKAFKA, None))
+def test_members_of_unknown_libraries_are_named() -> None:
+    found = advice_for(rolling_deploy(2, client_settings.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
     assert found.steps[0] == (
         "Find out which client library the other members use; the steps below name Java's "
@@ -132,122 +158,275 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
         " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
         "unknown (as Java): group.instance.id=ID (Java client 2.3 or newer)."
     )
-    alone = advice_for(history_with_deploys())
-    assert alone.libraries == ("unknown",)
+    alone = advice_for(rolling_deploy(2, None))
     assert alone.steps[0] == (
         "Find out which client library the members use; the steps below are for Java."
     )
-    assert alone.steps[1].startswith(
-        "Give every process group.instance.id=ID (Java client 2.3 or newer), with an ID of its"
+
+
+def test_a_policy_that_a_library_does_not_have_is_not_advised() -> None:
+    found = advice_for(rolling_deploy(50, client_settings.KAFKAJS))
+    assert (found.verdict, found.policy, found.steps) == (KEEP, "range", ())
+    assert found.headline.endswith(
+        "Keep range: no other policy that suits the group saves more downtime than the "
+        "uncertainty of 14 s."
     )
-    assert alone.steps[2:] == found.steps[2:]
+    static = advice_for(rolling_deploy(2, client_settings.AIOKAFKA))
+    assert static.policy == "range, static 45s"
+    assert any("group_instance_id" in one for one in static.steps)
 
 
-def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
-    history_builder = HistoryBuilder().at(0, "a", "b").at(10, "a", "b", "c")
-    # everything stopped; six moved, four had to
-    assert advice_for(history_builder).damage == 12 + 2
-    rows = [
-        row
-        for row in evaluate_policies(history_builder.generations, history_builder.rebalances).rows
-        if row.actual
-    ]
-    assert sum_by_policy(rows)["range"].needless == 2
+def test_two_rebalances_are_too_few() -> None:
+    history = HistoryBuilder({"t": 400}).at(0, "a", "b").at(10, "a", "b", "c")
+    found = advice_for(history.generations)
+    assert (found.verdict, found.policy) == (KEEP, "range")
+    assert found.headline.endswith("Keep range: 2 rebalances are too few to compare policies.")
 
 
-def test_next_to_nothing_is_not_worth_a_change() -> None:
-    found = advice_for(HistoryBuilder({"t": 4}).at(0, "a").at(10, "a", "b"))
-    assert found.verdict == "keep"
-    assert ((found.policy,), found.stopped_after) == (found.policies_used, found.stopped)
-    assert found.steps == ()
-    assert found.headline.endswith("Keep range: no other policy is much better.")
-
-
-def test_a_group_to_which_nothing_happened() -> None:
-    told = [generation(1, [member("a", {"t": (0,)})])]
-    found = advise_group(told, [], PolicyEvaluation())
-    assert (found.verdict, found.damage, found.headline) == ("keep", 0.0, "g: no rebalances.")
-
-
-def test_what_a_library_cannot_do_is_not_advised() -> None:
-    found = advice_for(history_with_deploys(library=client_settings.KAFKAJS))
-    assert found.verdict == "keep"
-    able = advice_for(history_with_deploys(library=client_settings.AIOKAFKA))
-    assert able.policy == "range, static 60s"
-    assert any("group_instance_id" in one for one in able.steps)
-
-
-def test_an_unknown_strategy_is_said_to_be_one() -> None:
-    told = [
-        generation(1, [member("a", {"t": (0, 1)})], "com.example.Mine"),
-        generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], "com.example.Mine"),
-    ]
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
-    )
-    assert found.verdict == "cannot tell"
-    assert (found.policy,) == found.policies_used == ("com.example.Mine",)
-    assert "Rota does not know its strategy, com.example.Mine" in found.headline
-
-
-def test_members_that_cannot_be_read_leave_nothing_to_tell() -> None:
-    told = [generation(1, [member("a", problem="garbage")])]
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
-    )
-    assert found.verdict == "cannot tell"
-    assert "could not be decoded" in found.headline
-
-
-def test_of_members_that_are_no_consumers_nothing_is_counted() -> None:
-    told = [
-        replace(generation(number, [member("a"), member("b")]), protocol_type="connect")
-        for number in (1, 2)
-    ]
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
-    )
-    assert (found.verdict, found.rebalances) == ("cannot tell", 2)
-    assert found.moved is found.stopped is found.moves_needed is None
-    assert "not consumers (connect)" in found.headline
-
-
-def test_another_librarys_range_makes_it_an_estimate() -> None:
-    numbers = tuple(range(40))
-    told = [
-        generation(1, [member("a", {"t": numbers})]),
-        generation(2, [member("a", {"t": numbers[:30]}), member("b", {"t": numbers[30:]})]),
-    ]
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
-    )
-    assert found.policies_used == ("range (other)",)
-    assert found.verdict == "change"
-    assert any("an estimate" in one for one in found.steps)
-
-
-def test_what_was_changed_already_is_not_advised_again() -> None:
-    told = list(capture.read_histories()["a-upgrade"].generations)
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
-    )
+def test_a_change_that_was_made_already_is_not_advised_again() -> None:
+    found = advice_for(first_recording.read_histories()["a-upgrade"].generations)
     assert found.policies_used[-1] == "cooperative-sticky"
-    assert found.verdict == "keep"
+    assert not any("partition.assignment.strategy" in one for one in found.steps)
+    assert "Use cooperative-sticky" not in found.headline
 
 
-def test_less_moved_by_worse_balance_is_no_advice() -> None:
-    told = list(capture.read_histories()["a-roundrobin"].generations)
-    found = advise_group(
-        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+# Which of several policies, and whether to change at all
+
+
+def history_of(strategy: str = "range", library: str | None = client_settings.JAVA) -> Any:
+    """Four rebalances, whose costs the rows of :func:`evaluation_of` replace."""
+    held = {"t": (0, 1)}
+    return [
+        generation(number, [member("a", held, library=library)], strategy) for number in range(1, 5)
+    ]
+
+
+def row(policy: str, downtime: int, moved: int = 0, *, actual: bool = False) -> WhatIf:
+    return WhatIf(
+        group="g",
+        incarnation=0,
+        to_generation=4,
+        at=START,
+        policy=policy,
+        actual=actual,
+        happens=True,
+        happens_at=START,
+        downtime_ms=downtime,
+        moved=moved,
+        moves_needed=0,
+        revoked=0,
+        idle_members=0,
+        spread=0,
     )
-    assert found.policy == "cooperative-sticky"
 
 
-def test_slow_polls_are_told_how_to_avoid() -> None:
-    told = list(capture.read_histories()["a-slow"].generations)
-    history = find_rebalances(told)
-    slow = {(0, number): RebalanceCause.SLOW_POLL for number in (2, 4, 6)}
-    found = advise_group(told, history, evaluate_policies(told, history, slow), slow)
+def evaluation_of(
+    used: int, modelled: int | None = None, **downtime: int | tuple[int, int]
+) -> PolicyEvaluation:
+    """:param downtime: of each other policy, or its downtime and its moves"""
+    labels = {name: name.replace("_", "-").replace("STATIC", ", static 45s") for name in downtime}
+    pairs = {
+        name: each if isinstance(each, tuple) else (each, 0) for name, each in downtime.items()
+    }
+    rows = [row(labels[name], *each) for name, each in pairs.items()]
+    return PolicyEvaluation(
+        rows=[row("range", used, 10, actual=True), *rows],
+        used=(policy_of("range"),),
+        alternatives={label: policy_of(label) for label in labels.values()},
+        modelled_ms=modelled,
+    )
+
+
+def decide(evaluation: PolicyEvaluation, **evidence: Any) -> Advice:
+    total = DowntimeTotal(downtime_ms=evaluation.rows[0].downtime_ms)
+    return advice_for(history_of(), **{"evaluation": evaluation, "total": total, **evidence})
+
+
+@pytest.mark.parametrize(
+    ("used", "modelled", "other", "verdict", "uncertainty"),
+    [
+        # a tenth of the downtime
+        (200_000, None, 181_000, KEEP, 20_000),
+        (200_000, None, 179_000, CHANGE, 20_000),
+        # at least ten partition-seconds
+        (30_000, None, 20_001, KEEP, 10_000),
+        (30_000, None, 19_999, CHANGE, 10_000),
+        # the difference between the replay and the measure; the smaller one is compared
+        (200_000, 150_000, 101_000, KEEP, 50_000),
+        (200_000, 150_000, 99_000, CHANGE, 50_000),
+        (200_000, 250_000, 151_000, KEEP, 50_000),
+        (200_000, 250_000, 149_000, CHANGE, 50_000),
+    ],
+)
+def test_a_change_saves_more_than_the_uncertainty(
+    used: int, modelled: int | None, other: int, verdict: str, uncertainty: int
+) -> None:
+    found = decide(evaluation_of(used, modelled, sticky=other))
+    assert (found.verdict, found.uncertainty_ms) == (verdict, uncertainty)
+    assert found.policy == ("sticky" if verdict == CHANGE else "range")
+    assert found.downtime_ms == used
+    assert found.downtime_after_ms == (other if verdict == CHANGE else used)
+
+
+@pytest.mark.parametrize(
+    ("spread", "idle", "verdict"), [(1, 0, CHANGE), (2, 0, KEEP), (1, 1, KEEP)]
+)
+def test_a_policy_that_balances_worse_is_not_advised(spread: int, idle: int, verdict: str) -> None:
+    evaluation = evaluation_of(200_000, sticky=50_000)
+    used, other = evaluation.rows
+    other = replace(other, spread=spread, idle_members=idle)
+    assert decide(replace(evaluation, rows=[used, other])).verdict == verdict
+
+
+def test_downtime_ranks_first() -> None:
+    found = decide(evaluation_of(200_000, sticky=(90_000, 50), roundrobin=(120_000, 0)))
+    assert (found.policy, found.moved_after) == ("sticky", 50)
+    assert "the price: 50 partitions moved instead of 10." in found.headline
+
+
+def test_among_equals_the_smallest_change_wins_and_then_the_fewest_moves() -> None:
+    evaluation = evaluation_of(200_000, sticky=100_000, stickySTATIC=99_000)
+    assert decide(evaluation).policy == "sticky"
+    evaluation = evaluation_of(200_000, sticky=(100_000, 7), roundrobin=(100_000, 3))
+    assert decide(evaluation).policy == "roundrobin"
+
+
+def test_a_policy_that_saves_downtime_but_no_moves_names_no_other_gain() -> None:
+    found = decide(evaluation_of(200_000, sticky=(100_000, 10)))
+    assert found.headline.endswith(
+        "Use sticky: 100 s of downtime instead of 200 s (uncertain by 20 s)."
+    )
+
+
+def test_delayed_records_are_fewer_by_the_same_share() -> None:
+    total = DowntimeTotal(downtime_ms=200_000, delayed_records=1_000, added_lag_ms=9_000)
+    found = decide(evaluation_of(200_000, sticky=50_000), total=total)
+    assert (found.delayed_records, found.delayed_records_after) == (1_000, 250)
+    assert found.added_lag_ms == 9_000
+    unknown = decide(evaluation_of(200_000, sticky=50_000))
+    assert unknown.delayed_records is unknown.delayed_records_after is None
+
+
+def test_the_headline_has_every_reason_and_the_time_without_polls() -> None:
+    total = DowntimeTotal(
+        downtime_ms=70_000,
+        not_polled_ms=300_000,
+        by_reason={"left": 20_000, "not polled": 300_000, "revoked": 50_000, "shut down": 999_000},
+    )
+    assert (
+        "70 s of downtime (50 s revoked, 20 s left), and 300 s not polled; 10 partitions moved"
+        in decide(evaluation_of(70_000), total=total).headline
+    )
+
+
+# The protocol of the broker (KIP-848)
+
+
+def test_the_broker_s_protocol_is_the_destination_if_brokers_and_libraries_have_it() -> None:
+    evaluation = evaluation_of(50_000)
+    assert decide(evaluation).destination is None
+    assert not any("KIP-848" in one for one in decide(evaluation).steps)
+    found = decide(evaluation, has_consumer_protocol=True)
+    assert found.destination == "group.protocol=consumer"
+    assert "deprecated in Kafka 5.0" in found.steps[-1]
+    assert "Kafka 6.0 removes it from the Java consumer" in found.steps[-1]
+    for library in (client_settings.KAFKAJS, None):
+        told = history_of(library=library)
+        found = advice_for(told, evaluation=evaluation, has_consumer_protocol=True)
+        assert found.destination is None, library
+
+
+def test_a_group_that_uses_the_broker_s_protocol_has_no_other_destination() -> None:
+    kind = GroupType.CONSUMER
+    held = {"t": (0, 1)}
+    told = [
+        generation(number, [member("a", held, library=client_settings.JAVA)], "uniform", kind=kind)
+        for number in (2, 3, 4)
+    ]
+    assert advice_for(told, has_consumer_protocol=True).destination is None
+
+
+def test_the_broker_s_protocol_is_only_advised_where_the_brokers_are_known_to_have_it() -> None:
+    row_of = "KIP-848 uniform"
+    evaluation = evaluation_of(200_000)
+    evaluation = replace(
+        evaluation,
+        rows=[*evaluation.rows, row(row_of, 20_000)],
+        alternatives={row_of: policy_of(row_of)},
+    )
+    assert decide(evaluation).verdict == KEEP
+    found = decide(evaluation, has_consumer_protocol=True)
+    assert (found.verdict, found.policy) == (CHANGE, row_of)
+    assert "Use the broker's protocol (KIP-848) with uniform: 20 s" in found.headline
+
+
+# What no policy prevents
+
+
+DEPLOY = Pattern(
+    pattern=PatternType.ROLLING_DEPLOY, since=0, until=1, times=1, text="a rolling deploy of 12"
+)
+CRASHES = Pattern(
+    pattern=PatternType.CRASHES,
+    since=0,
+    until=1,
+    times=3,
+    text="pod-1 crashed or hung 3 times",
+    fix="Look for crashes.",
+)
+
+
+def test_patterns_come_first_and_what_no_strategy_prevents_before_the_change() -> None:
+    found = decide(evaluation_of(200_000, sticky=50_000), patterns=[CRASHES, DEPLOY])
+    assert found.patterns == (CRASHES, DEPLOY)
+    text = found.headline
+    places = [
+        text.index(each)
+        for each in (CRASHES.text, DEPLOY.text, "1 rebalance", "No strategy prevents", "Use sticky")
+    ]
+    assert places == sorted(places)
+    assert text.startswith("g: pod-1 crashed or hung 3 times; a rolling deploy of 12; ")
+    assert found.steps[0] == "Look for crashes."
+
+
+def status(health: GroupHealth) -> GroupHealthStatus:
+    return GroupHealthStatus(
+        group="g",
+        health=health,
+        since=START,
+        topic="t",
+        partition=1,
+        lag=500,
+        reason="t-1 does not move.",
+        worst=health,
+        worst_since=START,
+        worst_until=START,
+        worst_topic="t",
+        worst_partition=1,
+        worst_reason="t-1 does not move.",
+    )
+
+
+@pytest.mark.parametrize("health", GroupHealth)
+def test_a_stuck_or_failing_group_never_shows_a_plain_keep(health: GroupHealth) -> None:
+    is_sick = health in {GroupHealth.STUCK, GroupHealth.FAILING}
+    found = decide(evaluation_of(50_000, sticky=49_000), health=status(health))
+    assert found.verdict == (FIX_FIRST if is_sick else KEEP)
+    assert found.headline.startswith(f"g is {health}: t-1 does not move") == is_sick
+    assert ("Repair this first; then keep range" in found.headline) == is_sick
+
+
+def test_a_group_without_rebalances() -> None:
+    told = [generation(1, [member("a", {"t": (0,)})])]
+    found = advise_group(told, [], AdviceEvidence(evaluation=PolicyEvaluation()))
+    assert (found.verdict, found.downtime_ms, found.headline) == (KEEP, 0, "g: no rebalances.")
+    sick = AdviceEvidence(evaluation=PolicyEvaluation(), health=status(GroupHealth.STUCK))
+    assert advise_group(told, [], sick).verdict == FIX_FIRST
+
+
+def test_advice_against_slow_polls() -> None:
+    told = first_recording.read_histories()["a-slow"].generations
+    found = advice_for(told, dict.fromkeys((2, 4, 6), RebalanceCause.SLOW_POLL))
     assert "(3 slow poll)" in found.headline
     assert found.steps[0] == (
         "Slow polls caused 3 rebalances, which no policy prevents: raise max.poll.interval.ms "
@@ -256,17 +435,11 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
     )
 
 
-def test_slow_polls_of_many_libraries() -> None:
-    history_builder = history_with_mixed_strategies(
-        client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA
+def test_advice_against_slow_polls_of_several_libraries() -> None:
+    told = rolling_deploy(
+        50, client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA
     )
-    causes = {(0, 2): RebalanceCause.SLOW_POLL}
-    found = advise_group(
-        history_builder.generations,
-        history_builder.rebalances,
-        evaluate_policies(history_builder.generations, history_builder.rebalances, causes),
-        causes,
-    )
+    found = advice_for(told, {2: RebalanceCause.SLOW_POLL})
     assert found.steps[0] == (
         "Slow polls caused 1 rebalance, which no policy prevents: do this. aiokafka: raise "
         "max_poll_interval_ms above the longest time between two polls, or take fewer records at "
@@ -275,12 +448,58 @@ def test_slow_polls_of_many_libraries() -> None:
     )
 
 
-def test_static_members_are_no_cure_for_those_that_crash() -> None:
-    told = list(capture.read_histories()["a-roll-dyn"].generations)
-    history = find_rebalances(told)
-    ends = [(0, step.after.generation) for step in history if step.before is not None]
-    for cause, advised in ((RebalanceCause.LEFT, True), (RebalanceCause.SESSION_TIMEOUT, False)):
-        causes = dict.fromkeys(ends, cause)
-        found = advise_group(told, history, evaluate_policies(told, history, causes), causes)
-        assert ("static" in found.policy) == advised
-        assert any("sending heartbeats" in one for one in found.steps) != advised
+def test_crashed_members_are_named_as_what_no_policy_prevents() -> None:
+    found = advice_for(rolling_deploy(50), {2: RebalanceCause.SESSION_TIMEOUT})
+    assert found.steps[0].startswith(
+        "Members that stopped sending heartbeats caused 1 rebalance, which no policy prevents"
+    )
+
+
+# What cannot be told
+
+
+def test_an_unknown_strategy_cannot_be_compared() -> None:
+    told = [
+        generation(1, [member("a", {"t": (0, 1)})], "com.example.Mine"),
+        generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], "com.example.Mine"),
+    ]
+    found = advice_for(told)
+    assert found.verdict == CANNOT_TELL
+    assert (found.policy,) == found.policies_used == ("com.example.Mine",)
+    assert "Rota does not know its strategy, com.example.Mine" in found.headline
+
+
+def test_members_that_cannot_be_decoded() -> None:
+    found = advice_for([generation(1, [member("a", problem="garbage")])])
+    assert (found.verdict, found.downtime_ms, found.moved) == (CANNOT_TELL, None, None)
+    assert "could not be decoded" in found.headline
+
+
+def test_members_that_are_not_consumers() -> None:
+    told = [
+        replace(generation(number, [member("a"), member("b")]), protocol_type="connect")
+        for number in (1, 2)
+    ]
+    found = advice_for(told)
+    assert (found.verdict, found.rebalances) == (CANNOT_TELL, 2)
+    assert found.moved is found.revoked is found.downtime_ms is None
+    assert "not consumers (connect)" in found.headline
+
+
+def test_the_saving_over_another_library_s_strategy_is_an_estimate() -> None:
+    held = {"t": tuple(range(40))}
+    uneven = [member("a", {"t": held["t"][:30]}), member("b", {"t": held["t"][30:]})]
+    told = [
+        generation(
+            number,
+            [member("a", held)] if number % 2 else uneven,
+            at=START + 100_000 * number,
+            state_at=START + 100_000 * number - 3_000,
+        )
+        for number in range(1, 9)
+    ]
+    found = advice_for(told)
+    assert found.policies_used == ("range (other)",)
+    assert evaluate(told).used[0].membership is MembershipType.DYNAMIC
+    assert found.verdict == CHANGE
+    assert any("the saving is an estimate" in one for one in found.steps)

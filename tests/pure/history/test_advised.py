@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.engine.history.advice import CHANGE, KEEP, PolicyEvaluation, advise_group
+from rota.engine.history.advice import (
+    CHANGE,
+    KEEP,
+    AdviceEvidence,
+    PolicyEvaluation,
+    advise_group,
+)
+from rota.engine.history.downtime import sum_downtime
 from rota.engine.history.facts import Advice, AdvisedOwnership, GroupType, PartitionOwnership
 from rota.engine.history.policies import MembershipType
 from rota.engine.history.rebalances import find_rebalances
@@ -15,11 +22,16 @@ from rota.engine.history.whatif import (
     list_advised_ownership,
     reproduce_rebalances,
 )
-from tests.pure.history import capture
-from tests.pure.history.example_history import START, HistoryBuilder
+from tests.pure.history.example_history import (
+    NOT_MEASURED,
+    START,
+    HistoryBuilder,
+    measure_downtime,
+)
+from tests.support import first_recording
 from tests.support.policies import policy_of
 
-TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
+TOPIC_IDS = {name: topic_id for topic_id, name in first_recording.topic_names().items()}
 
 
 def advice(policy: str, verdict: str = CHANGE) -> Advice:
@@ -29,14 +41,8 @@ def advice(policy: str, verdict: str = CHANGE) -> Advice:
         verdict=verdict,
         policy=policy,
         policies_used=("range",),
-        damage=0.0,
         rebalances=0,
         rebalances_after=0,
-        moved=0,
-        moved_after=0,
-        moves_needed=0,
-        stopped=0,
-        stopped_after=0,
         libraries=(),
         headline="",
         steps=(),
@@ -61,6 +67,7 @@ def replay_under(history_builder: HistoryBuilder, policy: str, partition: int) -
             PolicyEvaluation(alternatives={policy: policy_of(policy)}).advised_policy(
                 advice(policy)
             ),
+            NOT_MEASURED,
         )
         if row.partition == partition
     ]
@@ -89,22 +96,22 @@ def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
     ]
 
 
-def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
+def test_others_get_partitions_when_they_have_joined_after_the_end_of_a_session() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
     assert replay_under(history_builder, "range, static 45s", 0) == [
-        ("a", "a", 0, 55),
-        ("b", "b", 55, 60),
+        ("a", "a", 0, 57),
+        ("b", "b", 57, 60),
         ("a", "a", 60, None),
     ]
 
 
-def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
+def test_a_new_member_waits_for_one_that_is_away_until_its_session_ends() -> None:
     history_builder = (
         HistoryBuilder().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
     )
     assert replay_under(history_builder, "sticky, static 45s", 0) == [
         ("a", "a", 0, 55),
-        ("b", "b", 55, None),
+        ("c", "c", 55, None),
     ]
 
 
@@ -112,8 +119,8 @@ def test_member_ids_may_begin_with_any_word() -> None:
     history_builder = HistoryBuilder().at(0, "person a", "b").at(10, "b")
     assert replay_under(history_builder, "range", 0)[-1][0] == "b"
     assert replay_under(history_builder, "range, static 45s", 11) == [
-        ("person a", "person a", 0, 55),
-        ("b", "b", 55, None),
+        ("person a", "person a", 0, 57),
+        ("b", "b", 57, None),
     ]
 
 
@@ -132,6 +139,7 @@ def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
             history_builder.generations,
             history_builder.rebalances,
             PolicyEvaluation().advised_policy(advice("sticky", KEEP)),
+            NOT_MEASURED,
         )
         == []
     )
@@ -140,7 +148,7 @@ def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
 def _replayed() -> list[str]:
     """Recorded classic groups with dynamic members and one strategy that Rota knows."""
     found = []
-    for group, timeline in capture.read_histories().items():
+    for group, timeline in first_recording.read_histories().items():
         history = find_rebalances(timeline.generations)
         if not history or any(one.kind is not GroupType.CLASSIC for one in timeline.generations):
             continue
@@ -152,10 +160,10 @@ def _replayed() -> list[str]:
 
 @pytest.mark.parametrize("group", _replayed())
 def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> None:
-    timeline = capture.read_histories()[group]
+    timeline = first_recording.read_histories()[group]
     history = find_rebalances(timeline.generations)
     (used,) = reproduce_rebalances(history, TOPIC_IDS).used
-    rows = list_advised_ownership(timeline.generations, history, used, None, TOPIC_IDS)
+    rows = list_advised_ownership(timeline.generations, history, used, NOT_MEASURED, TOPIC_IDS)
     times = [step.after.at for step in history]
     assert [owners_at(rows, at) for at in times] == [
         owners_at(timeline.ownership, at) for at in times
@@ -164,19 +172,23 @@ def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> N
 
 def test_owners_change_only_when_the_policy_rebalances() -> None:
     changed = 0
-    for timeline in capture.read_histories().values():
-        history = find_rebalances(timeline.generations)
+    for timeline in first_recording.read_histories().values():
+        told = timeline.generations
+        history = find_rebalances(told)
         if not history:
             continue
-        evaluation = evaluate_policies(timeline.generations, history, None, TOPIC_IDS)
-        rows = evaluation.rows
-        told = advise_group(timeline.generations, history, evaluation)
-        found = list_advised_ownership(
-            timeline.generations, history, evaluation.advised_policy(told), None, TOPIC_IDS
-        )
-        times = {row.happens_at for row in rows if row.policy == told.policy and row.happens}
-        assert {row.since for row in found} <= times
-        assert {row.until for row in found} <= {*times, None}
-        assert bool(found) == (told.verdict == CHANGE)
-        changed += told.verdict == CHANGE
+        downtime = measure_downtime(told, ownership=timeline.ownership)
+        evaluation = evaluate_policies(told, history, downtime, topic_ids=TOPIC_IDS)
+        total = sum_downtime(downtime.found)
+        given = AdviceEvidence(evaluation=evaluation, total=total, has_consumer_protocol=True)
+        found = advise_group(told, history, given)
+        policy = evaluation.advised_policy(found)
+        rows = list_advised_ownership(told, history, policy, downtime, TOPIC_IDS)
+        times = {
+            row.happens_at for row in evaluation.rows if row.policy == found.policy and row.happens
+        }
+        assert {row.since for row in rows} <= times
+        assert {row.until for row in rows} <= {*times, None}
+        assert bool(rows) == (found.verdict == CHANGE)
+        changed += found.verdict == CHANGE
     assert changed > 3

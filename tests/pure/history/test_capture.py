@@ -16,7 +16,7 @@ from rota.engine.history.facts import (
     Rebalance,
 )
 from rota.engine.history.rebalances import find_rebalances
-from tests.pure.history import capture
+from tests.support import first_recording
 
 #: As the script that made the run noted them down.
 GENERATIONS = {
@@ -57,7 +57,7 @@ GENERATIONS = {
 
 
 def _generations(group: str) -> list[Generation]:
-    return capture.read_histories()[group].generations
+    return first_recording.read_histories()[group].generations
 
 
 def _shown(generation: Generation) -> str:
@@ -69,7 +69,7 @@ def _shown(generation: Generation) -> str:
 
 
 def test_every_generation_of_every_group_is_there() -> None:
-    found = {group: one.generations for group, one in capture.read_histories().items()}
+    found = {group: one.generations for group, one in first_recording.read_histories().items()}
 
     shown = {group: " ".join(map(_shown, ones)) for group, ones in found.items()}
 
@@ -77,7 +77,7 @@ def test_every_generation_of_every_group_is_there() -> None:
 
 
 def test_all_of_the_run_is_in_the_evidence() -> None:
-    windows = {group: one.window for group, one in capture.read_histories().items()}
+    windows = {group: one.window for group, one in first_recording.read_histories().items()}
 
     assert all(one is not None and one.is_whole for one in windows.values())
 
@@ -85,7 +85,7 @@ def test_all_of_the_run_is_in_the_evidence() -> None:
 def test_every_byte_was_understood() -> None:
     members = [
         member
-        for one in capture.read_histories().values()
+        for one in first_recording.read_histories().values()
         for generation in one.generations
         for member in generation.members
     ]
@@ -106,10 +106,10 @@ def _callbacks(kind: GroupType) -> Iterator[Mapping[str, Any]]:
     """What listeners of this kind of member were told, in order."""
     protocols = {
         (event["group"], event["client"]): event["protocol"]
-        for event in capture.read_expected()
+        for event in first_recording.read_expected()
         if event["event"] == "start"
     }
-    for event in capture.read_expected():
+    for event in first_recording.read_expected():
         if event["event"] in {"assigned", "revoked", "lost"} and event["group"] != "a-share":
             protocol = protocols[event["group"], event["client"]]
             yield from [event] if protocol == kind else []
@@ -137,7 +137,7 @@ def test_what_classic_members_were_given_is_in_their_generation() -> None:
 def _owned_at(group: str, member_id: str, at: int) -> set[str]:
     return {
         f"{row.topic}:{row.partition}"
-        for row in capture.read_histories()[group].ownership
+        for row in first_recording.read_histories()[group].ownership
         if row.member_id == member_id and row.since <= at and (row.until is None or at < row.until)
     }
 
@@ -166,7 +166,7 @@ def test_consumer_members_own_what_their_callbacks_said() -> None:
 
 
 def test_nobody_owned_what_another_had() -> None:
-    for one in capture.read_histories().values():
+    for one in first_recording.read_histories().values():
         last: dict[tuple[str, int], PartitionOwnership] = {}
         for row in one.ownership:
             before = last.get((row.topic, row.partition))
@@ -197,8 +197,8 @@ class _Client:
 def _clients() -> Mapping[tuple[str, str], _Client]:
     clients: dict[tuple[str, str], _Client] = {}
     crashed: set[tuple[str, str]] = set()
-    for event in capture.read_expected():
-        if event["group"] not in capture.read_histories() or "member" not in event:
+    for event in first_recording.read_expected():
+        if event["group"] not in first_recording.read_histories() or "member" not in event:
             continue
         who = event["group"], event["member"]
         if event["event"] == "crashed":
@@ -224,7 +224,7 @@ def test_members_owned_all_the_time_that_they_had_a_partition() -> None:
     compared = 0
     for (group, member_id), client in _clients().items():
         rows: dict[str, list[PartitionOwnership]] = {}
-        for row in capture.read_histories()[group].ownership:
+        for row in first_recording.read_histories()[group].ownership:
             rows.setdefault(f"{row.topic}:{row.partition}", []).append(row)
         for partition, since, until in client.tenures:
             assert _covers(rows[partition], member_id, since, until), (group, member_id, partition)
@@ -235,11 +235,11 @@ def test_members_owned_all_the_time_that_they_had_a_partition() -> None:
 def test_no_ownership_is_invented() -> None:
     told = {
         (event["group"], event["member"], partition)
-        for event in capture.read_expected()
-        if event["event"] == "assigned" and event["group"] in capture.read_histories()
+        for event in first_recording.read_expected()
+        if event["event"] == "assigned" and event["group"] in first_recording.read_histories()
         for partition in event["partitions"]
     }
-    for group, one in capture.read_histories().items():
+    for group, one in first_recording.read_histories().items():
         for row in one.ownership:
             assert (group, row.member_id, f"{row.topic}:{row.partition}") in told
 
@@ -255,15 +255,17 @@ FOLLOW_UP = re.compile(
 
 def _rounds(*patterns: re.Pattern[str]) -> list[tuple[str, int]]:
     """(group, generation) as the broker's lines have them; the share group left out."""
-    matches = (pattern.match(line) for line in capture.broker_log() for pattern in patterns)
+    matches = (pattern.match(line) for line in first_recording.broker_log() for pattern in patterns)
     found = [(one[1], int(one[2])) for one in matches if one]
-    return sorted((group, number) for group, number in found if group in capture.read_histories())
+    return sorted(
+        (group, number) for group, number in found if group in first_recording.read_histories()
+    )
 
 
 def _steps() -> list[Rebalance]:
     return [
         step
-        for one in capture.read_histories().values()
+        for one in first_recording.read_histories().values()
         for step in find_rebalances(one.generations)
     ]
 
@@ -283,7 +285,7 @@ def test_rounds_belong_together_where_members_rejoined_to_revoke() -> None:
 
 
 def test_a_step_begins_where_the_one_before_it_ended() -> None:
-    for one in capture.read_histories().values():
+    for one in first_recording.read_histories().values():
         incarnation: int | None = None
         number: int | None = None
         for step in find_rebalances(one.generations):

@@ -523,6 +523,24 @@ def test_a_commit_out_of_its_rhythm_tells_that_it_was_closed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("gap", "quiet", "likely"),
+    [
+        (1_000, 500, RebalanceCause.SLOW_POLL),
+        (5_000, 4_000, RebalanceCause.SLOW_POLL),
+        (5_000, 500, RebalanceCause.LEFT),  # its last commit may be the one of a closed client
+    ],
+)
+def test_who_commits_in_its_rhythm_to_the_end_was_hardly_closed(
+    gap: int, quiet: int, likely: RebalanceCause
+) -> None:
+    steady = commit_times_by_gaps(*[gap] * 6, end=END - quiet)
+    told = infer_cause(LEAVE, steady)
+
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, likely)
+    assert infer_cause(YOUNG, steady).likely is not RebalanceCause.SLOW_POLL
+
+
 def test_commits_of_others_tell_nothing_of_who_is_gone() -> None:
     assert infer_cause(LEAVE, commit_times(END - 20, partition=2)).cause is RebalanceCause.UNKNOWN
 

@@ -20,7 +20,7 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.restarts import find_rollouts
-from tests.pure.history import capture, evidence
+from tests.support import first_recording
 
 #: So many of the run's 150 rebalances are explained by the journal alone.
 KNOWN = 121
@@ -63,7 +63,7 @@ def _triggers(group: str) -> Iterator[Trigger]:
     """What happened to a group's consumers, by the script that did it."""
     events = [
         event
-        for event in capture.read_expected()
+        for event in first_recording.read_expected()
         if event["group"] in (group, None) or event["event"] == "partitions_added"
     ]
     started = [event for event in events if event["event"] == "start"]
@@ -138,13 +138,14 @@ def _truth(group: str, found: Sequence[Rebalance]) -> list[RebalanceCause]:
 @cache
 def _groups() -> Mapping[str, list[Rebalance]]:
     return {
-        group: find_rebalances(one.generations) for group, one in capture.read_histories().items()
+        group: find_rebalances(one.generations)
+        for group, one in first_recording.read_histories().items()
     }
 
 
 def _explained(group: str, *, with_log: bool) -> list[Explanation]:
-    commits = evidence.read_commit_times().get(group, {})
-    lines = evidence.read_log_lines().get(group, ()) if with_log else ()
+    commits = first_recording.read_commit_times(group)
+    lines = first_recording.read_log_lines(group) if with_log else ()
     return [explain_rebalance(step, commits, lines) for step in _groups()[group]]
 
 

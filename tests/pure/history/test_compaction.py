@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +18,12 @@ from rota.engine.history.facts import (
     Rebalance,
 )
 from rota.engine.history.generations import GroupHistory, read_history
-from rota.engine.history.journal_window import JournalWindow, find_window, first_complete_offset
+from rota.engine.history.journal_window import JournalWindow, find_window
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.journal_entry import GroupMetadataTombstone
-from tests.pure.history import capture
+from tests.support import first_recording
 
-GROUPS = sorted(capture.read_journal())
+GROUPS = sorted(first_recording.read_journal())
 
 
 def compact_records(
@@ -56,7 +55,7 @@ def batch_ends(records: Sequence[JournalRecord]) -> list[int]:
 
 
 def _read(group: str, records: Sequence[JournalRecord]) -> GroupHistory:
-    return read_history(group, records, capture.topic_names())
+    return read_history(group, records, first_recording.topic_names())
 
 
 def _generations(timeline: GroupHistory, offset: int) -> list[Generation]:
@@ -108,8 +107,8 @@ def _owners(timeline: GroupHistory, at: int) -> list[PartitionOwnership]:
 
 
 def _check(group: str, until: int, *, tombstones: bool) -> None:
-    records = capture.read_journal()[group]
-    whole = capture.read_histories()[group]
+    records = first_recording.read_journal()[group]
+    whole = first_recording.read_histories()[group]
     left = _read(group, compact_records(records, until, tombstones=tombstones))
     if left.window is None:
         assert until == len(records)
@@ -131,14 +130,14 @@ def _check(group: str, until: int, *, tombstones: bool) -> None:
 def test_compaction_at_any_point_changes_no_fact_inside_the_window(
     group: str, tombstones: bool
 ) -> None:
-    for until in batch_ends(capture.read_journal()[group]):
+    for until in batch_ends(first_recording.read_journal()[group]):
         _check(group, until, tombstones=tombstones)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_window_is_not_smaller_than_it_must_be(group: str) -> None:
     """One change of the group's members at most is left out beyond what compaction took."""
-    records = capture.read_journal()[group]
+    records = first_recording.read_journal()[group]
     for until in batch_ends(records)[:-1]:
         left = compact_records(records, until, tombstones=True)
         found = _read(group, left).window
@@ -146,17 +145,10 @@ def test_the_window_is_not_smaller_than_it_must_be(group: str) -> None:
         known = [one for one in find_rebalances(_read(group, left).generations) if one.known_before]
         truly = [
             one
-            for one in find_rebalances(capture.read_histories()[group].generations)
+            for one in find_rebalances(first_recording.read_histories()[group].generations)
             if one.rounds[0].offset >= records[until].offset
         ]
         assert len(known) >= len(truly) - 1
-
-
-def test_a_cleaned_partition_is_complete_after_its_last_gap() -> None:
-    assert first_complete_offset(np.array([], dtype=np.int64)) == 0
-    assert first_complete_offset(np.array([0, 1, 2])) == 0
-    assert first_complete_offset(np.array([3, 4, 9, 12, 13])) == 12
-    assert first_complete_offset(np.array([3, 4, 6, 7])) == 6
 
 
 def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
@@ -166,7 +158,7 @@ def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
 
 @given(data=st.data())
 def test_cleaned_twice_is_cleaned_once(data: st.DataObject) -> None:
-    records = capture.read_journal()[data.draw(st.sampled_from(GROUPS))]
+    records = first_recording.read_journal()[data.draw(st.sampled_from(GROUPS))]
     second = data.draw(st.integers(0, len(records)))
     first = data.draw(st.integers(0, second))
     once = compact_records(records, second, tombstones=True)

@@ -26,16 +26,16 @@ def test_a_member_joins_a_range_group() -> None:
     )
     # b gives four to c and takes two of a: six moved, four had to
     assert compute_cost(make_rebalance(before, after)) == RebalanceCost(
-        moved=6, moves_needed=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
+        moved=6, moves_needed=4, orphaned=0, revoked=12, idle_members=0, most=4, least=4
     )
     assert rebalance_protocol(make_rebalance(before, after)) == "eager"
 
 
-def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_stopped() -> None:
+def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_revoked() -> None:
     before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("a", range_of(0, 12))])
     assert compute_cost(make_rebalance(before, after)) == RebalanceCost(
-        moved=0, moves_needed=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
+        moved=0, moves_needed=0, orphaned=6, revoked=6, idle_members=0, most=12, least=12
     )
 
 
@@ -44,7 +44,7 @@ def test_the_first_generation_costs_nothing() -> None:
         make_rebalance(None, generation(1, [member("a", range_of(0, 2)), member("b")]))
     )
     assert found == RebalanceCost(
-        moved=0, moves_needed=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
+        moved=0, moves_needed=0, orphaned=0, revoked=0, idle_members=1, most=2, least=0
     )
 
 
@@ -53,7 +53,7 @@ def test_an_empty_group_has_nobody_idle() -> None:
         make_rebalance(generation(1, [member("a", range_of(0, 2))]), generation(2, []))
     )
     assert found == RebalanceCost(
-        moved=0, moves_needed=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
+        moved=0, moves_needed=0, orphaned=2, revoked=0, idle_members=0, most=0, least=0
     )
 
 
@@ -81,7 +81,7 @@ def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
     )
     found = compute_cost(make_rebalance(before, after))
     # t-0 of a, which has left the topic, and u-0 of b
-    assert (found.moved, found.stopped) == (1, 2)
+    assert (found.moved, found.revoked) == (1, 2)
 
 
 def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
@@ -102,7 +102,7 @@ def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
     )
     taken = make_rebalance(before, first, second)
     assert compute_cost(taken) == RebalanceCost(
-        moved=2, moves_needed=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
+        moved=2, moves_needed=2, orphaned=0, revoked=2, idle_members=0, most=2, least=2
     )
     assert rebalance_protocol(taken) == "cooperative"
 
@@ -116,7 +116,7 @@ def test_what_is_taken_and_not_yet_given_has_moved() -> None:
         "cooperative-sticky",
     )
     found = compute_cost(make_rebalance(before, first))
-    assert (found.moved, found.moves_needed, found.stopped) == (2, 2, 2)
+    assert (found.moved, found.moves_needed, found.revoked) == (2, 2, 2)
 
 
 def test_a_deleted_topic_has_not_moved() -> None:
@@ -131,7 +131,7 @@ def test_a_deleted_topic_has_not_moved() -> None:
     ]
     first, second, third = map(compute_cost, find_rebalances(told))
     assert (first.moved, second.moved, third.moved) == (0, 0, 0)
-    assert (second.moves_needed, second.stopped) == (0, 1)
+    assert (second.moves_needed, second.revoked) == (0, 1)
     # as long as nothing has followed, it may be on its way
     assert compute_cost(find_rebalances(told[:2])[-1]).moved == 1
 
@@ -154,9 +154,9 @@ def test_what_an_eager_rebalance_gives_nobody_has_not_moved(strategy: str, moved
     assert compute_cost(make_rebalance(before, after)).moved == moved
 
 
-@pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])
-def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
-    told: int | None, stopped: int
+@pytest.mark.parametrize(("told", "revoked"), [(1, 4), (None, 2)])
+def test_a_cooperative_strategy_beside_an_eager_one_revokes_everything(
+    told: int | None, revoked: int
 ) -> None:
     """A member that says it owns nothing in the generation in which it did has given it up; a
     static one that is down says nothing at all.
@@ -167,17 +167,17 @@ def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
         [member("s!a", range_of(0, 2), owned_generation=told), member("b", range_of(2, 4))],
         "cooperative-sticky",
     )
-    assert compute_cost(make_rebalance(before, after)).stopped == stopped
+    assert compute_cost(make_rebalance(before, after)).revoked == revoked
     assert rebalance_protocol(make_rebalance(before, after)) == ("eager" if told else "cooperative")
 
 
-def test_a_consumer_group_stops_only_what_changes_hands() -> None:
+def test_a_consumer_group_revokes_only_what_changes_hands() -> None:
     fields = {"kind": GroupType.CONSUMER}
     before = generation(2, [member("a", range_of(0, 4))], "uniform", **fields)
     after = generation(
         3, [member("a", range_of(0, 2)), member("b", range_of(2, 4))], "uniform", **fields
     )
-    assert compute_cost(make_rebalance(before, after)).stopped == 2
+    assert compute_cost(make_rebalance(before, after)).revoked == 2
     assert rebalance_protocol(make_rebalance(before, after)) == "consumer"
 
 

@@ -29,8 +29,8 @@ AT_MOST = (
 SESSION = f"Set {{}}. {AT_MOST}"
 NOTE = (
     "Note: a static member keeps its partitions while it restarts; nobody reads them until it is "
-    "back, or for {} if it does not come back (rota simulate shows how long partitions are "
-    "stopped). To scale down, remove the member with the admin client instead of waiting."
+    "back, or for {} if it does not come back (rota simulate shows the downtime). To scale down, "
+    "remove the member with the admin client instead of waiting."
 )
 FIRST = (
     "Restart the members one after the other with {}: the group continues with range until all "
@@ -220,6 +220,21 @@ def test_static_members_need_ids_that_last_and_a_session(
     assert migration_steps("range, static 12s", "range", name) == [
         f"Remove {removed} from every member's settings."
     ]
+
+
+@pytest.mark.parametrize(
+    ("present", "step"),
+    [
+        (12_000, "Keep session.timeout.ms=12000."),
+        (45_000, SESSION.format("session.timeout.ms=12000")),
+        (None, SESSION.format("session.timeout.ms=12000")),
+    ],
+)
+def test_a_session_timeout_that_the_members_have_is_kept(present: int | None, step: str) -> None:
+    libraries = find_libraries([client_settings.JAVA])
+    used, wanted = policy_of("range"), policy_of("range, static 12s")
+    _, session, note = list_migration_steps(used, wanted, libraries, present)
+    assert (session, note) == (step, NOTE.format("12s"))
 
 
 def test_a_group_of_many_libraries_has_a_line_for_each() -> None:

@@ -139,7 +139,7 @@ def test_a_session_timeout_long_enough_for_the_restarts(
 ) -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
     found = find_restarts(
-        list_membership_events(history_builder.generations, history_builder.rebalances), {}
+        list_membership_events(history_builder.generations, history_builder.rebalances)
     )
     assert suggest_session_timeouts(history_builder.rebalances, found) == sessions
 

@@ -38,7 +38,7 @@ from rota.engine.history.samples import (
 from rota.engine.history.whatif import HistoryReplay
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.engine.simulator.trace import TraceEventType
-from tests.pure.history.example_history import member
+from tests.pure.history.example_history import NOT_MEASURED, member
 from tests.support.examples import examples
 from tests.support.policies import policy_of
 from tests.support.simulation.random_scenario import random_scenario
@@ -285,10 +285,10 @@ def test_other_policies_begin_from_what_was_found() -> None:
     four = with_partitions(A, 0, 1, 2, 3)
     two = (with_partitions(A, 0, 1), with_partitions(B, 2, 3))
     made, _ = read_samples(track_samples(sample(four), sample(*two)))
-    rows = HistoryReplay(made, find_rebalances(made)).rows_under(
+    rows = HistoryReplay(made, find_rebalances(made), NOT_MEASURED).rows_under(
         [policy_of("cooperative-sticky"), policy_of("range, static 5min")]
     )
-    assert [(row.to_generation, row.happens, row.moved, row.stopped) for row in rows] == [
+    assert [(row.to_generation, row.happens, row.moved, row.revoked) for row in rows] == [
         (1, True, 2, 2),
         (1, True, 2, 4),
     ]

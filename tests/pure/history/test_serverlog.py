@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rota.engine.history.facts import LogLine
 from rota.engine.history.server_log import SkippedLine, parse_coordinator_message, parse_line
-from tests.pure.history import capture, evidence
+from tests.support import first_recording
 
 AT = 1_794_751_208_172
 MEMBER = "app-1-65c52171-428e-409b-af85-372cc7dfbf07"
@@ -237,13 +237,13 @@ def test_all_of_it_is_found_in_every_kind_of_log(line: str, text: str) -> None:
 
 
 def test_the_whole_recorded_log_is_understood() -> None:
-    found = [parse_line(line) for line in evidence.raw_lines("coordinator.jsonl.gz")]
+    found = [parse_line(line) for line in first_recording.raw_lines("coordinator.jsonl.gz")]
 
     assert SkippedLine.UNKNOWN not in found
     # "Static member which joins during Stable stage ..." does not say of which group
     assert found.count(SkippedLine.OTHER) == 7
     groups = {one.group for one in found if isinstance(one, LogLine)}
-    assert groups == {*capture.read_histories(), "a-assign", "a-share"}
+    assert groups == {*first_recording.read_histories(), "a-assign", "a-share"}
 
 
 @given(

@@ -17,7 +17,6 @@ from rota.engine.history.facts import (
     RebalanceCause,
 )
 from rota.engine.history.generations import GroupHistory, read_history
-from rota.engine.history.journal_window import first_complete_offset
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.whatif import reproduce_rebalances
 from rota.engine.model.topic import TopicPartition
@@ -94,7 +93,10 @@ def check_compaction(
         return
     first = check_generations(found, generations)
     commits = commit_times(left)
-    complete = first_complete_offset(np.array([one.offset for one in left]))
+    offsets = np.array([one.offset for one in left])
+    # offsets have no gaps before compaction, so compaction removed the missing ones
+    gaps = np.flatnonzero(np.diff(offsets) > 1)
+    complete = int(offsets[gaps[-1] + 1] if len(gaps) else offsets[0]) if len(offsets) else 0
     whole = {one.after.offset: one for one in find_rebalances(generations)}
     for step in find_rebalances(found.generations):
         if step.rounds[0].offset == first or not step.known_before:

@@ -11,6 +11,7 @@ import pytest
 from rota.engine.history.facts import (
     Generation,
     GenerationChange,
+    LogLine,
     Rebalance,
     RebalanceCause,
     RebalanceCost,
@@ -21,28 +22,30 @@ from rota.engine.history.policies import GroupPolicy, MembershipType
 from rota.engine.history.rebalances import compute_cost, diff_generations, find_rebalances
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
 from rota.engine.simulator.simulation import simulate
-from tests.pure.history import capture
 from tests.pure.history.example_history import (
+    NOT_MEASURED,
     START,
     HistoryBuilder,
     generation,
     journal_generations,
+    measure_downtime,
     member,
     random_scenario,
 )
 from tests.pure.history.history import random_history
+from tests.support import first_recording
 from tests.support.examples import first
 from tests.support.expected_history import simulate_history
 from tests.support.policies import policy_of
 
-TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
+TOPIC_IDS = {name: topic_id for topic_id, name in first_recording.topic_names().items()}
 GROUPS = sorted(
-    group for group, timeline in capture.read_histories().items() if timeline.generations
+    group for group, timeline in first_recording.read_histories().items() if timeline.generations
 )
 
 
 def cost_counts(row: WhatIf) -> tuple[int, ...]:
-    return row.moved, row.moves_needed, row.stopped, row.idle_members, row.spread
+    return row.moved, row.moves_needed, row.revoked, row.idle_members, row.spread
 
 
 def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tuple[object, ...]]:
@@ -52,7 +55,7 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
         (row.to_generation, cost_counts(row), what)
         for row, (after, what) in zip(rows, costs, strict=True)
         if cost_counts(row)
-        != (what.moved, what.moves_needed, what.stopped, what.idle_members, what.most - what.least)
+        != (what.moved, what.moves_needed, what.revoked, what.idle_members, what.most - what.least)
         or (row.incarnation, row.to_generation, row.at)
         != (after.incarnation, after.generation, after.at)
         or not row.happens
@@ -60,15 +63,13 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tu
 
 
 def replay_under(
-    history_builder: HistoryBuilder, policy: str, **causes: RebalanceCause
+    history_builder: HistoryBuilder, policy: str
 ) -> list[tuple[int, int, bool, int, int]]:
-    """Generation, second, whether it happens, moved, stopped."""
-    known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
-    rows = HistoryReplay(history_builder.generations, history_builder.rebalances, known).rows_under(
-        [policy_of(policy)]
-    )
+    """Generation, second, whether it happens, moved, revoked."""
+    replay = HistoryReplay(history_builder.generations, history_builder.rebalances, NOT_MEASURED)
+    rows = replay.rows_under([policy_of(policy)])
     return [
-        (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.stopped)
+        (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.revoked)
         for row in rows
     ]
 
@@ -78,11 +79,15 @@ def replay_under(
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> None:
-    told = capture.read_histories()[group].generations
+    told = first_recording.read_histories()[group].generations
     history = find_rebalances(told)
     found = reproduce_rebalances(history, TOPIC_IDS)
     assert found.exact
-    actual = [row for row in evaluate_policies(told, history, None, TOPIC_IDS).rows if row.actual]
+    actual = [
+        row
+        for row in evaluate_policies(told, history, NOT_MEASURED, topic_ids=TOPIC_IDS).rows
+        if row.actual
+    ]
     assert differences(actual, history) == []
     assert {row.policy for row in actual} <= {", then ".join(one.label for one in found.used)}
 
@@ -104,13 +109,13 @@ def replay_in_parts(
     """
     if used.membership is MembershipType.STATIC and used.session_timeout is None:
         used = replace(used, session_timeout=BROKERS_SESSION)
-    rows = HistoryReplay(told, history, None, topic_ids).rows_under([used])
+    rows = HistoryReplay(told, history, NOT_MEASURED, topic_ids).rows_under([used])
     return [row for row in rows if row.happens]
 
 
 @pytest.mark.parametrize("group", sorted({*GROUPS} - SEVERAL))
 def test_the_policy_in_use_carried_forward_is_what_java_did(group: str) -> None:
-    told = capture.read_histories()[group].generations
+    told = first_recording.read_histories()[group].generations
     history = find_rebalances(told)
     (used,) = reproduce_rebalances(history, TOPIC_IDS).used
     assert differences(replay_in_parts(told, history, used, TOPIC_IDS), history) == []
@@ -140,7 +145,7 @@ def check_replay_in_parts(seed: int) -> None:
             assert number in due, f"seed {seed}: {row}, {was}"
             assert isinstance(row, tuple)
             assert isinstance(was, RebalanceCost)
-            assert row[:3] == (was.moved, was.moves_needed, was.stopped), f"seed {seed}"
+            assert row[:3] == (was.moved, was.moves_needed, was.revoked), f"seed {seed}"
 
 
 def is_one_sided(step: Rebalance) -> bool:
@@ -174,7 +179,7 @@ def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
     history = find_rebalances(told)
     was, row = compute_cost(history[-1]), replay_in_parts(told, history, policy_of(name))[-1]
     assert cost_counts(row) == (2, 2, 2, 0, 0)
-    assert (was.moved, was.moves_needed, was.stopped, was.idle_members) == (2, 2, 2, 1)
+    assert (was.moved, was.moves_needed, was.revoked, was.idle_members) == (2, 2, 2, 1)
 
 
 STRATEGIES: dict[str, tuple[list[str], str]] = {
@@ -194,14 +199,15 @@ def check_simulated(seed: int, name: str) -> None:
     history = find_rebalances(told)
     found = reproduce_rebalances(history, {})
     assert found.exact, f"seed {seed}"
-    actual = [row for row in evaluate_policies(told, history).rows if row.actual]
+    actual = [row for row in evaluate_policies(told, history, NOT_MEASURED).rows if row.actual]
     assert differences(actual, history) == [], f"seed {seed}"
     used = found.used[-1]
     if len(found.used) == 1 and used.membership is MembershipType.DYNAMIC and "eager" not in name:
         # carried forward from its own results alone it comes to the same
-        assert differences(HistoryReplay(told, history).rows_under([used]), history) == [], (
-            f"seed {seed}"
-        )
+        assert (
+            differences(HistoryReplay(told, history, NOT_MEASURED).rows_under([used]), history)
+            == []
+        ), f"seed {seed}"
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -218,7 +224,7 @@ def test_static_members_come_back_as_they_did(seed: int, strategy: str) -> None:
     history = find_rebalances(told)
     (used,) = reproduce_rebalances(history, {}).used
     assert used.membership is MembershipType.STATIC
-    rows = HistoryReplay(told, history).rows_under([used])
+    rows = HistoryReplay(told, history, NOT_MEASURED).rows_under([used])
     assert differences([row for row in rows if row.happens], history) == []
 
 
@@ -234,7 +240,11 @@ def test_another_librarys_strategy_is_left_as_it_was() -> None:
         generation(1, [member("a", {"t": (0, 1, 2, 3)})]),
         generation(2, [member("a", {"t": (0, 1, 2)}), member("b", {"t": (3,)})]),
     ]
-    rows = [row for row in evaluate_policies(told, find_rebalances(told)).rows if row.actual]
+    rows = [
+        row
+        for row in evaluate_policies(told, find_rebalances(told), NOT_MEASURED).rows
+        if row.actual
+    ]
     assert {row.policy for row in rows} == {"range (other)"}
     assert differences(rows, find_rebalances(told)) == []
 
@@ -242,12 +252,17 @@ def test_another_librarys_strategy_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("strategy", ["com.example.Mine", "range"])
 def test_a_group_that_cannot_be_read_has_no_other_histories(strategy: str) -> None:
     told = [generation(1, [member("a", problem="garbage")], strategy)]
-    rows = evaluate_policies(told, find_rebalances(told)).rows
+    rows = evaluate_policies(told, find_rebalances(told), NOT_MEASURED).rows
     assert not rows
 
 
 def test_a_group_without_rebalances_has_no_rows() -> None:
-    assert evaluate_policies([generation(0, [], change=GenerationChange.CREATED)], []).rows == ()
+    assert (
+        evaluate_policies(
+            [generation(0, [], change=GenerationChange.CREATED)], [], NOT_MEASURED
+        ).rows
+        == ()
+    )
 
 
 # Static members
@@ -281,20 +296,38 @@ def test_a_member_that_does_not_come_back_costs_one() -> None:
 
 def test_a_crash_was_a_session_timeout_earlier() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
-    happens = [
-        row[2]
-        for row in replay_under(
-            history_builder, "range, static 45s", g2=RebalanceCause.SESSION_TIMEOUT
-        )
-    ]
-    assert happens == [True, True, True]
-    happens = [
-        row[2]
-        for row in replay_under(
-            history_builder, "range, static 60s", g2=RebalanceCause.SESSION_TIMEOUT
-        )
-    ]
-    assert happens == [True, False, False]
+    reason = "removing member a on heartbeat expiration"
+    expired = LogLine(
+        at=START + 58_000,
+        group="g",
+        what="preparing",
+        generation=1,
+        member_id="a",
+        reason=reason,
+        text=reason,
+    )
+    causes = {2: RebalanceCause.SESSION_TIMEOUT}
+    measured = measure_downtime(history_builder.generations, causes, lines=[expired])
+    replay = HistoryReplay(history_builder.generations, history_builder.rebalances, measured)
+    policies = [policy_of(f"range, static {session}") for session in ("45s", "60s")]
+    short, long = (
+        [(row.happens, row.downtime_ms) for row in replay.rows_under([policy])]
+        for policy in policies
+    )
+    assert [happens for happens, _ in short] == [True, True, True]
+    # its last heartbeat was 13 s after the start, and 60 s last until it is back (68.5 s); it
+    # stopped 1.5 s after that heartbeat, so its six partitions were down for 54 s
+    assert long == [(True, 0), (False, 0), (False, 6 * 54_000)]
+
+
+def test_a_crash_that_only_the_journal_shows_was_a_session_timeout_earlier() -> None:
+    history_builder = HistoryBuilder().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
+    causes = {2: RebalanceCause.SESSION_TIMEOUT}
+    measured = measure_downtime(history_builder.generations, causes)
+    replay = HistoryReplay(history_builder.generations, history_builder.rebalances, measured)
+    rows = replay.rows_under([policy_of("range, static 60s")])
+    # its session began at 13.5 s and would have lasted until 73.5 s
+    assert [row.happens for row in rows] == [True, False, False]
 
 
 def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
@@ -304,8 +337,8 @@ def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
     # a has 0 to 5; with c, which takes the last four, each has four
     assert replay_under(history_builder, "range, static 45s") == [
         (1, 0, True, 0, 0),
-        (3, 20, True, 6, 12),
         (2, 10, False, 0, 0),
+        (3, 20, True, 6, 12),
         (4, 30, False, 0, 0),
     ]
 
@@ -313,11 +346,10 @@ def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
 def test_one_comes_as_another_goes_for_good() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b").at(10, "b", "z").at(100, "b", "y", "z")
     rows = replay_under(history_builder, "range, static 45s")
-    # z is a stranger: it joins at once, and a is missed when its session is over
+    # z joins, and the group waits for a until the end of its session
     assert [(row[0], row[1], row[2]) for row in rows] == [
         (1, 0, True),
         (2, 10, True),
-        (2, 55, True),
         (3, 100, True),
     ]
 
@@ -354,17 +386,22 @@ def test_a_rebalance_about_nothing_stays_one_but_for_the_broker() -> None:
 
 def test_without_static_ids_a_return_is_two_rebalances() -> None:
     history_builder = HistoryBuilder().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b")
-    assert replay_under(history_builder, "range") == [
-        (1, 0, True, 0, 0),
-        (1, 49, True, 0, 6),
-        (1, 50, True, 6, 12),
-    ]
+    measured = measure_downtime(history_builder.generations)  # away for 10 s, by default
     rows = [
         row
-        for row in evaluate_policies(history_builder.generations, history_builder.rebalances).rows
+        for row in evaluate_policies(
+            history_builder.generations, history_builder.rebalances, measured
+        ).rows
         if row.policy == "range"
     ]
-    assert len({(row.incarnation, row.to_generation, row.at) for row in rows}) == len(rows) == 3
+    assert [(row.to_generation, row.happens, row.moved, row.revoked) for row in rows] == [
+        (1, True, 0, 0),
+        (1, True, 0, 6),
+        (1, True, 6, 12),
+    ]
+    assert len({row.at for row in rows}) == 3
+    left, back = (row.happens_at for row in rows[1:] if row.happens_at is not None)
+    assert START + 40_000 < left < START + 50_000 < back < START + 54_000
 
 
 def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
@@ -374,10 +411,13 @@ def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
         .replaced(50, "s!a#2", "r!b")
         .replaced(50, "s!a#2", "r!b#2")
     )
-    rows = HistoryReplay(history_builder.generations, history_builder.rebalances).rows_under(
-        [policy_of("range")]
-    )
-    assert len({row.at for row in rows}) == len(rows) == 5
+    measured = measure_downtime(history_builder.generations)
+    rows = HistoryReplay(
+        history_builder.generations, history_builder.rebalances, measured
+    ).rows_under([policy_of("range")])
+    # both leave in one rebalance, and return in another
+    assert [row.happens for row in rows] == [True, True, True, False]
+    assert len({row.at for row in rows}) == 4
 
 
 # Carried forward
@@ -406,19 +446,19 @@ def test_a_group_made_anew_begins_anew() -> None:
         for one in HistoryBuilder().at(100, "a", "b").generations
     ]
     told = [*first, *again]
-    rows = HistoryReplay(told, find_rebalances(told)).rows_under(
+    rows = HistoryReplay(told, find_rebalances(told), NOT_MEASURED).rows_under(
         [policy_of("sticky"), policy_of("sticky, static 5min")]
     )
-    assert [(row.incarnation, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
+    assert [(row.incarnation, row.moved, row.revoked) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
 
 
 def test_added_partitions_are_seen() -> None:
     history_builder = HistoryBuilder().at(0, "a", "b")
     history_builder.partitions = {"t": 16}
     history_builder.at(10, "a", "b")
-    rows = HistoryReplay(history_builder.generations, history_builder.rebalances).rows_under(
-        [policy_of("range"), policy_of("KIP-848 uniform")]
-    )
+    rows = HistoryReplay(
+        history_builder.generations, history_builder.rebalances, NOT_MEASURED
+    ).rows_under([policy_of("range"), policy_of("KIP-848 uniform")])
     assert [(row.happens, row.moved) for row in rows] == [
         (True, 0),
         (True, 2),

@@ -9,16 +9,21 @@ import pytest
 
 import rota
 from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from rota.engine.history.advice import CANNOT_TELL, CHANGE, KEEP, advise_group
+from rota.engine.history.advice import CANNOT_TELL, CHANGE, KEEP, AdviceEvidence, advise_group
 from rota.engine.history.facts import WhatIf
 from rota.engine.history.policies import make_custom_policy
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
-from tests.pure.history import capture
-from tests.pure.history.example_history import HistoryBuilder, generation, member
+from tests.pure.history.example_history import (
+    NOT_MEASURED,
+    HistoryBuilder,
+    generation,
+    member,
+)
+from tests.support import first_recording
 
 GROUPS = sorted(
-    group for group, timeline in capture.read_histories().items() if timeline.generations
+    group for group, timeline in first_recording.read_histories().items() if timeline.generations
 )
 
 
@@ -46,14 +51,21 @@ class Cooperative(CooperativeStickyAssignor):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None:
-    told = capture.read_histories()[group].generations
+    told = first_recording.read_histories()[group].generations
     steps = find_rebalances(told)
     custom = [f"{__name__}:{one.__name__}" for one in (Sticky, Cooperative)]
-    evaluation = evaluate_policies(told, steps, strategies=custom)
+    evaluation = evaluate_policies(told, steps, NOT_MEASURED, strategies=custom)
     rows = evaluation.rows
     by_policy: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
-        counted = (row.to_generation, row.happens, row.moved, row.moves_needed, row.stopped)
+        counted = (
+            row.to_generation,
+            row.happens,
+            row.moved,
+            row.moves_needed,
+            row.revoked,
+            row.downtime_ms,
+        )
         by_policy.setdefault(row.policy, []).append((*counted, row.idle_members, row.spread))
     compared = 0
     for policy, found in by_policy.items():
@@ -64,9 +76,11 @@ def test_a_copy_of_kafkas_strategies_is_replayed_as_they_are(group: str) -> None
                 assert found == by_policy[name], policy
                 compared += 1
     assert compared or not rows
-    builtin = evaluate_policies(told, steps)
+    builtin = evaluate_policies(told, steps, NOT_MEASURED)
     assert [row for row in rows if not row.policy.startswith("my-")] == list(builtin.rows)
-    assert advise_group(told, steps, evaluation) == advise_group(told, steps, builtin)
+    assert advise_group(told, steps, AdviceEvidence(evaluation=evaluation)) == advise_group(
+        told, steps, AdviceEvidence(evaluation=builtin)
+    )
 
 
 def test_the_policy_of_a_custom_strategy() -> None:
@@ -85,7 +99,7 @@ class ExactInName(Sticky):
 
 def cost_counts(rows: Iterable[WhatIf], policy: str) -> list[tuple[object, ...]]:
     return [
-        (row.to_generation, row.happens, row.moved, row.stopped)
+        (row.to_generation, row.happens, row.moved, row.revoked, row.downtime_ms)
         for row in rows
         if row.policy == policy
     ]
@@ -96,9 +110,11 @@ def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> N
     """Its rows are its own, and the advice does not take it for the policy of that name."""
     history_builder = HistoryBuilder({"t": 24}).at(0, "a", "b", "c")
     for second in range(100, 1_300, 100):
-        history_builder.at(second, "b", "c").at(second + 30, f"a#{second}", "b", "c")
+        history_builder.at(second, "b", "c").at(second + 2, f"a#{second}", "b", "c")
     told, steps = history_builder.generations, history_builder.rebalances
-    evaluation = evaluate_policies(told, steps, strategies=[f"{__name__}:{custom.__name__}"])
+    evaluation = evaluate_policies(
+        told, steps, history_builder.downtime, strategies=[f"{__name__}:{custom.__name__}"]
+    )
     labels = {
         label for label, policy in evaluation.alternatives.items() if policy.strategy == custom.name
     }
@@ -107,16 +123,18 @@ def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> N
         found = cost_counts(evaluation.rows, label)
         assert found
         assert found == cost_counts(evaluation.rows, label.replace(f'"{custom.name}"', "sticky"))
-    builtin = evaluate_policies(told, steps)
+    builtin = evaluate_policies(told, steps, history_builder.downtime)
     assert cost_counts(evaluation.rows, "range, static 45s") == cost_counts(
         builtin.rows, "range, static 45s"
     )
-    advice = advise_group(told, steps, evaluation)
-    assert advice == advise_group(told, steps, builtin)
+    advice = advise_group(told, steps, AdviceEvidence(evaluation=evaluation))
+    assert advice == advise_group(told, steps, AdviceEvidence(evaluation=builtin))
     assert advice.verdict == CHANGE
     only = {label: evaluation.alternatives[label] for label in labels}
     rows = [row for row in evaluation.rows if row.actual or row.policy in only]
-    kept = advise_group(told, steps, replace(evaluation, rows=rows, alternatives=only))
+    kept = advise_group(
+        told, steps, AdviceEvidence(evaluation=replace(evaluation, rows=rows, alternatives=only))
+    )
     assert (kept.verdict, (kept.policy,)) == (KEEP, kept.policies_used)
 
 
@@ -127,6 +145,8 @@ def test_a_group_may_use_a_strategy_that_is_named_like_a_policy(name: str) -> No
         generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], name),
     ]
     steps = find_rebalances(told)
-    advice = advise_group(told, steps, evaluate_policies(told, steps))
+    advice = advise_group(
+        told, steps, AdviceEvidence(evaluation=evaluate_policies(told, steps, NOT_MEASURED))
+    )
     assert (advice.verdict, advice.policy) == (CANNOT_TELL, f'"{name}"')
     assert advice.headline.endswith(f"Rota does not know its strategy, {name}.")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.engine.history.advice import advise_group
+from rota.engine.history.advice import AdviceEvidence, advise_group
+from rota.engine.history.downtime import sum_downtime
 from rota.engine.history.facts import (
     Generation,
     GenerationChange,
@@ -17,6 +18,7 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies
+from tests.pure.history.example_history import NOT_MEASURED, measure_downtime
 from tests.support.examples import examples
 from tests.support.policies import policy_of
 
@@ -87,27 +89,35 @@ def histories(draw: st.DrawFn) -> list[Generation]:
 @given(told=histories(), silent=st.booleans())
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
     history = find_rebalances(told)
-    causes = (
-        {(one.incarnation, one.generation): RebalanceCause.SESSION_TIMEOUT for one in told}
-        if silent
-        else {}
-    )
-    evaluation = evaluate_policies(told, history, causes)
+    cause = RebalanceCause.SESSION_TIMEOUT if silent else RebalanceCause.UNKNOWN
+    causes = {one.after.generation: cause for one in history}
+    until = max(one.at for one in told) + 1_000
+    downtime = measure_downtime(told, causes, until=until)
+    for one in downtime.found:
+        assert 0 <= one.at_least_ms <= one.milliseconds <= one.at_most_ms
+    evaluation = evaluate_policies(told, history, downtime)
     rows = evaluation.rows
     keys = [(row.incarnation, row.to_generation, row.at, row.policy) for row in rows]
     assert len(set(keys)) == len(keys)
-    actual = [row for row in rows if row.actual]
-    assert [(row.moved, row.stopped) for row in actual] == [
-        (one.moved, one.stopped) for one in map(compute_cost, history)
+    assert all(row.downtime_ms >= 0 for row in rows)
+    actual = [row for row in rows if row.actual and row.happens]
+    assert [(row.moved, row.revoked) for row in actual] == [
+        (one.moved, one.revoked) for one in map(compute_cost, history)
     ]
-    assert all(row.happens or not (row.moved or row.stopped or row.moves_needed) for row in rows)
+    assert all(row.happens or not (row.moved or row.revoked or row.moves_needed) for row in rows)
     assert all(row.spread >= 0 and row.idle_members >= 0 for row in rows)
     ends = {(one.after.incarnation, one.after.generation) for one in history}
     for name in {row.policy for row in rows}:
         found = {(row.incarnation, row.to_generation) for row in rows if row.policy == name}
         assert ends <= found, name
-    advice = advise_group(told, history, evaluation, causes)
+    known = {(one.after.incarnation, one.after.generation): cause for one in history}
+    total = sum_downtime(downtime.found)
+    given = AdviceEvidence(evaluation=evaluation, causes=known, total=total)
+    advice = advise_group(told, history, given)
     assert advice.verdict in {"change", "keep", "cannot tell"}
+    if advice.verdict == "change":
+        assert advice.downtime_after_ms is not None
+        assert advice.uncertainty_ms is not None
     assert advice.rebalances == len(history)
     if not silent:
         assert bool(advice.steps) == (advice.verdict == "change")
@@ -120,5 +130,5 @@ def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) 
     history = find_rebalances(told)
     if history:
         policy = policy_of("sticky (exact)")
-        for row in HistoryReplay(told, history).rows_under([policy]):
+        for row in HistoryReplay(told, history, NOT_MEASURED).rows_under([policy]):
             assert row.moved == row.moves_needed

@@ -12,6 +12,7 @@ from rota.engine.history.facts import (
     Advice,
     AdvisedOwnership,
     Generation,
+    GroupHealthStatus,
     PartitionOwnership,
     WhatIf,
 )
@@ -20,6 +21,7 @@ from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     GENERATIONS,
+    HEALTH,
     OWNERSHIP,
     STATUS,
     TABLES,
@@ -50,6 +52,7 @@ def test_a_table_says_what_it_holds(table: Table) -> None:
         (Generation, GENERATIONS),
         (PartitionOwnership, OWNERSHIP),
         (LagStatus, STATUS),
+        (GroupHealthStatus, HEALTH),
         (WhatIf, WHATIF),
         (Advice, ADVICE),
         (AdvisedOwnership, ADVISED),

@@ -458,16 +458,6 @@ def test_trouble_passes(seed: int) -> None:
 # the world itself
 
 
-def test_quiet_is_told() -> None:
-    world = World({"t": 2}, config=PROMPT)
-    world.start(process_config("p0"))
-    assert world.run_until_quiet(60_000)
-    assert world.now < 10_000
-    world["p0"].crash()
-    assert not world.run_until_quiet(world.now + 30_000)  # its session runs on
-    assert world.run_until_quiet(world.now + 60_000)
-
-
 def test_a_name_is_one_process_at_a_time() -> None:
     world = settled_world(1)
     with pytest.raises(InputError, match="'p0' runs already"):

@@ -38,6 +38,7 @@ MADE: dict[str, Callable[[Path], Path]] = {
         folder, gold_tables.Run(unread=UNREAD, polled=True, partial=["audit"])
     ),
     "demo": lambda folder: gold_tables.write_small(folder, gold_tables.Run(demo=True)),
+    "sick": gold_tables.write_sick,
     "hostile": gold_tables.write_hostile,
     "changing": gold_tables.write_strategy_changes,
     "course": gold_tables.write_spread_rebalances,

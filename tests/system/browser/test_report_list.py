@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 
+from rota.engine.model.duration import format_rounded_duration
 from rota.report import story
 from rota.report.story import GoldTables, format_seconds
 from tests.support.gold_tables import SCRIPT
 from tests.system.browser.conftest import Opener
 from tests.system.browser.report_window import PHONE, WIDE, ReportWindow
 
-COLUMNS = ("name", "damage", "rebalances", "stopped", "moved", "needed", "lag", "verdict", "policy")
+COLUMNS = (
+    *("name", "health", "downtime", "delayed", "rebalances", "lag", "cause", "verdict", "policy"),
+)
 #: Columns of the list, and of gold/advice.
-COUNTS = {
-    "damage": "damage",
-    "rebalances": "rebalances",
-    "stopped": "stopped",
-    "moved": "moved",
-    "needed": "moves_needed",
-}
+COUNTS = {"downtime": "downtime_ms", "rebalances": "rebalances", "delayed": "delayed_records"}
+SEVERITIES = {"OK": 0, "unknown": 0, "falling behind": 1, "stuck": 2, "failing": 3}
 
 
 _COLOURS = """(canvas) => {
@@ -33,8 +31,23 @@ _COLOURS = """(canvas) => {
 }"""
 
 
+def format_count(column: str, value: int | None) -> str:
+    if value is None:
+        return "unknown"
+    return format_rounded_duration(value) if column == "downtime" else f"{value:,}"
+
+
 def sorted_advice(gold: GoldTables) -> list[dict[str, Any]]:
-    return sorted(gold.advice.to_pylist(), key=lambda row: (-row["damage"], row["group"]))
+    health = dict(
+        zip(*(gold.health[name].to_pylist() for name in ("group", "health")), strict=True)
+    )
+
+    def worst_first(row: dict[str, Any]) -> tuple[Any, ...]:
+        downtime = row["downtime_ms"]
+        cost = 1 if downtime is None else -downtime
+        return (-SEVERITIES[health[row["group"]]], cost, row["group"])
+
+    return sorted(gold.advice.to_pylist(), key=worst_first)
 
 
 def test_the_first_line_is_that_of_the_worst_group(
@@ -55,12 +68,38 @@ def test_every_group_is_there_with_the_numbers_of_the_tables(
     assert window.text("#found") == "6 of 6 groups"
     for row in expected:
         for column, name in COUNTS.items():
-            value = row[name]
-            text = "unknown" if value is None else f"{value:,.0f}"
-            assert window.cell(row["group"], column) == text
+            assert window.cell(row["group"], column) == format_count(column, row[name])
         assert window.cell(row["group"], "verdict") == row["verdict"]
         best = row["policy"] if row["verdict"] == "change" else ""
         assert window.cell(row["group"], "policy") == best
+
+
+def test_a_group_that_is_stuck_or_failing_is_red_and_the_first(open_report: Opener) -> None:
+    window = open_report("sick")
+    assert window.rows() == ["gone", "stuck", "commits-only", "behind", "well"]
+    red, green = window.css_colour("bad"), window.css_colour("good")
+    for group, health, verdict in (
+        ("gone", "failing", "fix first"),
+        ("stuck", "stuck", "fix first"),
+        ("commits-only", "stuck", "fix first"),
+    ):
+        assert window.cell(group, "health") == health
+        assert window.cell(group, "verdict") == verdict
+        assert badge_colours(window, group) == [red, red]
+    assert green not in badge_colours(window, "behind")[:1]
+    assert badge_colours(window, "well") == [green, green]
+    assert "has not moved since 07:00:00Z" in window.cell("stuck", "cause")
+    window.open("stuck")
+    assert window.text("#group-health").startswith("Health: stuck sa since 2026-11-15 07:00:00Z: ")
+    assert "The group is stuck: repair that first." in window.text("#no-would")
+
+
+def badge_colours(window: ReportWindow, group: str) -> list[tuple[int, ...]]:
+    """The colours of a group's health and verdict."""
+    found = window.locate(f'tr[data-group="{group}"] :is(.health, .verdict)').evaluate_all(
+        "(badges) => badges.map((badge) => getComputedStyle(badge).color)"
+    )
+    return [tuple(map(int, re.findall(r"\d+", colour))) for colour in found]
 
 
 def test_lag_is_the_most_seconds_from_commit_to_commit(
@@ -203,7 +242,7 @@ def test_a_column_is_sorted_both_ways(
 
 def test_unknown_numbers_come_after_known_ones(open_report: Opener) -> None:
     window = open_report()
-    window.locate("#groups button[data-sort=moved]").click()
+    window.locate("#groups button[data-sort=downtime]").click()
     assert window.rows()[-1] == "connect-sink"
 
 
@@ -216,7 +255,11 @@ def expected_values(gold: GoldTables, column: str, order: str | None) -> list[st
     rows, backwards = sorted_advice(gold), order == "descending"
     if column in COUNTS:
         values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
-        return [f"{value:,.0f}" for value in values]
+        return [format_count(column, value) for value in values]
+    if column in {"health", "cause"}:
+        groups = story.build_story(gold).groups
+        shown = [one.health.health if column == "health" else one.cause_text for one in groups]
+        return sorted(shown, reverse=backwards)
     if column == "lag":
         behind = (group.lag for group in story.build_story(gold).groups if group.lag is not None)
         most = (one.most_seconds for one in behind if one.most_seconds is not None)
@@ -268,12 +311,13 @@ def test_what_is_not_shown_is_sorted_and_found_too(
     open_report: Opener, read_tables: Callable[[str], GoldTables]
 ) -> None:
     window = open_report("crowd")
-    least = min(sorted_advice(read_tables("crowd")), key=lambda row: row["damage"])["group"]
+    least = min(sorted_advice(read_tables("crowd")), key=lambda row: row["downtime_ms"])["group"]
     assert least not in window.rows()
     window.locate("#search").fill(least)
     assert window.rows() == [least]
     window.locate("#search").fill("")
-    window.locate("#groups button[data-sort=damage]").click()
+    window.locate("#groups button[data-sort=downtime]").click()
+    window.locate("#groups button[data-sort=downtime]").click()
     assert window.locate("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
     assert window.rows()[0] == least
     window.open(least)

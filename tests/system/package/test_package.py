@@ -153,7 +153,10 @@ def test_the_wheel_alone_plans(wheel_environment: EmptyEnvironment) -> None:
         .checked()
         .out
     )
-    assert "best for this group: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in output
+    assert (
+        "best for this group: cooperative-sticky: loads 7, expected downtime 11.4s, 0 moved\n"
+        in output
+    )
 
 
 def test_the_wheel_alone_simulates(wheel_environment: EmptyEnvironment) -> None:

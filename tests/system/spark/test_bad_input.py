@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from rota.engine.model.journal_entry import (
     JournalEntry,
     OffsetCommitTombstone,
 )
-from rota.errors import Unreachable
-from rota.pipeline.stages import EvidenceSources, RunSummary
+from rota.errors import InputError, Unreachable
+from rota.pipeline.stages import EvidenceSources, RunOptions, RunSummary
 from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from rota.report.story import build_story, read_gold_tables
 from tests.support.journal_folder import (
@@ -233,7 +234,7 @@ def test_what_cannot_be_decoded_is_kept_and_counted(run_summary: RunSummary) -> 
 
 
 def test_records_of_kinds_that_are_not_read_are_named(run_summary: RunSummary) -> None:
-    for name in ("ShareGroupMetadata", "unknown"):
+    for name in ("share groups", "unknown"):
         assert unread_items(run_summary, f"a type that Rota does not decode ({name})") == (1, "")
 
 
@@ -420,6 +421,18 @@ def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Pa
         with pytest.raises(Unreachable, match=f"{option} {missing}: the file does not exist"):
             run_evidence(spark, evidence, tmp_path / "out")
     assert not (tmp_path / "out" / "gold").exists()
+
+
+def test_a_group_that_is_not_in_the_input_is_told_with_similar_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    groups = map(offset_commit_entry, ("billing", "audit"))
+    write_segment(tmp_path, 0, encode_journal_batch(*groups))
+    sources = EvidenceSources(segments=(str(tmp_path),))
+    for name, hint in (("biling", "did you mean billing?"), ("x*", "known are audit, billing")):
+        problem = f"--group {name}: the input has no such group; {hint}"
+        with pytest.raises(InputError, match=re.escape(problem)):
+            run_evidence(spark, sources, tmp_path / "out", RunOptions(groups=(name,)))
 
 
 def test_a_journal_with_nothing_in_it_gives_empty_tables(

@@ -35,7 +35,15 @@ def test_who_owned_a_partition_that_was_behind(
 
 def test_what_each_policy_would_have_saved(spark: SparkSession, logged_run: PipelineRun) -> None:
     rows = query_tables(spark, logged_run, SAVINGS.sql)
-    policies = {row.policy for row in rows if row["group"] == "a-roll-dyn"}
-    assert len(policies) > 3
-    assert max(row.stops_saved for row in rows if row["group"] == "a-roll-dyn") > 0
-    assert [row for row in rows if row.rebalances_saved == row.moves_saved == row.stops_saved == 0]
+    saved = {(row["group"], row.policy): row.seconds_saved for row in rows}
+    deploy = {
+        policy: seconds for (group, policy), seconds in saved.items() if group == "a-roll-dyn"
+    }
+    assert len(deploy) > 3
+    assert deploy["range"] == max(deploy.values()) == 0, "its rebalances take half a second"
+    assert deploy["range, static 6s"] < -10, "a pod is away longer than a rebalance takes"
+    assert saved["a-heldback", "KIP-848 uniform"] > 10, "nobody waits for the late member"
+    zero = (
+        row for row in rows if row.rebalances_saved == row.moves_saved == row.seconds_saved == 0
+    )
+    assert next(zero, None) is not None

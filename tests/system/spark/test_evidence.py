@@ -12,7 +12,15 @@ from rota.engine.formats import journal, record_batch, record_batch_columns, rec
 from rota.engine.formats.record_batch import BatchRecord, ControlRecordType
 from rota.engine.model.journal_entry import OffsetCommitEntry
 from rota.pipeline.stages import EvidenceSources, RunOptions
-from rota.pipeline.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
+from rota.pipeline.tables import (
+    COMMITS,
+    DOWNTIME,
+    GENERATIONS,
+    JOURNAL,
+    OWNERSHIP,
+    REBALANCES,
+    TABLES,
+)
 from tests.support.recorded_segment import journal_segments
 from tests.support.transactions import encode_end_transaction_marker
 from tests.system.spark.pipeline_run import (
@@ -177,7 +185,16 @@ def test_redacted_tables_name_nobody(
     # a client's name may be part of its group's, which is not hidden
     groups = " ".join({row["group"] for row in found.rows(GENERATIONS)})
     assert not [name for name in names if name not in groups and name in shown]
-    costs = ("group", "to_generation", "cause", "moved", "moves_needed", "stopped", "members_after")
+    costs = (
+        "group",
+        "to_generation",
+        "cause",
+        "moved",
+        "moves_needed",
+        "revoked",
+        "members_after",
+        "downtime_ms",
+    )
     before, after = (
         [[row[name] for name in costs] for row in each.rows(REBALANCES)]
         for each in (logged_run, found)
@@ -195,4 +212,7 @@ def test_some_groups_and_some_time(
     found = run_evidence(spark, EvidenceSources(segments=(str(segments),)), tmp_path, options)
     wanted = [row for row in every if row["at"].timestamp() * 1000 >= since]
     assert found.rows(REBALANCES) == wanted
+    pieces = (row for row in unlogged_run.rows(DOWNTIME) if row["group"] in {"a-coop", "a-crash"})
+    late = [row for row in pieces if row["ended"] and row["until"].timestamp() * 1000 >= since]
+    assert [row for row in found.rows(DOWNTIME) if row["ended"]] == late  # others last to the end
     assert {row["group"] for row in found.rows(OWNERSHIP)} == {"a-coop", "a-crash"}

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from rota.errors import InputError
-from rota.pipeline import follow, store
+from rota.pipeline import follow, incremental, store
 from rota.pipeline.cluster import LiveCluster, LiveJournal
 from rota.pipeline.follow import FollowState, MicroBatchResult, MicroBatchRunner
 from rota.pipeline.stages import BeforeEnd, EvidenceSources, RunOptions
@@ -120,6 +120,8 @@ def test_a_large_round_among_small_ones(
     evidence = EvidenceSources(
         cluster=live_journal.cluster, server_logs=(str(LOG),), ends=(str(ENDS),)
     )
+    # a small round takes over the health of a group for up to a minute
+    monkeypatch.setattr(incremental, "HEALTH_INTERVAL", 0)
     other = Path(shutil.copytree(out, tmp_path / "other", symlinks=True))
     places = list(enumerate(pairwise(split_offsets(live_journal, [*SHARES[:3], 0.6]))))
     for folder, large in ((out, set[int]()), (other, {2})):

@@ -137,3 +137,23 @@ def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged_run: Pipeline
     assert group_story.lag is not None
     assert group_story.lag.most_seconds is not None
     assert group_story.lag.most_seconds < 10
+
+
+def test_every_group_has_a_health(logged_run: PipelineRun) -> None:
+    """Four minutes are too short for a problem; a-deleted and a-prime have no offsets."""
+    health = {
+        row["group"]: row for row in pq.read_table(logged_run.out / "gold/health").to_pylist()
+    }
+    groups = {
+        group
+        for name in ("silver/commits", "silver/generations")
+        for group in pq.read_table(logged_run.out / name, columns=["group"])["group"].to_pylist()
+    }
+    assert health.keys() == groups
+    unknown = {group for group, row in health.items() if row["health"] == "unknown"}
+    assert unknown == {"a-deleted", "a-prime"}
+    assert {row["worst"] for row in health.values()} == {"OK", "unknown"}
+    status = pq.read_table(logged_run.out / "gold/status").to_pylist()
+    for row in status:
+        if row["topic"] is None:
+            assert health[row["group"]]["lag"] == row["lag"]

@@ -91,7 +91,15 @@ def test_a_part_of_it_beside_folders_redacted(
     last = ingest.find_segments([str(logs)]).last_timestamp
     options = RunOptions(groups=("a-c*",), until=last, redact=True)
     found = run_evidence(spark, evidence, tmp_path, options)
-    costs = ("group", "to_generation", "moved", "moves_needed", "stopped", "members_after")
+    costs = (
+        "group",
+        "to_generation",
+        "moved",
+        "moves_needed",
+        "revoked",
+        "members_after",
+        "downtime_ms",
+    )
     theirs = [
         [row[name] for name in costs]
         for row in folder_run.rows(REBALANCES)

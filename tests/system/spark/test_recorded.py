@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,8 +15,11 @@ from rota.engine.history import generations, rebalances
 from rota.engine.history.facts import JournalRecord, RebalanceCause
 from rota.engine.model.journal_entry import OffsetCommitEntry
 from rota.pipeline.tables import (
+    ADVICE,
     COMMITS,
+    DOWNTIME,
     GENERATIONS,
+    HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -147,14 +150,32 @@ def test_every_table_has_its_columns_and_its_keys_are_unique(logged_run: Pipelin
 
 
 def test_the_policy_in_use_comes_out_as_it_was(logged_run: PipelineRun) -> None:
-    costs = ("moved", "moves_needed", "stopped", "idle_members")
+    costs = ("moved", "moves_needed", "revoked", "idle_members", "downtime_ms")
     history = {row_key(row): [row[name] for name in costs] for row in logged_run.rows(REBALANCES)}
-    actual = {
-        row_key(row): [row[name] for name in costs]
-        for row in logged_run.rows(WHATIF)
-        if row["actual"]
-    }
-    assert actual == history
+    actual = [row for row in logged_run.rows(WHATIF) if row["actual"]]
+    found = {row_key(row): [row[name] for name in costs] for row in actual if row["happens"]}
+    assert found == history
+    restarts = [row for row in actual if not row["happens"]]
+    assert {row["group"] for row in restarts} == {"a-next-static", "a-roll-static", "a-static"}
+    assert all(row["downtime_ms"] > 0 for row in restarts)
+
+
+def test_sums_are_those_of_the_downtime(logged_run: PipelineRun) -> None:
+    sums: Counter[tuple[object, ...]] = Counter()
+    by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in logged_run.rows(DOWNTIME):
+        length = round((row["until"] - row["since"]).total_seconds() * 1000)
+        by_reason[row["group"]][row["reason"]] += length
+        if row["reason"] not in {"not polled", "shut down"}:
+            sums[row_key(row)] += length
+    for row in logged_run.rows(REBALANCES):
+        assert row["downtime_ms"] == sums[row_key(row)]
+    for row in logged_run.rows(ADVICE):
+        wanted = {name: time for name, time in by_reason[row["group"]].items() if time}
+        assert dict(row["downtime_by_reason"]) == wanted
+    assert any(row["delayed_records"] for row in logged_run.rows(DOWNTIME))
+    groups = {row["group"] for row in logged_run.rows(GENERATIONS)}
+    assert groups <= {row["group"] for row in logged_run.rows(HEALTH)}
 
 
 def test_lag_is_told_with_its_owner(logged_run: PipelineRun) -> None:
@@ -178,6 +199,5 @@ def test_the_window_and_what_is_not_read_are_said(logged_run: PipelineRun) -> No
     assert summary.last is not None
     assert summary.last - summary.first > 200_000
     assert all(whole for _, _, whole in summary.windows)
-    kind = "records of a type that Rota does not decode"
-    assert {one.what.partition(" (")[0] for one in summary.unread} == {kind}
-    assert f"{kind} (ShareGroupMetadata)" in {one.what for one in summary.unread}
+    (unread,) = summary.unread
+    assert unread.what == "records of a type that Rota does not decode (share groups)"

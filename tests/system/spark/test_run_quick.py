@@ -89,7 +89,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         for row in read_rows(out, REBALANCES)
     ] == [("stored", 0, 1, 1), ("stored", 1, 2, 2)]
     replayed = [row for row in read_rows(out, WHATIF) if row["policy"] == "sticky-2x"]
-    assert [(row["to_generation"], row["moved"], row["stopped"]) for row in replayed] == [
+    assert [(row["to_generation"], row["moved"], row["revoked"]) for row in replayed] == [
         (1, 0, 0),
         (2, 1, 2),
     ]

@@ -24,7 +24,9 @@ from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
+    DOWNTIME,
     GENERATIONS,
+    HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -196,6 +198,16 @@ def test_a_commit_lies_between_two_samples(sampled_run: SampledRun) -> None:
     for row in rows:
         assert row["committed_at"] is row["transactional"] is None
         assert row["not_before"] < row["at"]
+
+
+def test_downtime_lies_between_samples(sampled_run: SampledRun) -> None:
+    rows = sampled_run.rows(DOWNTIME)
+    assert {row["evidence"] for row in rows} <= {"sampled", "bounded"}
+    for row in rows:
+        length = to_milliseconds(row, "until") - to_milliseconds(row, "since")
+        assert row["at_least_ms"] <= length <= row["at_most_ms"]
+    (health,) = sampled_run.rows(HEALTH)
+    assert health["health"] == "OK"
 
 
 def test_lag_is_what_was_measured(sampled_run: SampledRun) -> None:

@@ -8,13 +8,8 @@ from typing import TypeAlias, TypeVar
 
 from rota.broker.dispatch import AnyRequest, Handler, ServerRequest
 from rota.broker.handlers.consumer_groups import ask_coordinator
+from rota.engine.model import response
 from rota.engine.model.request import OffsetCommit, OffsetDelete, OffsetFetch
-from rota.engine.model.response import (
-    GroupResponse,
-    OffsetCommitResult,
-    OffsetDeleteResult,
-    OffsetFetchResult,
-)
 from rota.engine.model.topic import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
@@ -54,7 +49,6 @@ PartitionT = TypeVar(
 def _find_unknown(
     request: AnyRequest, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Code]:
-    """Returns the error of each partition that does not exist."""
     get_log, unknown = request.context.topics.get_log, Code.UNKNOWN_TOPIC_OR_PARTITION
     return {each: unknown for each in partitions if get_log(*each) is None}
 
@@ -86,10 +80,10 @@ def _handle_offset_commit(request: ServerRequest[OffsetCommitRequest]) -> None:
         supports_group_id_not_found=request.version >= GROUP_NOT_FOUND_VERSION,
     )
 
-    def make_response(result: OffsetCommitResult) -> OffsetCommitResponse:
+    def make_response(result: response.OffsetCommitResult) -> OffsetCommitResponse:
         return _offset_commit_response({**unknown, **result.codes})
 
-    return ask_coordinator(request, group_request, OffsetCommitResult, make_response)
+    return ask_coordinator(request, group_request, response.OffsetCommitResult, make_response)
 
 
 def _offset_commit_response(codes: Mapping[TopicPartition, Code]) -> OffsetCommitResponse:
@@ -122,14 +116,12 @@ def _refuse_offset_commit(
 
 
 def _handle_offset_fetch(request: ServerRequest[OffsetFetchRequest]) -> None:
-    """Fetches the offsets of one or many groups. ``require_stable`` has no effect: the broker has
-    no transactions, so every stored offset is stable.
-    """
+    """``require_stable`` has no effect: without transactions every stored offset is stable."""
     groups = _requested_groups(request)
-    results: dict[int, OffsetFetchResult] = {}
+    results: dict[int, response.OffsetFetchResult] = {}
 
-    def add_result(result: GroupResponse, number: int) -> None:
-        assert isinstance(result, OffsetFetchResult)
+    def add_result(result: response.GroupResponse, number: int) -> None:
+        assert isinstance(result, response.OffsetFetchResult)
         results[number] = result
         if len(results) == len(groups):
             ordered = [results[at] for at in range(len(groups))]
@@ -154,7 +146,7 @@ def _requested_groups(request: ServerRequest[OffsetFetchRequest]) -> Sequence[Re
 
 
 def _offset_fetch_response(
-    request: ServerRequest[OffsetFetchRequest], results: Sequence[OffsetFetchResult]
+    request: ServerRequest[OffsetFetchRequest], results: Sequence[response.OffsetFetchResult]
 ) -> OffsetFetchResponse:
     pairs = list(zip(_requested_groups(request), results, strict=True))
     if request.version >= BATCHED_GROUPS_VERSION:
@@ -211,9 +203,8 @@ def _partition_offsets(
 
 
 def _offsets_by_topic(
-    group: RequestedGroup, result: OffsetFetchResult
+    group: RequestedGroup, result: response.OffsetFetchResult
 ) -> dict[str, list[tuple[int, OffsetAndMetadata]]]:
-    """Returns the committed offsets of the requested partitions, or of all."""
     offsets = {at: offset or NOT_COMMITTED for at, offset in result.offsets.items()}
     if group.topics is None:
         return values_by_topic(offsets)
@@ -229,7 +220,7 @@ def _offsets_by_topic(
 def _refuse_offset_fetch(
     request: ServerRequest[OffsetFetchRequest], code: Code
 ) -> OffsetFetchResponse:
-    results = [OffsetFetchResult(code=code)] * len(_requested_groups(request))
+    results = [response.OffsetFetchResult(code=code)] * len(_requested_groups(request))
     return _offset_fetch_response(request, results)
 
 
@@ -241,7 +232,7 @@ def _handle_offset_delete(request: ServerRequest[OffsetDeleteRequest]) -> None:
     )
     unknown = _find_unknown(request, requested)
 
-    def make_response(result: OffsetDeleteResult) -> OffsetDeleteResponse:
+    def make_response(result: response.OffsetDeleteResult) -> OffsetDeleteResponse:
         if result.code:
             return OffsetDeleteResponse(error_code=result.code)
         return OffsetDeleteResponse(
@@ -261,7 +252,7 @@ def _handle_offset_delete(request: ServerRequest[OffsetDeleteRequest]) -> None:
 
     partitions = tuple(each for each in requested if each not in unknown)
     group_request = OffsetDelete(group=request.body.group_id, partitions=partitions)
-    ask_coordinator(request, group_request, OffsetDeleteResult, make_response)
+    ask_coordinator(request, group_request, response.OffsetDeleteResult, make_response)
 
 
 HANDLERS = (

@@ -31,16 +31,11 @@ from rota.protocol.messages import (
 #: Resource types. Rota has no configs for the last three.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
-#: Characters of a config's value.
 MAX_VALUE_LENGTH = 32_767
 RequestedConfigs: TypeAlias = "DescribeConfigsRequest.DescribeConfigsResource"
 AlteredResource: TypeAlias = "IncrementalAlterConfigsRequest.AlterConfigsResource"
 AlteredConfig: TypeAlias = "IncrementalAlterConfigsRequest.AlterableConfig"
-AlterResultT = TypeVar(
-    "AlterResultT",
-    "AlterConfigsResponse.AlterConfigsResourceResponse",
-    "IncrementalAlterConfigsResponse.AlterConfigsResourceResponse",
-)
+AlterResponseT = TypeVar("AlterResponseT", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
 class AlterOperation(enum.IntEnum):
@@ -53,7 +48,6 @@ class AlterOperation(enum.IntEnum):
 
 
 def _handle_describe_configs(request: ServerRequest[DescribeConfigsRequest]) -> None:
-    """Shows all configs of a resource, or only the requested ones."""
     results = [_describe_resource(request, each) for each in request.body.resources]
     request.respond(DescribeConfigsResponse(results=results))
 
@@ -127,23 +121,16 @@ def _refuse_describe_configs(
 
 
 def _handle_incremental_alter(request: ServerRequest[IncrementalAlterConfigsRequest]) -> None:
-    """Alters some configs of topics."""
-    errors = _alter_topics(request, request.body.resources)
-    request.respond(_incremental_alter_response(request, errors))
-
-
-def _incremental_alter_response(
-    request: ServerRequest[IncrementalAlterConfigsRequest], errors: Iterable[Refused | None]
-) -> IncrementalAlterConfigsResponse:
-    result_class = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    results = _alter_results(result_class, request.body.resources, errors)
-    return IncrementalAlterConfigsResponse(responses=results)
+    resources = request.body.resources
+    errors = _alter_topics(request, resources)
+    request.respond(_alter_response(IncrementalAlterConfigsResponse, resources, errors))
 
 
 def _refuse_incremental_alter(
     request: ServerRequest[IncrementalAlterConfigsRequest], code: Code
 ) -> IncrementalAlterConfigsResponse:
-    return _incremental_alter_response(request, repeat(Refused(code, code.name)))
+    errors = repeat(Refused(code, code.name))
+    return _alter_response(IncrementalAlterConfigsResponse, request.body.resources, errors)
 
 
 def _handle_alter_configs(request: ServerRequest[AlterConfigsRequest]) -> None:
@@ -162,30 +149,23 @@ def _handle_alter_configs(request: ServerRequest[AlterConfigsRequest]) -> None:
         for resource in request.body.resources
     ]
     errors = _alter_topics(request, resources, replace=True)
-    request.respond(_alter_configs_response(request, errors))
-
-
-def _alter_configs_response(
-    request: ServerRequest[AlterConfigsRequest], errors: Iterable[Refused | None]
-) -> AlterConfigsResponse:
-    result_class = AlterConfigsResponse.AlterConfigsResourceResponse
-    results = _alter_results(result_class, request.body.resources, errors)
-    return AlterConfigsResponse(responses=results)
+    request.respond(_alter_response(AlterConfigsResponse, resources, errors))
 
 
 def _refuse_alter_configs(
     request: ServerRequest[AlterConfigsRequest], code: Code
 ) -> AlterConfigsResponse:
-    return _alter_configs_response(request, repeat(Refused(code, code.name)))
+    errors = repeat(Refused(code, code.name))
+    return _alter_response(AlterConfigsResponse, request.body.resources, errors)
 
 
-def _alter_results(
-    result_class: type[AlterResultT],
+def _alter_response(
+    response_class: type[AlterResponseT],
     resources: Sequence[AlteredResource | AlterConfigsRequest.AlterConfigsResource],
     errors: Iterable[Refused | None],
-) -> list[AlterResultT]:
-    return [
-        result_class(
+) -> AlterResponseT:
+    results = [
+        response_class.AlterConfigsResourceResponse(
             error_code=Code.NONE if error is None else error.code,
             error_message=None if error is None else str(error),
             resource_type=resource.resource_type,
@@ -193,6 +173,7 @@ def _alter_results(
         )
         for resource, error in zip(resources, errors, strict=False)
     ]
+    return response_class(responses=results)
 
 
 def _alter_topics(
@@ -201,7 +182,6 @@ def _alter_topics(
     *,
     replace: bool = False,
 ) -> list[Refused | None]:
-    """Alters the configs of topics, and returns the error of each resource."""
     context = request.context
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
     altered: dict[str, Mapping[str, str]] = {}
@@ -283,10 +263,7 @@ def _apply_operations(
 def config_values(
     configs: Sequence[AlteredConfig | CreateTopicsRequest.CreatableTopicConfig], code: Code
 ) -> dict[str, str]:
-    """Returns the values by key.
-
-    :param code: the error if a config has no value
-    """
+    """Returns the values by key; raises Refused with the code if a config has no value."""
     if empty := [each.name for each in configs if each.value is None]:
         raise Refused(code, f"{', '.join(empty)}: no value")
     return {each.name: each.value for each in configs if each.value is not None}

@@ -256,11 +256,9 @@ def _handle_heartbeat(request: ServerRequest[HeartbeatRequest]) -> None:
         member_id=body.member_id,
         group_instance_id=body.group_instance_id,
     )
-
-    def make_response(result: HeartbeatResult) -> HeartbeatResponse:
-        return HeartbeatResponse(error_code=result.code)
-
-    ask_coordinator(request, group_request, HeartbeatResult, make_response)
+    ask_coordinator(
+        request, group_request, HeartbeatResult, lambda one: HeartbeatResponse(error_code=one.code)
+    )
 
 
 def _handle_leave_group(request: ServerRequest[LeaveGroupRequest]) -> None:

@@ -16,7 +16,6 @@ from rota.broker.topics import (
     check_leader_epoch,
     find_log,
     find_topic,
-    find_topic_by_id,
 )
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import read_batch_header
@@ -144,13 +143,9 @@ class PendingFetch:
     def _read_topic(
         self, requested: FetchRequest.FetchTopic, reading: FetchPass
     ) -> FetchResponse.FetchableTopicResponse:
-        topics = self._context.topics
+        topic_id = requested.topic_id if self._request.version >= TOPIC_ID_VERSION else None
         try:
-            topic = (
-                find_topic_by_id(topics, requested.topic_id)
-                if self._request.version >= TOPIC_ID_VERSION
-                else find_topic(topics, requested.topic)
-            )
+            topic = find_topic(self._context.topics, requested.topic, topic_id)
             results = [self._read_partition(topic, each, reading) for each in requested.partitions]
         except Refused as unknown:
             results = [_fetch_error(each.partition, unknown.code) for each in requested.partitions]
@@ -182,11 +177,7 @@ class PendingFetch:
     def _read_log(
         self, log: Log, requested: FetchRequest.FetchPartition, reading: FetchPass
     ) -> FetchResponse.PartitionData:
-        """Reads a partition's batches from an offset on.
-
-        :raises Refused: the log does not have this offset, or the client has another epoch
-        :raises DiskError: the log cannot be read
-        """
+        """Reads batches from an offset on; raises Refused or DiskError if that fails."""
         # only in Fetch, Kafka takes any negative epoch for none
         check_leader_epoch(log, max(requested.current_leader_epoch, NO_LEADER_EPOCH))
         data = FetchResponse.PartitionData(
@@ -226,10 +217,7 @@ class PendingFetch:
 def _find_diverging_epoch(
     log: Log, requested: FetchRequest.FetchPartition
 ) -> FetchResponse.EpochEndOffset | None:
-    """Returns where the log and the client's records diverge (KIP-595); None if they do not.
-
-    :raises Refused: the client's epoch is unknown, or the offset is deleted
-    """
+    """Returns where the log and the client's records diverge (KIP-595); None if they do not."""
     offset, last_epoch = requested.fetch_offset, requested.last_fetched_epoch
     epoch_end = log.end_offset_for_epoch(last_epoch)
     if epoch_end is None or offset < log.log_start_offset:
@@ -242,7 +230,6 @@ def _find_diverging_epoch(
 
 
 def _find_aborted(log: Log, first: int, records: Bytes) -> list[FetchResponse.AbortedTransaction]:
-    """Returns the aborted transactions that overlap these batches."""
     aborted = log.aborted_transactions(first, log.last_stable_offset)
     if not aborted:
         return []

@@ -82,7 +82,6 @@ def _list_partitions(
     request: ServerRequest[ListOffsetsRequest],
     results: list[ListOffsetsResponse.ListOffsetsTopicResponse],
 ) -> Iterator[int]:
-    """Adds the result of each partition, and yields the amount of work for it."""
     topics = request.body.topics
     counts = Counter(
         (topic.name, each.partition_index) for topic in topics for each in topic.partitions
@@ -138,11 +137,7 @@ def _check_timestamp(version: int, timestamp: int) -> None:
 
 
 def _find_offset(log: Log, end: int, timestamp: int, budget: DecodeBudget) -> tuple[int, int, int]:
-    """Returns an offset below the end, the timestamp of its record, and its leader epoch.
-
-    :raises Refused: the batches for it are damaged, or the lookup exceeds the budget
-    :raises DiskError: the log cannot be read
-    """
+    """Returns an offset below the end, the timestamp of its record, and its leader epoch."""
     match timestamp:
         case -1:
             return end, -1, log.epochs.latest
@@ -249,10 +244,7 @@ def _refuse_delete_records(
 
 
 def _new_log_start(context: HandlerContext, name: str, partition: int, offset: int) -> int:
-    """Returns the offset at which the partition will start.
-
-    :raises Refused: its records may not be deleted, or not up to this offset
-    """
+    """Returns the partition's new start; raises Refused if its records may not be deleted."""
     topic = find_topic(context.topics, name)
     log = find_log(topic, partition)
     if topic.is_internal:

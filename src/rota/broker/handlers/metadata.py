@@ -38,7 +38,6 @@ TOPIC_ID_VERSION = 12
 MAX_DESCRIBED_PARTITIONS = 2_000
 #: Limit of topics that one Metadata request creates: meanwhile no other request is served.
 MAX_AUTO_CREATED_TOPICS = 1_000
-#: Value of authorized operations that were not requested.
 OPERATIONS_NOT_REQUESTED = -(2**31)
 #: The endpoint type of brokers; 2 are controllers.
 BROKER_ENDPOINTS = 1
@@ -57,7 +56,6 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 
 
 def _handle_api_versions(request: ServerRequest[ApiVersionsRequest]) -> None:
-    """Lists the APIs with their versions, and notes the client's library."""
     if request.version >= 3:
         name, version = request.body.client_software_name, request.body.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
@@ -81,7 +79,6 @@ def refuse_api_versions(_: object, code: Code) -> ApiVersionsResponse:
 
 
 def _handle_metadata(request: ServerRequest[MetadataRequest]) -> None:
-    """Describes the requested topics; creates missing ones if broker and client allow it."""
     context, body, version = request.context, request.body, request.version
     if not all(_is_valid_request(version, each) for each in body.topics or ()):
         return request.respond(_refuse_metadata(request, Code.INVALID_REQUEST))
@@ -139,10 +136,7 @@ def _describe_requested(
 
 
 def _create_missing(context: HandlerContext, names: Iterable[str], now: int) -> dict[str, Refused]:
-    """Creates missing topics; returns the errors of the others.
-
-    Of very many topics only the first are created. Clients repeat the request for the rest.
-    """
+    """Creates the first missing topics; clients ask again for the rest. Returns the errors."""
     count = context.config.default_partitions
     most = max(min(MAX_AUTO_CREATED_TOPICS, MAX_TOPIC_PARTITIONS // count), 1)
     missing = [name for name in names if context.topics.get(name) is None]
@@ -228,7 +222,6 @@ def _refuse_metadata(request: ServerRequest[MetadataRequest], code: Code) -> Met
 
 
 def _handle_describe_partitions(request: ServerRequest[DescribeTopicPartitionsRequest]) -> None:
-    """Describes topics in the order of their names, some partitions at a time."""
     context, body = request.context, request.body
     cursor = body.cursor
     begin = cursor.topic_name if cursor is not None else ""

@@ -17,21 +17,9 @@ from collections.abc import Mapping
 
 from rota.broker.dispatch import WARNING, Handler, ServerRequest
 from rota.broker.storage.file_records import DecodeBudget
-from rota.broker.topics import Topic, find_log, find_topic, find_topic_by_id
+from rota.broker.topics import Topic, find_log, find_topic
+from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import Bytes
-from rota.engine.formats.record_batch import (
-    ATTRIBUTES_OFFSET,
-    COMPRESSION_CODEC_MASK,
-    HEADER,
-    LENGTH_FIELD,
-    LENGTH_OFFSET,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_OFFSET,
-    TRANSACTIONAL_FLAG_MASK,
-    CompressionType,
-    describe_magic,
-)
 from rota.errors import Code, DiskError, Refused
 from rota.protocol.messages import (
     InitProducerIdRequest,
@@ -44,7 +32,7 @@ from rota.protocol.messages import (
 TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
 #: Position of the lower byte of a batch's attributes.
-FLAGS_AT = ATTRIBUTES_OFFSET + 1
+FLAGS_AT = record_batch.ATTRIBUTES_OFFSET + 1
 #: Bytes of the shortest message in the formats before batches.
 SHORTEST_OLD_MESSAGE = 26
 
@@ -67,7 +55,7 @@ def _handle_produce(request: ServerRequest[ProduceRequest]) -> None:
         return request.respond(_refuse_all(request, Code.INVALID_REQUIRED_ACKS, text))
     produce = _Produce(request)
     if any(
-        _batch_attributes(partition.records) & TRANSACTIONAL_FLAG_MASK
+        _batch_attributes(partition.records) & record_batch.TRANSACTIONAL_FLAG_MASK
         for topic in body.topic_data
         for partition in topic.partition_data
     ):
@@ -90,8 +78,6 @@ def _refuse_produce(request: ServerRequest[ProduceRequest], code: Code) -> Produ
 
 
 class _Produce:
-    """Appends the batches of one request, and collects the problems."""
-
     def __init__(self, request: ServerRequest[ProduceRequest]) -> None:
         self._request = request
         self._topics = request.context.topics
@@ -119,11 +105,8 @@ class _Produce:
         self, name: str, topic_id: bytes, batches: Mapping[int, Bytes | None]
     ) -> list[ProduceResponse.PartitionProduceResponse]:
         try:
-            topic = (
-                find_topic_by_id(self._topics, topic_id)
-                if self._request.version >= TOPIC_ID_VERSION
-                else find_topic(self._topics, name)
-            )
+            by_id = self._request.version >= TOPIC_ID_VERSION
+            topic = find_topic(self._topics, name, topic_id if by_id else None)
         except Refused as unknown:
             self.problems.append(f"{unknown.code.name}: {unknown}")
             return [_produce_error(index, unknown.code, str(unknown)) for index in batches]
@@ -163,23 +146,25 @@ class _Produce:
 
 
 def _check_single_batch(version: int, topic: Topic, batch: Bytes | None) -> Bytes:
-    """Checks that the bytes are one whole batch of format 2. The log checks its records.
-
-    :raises Refused: they are not, or clients may not write to the topic
-    """
+    """Returns one whole batch of format 2, or raises Refused. The log checks its records."""
     size = 0 if batch is None else len(batch)
-    if batch is None or size <= MAGIC_OFFSET or size < _batch_size(batch):
+    if batch is None or size <= record_batch.MAGIC_OFFSET or size < _batch_size(batch):
         raise Refused(Code.INVALID_RECORD, f"no whole batch of records in {size} bytes")
-    magic = batch[MAGIC_OFFSET]
-    if _batch_size(batch) < (HEADER.size if magic == MAGIC else SHORTEST_OLD_MESSAGE):
+    magic = batch[record_batch.MAGIC_OFFSET]
+    if _batch_size(batch) < (
+        record_batch.HEADER.size if magic == record_batch.MAGIC else SHORTEST_OLD_MESSAGE
+    ):
         raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_batch_size(batch)} bytes is too short")
-    if magic != MAGIC:
-        known = magic < MAGIC
-        raise Refused(Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE, describe_magic(magic))
+    if magic != record_batch.MAGIC:
+        known = magic < record_batch.MAGIC
+        raise Refused(
+            Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE,
+            record_batch.describe_magic(magic),
+        )
     if size > _batch_size(batch):
         raise Refused(Code.INVALID_RECORD, "more than one batch of records")
-    codec = _batch_attributes(batch) & COMPRESSION_CODEC_MASK
-    if version < ZSTD_VERSION and codec == CompressionType.ZSTD:
+    codec = _batch_attributes(batch) & record_batch.COMPRESSION_CODEC_MASK
+    if version < ZSTD_VERSION and codec == record_batch.CompressionType.ZSTD:
         text = f"zstd needs version {ZSTD_VERSION} of Produce or later; this is version {version}"
         raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, text)
     if topic.is_internal:
@@ -192,9 +177,8 @@ def _batch_attributes(batch: Bytes | None) -> int:
 
 
 def _batch_size(batch: Bytes) -> int:
-    """Returns the size of a batch, by the length in its header."""
-    length: int = LENGTH_FIELD.unpack_from(batch, LENGTH_OFFSET)[0]
-    return LOG_OVERHEAD + length
+    length: int = record_batch.LENGTH_FIELD.unpack_from(batch, record_batch.LENGTH_OFFSET)[0]
+    return record_batch.LOG_OVERHEAD + length
 
 
 def _refuse_all(

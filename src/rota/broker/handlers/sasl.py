@@ -78,23 +78,17 @@ def _handle_authenticate(request: ServerRequest[SaslAuthenticateRequest]) -> Non
         step = _advance_login(request.context, request.client, request.body.auth_bytes)
     except Refused as error:
         response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
-        if request.context.users is None or error.code is Code.ILLEGAL_SASL_STATE:
-            request.respond(response)
-        else:
-            _fail_after_pause(request, response)
-        return
-    request.respond(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
+    else:
+        return request.respond(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
+    if request.context.users is None or response.error_code == Code.ILLEGAL_SASL_STATE:
+        return request.respond(response)
 
-
-def _fail_after_pause(
-    request: ServerRequest[SaslAuthenticateRequest], response: SaslAuthenticateResponse
-) -> None:
     def fail(_: int) -> None:
         request.client.on_disconnect = None
         request.respond(response)
         request.drop_connection(response.error_message or "")
 
-    delay_failed_login(request.context, request.client, request.now, fail)
+    return delay_failed_login(request.context, request.client, request.now, fail)
 
 
 def delay_failed_login(

@@ -34,7 +34,6 @@ REPEATED_TOPIC = "the topic is in the request more than once"
 
 
 def _handle_create_topics(request: ServerRequest[CreateTopicsRequest]) -> None:
-    """Creates topics, or only validates the request."""
     requested = request.body.topics
     counts = Counter(each.name for each in requested)
     once = [each for each in requested if counts[each.name] == 1]
@@ -168,7 +167,6 @@ def _refuse_create_topics(
 
 
 def _handle_delete_topics(request: ServerRequest[DeleteTopicsRequest]) -> None:
-    """Deletes topics, by name or, from version 6 on, by id."""
     results: list[DeleteTopicsResponse.DeletableTopicResult] = []
     topics: dict[str, Topic] = {}
     for (name, topic_id), count in Counter(_requested_names_and_ids(request)).items():
@@ -236,7 +234,6 @@ def _refuse_delete_topics(
 
 
 def _handle_create_partitions(request: ServerRequest[CreatePartitionsRequest]) -> None:
-    """Adds partitions to topics, or only validates the request."""
     requested = request.body.topics
     counts = Counter(each.name for each in requested)
     repeated = [name for name, count in counts.items() if count > 1]
@@ -265,10 +262,7 @@ def _handle_create_partitions(request: ServerRequest[CreatePartitionsRequest]) -
 def _check_increase(
     context: HandlerContext, requested: CreatePartitionsRequest.CreatePartitionsTopic
 ) -> int:
-    """Returns the number of partitions that the request adds to a topic.
-
-    :raises Refused: they cannot be added
-    """
+    """Returns the number of new partitions; raises Refused if they cannot be added."""
     topic = context.topics.get(requested.name)
     if topic is None:
         raise _make_error(Code.UNKNOWN_TOPIC_OR_PARTITION)

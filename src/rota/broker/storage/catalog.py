@@ -84,10 +84,7 @@ class Catalog:
         next_producer_id: int = 0,
         before: CatalogContent | None = None,
     ) -> Catalog:
-        """Writes a new catalog, with the topics that were adopted, if any.
-
-        :param before: the catalog that the new one replaces
-        """
+        """Writes a new catalog with adopted topics, if any, in place of the one ``before``."""
         if before is not None:
             next_producer_id = max(next_producer_id, before.next_producer_id)
         content = CatalogContent(

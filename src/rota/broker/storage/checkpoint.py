@@ -33,7 +33,6 @@ from rota.engine.formats.primitive import uuid_from_text, uuid_to_text
 from rota.engine.formats.record_batch import compute_crc32c
 from rota.errors import DiskError, FormatError
 
-#: Offsets by topic and partition.
 PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
 OFFSET_CHECKPOINT_VERSION = 0
 OFFSET_LINE = re.compile(r"(\S+) (0|[1-9]\d{0,9}) (0|[1-9]\d{0,18})")
@@ -66,10 +65,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int])
 
 
 def read_offsets(disk: Disk, path: str, report: Report) -> PartitionOffsets:
-    """Reads the offsets; none if there is no file, or both files are damaged.
-
-    Damage is reported, and a damaged file is rewritten if the other one is good.
-    """
+    """Reads the offsets, and repairs one damaged file; none if both are missing or damaged."""
     copy = _read_copy(disk, path)
     try:
         data = read_file(disk, path)
@@ -160,7 +156,6 @@ class LeaderEpochs:
         """:param entries: epochs and their first offsets, both ascending; at least one"""
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
-        #: The epoch, if there is only one.
         self.single_epoch = self._epochs[0] if len(entries) == 1 else None
 
     @property

@@ -88,10 +88,7 @@ class LogToClean:
 
 
 def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
-    """Finds the part of a log that can be cleaned; raises FormatError if the log is damaged.
-
-    :param checkpoint: the offset up to which the log was compacted before
-    """
+    """Finds the part of a log after the checkpoint that can be cleaned; raises FormatError."""
     first = log.log_start_offset
     if checkpoint is not None and first <= checkpoint <= log.log_end_offset:
         first = checkpoint
@@ -121,13 +118,7 @@ def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
 def compact_log(
     log: Log, to_clean: LogToClean, now: int, *, max_keys: int = MAX_KEYS
 ) -> CompactionSteps:
-    """Compacts a log in steps.
-
-    Closing the generator stops it at once; segments that were already replaced stay replaced.
-
-    :raises FormatError: the log is damaged; nothing after that is touched
-    :raises DiskError: the operating system refused; the log is as it was, or is ``failed``
-    """
+    """Compacts a log in steps; closed early, it keeps the segments that it replaced."""
     steps = _run_passes(log, to_clean, now, max_keys)
     try:
         while True:
@@ -179,7 +170,6 @@ def _build_offset_map(
     offset_map: OffsetMap,
     max_keys: int,
 ) -> Generator[None]:
-    """Reads the dirty part, or as much of it as ``max_keys`` allows, into the offset map."""
     first_dirty = to_clean.first_dirty_offset
     for segment in log.segments[log_segment.find_row(log.segments, first_dirty) : -1]:
         if segment.base_offset >= to_clean.first_uncleanable_offset:
@@ -200,7 +190,6 @@ def _build_offset_map(
 
 
 def _last_offsets_of_keys(group: BatchGroup, rows: slice, min_offset: int) -> dict[bytes, int]:
-    """Returns the keys of a batch, with the last offset of each."""
     data = group.data
     keys = zip(group.offset[rows], group.key_start[rows], group.key_size[rows], strict=True)
     return {
@@ -211,7 +200,6 @@ def _last_offsets_of_keys(group: BatchGroup, rows: slice, min_offset: int) -> di
 
 
 def _group_segments(log: Log, segments: Sequence[LogSegment]) -> list[list[LogSegment]]:
-    """Groups adjacent segments that together are no larger than a segment may be."""
     groups: list[list[LogSegment]] = []
     index_bytes = log.config.segment_index_bytes
     limits = np.array([log.config.segment_bytes, index_bytes, index_bytes])
@@ -230,8 +218,6 @@ def _group_segments(log: Log, segments: Sequence[LogSegment]) -> list[list[LogSe
 
 
 class _CleanedSegment:
-    """The files of the new segment while they are written."""
-
     def __init__(self, log: Log, base: int) -> None:
         self.size = 0
         self._disk = log.disk
@@ -272,7 +258,6 @@ class _CleanedSegment:
 def _clean_segments(
     log: Log, segments: Sequence[LogSegment], record_filter: RecordFilter
 ) -> Generator[None]:
-    """Rewrites adjacent segments as one."""
     bases = [each.base_offset for each in segments]
     swap.remove_cleaned_files(log.disk, log.folder, bases[0])
     try:
@@ -316,7 +301,6 @@ class OffsetMap:
     """The last offset of each key in the part of the log that was read."""
 
     offsets: dict[bytes, int] = field(default_factory=dict)
-    #: The last offset that was read.
     latest_offset: int = NO_OFFSET
 
 
@@ -373,9 +357,7 @@ class RecordFilter:
         now: int,
         delete_retention: int,
     ) -> None:
-        """:param limit: the offset after the last batch to filter
-        :param delete_retention: ``delete.retention.ms``
-        """
+        """:param limit: the offset after the last batch to filter"""
         self._offset_map = offset_map
         self._transactions = transactions
         self._limit = limit
@@ -534,10 +516,7 @@ class BatchGroup:
 
 
 def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
-    """Decodes a whole segment, some batches at a time, which is much faster than one by one.
-
-    Raises CorruptBatchError or FormatError for a damaged batch, or one that exceeds the budget.
-    """
+    """Decodes a segment some batches at a time, which is faster; raises errors for damage."""
     batches: list[StoredBatch] = []
     size = 0
     for batch in segment.scan(window=GROUP_BYTES):

@@ -77,11 +77,7 @@ class Disk(Protocol):
 
 
 class RealDisk:
-    """A folder of this machine.
-
-    Most methods are called for every partition. So paths are plain strings: making a ``Path``
-    costs more than the system call.
-    """
+    """A folder of this machine. Paths are strings: a ``Path`` costs more than a system call."""
 
     def __init__(self, root: Path, *, open_files: int = MAX_OPEN_FILES) -> None:
         self.root = root
@@ -214,7 +210,6 @@ class RealDisk:
         return None if stat.S_ISDIR(status.st_mode) else status
 
     def _descriptor(self, path: str, create: int = 0) -> int:
-        """Opens a file for reading and appending, or returns its open descriptor."""
         descriptor = self._open.get(path)
         if descriptor is not None:
             self._open.move_to_end(path)
@@ -238,9 +233,7 @@ class RealDisk:
         return f"{self._root}/{path}"
 
     def _close_descriptors(self, path: str, *, inside: bool = False) -> None:
-        """Closes a path's descriptor before the path is replaced or removed, and those of the files
-        in it if it is a folder.
-        """
+        """Closes the descriptors of a path, and of the files in a folder, before a change."""
         names = [path]
         if inside:
             names += [name for name in self._open if name.startswith(f"{path}/")]

@@ -67,9 +67,7 @@ class BatchFile:
     def __init__(
         self, disk: Disk, path: str, size: int, epochs: LeaderEpochs | None, after: int | None
     ) -> None:
-        """:param epochs: the partition's leader epochs; None if unknown
-        :param after: the first offset of the next segment; None if unknown
-        """
+        """:param after: the first offset of the next segment; None if unknown"""
         self.disk = disk
         self.path = path
         self.size = size
@@ -110,9 +108,7 @@ class BatchFile:
         return header
 
     def check_offsets(self, header: BatchHeader, position: int, min_offset: int | None) -> None:
-        """Raises CorruptBatchError if offsets do not rise or the leader epoch is wrong: no checksum
-        covers either.
-        """
+        """Raises CorruptBatchError for wrong offsets or epochs, which no checksum covers."""
         base = header.base_offset
         if base != min_offset and min_offset is not None:
             after = self._base_offset_at(position + header.size)
@@ -163,10 +159,7 @@ class BatchFile:
 def scan_batches(
     file: BatchFile, begin: int, min_offset: int | None, window: int = SCAN_WINDOW_BYTES
 ) -> Iterator[StoredBatch]:
-    """Yields every batch from a position on; raises CorruptBatchError at the first invalid one.
-
-    :param min_offset: the offset after the batch before; None if an index confirms the first batch
-    """
+    """Yields every batch; ``min_offset`` is None if an index confirms the first batch."""
     at = begin
     while at < file.size:
         view = memoryview(file.disk.read(file.path, at, min(window, file.size - at)))
@@ -188,10 +181,7 @@ def scan_batches(
 
 
 def scan_max_timestamp(file: BatchFile, begin: int, window: int = 1 << 18) -> int | None:
-    """Returns the newest timestamp from a batch on, from headers only; None if one is wrong.
-
-    Many times faster than :func:`scan_batches`, for callers that verify the result.
-    """
+    """Returns the newest timestamp from headers only, fast; None if a header is wrong."""
     at, newest, size = begin, -1, file.size
     unpack_length, unpack_timestamp = LENGTH_FIELD.unpack_from, MAX_TIMESTAMP_FIELD.unpack_from
     while at < size:

@@ -52,10 +52,7 @@ class IndexBuilder:
     def add_batch(
         self, position: int, size: int, last_offset: int, timestamp: int
     ) -> tuple[bytes, bytes]:
-        """Returns a batch's entries of the offset index and the time index; mostly both are empty.
-
-        :param timestamp: the batch's max timestamp
-        """
+        """Returns a batch's entries of both indexes; mostly both are empty."""
         if timestamp > self.max_timestamp:
             self.max_timestamp, self.offset_of_max_timestamp = timestamp, last_offset
         offset_entry = time_entry = b""
@@ -74,11 +71,7 @@ class IndexBuilder:
         return TIME_ENTRY.pack(self.max_timestamp, self.offset_of_max_timestamp - self._base)
 
     def resume(self, timestamp: int, offset: int, bytes_since: int) -> None:
-        """Continues from the last entries of existing indexes.
-
-        :param timestamp: of the last time entry, with its offset
-        :param bytes_since: bytes of the log since the last offset entry
-        """
+        """Continues from the last entries; ``bytes_since``: since the last offset entry."""
         self.max_timestamp = self._last_indexed_timestamp = timestamp
         self.offset_of_max_timestamp = offset
         self._bytes_since_last_entry = bytes_since
@@ -160,11 +153,7 @@ class IndexFile:
         self._in_memory = None
 
     def load(self, *, hold: bool, limit: int) -> str | None:
-        """Reads the file; returns the problem with it, or None.
-
-        :param hold: keep it in memory, because its segment is active
-        :param limit: highest relative offset (time index) or position (offset index)
-        """
+        """Reads the file, returns its problem; ``limit``: highest relative offset or position."""
         size = self._disk.size(self.path)
         if size is None:
             return "missing"

@@ -36,7 +36,6 @@ EMPTY_PARTITION_FILES = frozenset(
     for suffix in ("", ".tmp")
 )
 
-#: A record's key and value.
 KeyValue: TypeAlias = tuple[bytes | None, bytes | None]
 
 
@@ -167,12 +166,7 @@ class Log:
         return sum(each.size for each in self.segments)
 
     def append(self, batch: Bytes, now: int, budget: DecodeBudget | None = None) -> LogAppendInfo:
-        """Appends one batch as a producer sent it.
-
-        :param budget: for decoding its records; by default that of the batch alone
-        :raises Refused: the topic does not accept the batch, or the producer should not send it now
-        :raises DiskError: the batch could not be written; no part of it is in the log
-        """
+        """Appends a producer's batch whole or not at all; raises Refused or DiskError."""
         self._check_writable()
         header = validation.validate_batch(
             batch, self.config, now, budget or DecodeBudget(len(batch))
@@ -191,11 +185,7 @@ class Log:
         return LogAppendInfo(end, -1 if append_time is None else now, self.log_start_offset)
 
     def append_records(self, pairs: Iterable[KeyValue], now: int) -> LogAppendInfo:
-        """Appends the broker's own records as one batch.
-
-        :raises Refused: the batch is larger than the topic allows
-        :raises DiskError: the batch could not be written; no part of it is in the log
-        """
+        """Appends the broker's own records as one batch; raises Refused or DiskError."""
         self._check_writable()
         end = self.log_end_offset
         records = [BatchRecord(offset, now, *pair) for offset, pair in enumerate(pairs, start=end)]
@@ -210,11 +200,7 @@ class Log:
         return LogAppendInfo(end, -1, self.log_start_offset)
 
     def _make_files(self, now: int) -> None:
-        """Makes the folder and its files.
-
-        :raises Refused: the folder has files that an empty partition does not have
-        :raises DiskError: the operating system refused; the next append tries again
-        """
+        """Makes the files; raises Refused if the folder has others. An append tries again."""
         assert self._topic_id_without_files is not None
         names = set(self.disk.list_names(self.folder)) - EMPTY_PARTITION_FILES
         if any(self.disk.size(f"{self.folder}/{name}") for name in names):
@@ -361,11 +347,7 @@ class Log:
     def find_timestamp(
         self, timestamp: int, budget: DecodeBudget | None = None
     ) -> tuple[int, int] | None:
-        """Returns offset and timestamp of the first record not older; None if all are older.
-
-        :param budget: for decoding; by default that of a batch of the largest size
-        :raises Refused: a batch that must be read is corrupt, or decoding exceeds the budget
-        """
+        """Returns offset and timestamp of the first record not older; raises Refused."""
         budget = budget or self.decode_budget()
         for segment in self.segments:
             with _refuse_damage(segment):
@@ -376,11 +358,7 @@ class Log:
         return None
 
     def find_newest_record(self, budget: DecodeBudget | None = None) -> tuple[int, int] | None:
-        """Returns offset and timestamp of the first record with the newest timestamp, if any.
-
-        :param budget: for decoding; by default that of a batch of the largest size
-        :raises Refused: a batch that must be read is corrupt, or decoding exceeds the budget
-        """
+        """Returns offset and timestamp of the newest record, if any; raises Refused."""
         best, max_timestamp = self.segments[0], -1
         for segment in self.segments:
             with _refuse_damage(segment):
@@ -395,10 +373,7 @@ class Log:
         return DecodeBudget(self.config.max_message_bytes)
 
     def aborted_transactions(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Finds the aborted transactions with records in ``[first, last)``.
-
-        :return: their producer ids and first offsets, in the order in which they ended
-        """
+        """Returns producer ids and first offsets of transactions in ``[first, last)``."""
         transactions: list[tuple[int, int]] = []
         for row in range(log_segment.find_row(self.segments, first), len(self.segments)):
             aborted = producer_state.aborted_transactions(self.segments, row)
@@ -414,10 +389,7 @@ class Log:
         self.log_start_offset = max(self.log_start_offset, offset)
 
     def delete_old_segments(self, now: int) -> int:
-        """Removes the segments that retention no longer keeps; returns how many.
-
-        :raises DiskError: a segment could not be removed; it is no longer served all the same
-        """
+        """Removes the segments that retention no longer keeps; returns how many."""
         self.producers.remove_expired(now)
         expired = find_expired_segments(self.segments, self.config, self.log_start_offset, now)
         if len(expired) == len(self.segments):

@@ -81,12 +81,7 @@ class DirectoryLock:
     """Locks a log directory for this process, until it is released or the process ends."""
 
     def __init__(self, root: Path, check: Callable[[], object] = lambda: None) -> None:
-        """Makes the directory unless it exists.
-
-        :param check: raises if the directory may not be used; it is called before any write
-        :raises DiskError: the directory cannot be written
-        :raises Unreachable: another process has locked it, or it is a file
-        """
+        """:param check: raises if the directory may not be used; called before any write"""
         self._file = -1
         self._open_lock_file(root, os.O_RDWR)
         try:
@@ -328,9 +323,7 @@ def _new_meta_properties(node_id: int, new_id: Callable[[], bytes]) -> MetaPrope
 def _read_meta_properties(
     disk: Disk, new_id: Callable[[], bytes] | None = None
 ) -> MetaProperties | None:
-    """Returns None if the file is missing or malformed. Kafka before 3.7 has no directory id: then
-    the directory gets a new one.
-    """
+    """Returns None if the file is malformed. Before Kafka 3.7 it has no directory id."""
     data = read_file(disk, META_PROPERTIES_FILE)
     if data is None:
         return None

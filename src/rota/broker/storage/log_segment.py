@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from rota.broker.storage import index
 from rota.broker.storage.checkpoint import LeaderEpochs
 from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import (
@@ -26,14 +27,6 @@ from rota.broker.storage.file_records import (
     read_header_at,
     scan_batches,
     scan_max_timestamp,
-)
-from rota.broker.storage.index import (
-    DEFAULT_INDEX_INTERVAL,
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    AbortedTransaction,
-    IndexBuilder,
-    IndexFile,
 )
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader
@@ -50,10 +43,7 @@ def segment_path(folder: str, base_offset: int, kind: str, suffix: str = "") -> 
 
 
 class BatchPosition(NamedTuple):
-    """The position of a batch in the file, and the offset after the batch before it.
-
-    The offset is None if the position comes from the index, which confirms the batch's place.
-    """
+    """Where a batch is, and the end of the one before; None if the index confirms the place."""
 
     position: int
     min_offset: int | None
@@ -78,12 +68,10 @@ class LogSegment:
         base_offset: int,
         *,
         epochs: LeaderEpochs | None = None,
-        interval: int = DEFAULT_INDEX_INTERVAL,
+        interval: int = index.DEFAULT_INDEX_INTERVAL,
         report: Report = lambda _: None,
     ) -> None:
-        """:param epochs: the partition's leader epochs, if they are known
-        :param interval: ``index.interval.bytes``
-        """
+        """:param interval: ``index.interval.bytes``"""
         self.base_offset = base_offset
         self.size = 0
         #: The offset after the last batch; of an inactive segment the next segment's base offset.
@@ -96,10 +84,10 @@ class LogSegment:
         self.log_path = segment_path(folder, base_offset, "log")
         index_path = segment_path(folder, base_offset, "index")
         time_index_path = segment_path(folder, base_offset, "timeindex")
-        self.offset_index = IndexFile(disk, index_path, OFFSET_ENTRY)
-        self.time_index = IndexFile(disk, time_index_path, TIME_ENTRY)
+        self.offset_index = index.IndexFile(disk, index_path, index.OFFSET_ENTRY)
+        self.time_index = index.IndexFile(disk, time_index_path, index.TIME_ENTRY)
         #: Set while the segment is active.
-        self.indexer: IndexBuilder | None = None
+        self.indexer: index.IndexBuilder | None = None
         self.indexes_checked = False
         #: No batch after the last time entry has a newer timestamp.
         self.time_index_checked = True
@@ -109,7 +97,7 @@ class LogSegment:
         #: Used for records without timestamps.
         self.created_at = self.last_written_at = 0
         #: Set by :func:`~rota.broker.storage.producer_state.aborted_transactions`.
-        self.aborted: list[AbortedTransaction] | None = None
+        self.aborted: list[index.AbortedTransaction] | None = None
         #: Where readers continue: positions by the offset after the batch before.
         self.read_positions: dict[int, int] = {}
         self._reported_positions: set[int] = set()
@@ -124,7 +112,7 @@ class LogSegment:
 
     def begin_empty(self, now: int = 0) -> None:
         """Initialises a new, empty segment; its files may be made later."""
-        self.indexer = IndexBuilder(self.base_offset, self.interval)
+        self.indexer = index.IndexBuilder(self.base_offset, self.interval)
         self.indexes_checked = True
         self.created_at = self.last_written_at = now
 
@@ -139,7 +127,7 @@ class LogSegment:
         self.end_offset = header.last_offset + 1
         self.last_written_at = now
 
-    def index_batch(self, indexer: IndexBuilder, header: BatchHeader, position: int) -> None:
+    def index_batch(self, indexer: index.IndexBuilder, header: BatchHeader, position: int) -> None:
         """Adds the index entries of a batch at a position of the file, if it gets any."""
         offset_entry, time_entry = indexer.add_batch(
             position, header.size, header.last_offset, header.max_timestamp
@@ -163,11 +151,7 @@ class LogSegment:
         return self._first_timestamp
 
     def has_room(self, size: int, last_offset: int, max_bytes: int, index_bytes: int) -> bool:
-        """Whether a batch of this size may be appended.
-
-        :param max_bytes: ``segment.bytes``
-        :param index_bytes: ``segment.index.bytes``
-        """
+        """Whether a batch of this size may be appended."""
         return (
             self.size + size <= max_bytes
             and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
@@ -365,7 +349,6 @@ def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPositio
 
 
 def _find_indexed_batch(segment: LogSegment, timestamp: int, relative: int) -> BatchPosition | None:
-    """Finds the batch with this last offset, if it has this timestamp."""
     last_offset = segment.base_offset + relative
     place = find_offset(segment, last_offset)
     if place is None:
@@ -478,10 +461,10 @@ def check_indexes(segment: LogSegment) -> None:
     segment.indexes_checked = True
 
 
-def rebuild_indexes(segment: LogSegment, reason: str) -> IndexBuilder:
+def rebuild_indexes(segment: LogSegment, reason: str) -> index.IndexBuilder:
     """Rebuilds both indexes from the log, up to the first corrupt batch."""
     segment.report(f"{segment.offset_index.path}: {reason}; the indexes are rebuilt")
-    indexer = IndexBuilder(segment.base_offset, segment.interval)
+    indexer = index.IndexBuilder(segment.base_offset, segment.interval)
     segment.offset_index.clear()
     segment.time_index.clear()
     try:

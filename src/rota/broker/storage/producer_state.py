@@ -31,13 +31,8 @@ from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import CorruptBatchError, StoredBatch
 from rota.broker.storage.index import AbortedTransaction
 from rota.broker.storage.log_segment import LogSegment, segment_path
+from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import Bytes
-from rota.engine.formats.record_batch import (
-    MARKER_VALUE,
-    BatchHeader,
-    ControlRecordType,
-    compute_crc32c,
-)
 from rota.engine.formats.record_batch_columns import decode_batches
 from rota.engine.model.config import DAY, MAX_INT
 from rota.errors import Code, DiskError, FormatError, Refused
@@ -70,7 +65,6 @@ class ProducerStateEntry:
     #: Of the last batch or marker.
     timestamp: int = NO_TIMESTAMP
     coordinator_epoch: int = -1
-    #: The first offset of the open transaction.
     open_transaction_offset: int | None = None
     #: The last batches of this epoch.
     batches: list[BatchMetadata] = field(default_factory=list)
@@ -104,10 +98,8 @@ class ProducerStateManager:
             self._open_transactions[producer.open_transaction_offset] = producer_id
             self._open_transactions = dict(sorted(self._open_transactions.items()))
 
-    def check_batch(self, header: BatchHeader) -> BatchMetadata | None:
-        """Returns the earlier batch if this one is a duplicate; raises Refused if its epoch, its
-        sequence or its transaction is wrong.
-        """
+    def check_batch(self, header: record_batch.BatchHeader) -> BatchMetadata | None:
+        """Returns the first copy of a duplicate batch; raises Refused for a wrong batch."""
         producer = self._entries.get(header.producer_id)
         if producer is None:
             # All it wrote was deleted or has expired, or it is new: any sequence may come first.
@@ -135,13 +127,9 @@ class ProducerStateManager:
         return None
 
     def add_batch(
-        self, header: BatchHeader, end: EndTransactionMarker | None = None
+        self, header: record_batch.BatchHeader, end: EndTransactionMarker | None = None
     ) -> AbortedTransaction | None:
-        """Updates the state with a batch that is in the log; checks nothing.
-
-        :param end: the marker, if it is a control batch that has one
-        :return: the transaction that this batch aborted, for the transaction index
-        """
+        """Adds a batch of the log, unchecked; returns the transaction that it aborted."""
         if header.control:  # compaction may have removed the marker
             return self._end_transaction(header, end) if end else None
         producer_id, epoch = header.producer_id, header.producer_epoch
@@ -166,7 +154,7 @@ class ProducerStateManager:
         return None
 
     def _end_transaction(
-        self, header: BatchHeader, end: EndTransactionMarker
+        self, header: record_batch.BatchHeader, end: EndTransactionMarker
     ) -> AbortedTransaction | None:
         producer = self._entries.setdefault(header.producer_id, ProducerStateEntry())
         first, last = producer.open_transaction_offset, header.base_offset
@@ -179,7 +167,7 @@ class ProducerStateManager:
         if first is None:  # a transaction without records does not hold back the stable offset
             return None
         self._open_transactions.pop(first, None)
-        if end.kind != ControlRecordType.ABORT:
+        if end.kind != record_batch.ControlRecordType.ABORT:
             return None
         return AbortedTransaction(
             header.producer_id, first, last, self.last_stable_offset(last + 1)
@@ -203,16 +191,16 @@ def read_marker(batch: Bytes) -> EndTransactionMarker | None:
     columns = decode_batches(batch, check=False)
     if columns.problems:
         raise FormatError(f"control batch: {columns.problems[0].text}")
-    if not len(columns) or columns.batches.marker[0] not in set(ControlRecordType):
+    if not len(columns) or columns.batches.marker[0] not in set(record_batch.ControlRecordType):
         return None
     value = columns.value(0) or b""
-    if len(value) < MARKER_VALUE.size:
+    if len(value) < record_batch.MARKER_VALUE.size:
         raise FormatError(f"control batch: {len(value)} bytes are too few for a marker")
-    _, epoch = MARKER_VALUE.unpack_from(value)
+    _, epoch = record_batch.MARKER_VALUE.unpack_from(value)
     return EndTransactionMarker(int(columns.batches.marker[0]), epoch, int(columns.timestamp[0]))
 
 
-def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
+def _check_sequence(header: record_batch.BatchHeader, producer: ProducerStateEntry) -> None:
     first = header.base_sequence
     last = producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE
     text = None
@@ -225,7 +213,7 @@ def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
         raise _refused(header, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
 
-def _last_sequence(header: BatchHeader) -> int:
+def _last_sequence(header: record_batch.BatchHeader) -> int:
     """The sequence of the last record; the highest number is followed by 0."""
     first = header.base_sequence
     return first if first == NO_SEQUENCE else (first + header.last_offset_delta) & MAX_INT
@@ -234,7 +222,7 @@ def _last_sequence(header: BatchHeader) -> int:
 TRANSACTION_NOT_OPEN = "a batch of a transaction that is not open"
 
 
-def _refused(header: BatchHeader, code: Code, text: str) -> Refused:
+def _refused(header: record_batch.BatchHeader, code: Code, text: str) -> Refused:
     return Refused(code, f"producer {header.producer_id}: {text}")
 
 
@@ -257,7 +245,7 @@ def pack_snapshot(producers: ProducerStateManager) -> bytes:
         fields = (sequence, offset, delta, each.timestamp, each.coordinator_epoch, open_at)
         entries.append(SNAPSHOT_ENTRY.pack(producer_id, each.epoch, *fields))
     body = b"".join(entries)
-    return SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, compute_crc32c(body)) + body
+    return SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, record_batch.compute_crc32c(body)) + body
 
 
 def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
@@ -268,7 +256,7 @@ def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
     if version != SNAPSHOT_VERSION:
         raise FormatError(f"version {version}, expected {SNAPSHOT_VERSION}")
     body = memoryview(data)[SNAPSHOT_HEADER.size :]
-    computed = compute_crc32c(body)
+    computed = record_batch.compute_crc32c(body)
     if computed != stored:
         raise FormatError(f"checksum {computed:08x}, but its header has {stored:08x}")
     (count,) = SNAPSHOT_COUNT.unpack_from(body)

@@ -65,7 +65,6 @@ class LogLoader:
         self.log.recovery_point = end if clean else min(self.log.recovery_point, end)
 
     def _open_segments(self, epochs: LeaderEpochs | None) -> None:
-        """Lists all segments, unread, in order; makes an empty one if there are none."""
         segments = self.segments
         for base in swap.list_base_offsets(self.disk, self.folder):
             segment = self.log.new_segment(base)
@@ -86,7 +85,6 @@ class LogLoader:
             segments.append(segment)
 
     def _load_segments(self) -> None:
-        """Finds the end of the log, and the state of its producers there."""
         first = len(self.segments) - 1
         if self.clean_shutdown:
             problem = self._resume_after_clean_shutdown()
@@ -143,11 +141,7 @@ class LogLoader:
         return None
 
     def _resume_segment(self, segment: LogSegment) -> str | None:
-        """Makes a segment active again after reading only its end; returns the problem of its
-        indexes, if any.
-
-        :raises CorruptBatchError: its last batches are corrupt or missing
-        """
+        """Makes a segment active; returns an index problem, or raises CorruptBatchError."""
         segment.indexer = IndexBuilder(segment.base_offset, self.log.config.index_interval)
         for index, limit in (
             (segment.offset_index, max(segment.size - 1, 0)),
@@ -169,9 +163,7 @@ class LogLoader:
         return self._find_end_offset(segment, position, timestamp)
 
     def _find_end_offset(self, segment: LogSegment, position: int, timestamp: int) -> str | None:
-        """Finds the end of a segment from its last index entry on; raises CorruptBatchError if the
-        segment ends early or a batch there is corrupt.
-        """
+        """Finds the end from the last index entry on; raises CorruptBatchError for damage."""
         expected = self.log.recovery_point
         after = expected if expected > segment.base_offset else None
         file = BatchFile(self.disk, segment.log_path, segment.size, segment.epochs, after)
@@ -217,7 +209,6 @@ class LogLoader:
         self.log.producers.end_offset = end
 
     def _recover_segments(self, first: int) -> None:
-        """Reads all segments from one on, and ends the log at the first corrupt batch."""
         segments = self.segments
         before: LogSegment | None = None
         row = first
@@ -242,7 +233,6 @@ class LogLoader:
             )
 
     def _recover_segment(self, segment: LogSegment, *, last: bool) -> CorruptBatchError | None:
-        """Reads a segment, and rebuilds its indexes; returns its first damage."""
         base = segment.base_offset
         indexer = segment.indexer = IndexBuilder(base, self.log.config.index_interval)
         segment.offset_index.clear()
@@ -275,7 +265,6 @@ class LogLoader:
         segment.aborted = aborted
 
     def _close_segment(self, segment: LogSegment, end: int) -> None:
-        """Closes a complete segment that another one follows."""
         if self.log.producers.end_offset < end and not self.log.config.is_compacted:
             gap = f"offsets {self.log.producers.end_offset} to {end - 1} are missing after it"
             self.report(f"{segment.log_path}: {gap}")
@@ -331,11 +320,7 @@ class LogLoader:
         return True
 
     def _rebuild_epochs(self, listed: LeaderEpochs | None) -> LeaderEpochs:
-        """Finds the leader epochs from all batches, and saves them.
-
-        Epochs only rise. So a single batch with a higher epoch than the batches after it is
-        damaged.
-        """
+        """Finds and saves the epochs, which only rise: a single higher one is damaged."""
         entries: list[tuple[int, int]] = []
         alone = False
         for header in (each for segment in self.segments for each in _scan_headers(segment, 0)):

@@ -132,7 +132,6 @@ def _list_replaced(disk: Disk, folder: str, base: int, report: Report) -> list[i
 
 
 def _end_of_new_segment(disk: Disk, folder: str, base: int) -> int:
-    """Returns the offset after the last valid batch of the new segment."""
     path = segment_path(folder, base, LOG_KIND, SWAP)
     file = BatchFile(disk, path, disk.size(path) or 0, None, None)
     file.has_gaps = True

@@ -7,43 +7,30 @@ topic needs their keys, or a timestamp is out of bounds: a batch is stored as th
 from __future__ import annotations
 
 from rota.broker.storage.file_records import DecodeBudget, describe_mismatch
+from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import Bytes
-from rota.engine.formats.record_batch import (
-    ATTRIBUTES_OFFSET,
-    COMPRESSION_CODEC_MASK,
-    CONTROL_FLAG_MASK,
-    CRC_FIELD,
-    CRC_OFFSET,
-    HEADER,
-    MAGIC,
-    SMALLEST_RECORD,
-    TIMESTAMP_TYPE_MASK,
-    BatchHeader,
-    CompressionType,
-    describe_magic,
-    load_crc32c,
-)
 from rota.engine.model.config import TopicConfig
 from rota.errors import Code, Refused
 
-KNOWN_CODECS = frozenset(CompressionType)
+KNOWN_CODECS = frozenset(record_batch.CompressionType)
 #: Records that an error response lists one by one.
 MAX_RECORD_ERRORS = 1_000
 
 
 def validate_batch(
     batch: Bytes, config: TopicConfig, now: int, budget: DecodeBudget
-) -> BatchHeader:
+) -> record_batch.BatchHeader:
     """Returns the header of a producer's batch; raises Refused if the topic does not accept it."""
-    if len(batch) < HEADER.size:
+    if len(batch) < record_batch.HEADER.size:
         raise Refused(
-            Code.CORRUPT_MESSAGE, f"{len(batch)} bytes are too few, a batch has {HEADER.size}"
+            Code.CORRUPT_MESSAGE,
+            f"{len(batch)} bytes are too few, a batch has {record_batch.HEADER.size}",
         )
-    header = BatchHeader._make(HEADER.unpack_from(batch))
-    if header.magic != MAGIC:
-        raise Refused(Code.INVALID_RECORD, describe_magic(header.magic))
+    header = record_batch.BatchHeader._make(record_batch.HEADER.unpack_from(batch))
+    if header.magic != record_batch.MAGIC:
+        raise Refused(Code.INVALID_RECORD, record_batch.describe_magic(header.magic))
     _check_size(header, len(batch), config)
-    computed = load_crc32c()(memoryview(batch)[ATTRIBUTES_OFFSET:])
+    computed = record_batch.load_crc32c()(memoryview(batch)[record_batch.ATTRIBUTES_OFFSET :])
     if computed != header.checksum:
         raise Refused(Code.CORRUPT_MESSAGE, describe_mismatch(header, computed))
     _check_header(header, len(batch))
@@ -54,25 +41,25 @@ def validate_batch(
 
 
 def assign_offset(
-    batch: Bytes, header: BatchHeader, offset: int, epoch: int, append_time: int | None
-) -> tuple[bytearray, BatchHeader]:
-    """Returns the batch as it is stored: with offset and epoch, and with the time if the topic uses
-    LogAppendTime.
-    """
+    batch: Bytes, header: record_batch.BatchHeader, offset: int, epoch: int, append_time: int | None
+) -> tuple[bytearray, record_batch.BatchHeader]:
+    """Returns the batch as it is stored: with offset and epoch; with LogAppendTime the time."""
     header = header._replace(base_offset=offset, leader_epoch=epoch)
     stored = bytearray(batch)
     if append_time is None:
-        HEADER.pack_into(stored, 0, *header)
+        record_batch.HEADER.pack_into(stored, 0, *header)
         return stored, header
-    attributes = header.attributes | TIMESTAMP_TYPE_MASK
+    attributes = header.attributes | record_batch.TIMESTAMP_TYPE_MASK
     header = header._replace(attributes=attributes, max_timestamp=append_time)
-    HEADER.pack_into(stored, 0, *header)
-    header = header._replace(checksum=load_crc32c()(memoryview(stored)[ATTRIBUTES_OFFSET:]))
-    CRC_FIELD.pack_into(stored, CRC_OFFSET, header.checksum)
+    record_batch.HEADER.pack_into(stored, 0, *header)
+    header = header._replace(
+        checksum=record_batch.load_crc32c()(memoryview(stored)[record_batch.ATTRIBUTES_OFFSET :])
+    )
+    record_batch.CRC_FIELD.pack_into(stored, record_batch.CRC_OFFSET, header.checksum)
     return stored, header
 
 
-def _check_size(header: BatchHeader, size: int, config: TopicConfig) -> None:
+def _check_size(header: record_batch.BatchHeader, size: int, config: TopicConfig) -> None:
     if header.size > size:
         raise Refused(Code.CORRUPT_MESSAGE, f"the batch is cut: {size} bytes of {header.size}")
     if header.size < size:
@@ -89,8 +76,8 @@ def _check_size(header: BatchHeader, size: int, config: TopicConfig) -> None:
         )
 
 
-def _check_header(header: BatchHeader, size: int) -> None:
-    codec = header.attributes & COMPRESSION_CODEC_MASK
+def _check_header(header: record_batch.BatchHeader, size: int) -> None:
+    codec = header.attributes & record_batch.COMPRESSION_CODEC_MASK
     problem = None
     if codec not in KNOWN_CODECS:
         raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown")
@@ -99,10 +86,11 @@ def _check_header(header: BatchHeader, size: int) -> None:
     elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         problem = f"{header.record_count} records, but offsets 0 to {header.last_offset_delta}"
     elif (
-        codec == CompressionType.NONE and header.record_count * SMALLEST_RECORD > size - HEADER.size
+        codec == record_batch.CompressionType.NONE
+        and header.record_count * record_batch.SMALLEST_RECORD > size - record_batch.HEADER.size
     ):
-        problem = f"{header.record_count} records in {size - HEADER.size} bytes"
-    elif header.attributes & CONTROL_FLAG_MASK:
+        problem = f"{header.record_count} records in {size - record_batch.HEADER.size} bytes"
+    elif header.attributes & record_batch.CONTROL_FLAG_MASK:
         problem = "a client may not write control records"
     elif header.producer_id >= 0 and header.base_sequence < 0:
         problem = f"producer {header.producer_id} without a sequence"
@@ -111,9 +99,13 @@ def _check_header(header: BatchHeader, size: int) -> None:
 
 
 def _check_timestamps(
-    batch: Bytes, header: BatchHeader, config: TopicConfig, now: int, budget: DecodeBudget
+    batch: Bytes,
+    header: record_batch.BatchHeader,
+    config: TopicConfig,
+    now: int,
+    budget: DecodeBudget,
 ) -> None:
-    if header.attributes & TIMESTAMP_TYPE_MASK:
+    if header.attributes & record_batch.TIMESTAMP_TYPE_MASK:
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set LogAppendTime")
     if config.timestamp_type == "LogAppendTime":
         return
@@ -134,7 +126,7 @@ def _check_timestamps(
             )
 
 
-def _check_keys(batch: Bytes, header: BatchHeader, budget: DecodeBudget) -> None:
+def _check_keys(batch: Bytes, header: record_batch.BatchHeader, budget: DecodeBudget) -> None:
     columns = budget.decode_batch(batch, header)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)

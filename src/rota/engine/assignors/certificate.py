@@ -111,11 +111,9 @@ def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> I
 
 
 class _Exchanges:
-    """All single steps that a partition can take within the limits, each with its cost.
-
-    Nodes: kinds (topic and rack set), members, pairs of member class and rack (a kind reaches all
-    members of such a pair at the same cost), and one node through which a member that may have one
-    more trades with one that may have one fewer.
+    """All single steps that a partition can take within the limits, each with its cost. Nodes:
+    kinds (topic and rack set), members, pairs of member class and rack, and one node through which
+    a member that may have one more trades with one that may have one fewer.
     """
 
     def __init__(

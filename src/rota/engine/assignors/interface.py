@@ -4,23 +4,7 @@ Custom strategies subclass `Assignor` or `PartitionAssignor`. The built-in ones 
 `ColumnarAssignor`: they get a `Problem` (arrays) and return a `Solution` (one array of owners).
 
 `MemberAssignors` calls a strategy's hooks as the members of a real group do. `assign_checked` runs
-a strategy on the group's leader and checks its result:
-
-==============  ====================================================================
-rule            meaning
-==============  ====================================================================
-a-result        the strategy returns a GroupAssignment
-all-members     the result has an entry for every member of the group
-only-members    the result has no entry for other ids
-exists          every assigned partition exists
-subscribed      every member subscribes to the topics of its partitions
-one-owner       no partition has two owners (unless ``allow_shared``)
-all-owned       every partition has an owner (unless ``allow_unassigned``); a
-                cooperative strategy may withhold a partition that another live
-                member still owns
-no-hand-over    cooperative: no partition is assigned while another live member
-                still owns it
-==============  ====================================================================
+a strategy on the group's leader and checks its result by the rules in ``docs/differences.md``.
 """
 
 from __future__ import annotations
@@ -150,9 +134,8 @@ class PartitionAssignor(Assignor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """The result of a built-in strategy: an owner for each partition of the problem's layout.
-
-    ``target`` is set where a cooperative rebalance withholds partitions: the owners after the next
-    rebalance. ``notes`` are messages for the user.
+    ``target`` has the owners after the next rebalance, where a cooperative one withholds
+    partitions.
     """
 
     owners: IntArray
@@ -239,10 +222,8 @@ class MemberAssignors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAssignment:
-    """A result that passed all rules, with the problem it solves.
-
-    Row i: member ``member[i]`` gets partition number ``partition[i]``. ``target`` has the owners
-    after the next rebalance, for a cooperative strategy.
+    """A result that passed all rules, with the problem it solves: member ``member[i]`` gets
+    partition ``partition[i]``, and ``target`` has the owners after the next cooperative rebalance.
     """
 
     problem: Problem
@@ -265,8 +246,6 @@ def assign_checked(
 ) -> CheckedAssignment:
     """Runs a strategy and checks its result.
 
-    ``problem`` is the problem of this cluster and group, if the caller has built it already.
-
     :raises StrategyFailed: the strategy raised an exception
     :raises BrokenRule: its result breaks a rule
     """
@@ -284,7 +263,7 @@ def assign_checked(
 
 @dataclass(frozen=True, slots=True)
 class _ResultChecker:
-    """Checks the result of a strategy against the rules above."""
+    """Checks the result of a strategy against the rules."""
 
     assignor: Assignor
     cluster: Cluster

@@ -71,10 +71,8 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Racks:
-    """Where members and replicas are: rack names as small numbers.
-
-    ``rack_of_member[m]`` is the rack of a member, -1 if it is unknown. ``sets`` are the distinct
-    sets of racks that hold a partition's replicas, ``set_of_partition[p]`` the one of partition p.
+    """Where members and replicas are, with numbers of racks: of each member (-1: unknown); ``sets``
+    are distinct sets of racks, ``set_of_partition[p]`` the one of partition p.
     """
 
     names: tuple[str, ...]
@@ -95,11 +93,9 @@ class Racks:
 class Problem:
     """A group and its topics, as arrays.
 
-    ``layout`` numbers the partitions of every subscribed topic that has any, topics by name.
-    ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics
-    (positions, ascending), and ``class_of`` is the class of each member.
-    ``subscriptions_identical`` is true where all members subscribe to the same topics, including
-    topics without metadata: the condition for Kafka's faster algorithm.
+    ``layout`` numbers the partitions by topic name, ``members`` are in Java's order of ids.
+    ``classes`` are the distinct sets of subscribed topics. ``subscriptions_identical``, the
+    condition for Kafka's faster algorithm, also counts topics without metadata.
     """
 
     layout: PartitionNumbering
@@ -153,11 +149,7 @@ class Problem:
         group: Mapping[str, Subscription],
         ownership: Callable[[Subscription], OwnedPartitions] = stated_ownership,
     ) -> Problem:
-        """Builds the problem from a cluster and a group.
-
-        ``ownership`` reads what a member owns from its subscription: StickyAssignor keeps it in
-        user data, CooperativeStickyAssignor in fields.
-        """
+        """Builds the problem; ``ownership`` reads what a member owns from its subscription."""
         members = tuple(sort_like_java(group))
         subscriptions = [group[member] for member in members]
         listings: dict[tuple[str, ...], int] = {}
@@ -191,9 +183,7 @@ class Problem:
 def _group_members_by_topics(
     listings: Iterable[tuple[str, ...]], listing_of: list[int], layout: PartitionNumbering
 ) -> tuple[IntArray, tuple[IntArray, ...]]:
-    """Returns the class of each member, and the topics of each class: members with the same set of
-    topics form a class. Classes are numbered by the sorted members, not by the input's order.
-    """
+    """Returns each member's class, and each class's topics, whatever the order of the input."""
     index: dict[tuple[int, ...], int] = {}
     class_at = [
         index.setdefault(
@@ -257,9 +247,7 @@ def _group_names_by_member(
 def _number_claimed_partitions(
     owned: list[Partitions], layout: PartitionNumbering
 ) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
-    """Returns the claimed partitions as numbers, their members, and the names of claimed
-    partitions that do not exist, by member.
-    """
+    """Returns numbers and members of claimed partitions, and names of missing ones by member."""
     listings: dict[tuple[str, ...], int] = {}
     places: list[int] = []
     offsets = []
@@ -369,10 +357,7 @@ def _find_latest(
 
 
 def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
-    """Flags partitions that a live member other than ``owners`` still owns: a cooperative rebalance
-    must not assign them. Every claim of the highest generation counts, for each claimant may be
-    reading the partition, also one that no longer subscribes.
-    """
+    """Flags partitions that a cooperative rebalance must not assign: another member owns them."""
     claims = problem.claims
     other = owners[claims.partition] != claims.member
     holders = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -437,9 +422,5 @@ def find_classes_per_topic(problem: Problem) -> list[IntArray]:
 
 
 def count_moves(previous: IntArray, owners: IntArray) -> int:
-    """Counts the partitions that lose their previous owner although it still subscribes to them.
-
-    ``previous`` has the owner of each partition before the rebalance, or -1 if it had none, or if
-    that owner left or unsubscribed.
-    """
+    """Counts partitions whose ``previous`` owner (-1: none) loses them but subscribes to them."""
     return int(np.count_nonzero((previous != owners) & (previous != UNASSIGNED)))

@@ -32,7 +32,6 @@ class RangeAssignor(ColumnarAssignor):
     name: ClassVar[str] = "range"
 
     def solve(self, problem: Problem) -> Solution:
-        """Assigns consecutive partitions of each topic."""
         if not problem.layout.size:
             return Solution(owners=np.empty(0, dtype=np.int32))
         order = ConsumersPerTopic(problem)
@@ -59,9 +58,7 @@ def _assign_ranges(count: int, places: IntArray) -> IntArray:
 
 
 def _assign_remaining_ranges(assigned: IntArray, places: IntArray) -> IntArray:
-    """Assigns the unassigned partitions to subscribers in order, up to their quotas; the first
-    subscribers below the larger quota get one more.
-    """
+    """Assigns the unassigned partitions to subscribers in order, up to their quotas."""
     free = assigned == UNASSIGNED
     each, extra = divmod(len(assigned), len(places))
     counts = np.bincount(assigned[~free], minlength=len(places))

@@ -57,9 +57,8 @@ def resolve_strategy(
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> Assignor:
-    """Returns the strategy for a name, class or instance.
-
-    ``solver`` and ``budget`` are passed to the sticky assignors; an instance is returned as it is.
+    """Returns the strategy for a name, class or instance; ``solver`` and ``budget`` are for sticky
+    ones.
 
     :raises UnknownStrategy: no such strategy, or it cannot be loaded
     """
@@ -91,10 +90,7 @@ BUILT_IN_HOOKS = tuple(
 def create_member_assignors(
     strategy: StrategySpec, assignor: Assignor, *, solver: str = "exact"
 ) -> MemberAssignors | None:
-    """Returns an instance for each member (a copy of an instance; a class or name is created anew),
-    or None if its hooks need no call: there are none, or they are the built-in ones and the
-    strategy reads the fields of a subscription as well.
-    """
+    """Returns an instance for each member; None if the strategy's hooks need no call."""
     hooks = type(assignor).subscription_user_data, type(assignor).on_assignment
     reads_fields = type(assignor).assign is ColumnarAssignor.assign and hooks in BUILT_IN_HOOKS
     if reads_fields or hooks == (Assignor.subscription_user_data, Assignor.on_assignment):

@@ -17,7 +17,6 @@ class RoundRobinAssignor(ColumnarAssignor):
     name: ClassVar[str] = "roundrobin"
 
     def solve(self, problem: Problem) -> Solution:
-        """Assigns the partitions of all topics in turn."""
         consumers = ConsumersPerTopic(problem)
         if len(problem.classes) <= 1:
             return Solution(owners=np.resize(consumers.member_order, problem.layout.size))
@@ -25,9 +24,7 @@ class RoundRobinAssignor(ColumnarAssignor):
 
 
 def _assign_in_turn(problem: Problem, consumers: ConsumersPerTopic) -> IntArray:
-    """Returns each partition's member, as a position in member order. The subscribers of a topic
-    take turns; the next topic continues after the last position.
-    """
+    """Returns each partition's member position: subscribers take turns, on through all topics."""
     owners = np.empty(problem.layout.size, dtype=np.int32)
     start = 0
     next_place = 0

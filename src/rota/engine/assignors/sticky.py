@@ -73,9 +73,7 @@ def check_solver(solver: str) -> None:
 
 
 class AbstractStickyAssignor(ColumnarAssignor):
-    """Base of StickyAssignor and CooperativeStickyAssignor: runs the chosen solver. ``budget`` is
-    called at the start of each assignment.
-    """
+    """Base of both sticky assignors: runs the chosen solver; each run starts a ``budget``."""
 
     def __init__(
         self, *, solver: str = "exact", budget: Callable[[], Expired] = unlimited_budget

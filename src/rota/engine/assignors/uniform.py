@@ -9,11 +9,9 @@ new member id has the target of its old one.
 Uniform has two builders, as in Kafka: homogeneous (all members subscribe to the same topics) and
 heterogeneous. Both start from the target that the group had, and ignore racks.
 
-Some results depend on the iteration order of Java's hash tables. Inside a bucket Java keeps the
-order of insertion, which is the group's history and not known here. We assume the simplest one:
-members by id, names and partition numbers ascending, and a member's topics in the order in which it
-gets them when it starts with none. Nor do we know how large a table once was: we assume the size
-that its present content needs.
+Some results depend on the iteration order of Java's hash tables, and so on the group's history,
+which is not known here. We assume the simplest one: members by id, names and partition numbers
+ascending, and tables of the size that their present content needs.
 """
 
 from __future__ import annotations
@@ -54,9 +52,7 @@ TopicIds = Mapping[str, bytes]
 
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
 def member_iteration_order(members: tuple[str, ...]) -> tuple[int, ...]:
-    """Returns the positions of the members in the order in which an assignor iterates over them:
-    the coordinator copies its ``TimelineHashMap`` of members into a ``HashMap``.
-    """
+    """The positions of members as an assignor iterates: a HashMap of a TimelineHashMap."""
     hashes = [java_string_hash(member) for member in members]
     copied = _timeline_hash_map_order(hashes)
     return tuple(copied[at] for at in hash_table_order([hashes[position] for position in copied]))
@@ -142,11 +138,9 @@ def _uuid_hash(uuid: bytes) -> int:
 
 
 def find_target_owners(problem: Problem, rank: npt.NDArray[np.intp]) -> IntArray:
-    """Returns the current target owner of each partition; ``rank`` has the position of each member
-    in the iteration order.
-
-    A coordinator's targets never overlap. If claims do (only other sources of evidence can cause
-    that), the latest generation counts, then the first in iteration order.
+    """Returns the current target owner of each partition. If claims overlap (never a
+    coordinator's), the latest generation counts, then the first by ``rank``, the position in
+    iteration order.
     """
     partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -159,12 +153,9 @@ def find_target_owners(problem: Problem, rank: npt.NDArray[np.intp]) -> IntArray
 
 
 def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
-    """UniformHomogeneousAssignmentBuilder: returns an owner for each partition.
-
-    Each member gets the floor or the ceiling of the average and keeps what it has up to that. The
-    rest goes, several at a time, to members with room, in iteration order. A member that would need
-    an unassigned partition to reach the ceiling passes the extra one on, as long as enough members
-    are left to take it.
+    """UniformHomogeneousAssignmentBuilder: returns an owner for each partition. Each member keeps
+    what it has up to the floor or ceiling of the average; the rest goes, several at a time, to
+    members with room, in iteration order.
     """
     walk = member_iteration_order(problem.members)
     order = np.array(walk, dtype=np.int32)
@@ -243,11 +234,9 @@ BALANCED_DIFFERENCE = 1
 class MemberAssignmentBalancer:
     """Kafka's MemberAssignmentBalancer: a topic's subscribers sorted by load, while loads change.
 
-    The least loaded members form a range at the front that receives partitions in turn, and grows
-    to the right by members whose load it reaches. The most loaded form a range that gives
-    partitions up in turn, the last one first, and grows to the left; members without a partition to
-    give up are excluded and moved behind it. ``loads`` belongs to the caller and changes between
-    calls.
+    The least loaded form a growing range at the front that receives partitions in turn; the most
+    loaded form one that gives them up, the last first. Members without a partition to give up are
+    moved behind it. ``loads`` belongs to the caller.
     """
 
     def __init__(self, members: list[int], loads: list[int]) -> None:
@@ -314,12 +303,9 @@ MAX_ITERATION_COUNT = 16
 
 
 def build_heterogeneous(problem: Problem, ids: TopicIds) -> IntArray:
-    """UniformHeterogeneousAssignmentBuilder: returns an owner for each partition.
-
-    Members keep what they have of subscribed topics at first. Unassigned partitions go to the least
-    loaded subscribers, topics with the most partitions per subscriber first. Then, topic by topic,
-    partitions move from the most to the least loaded subscribers, until a whole iteration moves
-    nothing or MAX_ITERATION_COUNT is reached.
+    """UniformHeterogeneousAssignmentBuilder: returns an owner for each partition. Unassigned
+    partitions go to the least loaded subscribers; then, topic by topic, partitions move from the
+    most to the least loaded, until an iteration moves nothing or MAX_ITERATION_COUNT is reached.
     """
     walk = np.array(member_iteration_order(problem.members), dtype=np.int32)
     owners = UniformHeterogeneousAssignmentBuilder(problem, ids, walk).build()
@@ -424,10 +410,8 @@ TOPIC_IDS_UNKNOWN = (
 
 
 class UniformAssignor(ColumnarAssignor):
-    """UniformAssignor. A member's ``owned`` is its previous target, not the partitions that it has.
-
-    ``topic_ids`` are the 16 bytes of each topic's id. Without them loads are the same as Kafka's,
-    but with several topics other partitions may move.
+    """UniformAssignor. A member's ``owned`` is its previous target. Without ``topic_ids`` (16 bytes
+    each) loads are Kafka's, but with several topics other partitions may move.
     """
 
     name: ClassVar[str] = "uniform"
@@ -465,8 +449,6 @@ SERVER_ASSIGNORS = (UniformAssignor.name, ServerRangeAssignor.name)
 
 def resolve_server_assignor(name: str, *, topic_ids: TopicIds | None = None) -> ColumnarAssignor:
     """Returns the broker's assignor with this name or Java class name.
-
-    ``topic_ids`` are as in :class:`UniformAssignor`.
 
     :raises UnknownStrategy: the broker has no such assignor
     """

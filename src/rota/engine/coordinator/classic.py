@@ -12,11 +12,7 @@ import dataclasses
 from collections.abc import Callable
 
 from rota.engine.coordinator import notes
-from rota.engine.coordinator.events import (
-    EventContext,
-    GroupTimerKind,
-    translate_append_error,
-)
+from rota.engine.coordinator.events import EventContext, GroupTimerKind, translate_append_error
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.request import (
@@ -46,7 +42,6 @@ def handle_join(
     request: JoinGroup,
     new_id: Callable[[], str],
 ) -> None:
-    """Handles JoinGroup for a group that exists."""
     if not _has_room(context.config, group, request.member_id):
         _refuse_full_group(context, group, token, request)
     elif not group.accepts(request.protocol_type, request.protocols):
@@ -169,10 +164,9 @@ def end_earlier_join(
 def replace_static_member(
     context: EventContext, group: ClassicGroup, token: int, request: JoinGroup, new_id: str
 ) -> None:
-    """Handles JoinGroup without a member id, under a static id that a member already has.
-
-    In a stable group whose strategy stays the same, the new process gets the assignment of the old
-    one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
+    """Handles JoinGroup without a member id, under a static id that a member already has: in a
+    stable group with the same strategy the new process gets the old assignment, else a rebalance
+    starts.
     """
     static = request.group_instance_id or ""
     old = group.members[group.group_instance_ids[static]]
@@ -292,10 +286,8 @@ def handle_join_timeout(context: EventContext, group: ClassicGroup) -> None:
 
 
 def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
-    """Ends the join phase: removes the members that have not joined, and begins a generation.
-
-    Only dynamic members are removed. A static member may be restarting, and can come back until its
-    session ends (KIP-345).
+    """Ends the join phase: removes the dynamic members that have not joined, and begins a
+    generation. A static member may come back until its session ends (KIP-345).
     """
     context.stop_timer(GroupTimerKind.JOIN, group)
     members = group.members.values()

@@ -247,10 +247,7 @@ class Coordinator:
                 assert_never(entry)
 
     def make_journal_snapshot(self) -> Iterator[ClassicEntry]:
-        """Yields the fewest journal entries whose replay restores this state.
-
-        Groups in a rebalance yield no group entry: the journal holds them as they were before it.
-        """
+        """Yields the fewest entries that restore this state; none of groups in a rebalance."""
         for name in sorted(self._groups):
             group = self._groups[name]
             if group.state in (GroupState.STABLE, GroupState.EMPTY):

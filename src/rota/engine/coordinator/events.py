@@ -232,9 +232,5 @@ _RESPONSE_CODES = {
 
 
 def translate_append_error(code: Code) -> Code:
-    """Translates the error of a failed append into the code for the response, as Kafka does.
-
-    Temporary errors become codes that the client retries, here or at another coordinator. Entries
-    that are too large become UNKNOWN.
-    """
+    """Translates the error of a failed append, mostly into a code that the client retries."""
     return _RESPONSE_CODES.get(code, code)

@@ -173,11 +173,8 @@ def normalize_topic_id(topic_id: bytes | None) -> bytes | None:
 
 
 def find_expired_offsets(group: ClassicGroup, now: int, retention: int) -> list[TopicPartition]:
-    """Returns the partitions whose offsets have expired.
-
-    The retention time counts from when the group became empty. It counts from the commit if the
-    group has no protocol type, or if a stable group no longer reads the topic. During a rebalance
-    nothing expires, because the group's topics may change.
+    """Returns the partitions whose offsets have expired. Retention counts from when the group
+    became empty, or from the commit without a protocol type or reader. None expire in a rebalance.
     """
     since = NO_TIMESTAMP
     settled = group.state is GroupState.STABLE and group.subscribed_topics is not None

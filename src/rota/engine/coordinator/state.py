@@ -1,13 +1,11 @@
 """The states of a classic group, the legal transitions, and the group itself.
 
-A first member joins an *empty* group, or something changes in a *stable* group: a member joins,
-leaves, stops sending heartbeats or subscribes to other topics. The group is then *preparing a
-rebalance*: all members must join again, and the coordinator waits for them, at most for the longest
-rebalance timeout among them. When all have joined, or the time is up, a new generation begins. It
-is *completing the rebalance* while the leader computes the assignment, and *stable* once that
-assignment is in the journal and sent to the members. When the last member goes, the group is
-*empty*: its offsets stay until they expire. A group that was deleted, or moved to another
-coordinator, is *dead*.
+A first member joins an *empty* group, or something changes in a *stable* group: it is then
+*preparing a rebalance*, and waits for all members to join again, at most for the longest rebalance
+timeout among them. A new generation begins. It is *completing the rebalance* while the leader
+computes the assignment, and *stable* once that is in the journal and sent to the members. When the
+last member goes, the group is *empty*: its offsets stay until they expire. A group that was
+deleted, or moved to another coordinator, is *dead*.
 
 The join phase exists in memory only, and a restart forgets it. A restart keeps what the journal
 holds: the last generation that became stable or empty, and the offsets.
@@ -204,11 +202,9 @@ GROUP_OUTCOMES = _make_outcomes()
 
 
 def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
-    """Selects the strategy of a generation, as Kafka does: each member votes for the first strategy
-    in its list that all members support, and the strategy with most votes wins.
-
-    ``leader`` is the position of the leader's list. With equal votes, the strategy that comes first
-    in that list wins. (In Kafka this depends on the order of a hash map.)
+    """Selects the strategy of a generation: each member votes for the first of its list that all
+    support. With equal votes the first in the leader's list wins (in Kafka the order of a hash map
+    decides).
     """
     candidates = set(ballots[0]).intersection(*ballots[1:])
     votes = Counter(next(name for name in ballot if name in candidates) for ballot in ballots)
@@ -506,11 +502,9 @@ class ClassicGroup:
     def from_entry(
         cls, entry: GroupMetadataEntry, offsets: dict[TopicPartition, OffsetCommitEntry]
     ) -> ClassicGroup:
-        """Restores a group from the journal, as stable or empty.
-
-        A damaged or foreign journal may hold what no coordinator writes. Of members with the same
-        id or static id, the last one counts; members without a strategy are dropped; and if the
-        leader is missing, the first member leads.
+        """Restores a group from the journal, as stable or empty. In a damaged one the last member
+        with an id counts, members without a strategy are dropped, and the first one leads if the
+        leader is missing.
         """
         group = cls(entry.group, entry.state_timestamp)
         group.generation = entry.generation

@@ -34,10 +34,7 @@ NUMBER_TYPES: Mapping[str, npt.DTypeLike] = {
 
 
 class ByteBuffer:
-    """Byte strings as one, with padding after the last so that a number may be read at any offset.
-
-    A single byte string that already has such padding (:func:`allocate_padded`) is not copied.
-    """
+    """Byte strings as one, with padding after the last, so that any offset has a whole number."""
 
     __slots__ = ("_base", "_begin", "data", "size", "view", *NUMBER_TYPES)
     #: All bytes, and the padding.
@@ -86,9 +83,7 @@ def allocate_padded(size: int) -> memoryview:
 
 
 def _find_padded_memory(piece: Bytes) -> tuple[npt.NDArray[np.uint8], int] | None:
-    """Returns the padded memory that contains the bytes and where they begin in it; None if
-    they have no padding.
-    """
+    """The padded memory of these bytes, and where they begin in it; None without padding."""
     base = piece.obj if isinstance(piece, memoryview) else None
     if not isinstance(base, np.ndarray) or not len(piece):
         return None
@@ -112,10 +107,7 @@ TABLE_BITS = 16
 
 
 def read_unsigned_varints(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Returns the 32-bit numbers at these offsets, and the offsets after them.
-
-    A number is 2^32 or more if the varint has too many bytes or bits.
-    """
+    """Returns 32-bit numbers and the offsets after them; 2^32 or more: too many bytes or bits."""
     value = buffer.uint8[at].astype(np.int64)
     after = at + 1
     more = np.flatnonzero(value > 127)
@@ -143,9 +135,7 @@ def decode_zigzag(value: Int64Array) -> Int64Array:
 def decode_leading_varints(
     word: npt.NDArray[np.uint64],
 ) -> tuple[Int64Array, npt.NDArray[np.uint8], BoolArray]:
-    """Returns the signed numbers that begin these words, how many bits they take in the word, and
-    which take more than 32: those numbers are wrong.
-    """
+    """The signed numbers that begin these words, their bits, and which take more than 32."""
     numbers, sizes = _short_varint_table()
     low = word.view(np.int64) & 0xFFFF
     number, bits = numbers[low], sizes[low]
@@ -226,9 +216,7 @@ HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 def find_distinct_names(
     buffer: ByteBuffer, name_at: Int64Array, name_size: Int64Array
 ) -> tuple[tuple[str, ...], IntArray]:
-    """Returns the distinct names, and for each row the position of its name, or -1 if it is not
-    UTF-8. Sizes include the two bytes of the length.
-    """
+    """Returns the distinct names and each row's position in them (-1: not UTF-8)."""
     index: dict[bytes, int] = {}
     names: list[str] = []
 
@@ -259,12 +247,7 @@ def find_distinct_names(
 
 
 def _find_equal_names(buffer: ByteBuffer, name_at: Int64Array, name_size: Int64Array) -> Int64Array:
-    """Returns for each row a row with the same name, the same one for nearly all rows with that
-    name.
-
-    Rows with the same hash are compared to the last byte; a row that meets another name, or has a
-    long name, is its own representative.
-    """
+    """Returns for each row one with the same name, mostly the same: equal to the last byte."""
     size = np.minimum(name_size, LONGEST_COMPARED_NAME)
     words = range(-(-int(size.max(initial=0)) // WORD_SIZE))
     mixed = np.zeros(len(name_at), dtype=np.uint64)

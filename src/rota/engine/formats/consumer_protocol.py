@@ -111,9 +111,7 @@ FEW_MEMBERS = 16
 def read_partition_lists(
     pieces: Sequence[bytes], offsets: Sequence[int]
 ) -> list[tuple[Partitions | None, int]]:
-    """Reads the partition list of each piece from an offset on; returns it, or None if it was not
-    read here, and the offset after it.
-    """
+    """Reads the partition list of each piece (None: not read here), and the offset after it."""
     if len(pieces) < FEW_MEMBERS:
         return [(None, offset) for offset in offsets]
     source = ByteBuffer(pieces)
@@ -146,11 +144,7 @@ def read_partition_lists(
 def _find_entries(
     source: ByteBuffer, starts: Int64Array, limits: Int64Array
 ) -> tuple[BoolArray, Int64Array, tuple[Int64Array, Int64Array, Int64Array]]:
-    """Finds the entries of all lists.
-
-    :return: which lists were read; where they end; and by entry the offset of the topic's name, the
-        number of partitions, and the member
-    """
+    """Finds which lists are read, where they end, and each entry's topic, count and member."""
     counts = source.int32[starts].astype(np.int64)
     room = limits - starts - 4
     read: BoolArray = (room >= 0) & (counts >= 0) & (counts * SMALLEST_TOPIC_ENTRY <= room)
@@ -206,10 +200,8 @@ def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
 def decode_subscriptions(
     members: Iterable[tuple[bytes, str | None]],
 ) -> list[Subscription | FormatError]:
-    """Decodes the subscriptions of a whole group together, from their bytes and group instance ids.
-
-    Like :func:`decode_subscription` of each, at a fraction of the cost for a large group. The error
-    takes the place of a malformed subscription.
+    """Decodes the subscriptions of a whole group together, much faster than
+    :func:`decode_subscription` of each; the error takes the place of a malformed subscription.
     """
     known: dict[bytes, tuple[str, ...]] = {}
     found: list[_PartialSubscription | FormatError] = []
@@ -340,11 +332,7 @@ def _put(
 
 
 def encode_assignments(placement: Placement) -> dict[str, bytes]:
-    """Encodes the assignments of all members, like :func:`encode_assignment` of each.
-
-    They are encoded one after the other in one buffer: the place of each field is computed for all
-    members together, and the fields are written column by column.
-    """
+    """Encodes assignments like :func:`encode_assignment` of each, by columns in one buffer."""
     order, bounds = placement.numbers_by_member
     rows, bounds = order[bounds[0] :], bounds - bounds[0]
     topic = placement.layout.topic_of[rows]
@@ -431,10 +419,8 @@ def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
 
 
 def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
-    """Decodes sticky user data of Java or kafka-python; unreadable bytes give no owned partitions
-    and a note.
-
-    The form that uses all bytes is chosen, or else Java's: it ignores further bytes.
+    """Decodes sticky user data of Java or kafka-python, in the form that uses all bytes, or else
+    Java's; unreadable bytes give no owned partitions and a note.
     """
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     try:

@@ -19,10 +19,7 @@ MIN_TREEIFY_CAPACITY = 64
 
 
 def java_sort_key(text: str) -> bytes:
-    """A sort key that orders text as Java's ``String.compareTo`` does: by UTF-16 code units.
-
-    Python orders by code points, which differs once characters beyond the basic plane appear.
-    """
+    """A sort key for text in the order of Java's ``String.compareTo``: by UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -86,10 +83,7 @@ def hash_map_order(keys: Sequence[str]) -> list[int]:
 
 
 def hash_set_order(hashes: Sequence[int], announced: int | None = None) -> list[int]:
-    """Returns the same for a ``HashSet`` made from a collection of elements with these hash codes.
-
-    ``announced`` is the size that the collection states, if it then yields fewer elements.
-    """
+    """Returns the same for a ``HashSet`` made from a collection of the ``announced`` size."""
     size = len(hashes) if announced is None else announced
     capacity = DEFAULT_INITIAL_CAPACITY
     while capacity < size * 4 // 3 + 1:
@@ -98,9 +92,7 @@ def hash_set_order(hashes: Sequence[int], announced: int | None = None) -> list[
 
 
 def hash_table_order(hashes: Sequence[int], capacity: int = DEFAULT_INITIAL_CAPACITY) -> list[int]:
-    """Returns the same for distinct keys with these hash codes, in a table of this initial
-    capacity.
-    """
+    """Returns the same for distinct keys in a table of this initial capacity."""
     if _may_overfill_bucket(hashes, capacity):
         return _put_one_by_one(hashes, capacity)
     while len(hashes) > LOAD_FACTOR * capacity:
@@ -137,10 +129,8 @@ def _put_one_by_one(hashes: Sequence[int], capacity: int) -> list[int]:
 
 
 def compute_if_absent_order(keys: Sequence[str], *, looked_up_after: bool) -> list[int]:
-    """Returns the same for a map filled by ``computeIfAbsent``.
-
-    That method puts a new key at the head of its bucket, and resizes before the lookup, not after
-    the insertion; so it matters whether another call followed the last new key.
+    """Returns the same for a map filled by ``computeIfAbsent``, which puts a new key at the head of
+    its bucket, and resizes before the lookup: another call after the last new key matters.
     """
     table = _HashTable([java_string_hash(key) for key in keys])
     for position in range(len(keys)):
@@ -160,9 +150,7 @@ _UINT32_MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Returns the 32-bit MurmurHash2 of the bytes, as Java's producer computes it; never
-    negative.
-    """
+    """The 32-bit MurmurHash2 of the bytes as Java's producer computes it; never negative."""
     length = len(data)
     whole = length & ~3
     result = _MURMUR_SEED ^ length

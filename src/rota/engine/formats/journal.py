@@ -180,9 +180,7 @@ class Slices(NamedTuple):
 
 
 def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryColumns:
-    """Decodes the records of record batches. Those of control batches are no entries: they have no
-    type, and are not among the undecoded rows either.
-    """
+    """Decodes the records of record batches; those of control batches are no entries."""
     control = columns.batches.control[columns.batch]
     keys = Slices(columns.key_start, np.where(control, NULL, columns.key_size))
     found = decode_entries(columns.buffer, keys, Slices(columns.value_start, columns.value_size))

@@ -110,11 +110,7 @@ def decode_offset(key: bytes, value: bytes | None) -> OffsetCommitEntry | Offset
 
 
 def _decode_current_offset(key: bytes, value: bytes) -> OffsetCommitEntry | None:
-    """Decodes the form of nearly all offset records, in few steps; returns None for any other.
-
-    Lengths are trusted only if together they match the record's size. :func:`_decode_any_offset`
-    says what is wrong with a record.
-    """
+    """Decodes nearly all offset records, in few steps; None where lengths differ from the form."""
     _, group_size = _KEY_START.unpack_from(key)
     if group_size < 0:
         return None

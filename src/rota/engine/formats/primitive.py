@@ -97,9 +97,7 @@ class PrimitiveReader:
         return self._bytes(UUID_SIZE, field)
 
     def count(self, field: str, smallest: int) -> int:
-        """Reads the length of an array whose elements take at least ``smallest`` bytes each.
-        A count that the remaining bytes cannot hold is refused before anything is allocated.
-        """
+        """Reads the length of an array; refuses one that the remaining bytes cannot hold."""
         at = self.offset
         count = self.nullable_count(field, smallest)
         if count is None:
@@ -107,9 +105,7 @@ class PrimitiveReader:
         return count
 
     def nullable_count(self, field: str, smallest: int) -> int | None:
-        """Reads the length of an array, checked in the same way; None for null, which only arrays
-        of flexible versions can be.
-        """
+        """Reads the length of an array in the same way; None for null in flexible versions."""
         at = self.offset
         count = self.unsigned_varint(field) - 1 if self.flexible else self.int32(field)
         return (
@@ -169,10 +165,7 @@ class PrimitiveReader:
         return self._bytes(4 * self.count(field, 4), field)
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Yields the tag and the end of each tagged field; none if the version is not flexible.
-
-        The caller reads the whole field, or sets the reader's offset to its end.
-        """
+        """Yields each tagged field and its end, to which the caller moves; none if not flexible."""
         if not self.flexible:
             return
         at = self.offset

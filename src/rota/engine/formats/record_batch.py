@@ -155,8 +155,6 @@ def describe_magic(magic: int) -> str:
 
 
 class BatchProblemKind(enum.StrEnum):
-    """The problem with a range of bytes."""
-
     #: The last batch is incomplete, as in a file that is still written.
     CUT = "cut"
     #: Zeros to the end of the file: it was preallocated, or there was a power cut.
@@ -216,11 +214,7 @@ def compute_crc32c(data: Bytes) -> int:
 
 
 def _load_c_extension() -> ModuleType | None:
-    """Loads the library's C extension without the rest of it; returns None if it is built
-    otherwise.
-
-    The rest looks up its own version, which takes a tenth of a broker's startup time.
-    """
+    """Loads the C extension alone, if there is one: the rest delays a broker's start by a tenth."""
     package = None if CRC32C_LIBRARY in sys.modules else importlib.util.find_spec(CRC32C_LIBRARY)
     places = None if package is None else package.submodule_search_locations
     spec = (
@@ -315,9 +309,7 @@ def _compress_gzip(data: bytes) -> bytes:
 
 
 def _frame_decompressor(name: str) -> Callable[[Bytes, int], bytes]:
-    """Returns a decompressor for frames that need not state their size: the output buffer
-    grows as needed.
-    """
+    """Returns a decompressor for frames that need not state their size."""
 
     def decompressed(data: Bytes, most: int) -> bytes:
         library = _load_cramjam(name)
@@ -447,14 +439,11 @@ def encode_batch(  # noqa: PLR0913, each is a field of the header
     delete_horizon: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """Encodes one batch of records in the order of their offsets.
+    """Encodes one batch of records in the order of their offsets, with gaps as compaction leaves
+    them.
 
-    Offsets may have gaps, as compaction leaves them; ``base_offset`` and ``last_offset`` belong to
-    the batch if its first or last record was removed. ``append_time`` is the timestamp of every
-    record for readers. After ``delete_horizon`` compaction may remove tombstones. Without records,
-    ``max_timestamp`` is the header's.
-
-    :raises FormatError: a number does not fit, or offsets do not ascend
+    ``base_offset`` and ``last_offset`` count if the first or last record was removed;
+    ``append_time`` is every record's timestamp. Without records ``max_timestamp`` is the header's.
     """
     kept = list(records)
     first, last = _check_offsets(kept, base_offset, last_offset)

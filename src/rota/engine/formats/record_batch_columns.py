@@ -209,9 +209,7 @@ def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array)
 
 
 def _read_chunk(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
-    """Offsets are limited to their record. Every field has at least one byte, so a record whose
-    offset was limited before the last field does not arrive exactly at its end.
-    """
+    """Limits offsets to their record: one that is limited too early does not arrive at its end."""
     found, at, odd = _read_common_records(buffer, starts, ends)
     rows = np.flatnonzero(odd)
     if len(rows):
@@ -232,9 +230,7 @@ def _read_chunk(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> Rec
 def _read_common_records(
     buffer: ByteBuffer, starts: Int64Array, ends: Int64Array
 ) -> tuple[RecordFields, Int64Array, BoolArray]:
-    """Reads records whose numbers have at most four bytes, and those before the key at most eight
-    together, as nearly all records do; of any other the row is invalid, and the last column is set.
-    """
+    """Reads records with short numbers; the last column is set where the numbers are longer."""
     at = starts + 1
     word = buffer.little[at]
     timestamp_delta, before, odd = decode_leading_varints(word)
@@ -319,9 +315,7 @@ def _skip_headers(
 
 
 def _order_by_headers(count: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Returns the rows in descending order of their header counts, and how many rows have more than
-    0, 1, 2 ... headers.
-    """
+    """Rows by descending header count, and how many have more than 0, 1, 2 ... headers."""
     order = np.argsort(-count, kind="stable")
     steps = np.arange(1, int(count.max(initial=0)) + 2)
     return order, np.searchsorted(-count[order], -steps, "right")
@@ -567,9 +561,7 @@ class HeaderColumns:
 
 
 def read_header_columns(buffer: ByteBuffer, start: Int64Array, count: Int64Array) -> HeaderColumns:
-    """Reads the headers of records whose header start and count are known, and that follow
-    the format.
-    """
+    """Reads the headers of records whose header start and count are known and valid."""
     total = int(count.sum())
     fields = np.empty((4, total), dtype=np.int64)
     order, going = _order_by_headers(count)

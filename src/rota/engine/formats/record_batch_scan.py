@@ -75,10 +75,8 @@ class BatchPositions:
 
 
 def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> BatchPositions:
-    """Finds the batches from ``start`` on, where one must begin; ``data`` may be a mapped file.
-
-    :param may_end_cut: the last batch may be cut off. Then its bytes are not searched for further
-        batches, as damage is, unless they come first: no batch before confirms them
+    """Finds the batches from ``start`` on, where one must begin. With ``may_end_cut`` a last batch
+    that is cut off is not searched for further batches, unless it comes first.
     """
     view = memoryview(data)
     search = _BatchSearch(view)
@@ -296,9 +294,7 @@ def measure_records(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int
 
 
 def find_records_in_sequence(buffer: ByteBuffer, at: int, limit: int) -> Int64Array:
-    """Returns where records begin, from an offset on, up to the first malformed one. Runs of
-    records of the same size are found at once.
-    """
+    """Returns where records begin, up to the first malformed one; equal sizes go fast."""
     found = []
     short = 0
     pair, stride = buffer.pair, record_stride_table()
@@ -376,9 +372,7 @@ MAX_CANDIDATES = 32
 def guess_record_starts(
     buffer: ByteBuffer, start: int, limit: int, count: int, parts: int
 ) -> Int64Array:
-    """Returns places in a large batch where a record probably starts, ascending; about
-    ``parts - 1``, or none. A chain of records that starts at one must arrive exactly at the next.
-    """
+    """Places where records of a large batch probably start: a chain leads from one to the next."""
     nothing = np.empty(0, dtype=np.int64)
     mean = (limit - start) // count
     apart = (limit - start) // parts
@@ -414,9 +408,7 @@ def _looks_like_record(near: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def _confirm_candidates(buffer: ByteBuffer, at: Int64Array, limit: int) -> Int64Array:
-    """Returns which candidates are followed by probable records with ascending offsets, or by the
-    end. Without the check of offsets one in a few hundred would be wrong.
-    """
+    """Returns which candidates probable records with ascending offsets, or the end, follow."""
     rows = np.arange(len(at))
     stride, _, before = _peek_records(buffer, at)
     for _ in range(CONFIRMING_RECORDS):
@@ -459,9 +451,7 @@ EXTRA_STEPS = 4
 def find_records(
     buffer: ByteBuffer, start: Int64Array, limit: Int64Array, count: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
-    """Returns the start (after its length), end and batch row of each record, and for each batch
-    whether its records do not fill it exactly; such a batch has no records in the result.
-    """
+    """Each record's start, end and batch row, and the batches that records do not fill exactly."""
     at, batch = _find_candidates(buffer, start, limit, count)
     starts, ends = measure_records(buffer, at)
     doubtful = _find_inconsistent(at, ends, batch, limit, count)
@@ -541,9 +531,7 @@ def _start_chains(
 def _follow_chains(
     buffer: ByteBuffer, at: Int64Array, target: Int64Array, run: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Yields rows of chains, and for each the places of its next records. A chain that has arrived
-    at its target, or passed it, stays there.
-    """
+    """Yields rows of chains, and their next records; a chain stays at or behind its target."""
     stride, pair = record_stride_table().take, buffer.pair
     rows = np.arange(len(at))
     while len(rows) >= FEW_CHAINS:

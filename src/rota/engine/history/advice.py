@@ -1,12 +1,19 @@
-"""Advises a group: what happened, which moves were unnecessary, the best policy, the steps to it.
+"""Advises a group: what happened and why, what it cost, what to repair, the best policy.
 
-Groups are ranked by their *damage*: the number of partitions that remaining members had to revoke,
-plus the number of moves that the best balance did not need. Another policy can avoid both, but not
-the cost of members that left.
+Groups are ranked by their downtime, in partition-seconds (``downtime.py``). Policies are compared
+by the downtime that each would have had in the same history (``whatif.py``), then by
+the smallest change of settings, then by moves.
 
-The best policy has the least damage and the fewest rebalances among those that the client libraries
-of the last members support and that balance the load as evenly as now. Among equally good policies
-the smallest change of settings wins. A change that saves next to nothing is not advised.
+The best policy is chosen among those that the brokers and the client libraries of the last members
+are known to support, and that balance the load as evenly as now. Policies within
+:data:`NEAR_BEST_SHARE` of the best count as equally good: of these the smallest change of settings
+wins. A change is advised only if it saves more than the *uncertainty*: the larger of
+:data:`MIN_SAVED_SHARE` of the downtime, and the difference between the measured downtime and the
+one that the same replay computes for the policy in use. A group with few rebalances is left as it
+is.
+
+Patterns come first in the headline, and what no strategy prevents comes before what one does. If
+the group is stuck or failing, the verdict is to repair that first, never to keep it as it is.
 
 ``client_settings.py`` has the settings of each client library.
 """
@@ -28,15 +35,21 @@ from rota.engine.history.client_settings import (
     format_step,
     join_names,
 )
+from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
-    MINUTE,
     Advice,
+    DowntimeReason,
     Generation,
+    GroupHealth,
+    GroupHealthStatus,
+    Pattern,
+    PatternType,
     Rebalance,
     RebalanceCause,
     WhatIf,
 )
+from rota.engine.history.patterns import HEALTH_PATTERNS, format_span
 from rota.engine.history.policies import (
     OTHER_SOLVER,
     GroupPolicy,
@@ -46,6 +59,7 @@ from rota.engine.history.policies import (
     is_readable_consumer_group,
     label_used_policies,
 )
+from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 #: ``group.consumer.max.session.timeout.ms``.
@@ -85,11 +99,18 @@ def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
 
 
 def list_migration_steps(
-    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+    used: GroupPolicy,
+    wanted: GroupPolicy,
+    libraries: Sequence[ClientLibrary],
+    session_timeout: int | None = None,
 ) -> tuple[str, ...]:
+    """Returns the steps of a migration.
+
+    :param session_timeout: the present session timeout of all members; None: unknown, or several
+    """
     steps: list[str] = []
     if wanted.membership is MembershipType.STATIC:
-        steps += _static_steps(used, wanted, libraries)
+        steps += _static_steps(used, wanted, libraries, session_timeout)
     elif used.membership is not MembershipType.DYNAMIC:
         steps.append(
             format_step(
@@ -112,7 +133,10 @@ def list_migration_steps(
 
 
 def _static_steps(
-    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+    used: GroupPolicy,
+    wanted: GroupPolicy,
+    libraries: Sequence[ClientLibrary],
+    session_timeout: int | None,
 ) -> Iterator[str]:
     session = _session_to_set(used, wanted)
     if used.membership is not MembershipType.STATIC:
@@ -137,14 +161,13 @@ def _static_steps(
             f"--entity-type groups){limit}."
         )
     elif used.protocol is not PolicyProtocol.CONSUMER:  # otherwise a restart sets it
-        yield format_step(
-            f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_setting(session)
-        )
+        text = "Keep {}." if session == session_timeout else f"Set {{}}. {_SESSION_LIMIT_HINT}"
+        yield format_step(text, libraries, lambda one: one.session_setting(session))
     yield (
         "Note: a static member keeps its partitions while it restarts; nobody reads them until "
         f"it is back, or for {format_duration(session)} if it does not come back (rota simulate "
-        "shows how long partitions are stopped). To scale down, remove the member with the admin "
-        "client instead of waiting."
+        "shows the downtime). To scale down, remove the member with the admin client instead of "
+        "waiting."
     )
 
 
@@ -222,13 +245,28 @@ def _consumer_protocol_steps(
     )
 
 
-CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
-#: Policies count as equal if their harm exceeds the least by at most this share of the actual harm.
-NEAR_BEST_SHARE = 0.01
-#: A change has to save this share of the damage ...
+CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
+#: Policies count as equally good if their downtime exceeds the least by at most this share.
+NEAR_BEST_SHARE = 0.03
+#: Causes of downtime that are the same under every strategy.
+UNPREVENTABLE = frozenset(
+    {
+        PatternType.SLOW_POLLS,
+        PatternType.CRASHES,
+        PatternType.STUCK_PARTITION,
+        PatternType.GROWING_LAG,
+    }
+)
+#: How much less even the load may be on average.
+EVENNESS_TOLERANCE = 1.1
+#: A change has to save this share of the downtime ...
 MIN_SAVED_SHARE = 0.1
-#: ... and at least this number of partitions.
-MIN_SAVED_PARTITIONS = 10
+#: ... and at least this many partition-milliseconds.
+MIN_SAVED = 10_000
+#: A group with fewer rebalances and restarts gets no advice to change its policy.
+MIN_EVENTS = 3
+#: Health that must be repaired before a policy is worth a thought.
+SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +278,8 @@ class PolicyEvaluation:
     used: tuple[GroupPolicy, ...] = ()
     #: The other policies, by the label in their rows.
     alternatives: Mapping[str, GroupPolicy] = field(default_factory=dict)
+    #: The downtime that the replay computes for the used policy; None: not replayed.
+    modelled_ms: int | None = None
 
     def advised_policy(self, advice: Advice) -> GroupPolicy | None:
         """Returns the policy that the group should change to; None if no change is advised."""
@@ -251,32 +291,25 @@ class PolicyTotal:
     """The cost of a policy over the whole history."""
 
     policy: str
+    #: In partition-milliseconds.
+    downtime: int = 0
     rebalances: int = 0
     moved: int = 0
     moves_needed: int = 0
-    stopped: int = 0
+    revoked: int = 0
     needless: int = 0
     #: Members without partitions, summed over all rebalances.
     idle: int = 0
     #: Largest load minus smallest, summed over all rebalances.
     spread: int = 0
 
-    @property
-    def damage(self) -> int:
-        """The number by which groups are ranked."""
-        return self.stopped + self.needless
-
-    @property
-    def harm(self) -> int:
-        """The number by which policies are compared: the damage, plus one for each rebalance."""
-        return self.damage + self.rebalances
-
     def is_as_even_as(self, other: PolicyTotal) -> bool:
         """Whether members are loaded as evenly as under another policy, on average.
 
-        A spread of one is even. A strategy may move less by balancing worse.
+        A spread of one is even. A strategy may move less by balancing worse. Averages differ a
+        little if other rebalances happen.
         """
-        own, others = max(self.rebalances, 1), max(other.rebalances, 1)
+        own, others = max(self.rebalances, 1), max(other.rebalances, 1) / EVENNESS_TOLERANCE
         return self.idle * others <= other.idle * own and (
             self.spread <= own or self.spread * others <= other.spread * own
         )
@@ -285,56 +318,73 @@ class PolicyTotal:
 def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
     sums: dict[str, list[int]] = {}
     for row in whatifs:
-        totals = sums.setdefault(row.policy, [0] * 7)
+        totals = sums.setdefault(row.policy, [0] * 8)
+        totals[0] += row.downtime_ms
         if row.happens:
             needless = max(row.moved - row.moves_needed, 0)
-            costs = (
-                1,
-                row.moved,
-                row.moves_needed,
-                row.stopped,
-                needless,
-                row.idle_members,
-                row.spread,
-            )
-            totals[:] = map(add, totals, costs)
+            moves = (row.moved, row.moves_needed, row.revoked, needless)
+            totals[:] = map(add, totals, (0, 1, *moves, row.idle_members, row.spread))
     return {name: PolicyTotal(name, *totals) for name, totals in sums.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceEvidence:
+    """What is known about a group besides its generations and rebalances."""
+
+    #: The result of :func:`rota.engine.history.whatif.evaluate_policies`.
+    evaluation: PolicyEvaluation
+    #: The downtime in the time of the advice.
+    total: DowntimeTotal = field(default_factory=DowntimeTotal)
+    patterns: Sequence[Pattern] = ()
+    health: GroupHealthStatus | None = None
+    #: Causes by incarnation and generation.
+    causes: Mapping[tuple[int, int], RebalanceCause] = field(default_factory=dict)
+    #: The journal shows that the brokers have the consumer protocol (KIP-848).
+    has_consumer_protocol: bool = False
 
 
 def advise_group(
     generations: Sequence[Generation],
     rebalances: Sequence[Rebalance],
-    evaluation: PolicyEvaluation,
-    causes: Mapping[tuple[int, int], RebalanceCause] | None = None,
-    rollouts: Mapping[tuple[int, int], str] | None = None,
+    evidence: AdviceEvidence,
 ) -> Advice:
-    """Advises one group.
-
-    :param evaluation: the result of :func:`rota.engine.history.whatif.evaluate_policies`
-    :param causes: causes by incarnation and generation
-    :param rollouts: the rolling deploy that a rebalance is part of, by incarnation and generation
-    """
     if not is_readable_consumer_group(generations):
         return _advise_unreadable(generations, rebalances)
-    case = _AdviceCase(generations, rebalances, evaluation, causes or {}, rollouts or {})
+    case = _AdviceCase(generations, rebalances, evidence)
     best = case.find_best()
     verdict = case.verdict(best)
     if verdict != CHANGE:
         best = case.used
+    total = evidence.total
+    delayed = total.delayed_records
+    after = None
+    if delayed is not None:
+        after = round(delayed * best.downtime / case.used.downtime) if case.used.downtime else 0
     return Advice(
         group=generations[0].group,
         verdict=verdict,
         policy=best.policy,
         policies_used=case.policies_used,
-        damage=float(case.used.damage),
+        destination=case.destination,
         rebalances=case.used.rebalances,
         rebalances_after=best.rebalances,
+        downtime_ms=total.downtime_ms,
+        downtime_at_least_ms=total.downtime_at_least_ms,
+        downtime_at_most_ms=total.downtime_at_most_ms,
+        downtime_after_ms=best.downtime if verdict == CHANGE else total.downtime_ms,
+        uncertainty_ms=case.uncertainty,
+        not_polled_ms=total.not_polled_ms,
+        downtime_by_reason=total.by_reason,
+        delayed_records=delayed,
+        delayed_records_after=after,
+        added_lag_ms=total.added_lag_ms,
         moved=case.used.moved,
         moved_after=best.moved,
         moves_needed=case.used.moves_needed,
-        stopped=case.used.stopped,
-        stopped_after=best.stopped,
+        revoked=case.used.revoked,
+        revoked_after=best.revoked,
         libraries=case.libraries,
+        patterns=tuple(evidence.patterns),
         headline=case.headline(verdict, best),
         steps=case.steps(verdict, best),
     )
@@ -353,11 +403,10 @@ def _advise_unreadable(
         verdict=CANNOT_TELL,
         policy=strategy,
         policies_used=(strategy,),
-        damage=0.0,
         rebalances=number,
         rebalances_after=number,
         libraries=_last_libraries(generations),
-        headline=f"{group}: {_format_count(number, 'rebalance')}. The moves are not known: {why}.",
+        headline=f"{group}: {_format_count(number, 'rebalance')}; downtime not known: {why}.",
     )
 
 
@@ -372,18 +421,14 @@ class _AdviceCase:
         self,
         generations: Sequence[Generation],
         rebalances: Sequence[Rebalance],
-        evaluation: PolicyEvaluation,
-        causes: Mapping[tuple[int, int], RebalanceCause],
-        rollouts: Mapping[tuple[int, int], str],
+        evidence: AdviceEvidence,
     ) -> None:
         self._generations = generations
         self._rebalances = rebalances
-        self._rollouts = rollouts
+        self._evidence = evidence
+        evaluation, causes = evidence.evaluation, evidence.causes
         ends = ((each.after.incarnation, each.after.generation) for each in rebalances)
         self._causes = Counter(causes[end] for end in ends if end in causes)
-        self._slow_polls, self._expired_sessions = (
-            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
-        )
         self._totals = sum_by_policy(evaluation.rows)
         self._alternatives = evaluation.alternatives
         actual = label_used_policies(evaluation.used)
@@ -396,6 +441,36 @@ class _AdviceCase:
         self._current_total = self._totals.get(self._policy.label, self.used)
         self.libraries = _last_libraries(generations)
         self._clients = find_libraries(self.libraries)
+        used = self._current_total.downtime
+        modelled = evaluation.modelled_ms
+        error = 0 if modelled is None else abs(modelled - self.used.downtime)
+        #: A policy that saves less is not certain to be better.
+        self.uncertainty = max(round(MIN_SAVED_SHARE * used), error, MIN_SAVED)
+        #: The downtime with which other policies are compared.
+        self._compared = used if modelled is None else min(used, modelled)
+
+    @property
+    def destination(self) -> str | None:
+        """The policy to plan for, if it is not in use and everything supports it."""
+        is_used = self._policy.protocol is PolicyProtocol.CONSUMER
+        if is_used or not self._evidence.has_consumer_protocol or not self._known:
+            return None
+        if UNKNOWN_LIBRARY in self.libraries or not all(x.consumer_protocol for x in self._clients):
+            return None
+        return "group.protocol=consumer"
+
+    @property
+    def _session_timeout(self) -> int | None:
+        """The session timeout of all last members; None if it is unknown or differs."""
+        last = next((one.members for one in reversed(self._generations) if one.members), ())
+        timeouts = {member.session_timeout for member in last}
+        return timeouts.pop() if len(timeouts) == 1 else None
+
+    @property
+    def _has_consumer_protocol(self) -> bool:
+        """Whether the brokers are known to have the consumer protocol."""
+        is_used = self._policy.protocol is PolicyProtocol.CONSUMER
+        return is_used or self._evidence.has_consumer_protocol
 
     def find_best(self) -> PolicyTotal:
         """Returns the best policy that the group's libraries support; it may be the one in use."""
@@ -406,102 +481,152 @@ class _AdviceCase:
                 total is not None
                 and policy.known
                 and is_migration_possible(self._policy, policy, self._clients)
+                and (self._has_consumer_protocol or policy.protocol is not PolicyProtocol.CONSUMER)
                 and total.is_as_even_as(self.used)
-                and not self._only_delays_detection(policy)
             ):
                 possible.append(total)
-        least = min(total.harm for total in possible)
-        limit = least + max(NEAR_BEST_SHARE * self.used.harm, MIN_SAVED_PARTITIONS)
+        least = min(total.downtime for total in possible)
+        limit = least + max(NEAR_BEST_SHARE * least, MIN_SAVED / 2)
         return min(
-            (total for total in possible if total.harm <= limit),
+            (total for total in possible if total.downtime <= limit),
             key=lambda total: (
                 self._migration_size(total.policy),
-                total.stopped,
+                total.downtime,
                 total.moved,
                 total.rebalances,
                 total.policy,
             ),
         )
 
-    def _only_delays_detection(self, policy: GroupPolicy) -> bool:
-        """Returns whether the policy saves rebalances only because partitions of members that crash
-        or hang stay unread for longer. That suits restarts, but not crashes.
-        """
-        if policy.membership is not MembershipType.STATIC:
-            return False
-        failures = self._slow_polls + self._expired_sessions
-        return failures > len(self._rollouts) and failures * 2 >= self._causes[RebalanceCause.LEFT]
-
     def _migration_size(self, label: str) -> int:
         wanted = self._alternatives.get(label)
         return 0 if wanted is None else migration_size(self._policy, wanted)
 
+    @property
+    def _is_thin(self) -> bool:
+        """Whether the history has too few rebalances and restarts for an advice."""
+        restarts = self._evidence.total.by_reason.get(DowntimeReason.RESTARTED, 0)
+        return len(self._rebalances) < MIN_EVENTS and not restarts
+
     def verdict(self, best: PolicyTotal) -> str:
+        health = self._evidence.health
+        keep = FIX_FIRST if health is not None and health.health in SICK else KEEP
         if not self._known:
             return CANNOT_TELL
-        if best.policy in {self.used.policy, self._policy.label}:
-            return KEEP
-        saved = self._current_total.damage - best.damage
-        if saved < MIN_SAVED_PARTITIONS or saved < MIN_SAVED_SHARE * self._current_total.damage:
-            return KEEP
-        return CHANGE
+        if best.policy in {self.used.policy, self._policy.label} or self._is_thin:
+            return keep
+        return CHANGE if self._compared - best.downtime > self.uncertainty else keep
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
-        """Returns one sentence: what happened, unnecessary moves, the change and its saving."""
+        """Returns a few sentences: what happened and why, its cost, what no strategy prevents, the
+        change and its saving.
+        """
         group = self._generations[0].group
+        health = self._evidence.health
+        first = ":"
+        if health is not None and health.health in SICK:
+            first = f" is {health.health}: {health.reason};"
         if not self._rebalances:
-            return f"{group}: no rebalances."
-        return f"{group}: {self._describe_history()}. {self._describe_verdict(verdict, best)}"
+            return f"{group}{first} no rebalances."
+        return f"{group}{first} {self._describe_history()} {self._describe_verdict(verdict, best)}"
 
     def _describe_history(self) -> str:
-        used = self.used
+        used, total = self.used, self._evidence.total
         span = self._rebalances[-1].after.at - self._rebalances[0].after.at
-        text = _format_count(used.rebalances, "rebalance")
+        health = self._evidence.health
+        told = HEALTH_PATTERNS.get(health.health) if health and health.health in SICK else None
+        text = "".join(
+            f"{one.text}; " for one in self._evidence.patterns if one.pattern is not told
+        )
+        text += _format_count(used.rebalances, "rebalance")
         if used.rebalances > 1:
-            text += f" in {_format_span(span)}"
-        if self._rollouts:
-            (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
-            sizes = (
-                len(each.after.members)
-                for each in self._rebalances
-                if self._rollouts.get((each.after.incarnation, each.after.generation)) == name
-            )
-            text += f", {number} of them one rolling deploy of {max(sizes)} members"
-        elif self._causes:
+            text += f" in {format_span(span)}"
+        if self._causes and not self._evidence.patterns:
             known = (f"{number} {cause}" for cause, number in self._causes.most_common())
             text += f" ({', '.join(known)})"
-        text += f"; {_format_count(used.stopped, 'partition')} stopped, {used.moved} moved"
+        text += f"; {format_rounded_duration(total.downtime_ms)} of downtime"
+        counted = {
+            reason: time
+            for reason, time in total.by_reason.items()
+            if reason not in UNCOUNTED_REASONS
+        }
+        parts = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
+        if len(parts) > 1:
+            shown = (f"{format_rounded_duration(time)} {reason}" for reason, time in parts)
+            text += f" ({', '.join(shown)})"
+        elif parts:
+            text += f" ({parts[0][0]})"
+        if total.not_polled_ms:
+            text += f", and {format_rounded_duration(total.not_polled_ms)} not polled"
+        text += f"; {_format_count(used.moved, 'partition')} moved"
         if used.moved:
             needed = used.moved - used.needless
             moves = "move was" if needed == 1 else "moves were"
-            text += f"; {'all' if needed == used.moved else needed} {moves} necessary"
-        return text
+            text += f", {'all' if needed == used.moved else needed or 'no'} {moves} necessary"
+        causes = [one for one in self._evidence.patterns if one.fix]
+        causes.sort(key=lambda one: one.pattern not in UNPREVENTABLE)
+        fixes = list(dict.fromkeys(one.fix for one in causes if one.fix))
+        if causes and causes[0].pattern in UNPREVENTABLE:
+            fixes.insert(0, "No strategy prevents this.")
+        return " ".join((f"{text}.", *fixes))
 
     def _describe_verdict(self, verdict: str, best: PolicyTotal) -> str:
-        if verdict == KEEP:
-            return f"Keep {self._policy.label}: no other policy is much better."
-        if verdict != CHANGE:
+        if verdict == CANNOT_TELL:
             return f"Rota does not know its strategy, {self._policy.strategy}."
+        if verdict != CHANGE:
+            return self._describe_keep(verdict)
+        used = self._current_total
         counts = (
-            (_format_count(best.rebalances, "rebalance"), best.rebalances, self.used.rebalances),
-            (f"{best.stopped} stopped", best.stopped, self.used.stopped),
-            (f"{best.moved} moved", best.moved, self.used.moved),
+            (f"{_format_count(best.moved, 'partition')} moved", best.moved, used.moved),
+            (_format_count(best.rebalances, "rebalance"), best.rebalances, used.rebalances),
         )
-        saved = ", ".join(f"{text} instead of {now}" for text, then, now in counts if then < now)
-        return f"Use {_describe_change(self._policy, self._alternatives[best.policy])}: {saved}."
+        saved = "".join(f", {text} instead of {now}" for text, then, now in counts if then < now)
+        wanted = self._alternatives[best.policy]
+        change = _describe_change(self._policy, wanted, self._session_timeout)
+        downtime = format_rounded_duration(best.downtime)
+        text = (
+            f"Use {change}: {downtime} of downtime instead of "
+            f"{format_rounded_duration(used.downtime)} (uncertain by "
+            f"{format_rounded_duration(self.uncertainty)}){saved}"
+        )
+        costs = [f"{text} instead of {now}" for text, then, now in counts if then > now]
+        if wanted.membership is MembershipType.STATIC is not self._policy.membership:
+            session = format_duration(wanted.session_timeout or 0)
+            costs.append(f"the partitions of a member that does not come back wait for {session}")
+        return text + (f"; the price: {', '.join(costs)}." if costs else ".")
+
+    def _describe_keep(self, verdict: str) -> str:
+        begin = "Repair this first; then keep" if verdict == FIX_FIRST else "Keep"
+        label = self._policy.label
+        if self._is_thin:
+            number = _format_count(len(self._rebalances), "rebalance")
+            few = "is not enough" if len(self._rebalances) == 1 else "are too few"
+            return f"{begin} {label}: {number} {few} to compare policies."
+        least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
+        uncertain = format_rounded_duration(self.uncertainty)
+        if least < self._current_total.downtime:
+            return (
+                f"{begin} {label}: no other policy that suits the group saves more downtime than "
+                f"the uncertainty of {uncertain}."
+            )
+        return f"{begin} {label}: no other policy has less downtime."
 
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
-        """Returns the migration steps and other measures."""
-        steps: list[str] = []
-        if self._slow_polls:
+        """Returns what to repair, then the steps of the migration."""
+        steps = list(dict.fromkeys(one.fix for one in self._evidence.patterns if one.fix))
+        slow_polls, expired = (
+            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
+        )
+        told = {one.pattern for one in self._evidence.patterns}
+        if slow_polls and PatternType.SLOW_POLLS not in told:
             limited = [one for one in self._clients if one.slow_poll_hint]
             limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
-            count = _format_count(self._slow_polls, "rebalance")
+            count = _format_count(slow_polls, "rebalance")
             text = f"Slow polls caused {count}, which no policy prevents: {{}}."
             hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
             steps.append(hint)
-        if self._expired_sessions:
-            count = _format_count(self._expired_sessions, "rebalance")
+        if expired and PatternType.CRASHES not in told:
+            count = _format_count(expired, "rebalance")
             steps.append(
                 f"Members that stopped sending heartbeats caused {count}, which no policy "
                 "prevents: look for crashes, long pauses of the process or network failures at "
@@ -514,17 +639,30 @@ class _AdviceCase:
                     who, end = "the other members", "name Java's settings for them"
                 steps.append(f"Find out which client library {who} use; the steps below {end}.")
             steps += list_migration_steps(
-                self._policy, self._alternatives[best.policy], self._clients
+                self._policy,
+                self._alternatives[best.policy],
+                self._clients,
+                self._session_timeout,
             )
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(
                     f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
                     "the saving is an estimate."
                 )
+        if self.destination is not None:
+            needed = (
+                x.consumer_protocol.minimum_client for x in self._clients if x.consumer_protocol
+            )
+            steps.append(
+                "Plan for the broker's protocol (KIP-848, group.protocol=consumer): the brokers "
+                f"have it; members need {', or '.join(dict.fromkeys(needed))}. The classic "
+                "protocol is deprecated in Kafka 5.0, and Kafka 6.0 removes it from the Java "
+                "consumer."
+            )
         return tuple(steps)
 
 
-def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
+def _describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: int | None) -> str:
     changes = []
     if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
         changes.append(
@@ -534,7 +672,9 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
         )
     if wanted.membership is MembershipType.STATIC:
         session = wanted.session_timeout
-        timeout = [] if session is None else [f"a session timeout of {format_duration(session)}"]
+        timeout = []
+        if session is not None and session != session_timeout:
+            timeout = [f"a session timeout of {format_duration(session)}"]
         if used.membership is not MembershipType.STATIC:
             changes.append(" with ".join(("static membership", *timeout)))
         elif session != used.session_timeout:
@@ -546,11 +686,3 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
 
 def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _format_span(milliseconds: int) -> str:
-    if milliseconds < 2 * MINUTE:
-        return f"{max(round(milliseconds / 1_000), 1)} s"
-    if milliseconds < 120 * MINUTE:
-        return f"{round(milliseconds / MINUTE)} min"
-    return f"{round(milliseconds / MINUTE / 60)} h"

@@ -45,6 +45,7 @@ cause is then the cause of the next attempt.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ import numpy.typing as npt
 
 from rota.engine.history.client_settings import NO_POLL_LIMIT_LIBRARIES
 from rota.engine.history.facts import (
+    HEARTBEAT_INTERVAL,
     EvidenceType,
     Explanation,
     Generation,
@@ -111,27 +113,39 @@ def _times_of(commits: CommitTimes, assigned: PartitionsByTopic) -> Iterator[Int
 
 
 def is_last_commit_early(
-    commits: CommitTimes, assigned: PartitionsByTopic, until: int, since: int
+    commits: CommitTimes,
+    assigned: PartitionsByTopic,
+    until: int,
+    since: int,
 ) -> bool:
-    """Returns whether the last commit of these partitions came early in a steady rhythm.
-
-    A client that commits periodically commits once more when it is closed. A client that dies or
-    stops polling does not: if its application continues to commit, the rhythm stays steady.
+    """Returns whether the last commit of these partitions came early in a steady rhythm: a client
+    that is closed commits once more, one that dies or stops polling does not.
     """
+    return _last_gap_share(recent_commit_gaps(commits, assigned, until, since)) < EARLY_COMMIT_SHARE
+
+
+def _last_gap_share(gaps: Int64Array) -> float:
+    """Returns the last gap as a share of the shortest one before; NaN without a steady rhythm."""
+    if len(gaps) <= MIN_RHYTHM_GAPS:
+        return math.nan
+    last, before = gaps[-1], gaps[-1 - MIN_RHYTHM_GAPS : -1]
+    is_steady = before.max() <= before.min() * MAX_RHYTHM_RATIO
+    return float(last / before.min()) if is_steady else math.nan
+
+
+def recent_commit_gaps(
+    commits: CommitTimes, assigned: PartitionsByTopic, until: int, since: int
+) -> Int64Array:
+    """Returns the times between the last commits of these partitions, in their order."""
     commit_times = [
         times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
         for times in _times_of(commits, assigned)
     ]
     if not commit_times:
-        return False
+        return np.zeros(0, dtype=np.int64)
     times = np.unique(np.concatenate([one[-MAX_RHYTHM_COMMITS:] for one in commit_times]))
     gaps = np.diff(times)
-    gaps = gaps[gaps > SAME_COMMIT_GAP]
-    if len(gaps) <= MIN_RHYTHM_GAPS:
-        return False
-    last, before = gaps[-1], gaps[-1 - MIN_RHYTHM_GAPS : -1]
-    is_steady = before.max() <= before.min() * MAX_RHYTHM_RATIO
-    return bool(is_steady and last < before.min() * EARLY_COMMIT_SHARE)
+    return gaps[gaps > SAME_COMMIT_GAP]
 
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
@@ -143,9 +157,7 @@ def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]
 def select_commits(
     partition: PartitionCodes, at: Int64Array, query_times: Int64Array
 ) -> npt.NDArray[np.intp]:
-    """Returns the row numbers of each partition's last commits, before each query time and before
-    the end of the journal, sorted by partition and time.
-    """
+    """Rows of each partition's last commits before query times, sorted by partition and time."""
     order = np.lexsort((at, partition))
     partition, at = partition[order], at[order]
     query_position = np.searchsorted(query_times, at)
@@ -259,10 +271,8 @@ def explain_from_log(
 
 
 def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the positions of the lines that asked members to join or raised the epoch, in order.
-
-    Searches backwards: the numbers of a deleted group start again, so a line with a higher number
-    than the next one belongs to a former incarnation.
+    """Returns the lines that asked members to join or raised the epoch. Searched backwards, a line
+    with a higher number than the next one belongs to a former incarnation.
     """
     end, known = rebalance.after, rebalance.from_generation
     base = rebalance.rounds[0].generation - 1 if known is None else known
@@ -643,14 +653,28 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
     if not is_static and poll is not None and quiet >= poll:
         return RebalanceCause.SLOW_POLL
     session = MIN_CONSUMER_SESSION if member.session_timeout is None else member.session_timeout
-    return RebalanceCause.SESSION_TIMEOUT if quiet >= session else RebalanceCause.LEFT
+    if quiet >= session:
+        return RebalanceCause.SESSION_TIMEOUT
+    is_slow = _commits_to_the_end(case, member)
+    return RebalanceCause.SLOW_POLL if is_slow else RebalanceCause.LEFT
+
+
+def _commits_to_the_end(case: _JournalCase, member: GenerationMember) -> bool:
+    """Returns whether a member that may have polled too late committed in a steady rhythm, without
+    the commit of a client that is closed (after which the rebalance follows within a heartbeat).
+    """
+    stayed, committed = case.until - _joined_time(case.before), case.last_commit(member)
+    if not _leaves_on_slow_poll(member) or stayed < (member.rebalance_timeout or 0):
+        return False
+    gaps = recent_commit_gaps(case.commits, member.assigned, case.until, case.before.at)
+    if not _last_gap_share(gaps) >= EARLY_COMMIT_SHARE or committed is None:
+        return False
+    return bool(gaps[-1] < HEARTBEAT_INTERVAL or case.until - committed > HEARTBEAT_INTERVAL)
 
 
 def _start_bounds(rebalance: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
-    """Returns the earliest and the latest possible start of the rebalance.
-
-    Members also commit after the call to join, so a commit does not show that the group was stable.
-    But a member that left had not left when it committed.
+    """Returns the earliest and the latest possible start. Members also commit after the call to
+    join, but a member that left had not left when it committed.
     """
     until = _joined_time(rebalance.rounds[0])
     if rebalance.rounds[0].sampled:
@@ -685,11 +709,7 @@ def _describe_members(members: tuple[GenerationMember, ...], predicate: str) -> 
 def explain_rebalance(
     rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
 ) -> Explanation:
-    """Explains a rebalance.
-
-    :param commits: of the group
-    :param lines: the log lines about the group, by time, then by their order in the file
-    """
+    """Explains a rebalance by the group's commits and its log lines, sorted by time."""
     # log lines are matched by generation, and samples of a classic group have no real numbers
     numbered = not rebalance.after.sampled or rebalance.after.kind is GroupType.CONSUMER
     explanation = explain_from_log(rebalance, commits, lines) if numbered else None

@@ -1,8 +1,7 @@
 """The client library of a member, and the abilities and settings of each library.
 
-Brokers do not save the library. A default client id or a strategy name may identify it, and some
-libraries write bytes that no other library writes. Otherwise the library is None, never a guess,
-because the advice on how to migrate depends on it.
+Brokers do not save the library. Client ids, strategy names and bytes in user data may identify it;
+otherwise it is None, never a guess, because the advice on how to migrate depends on it.
 
 The table comes from the libraries' sources and from tests with them (late 2026): Java's client 3.9
 and 4.3, librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and kafka-go
@@ -105,12 +104,9 @@ def _is_java_client_id(signs: LibrarySigns) -> bool:
 
 
 def _detect_by_bytes(signs: LibrarySigns) -> str | None:
-    """Detects the library by its user data.
-
-    librdkafka writes empty user data; other libraries with owned partitions write none, except for
-    kafka-python's cooperative strategy, in version 1. Java's cooperative strategy writes only a
-    generation; sarama does so too, but up to version 2. Only kafka-python writes a version in front
-    of the sticky user data.
+    """Detects the library by its user data: librdkafka writes empty ones, Java's cooperative
+    strategy a generation (so does sarama, up to version 2), kafka-python's cooperative none, in
+    version 1. Only kafka-python writes a version in front of the sticky ones.
     """
     version, data = signs.version, signs.user_data
     if version is None or data is None:
@@ -170,9 +166,7 @@ _PYTHON_CLASS_NAMES = {
 def _class_names(
     pattern: str, names: Mapping[str, str] = _CLASS_NAMES, *, without: Collection[str] = ()
 ) -> Mapping[str, str]:
-    """Returns the pattern with each strategy's name in place of ``*``; ``without``: strategies that
-    the library does not have. A custom strategy may have their names.
-    """
+    """Returns the pattern with each strategy's name in place of ``*``, but ``without`` these."""
     return {one: pattern.replace("*", name) for one, name in names.items() if one not in without}
 
 
@@ -198,9 +192,7 @@ def _librdkafka_session_needs(session: int) -> str:
 
 
 def _kafka_python_session_needs(session: int) -> str:
-    """In kafka-python 2 the session timeout must be below the request timeout, which must be below
-    the idle limit of connections.
-    """
+    """In kafka-python 2: session timeout < request timeout < idle limit of connections."""
     if session < KAFKA_PYTHON_REQUEST_TIMEOUT:
         return ""
     request, idle = session + 5_000, ""
@@ -210,9 +202,7 @@ def _kafka_python_session_needs(session: int) -> str:
 
 
 def _aiokafka_session_needs(session: int) -> str:
-    """In aiokafka the session timeout is the default of the rebalance timeout. A join ends after
-    ``request_timeout_ms``: with a longer rebalance timeout it would be retried forever.
-    """
+    """In aiokafka a join, by default as long as a session, must end in ``request_timeout_ms``."""
     if session <= AIOKAFKA_SESSION_TIMEOUT:
         return ""
     return (
@@ -436,9 +426,7 @@ def format_step(
     setting: Callable[[ClientLibrary], str | None],
     several: str = "this",
 ) -> str:
-    """Replaces ``{}`` by the setting; if the libraries' settings differ, by ``several``, and adds
-    the setting of each library after the sentence.
-    """
+    """Replaces ``{}`` by the setting, or by ``several`` and adds the setting of each library."""
     lines: dict[str, list[str]] = {}
     for one in libraries:
         lines.setdefault(setting(one) or NO_SUCH_SETTING, []).append(one.name)

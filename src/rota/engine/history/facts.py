@@ -66,8 +66,7 @@ class GenerationMember:
     rebalance_timeout: int | None = None
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    #: Partitions that it reported when it joined (in the subscription or sticky user data). In a
-    #: consumer group: its partitions when the target was computed.
+    #: Partitions that it reported when it joined; in a consumer group: at the target's computation.
     owned: PartitionsByTopic = field(default_factory=dict)
     #: The generation of ``owned``, or its last one; in a consumer group: its epoch.
     owned_generation: int | None = None
@@ -80,10 +79,7 @@ class GenerationMember:
 
 
 def member_identity(member: GenerationMember | GroupMetadataMember) -> str:
-    """Returns the key that a member keeps over a restart if it is static.
-
-    A static id never equals a member id.
-    """
+    """Returns the key that a static member keeps over a restart; it never equals a member id."""
     static_id = member.group_instance_id
     return member.member_id if static_id is None else f"static {static_id}"
 
@@ -103,8 +99,7 @@ class Generation:
     change: GenerationChange
     #: The record's timestamp.
     at: int
-    #: When all members had joined; None if the entry does not have it. In a consumer group: the
-    #: start of the epoch.
+    #: When all members had joined, if the entry has it; in a consumer group: the epoch's start.
     state_at: int | None = None
     offset: int
     protocol_type: str = ""
@@ -136,17 +131,15 @@ class EvidenceType(enum.StrEnum):
     #: From the journal.
     INFERRED = "inferred"
     SAMPLED = "sampled"
+    #: Only commits show it: the true value lies between two bounds.
+    BOUNDED = "bounded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """A rebalance in the journal, from one settled generation to the next.
+    """A rebalance in the journal, of all rounds, from one settled generation to the next."""
 
-    The rounds of a cooperative rebalance are one rebalance.
-    """
-
-    #: The generation before, as last saved (with new ids of static members that returned); None if
-    #: the group was new or empty.
+    #: The generation before, as last saved; None if the group was new or empty.
     before: Generation | None
     #: The generations of the rebalance, at least one; the last is the result.
     rounds: tuple[Generation, ...]
@@ -210,7 +203,7 @@ class RebalanceCost:
     moves_needed: int
     orphaned: int
     #: Partitions that remaining members gave up: all of them under the eager protocol.
-    stopped: int
+    revoked: int
     idle_members: int
     #: Largest and smallest number of partitions of a member after the rebalance.
     most: int
@@ -234,6 +227,133 @@ class PartitionOwnership:
     from_generation: int
     #: The last generation of the ownership.
     to_generation: int
+
+
+class DowntimeReason(enum.StrEnum):
+    """Why no member consumed a partition."""
+
+    #: The owner stayed in the group but revoked the partition for an eager rebalance.
+    REVOKED = "revoked"
+    #: One member revoked the partition before another one could get it: between the rounds of a
+    #: cooperative rebalance, or between the heartbeats of a consumer group.
+    MOVED = "moved"
+    #: The owner left.
+    LEFT = "left"
+    #: The owner crashed or was cut off: from its last sign of life.
+    SILENT = "silent"
+    #: The owner, a static member, was away and returned before its session expired.
+    RESTARTED = "restarted"
+    #: The group had no members for a while, as between two deploys.
+    EMPTY = "empty"
+    #: The group had no members for longer than the largest session timeout, or has none at the end.
+    SHUT_DOWN = "shut down"
+    #: The owner did not poll. It may have worked on its last records.
+    NOT_POLLED = "not polled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downtime:
+    """A time in which no member consumed a partition: a row of gold/downtime."""
+
+    group: str
+    topic: str
+    partition: int
+    since: int
+    #: The end of the evidence if the partition still had no consumer then.
+    until: int
+    ended: bool
+    reason: DowntimeReason
+    #: The last owner; None if it is unknown.
+    member_id: str | None
+    evidence: EvidenceType
+    #: Bounds of its length, in milliseconds. They are equal if both ends are known exactly.
+    at_least_ms: int
+    at_most_ms: int
+    incarnation: int
+    #: The last generation of the rebalance that ended it; None: no rebalance did.
+    to_generation: int | None
+    #: Records that arrived during it; None: the log ends are unknown.
+    delayed_records: int | None = None
+    #: The longest time that one of them waited because of it, in milliseconds.
+    added_lag_ms: int | None = None
+
+    @property
+    def milliseconds(self) -> int:
+        """Its length."""
+        return self.until - self.since
+
+
+class GroupHealth(enum.StrEnum):
+    """The health of a group; later values are worse, except UNKNOWN."""
+
+    OK = "OK"
+    FALLING_BEHIND = "falling behind"
+    #: A partition has an owner and new records, but its committed offset does not move.
+    STUCK = "stuck"
+    #: Nobody consumes, or the group cannot stay stable.
+    FAILING = "failing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHealthStatus:
+    """The health of a group at the end of the evidence, and its worst: a row of gold/health."""
+
+    group: str
+    health: GroupHealth
+    #: Start of that health; None: since before the evidence, or unknown.
+    since: int | None
+    #: The partition that decides; None: the whole group.
+    topic: str | None
+    partition: int | None
+    #: Records that the group has not consumed; None: unknown.
+    lag: int | None
+    #: The facts that show it, in words.
+    reason: str
+    worst: GroupHealth
+    worst_since: int | None
+    worst_until: int | None
+    worst_topic: str | None
+    worst_partition: int | None
+    worst_reason: str
+
+
+class PatternType(enum.StrEnum):
+    """What happens in a group again and again, or all the time."""
+
+    #: The number of members goes up and down between the same two numbers.
+    AUTOSCALER = "autoscaler"
+    #: One process joins and leaves again and again.
+    REJOINING = "rejoining member"
+    SLOW_POLLS = "slow polls"
+    #: A member that joins late makes the others wait.
+    LATE_JOIN = "late join"
+    CRASHES = "crashes"
+    ROLLING_DEPLOY = "rolling deploy"
+    #: The committed offset of a partition does not move while records arrive.
+    STUCK_PARTITION = "stuck partition"
+    GROWING_LAG = "growing lag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """A pattern in a group's history: an element of ``patterns`` in gold/advice."""
+
+    pattern: PatternType
+    #: Static id or client id of the member; None: no single member.
+    member: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    since: int
+    until: int
+    #: How often it happened.
+    times: int
+    #: The usual time from one to the next, in milliseconds.
+    every_ms: int | None = None
+    #: The words of the headline.
+    text: str
+    #: What helps, if a change of the strategy does not.
+    fix: str | None = None
 
 
 class LagVerdict(enum.StrEnum):
@@ -262,9 +382,11 @@ class WhatIf:
     happens: bool
     #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
     happens_at: int | None
+    #: In partition-milliseconds: measured for the policy that was used, otherwise computed.
+    downtime_ms: int
     moved: int
     moves_needed: int
-    stopped: int
+    revoked: int
     idle_members: int
     #: Largest load minus smallest.
     spread: int
@@ -275,23 +397,40 @@ class Advice:
     """The advice on a group: a row of gold/advice."""
 
     group: str
+    #: ``change``, ``keep``, ``fix first`` or ``cannot tell``.
     verdict: str
     #: The best policy; the used one if no other is better.
     policy: str
     #: The policies that the group used, in the order of their last use.
     policies_used: tuple[str, ...]
-    damage: float
+    #: The policy to plan for (KIP-848), if brokers and client libraries have it.
+    destination: str | None = None
     rebalances: int
     rebalances_after: int
+    #: Downtime in partition-milliseconds; None if it cannot be measured.
+    downtime_ms: int | None = None
+    downtime_at_least_ms: int | None = None
+    downtime_at_most_ms: int | None = None
+    downtime_after_ms: int | None = None
+    #: A smaller saving is not advised.
+    uncertainty_ms: int | None = None
+    not_polled_ms: int | None = None
+    downtime_by_reason: Mapping[str, int] = field(default_factory=dict)
+    #: None if the log ends are unknown.
+    delayed_records: int | None = None
+    #: An estimate: as many for each millisecond of downtime.
+    delayed_records_after: int | None = None
+    added_lag_ms: int | None = None
     #: These counts are None if members do not share partitions or cannot be decoded.
     moved: int | None = None
     moved_after: int | None = None
     moves_needed: int | None = None
-    stopped: int | None = None
-    stopped_after: int | None = None
+    revoked: int | None = None
+    revoked_after: int | None = None
     #: Libraries of the last members; ``unknown`` if a library could not be detected.
     libraries: tuple[str, ...]
-    #: One sentence: what happened, unnecessary moves, the change and its saving.
+    patterns: tuple[Pattern, ...] = ()
+    #: What happened and why, its cost, what no strategy changes, the change and its saving.
     headline: str
     steps: tuple[str, ...] = ()
 
@@ -313,5 +452,12 @@ class AdvisedOwnership:
 
 
 MINUTE = 60_000
+#: The default of ``group.max.session.timeout.ms``.
+MAX_SESSION_TIMEOUT = 30 * MINUTE
+#: Used if the session timeout is unknown: Kafka's default for both protocols.
+DEFAULT_SESSION_TIMEOUT = 45_000
+#: The default of ``heartbeat.interval.ms`` of all clients; members learn of a rebalance by a
+#: heartbeat.
+HEARTBEAT_INTERVAL = 3_000
 SERVER_STRATEGIES = ("uniform", "range")
 COOPERATIVE_STICKY = "cooperative-sticky"

@@ -7,8 +7,7 @@ assignment is a generation). Both add to a :class:`HistoryBuilder`. The members 
 reach their target one by one; the :class:`OwnershipTracker` records their real partitions.
 
 Records are ordered by offset, not by timestamp: clocks can go back. Records of one batch have
-consecutive offsets, which distinguishes a conversion between the two group types (a tombstone of
-one type, followed at once by a record of the other) from a deletion.
+consecutive offsets, which distinguishes a conversion between group types from a deletion.
 """
 
 from __future__ import annotations
@@ -90,10 +89,7 @@ class _OwnershipSpan:
 
 
 class OwnershipTracker:
-    """Records which member owns which partition over time.
-
-    If a timestamp goes back, the latest time so far counts: no ownership ends before it began.
-    """
+    """Records who owns which partition; a timestamp that goes back counts as the latest."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -374,9 +370,7 @@ class ClassicGroupReader:
 
 
 def _continues_incarnation(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
-    """Returns whether an entry continues the group's incarnation: numbers never fall, and a number
-    repeats only if a static member returned.
-    """
+    """Whether an entry continues the incarnation: numbers rise, or repeat for a static member."""
     gain = generation_distance(entry.generation, last.generation)
     if gain or converted:
         return gain >= 0 and not is_new_group(entry)
@@ -574,9 +568,8 @@ class ConsumerGroupReader:
         epoch, last = self._epoch, self._builder.last
         same = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
         if last is not None and generation_distance(number, last.generation) < (0 if same else 1):
-            self._builder.start_new_incarnation(
-                record.at
-            )  # epochs only grow in a group's incarnation
+            # epochs only grow in a group's incarnation
+            self._builder.start_new_incarnation(record.at)
         self._builder.add_generation(
             Generation(
                 group=self._builder.group,
@@ -594,9 +587,7 @@ class ConsumerGroupReader:
         )
 
     def _strategy(self) -> str:
-        """Returns the strategy of most members; among equals the first in a Java ``HashMap``, as
-        in Kafka.
-        """
+        """The strategy of most members; among equals the first in a ``HashMap``, as in Kafka."""
         votes = Counter(one.assignor for one in self._members.values() if one.assignor)
         if not votes:
             return uniform.DEFAULT_SERVER_ASSIGNOR
@@ -687,11 +678,7 @@ class GroupHistory:
 def read_history(
     group: str, records: Iterable[JournalRecord], topic_names: Mapping[bytes, str]
 ) -> GroupHistory:
-    """Reads a group's history from its records in journal order.
-
-    :param records: commits are used only for topic names
-    :param topic_names: by topic id; other topics are named by their id, as Kafka's tools print it
-    """
+    """Reads a group's history from its records in journal order, with names by topic id."""
     reader = HistoryReader(group, topic_names)
     made = list(reader.generations(records))
     return GroupHistory(generations=made, ownership=reader.take_remaining(), window=reader.window)
@@ -704,10 +691,8 @@ def read_generations(
 
 
 class HistoryReader:
-    """Reads a group's journal step by step, for journals that do not fit into memory.
-
-    Records of a classic group are dropped as they are read. Records of a consumer group are kept
-    from the first one on, because later records may name a member or a topic.
+    """Reads a group's journal step by step, as it may not fit into memory: only records of a
+    consumer group are kept, because later records may name a member or a topic.
     """
 
     def __init__(self, group: str, topic_names: Mapping[bytes, str]) -> None:

@@ -9,18 +9,12 @@ epoch is the last key but one at each change. Before the second remaining epoch,
 keys may be missing, so only their common state is known. From the second epoch on all records are
 present. One exception: if a consumer group had just become a classic group, the member whose leave
 caused that is unknown.
-
-Commits have a key for each partition: :func:`first_complete_offset` returns the offset from which
-on all commits are present.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from rota.engine.history.facts import JournalRecord
 from rota.engine.model.consumer_group_entry import (
@@ -63,10 +57,7 @@ class JournalWindow:
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
-    """Returns the complete part of the journal; None without records.
-
-    :param records: of the group, in journal order, without commits
-    """
+    """Returns the complete part of a group's journal without commits; None without records."""
     if not records:
         return None
     position, whole = find_compaction_edge(records)
@@ -78,9 +69,7 @@ def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
 
 
 def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
-    """Returns the position up to which records may be compacted, and whether the group's first
-    record is present.
-    """
+    """Up to where records may be compacted, and whether the group's first record is present."""
     start = next((i for i, one in enumerate(records) if _carries_state(one)), len(records))
     if start == len(records):
         return start, False
@@ -93,10 +82,8 @@ def find_compaction_edge(records: Sequence[JournalRecord]) -> tuple[int, bool]:
 
 
 def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
-    """Returns the start of the first change that is certainly complete and began in a stable group.
-
-    While the epoch is newer than the target, members of the target may have left: the generation
-    before the rebalance is then unknown.
+    """Returns the start of the first change that is certainly complete and began in a stable group:
+    while the epoch is newer than the target, members may have left.
     """
     epoch = target = None
     for position in range(start, len(records)):
@@ -131,11 +118,7 @@ def _carries_state(record: JournalRecord) -> bool:
 
 
 def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
-    """Returns whether the consumer group was created here.
-
-    Its first epoch is present, and before it only the member that created it, or members without
-    partitions that wait for their regular expression to be resolved.
-    """
+    """Whether the group was created here: before its first epoch no member has partitions."""
     waiting = 0
     for position in range(start, len(records)):
         entry = records[position].entry
@@ -161,9 +144,7 @@ def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
 
 
 def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> JournalEntry | None:
-    """Returns the entry after a position if it was written in the same batch. Topics that
-    Kafka before 4.1 wrote between a member and its epoch are skipped.
-    """
+    """The next entry if it is in the same batch, behind topics that Kafka before 4.1 wrote."""
     for following in range(position + 1, len(records)):
         if records[following].offset != records[following - 1].offset + 1:
             break
@@ -185,15 +166,3 @@ def _find_batch_start(records: Sequence[JournalRecord], start: int, position: in
         if earlier.offset != records[place].offset - 1 or isinstance(earlier.entry, ending):
             return place
     return start
-
-
-def first_complete_offset(offsets: npt.NDArray[np.int64]) -> int:
-    """Returns the offset from which on a partition of the journal has all records.
-
-    :param offsets: of all records and transaction markers, ascending. Offsets have no gaps before
-        compaction, so compaction removed the missing ones.
-    """
-    if not len(offsets):
-        return 0
-    gaps = np.flatnonzero(np.diff(offsets) > 1)
-    return int(offsets[gaps[-1] + 1] if len(gaps) else offsets[0])

@@ -31,10 +31,7 @@ _MAX_EXACT_PRODUCT = float(1 << 62)
 
 
 class PartitionTimeIndex:
-    """Finds the last row of a partition at a time.
-
-    A time that goes back within a partition counts as the latest time before it.
-    """
+    """Finds the last row of a partition at a time; a time that goes back counts as the latest."""
 
     def __init__(self, partition: Int64Array, at: Int64Array) -> None:
         """:param partition: ascending; the rows of one partition are in their order"""
@@ -88,10 +85,7 @@ class EndOffsets:
         end: Int64Array,
         beginning: Int64Array | None = None,
     ) -> EndOffsets:
-        """Accepts samples in any order; of several at the same time the largest end counts.
-
-        :param beginning: the first available offset; 0 if unknown
-        """
+        """Accepts samples in any order; of several at one time the largest end counts."""
         order = np.lexsort((end, at, partition))
         partition, at, end = partition[order], at[order], end[order]
         beginning = np.zeros_like(end) if beginning is None else beginning[order]
@@ -134,9 +128,7 @@ class EndOffsets:
         return at - self.at[before] - wait
 
     def passed_at(self, sample: Int64Array, offset: Int64Array) -> Float64Array:
-        """Returns when the end passed an offset, in milliseconds since 1970; NaN if that was
-        outside of the sample's run or without a sample (-1).
-        """
+        """Returns when the end passed an offset; NaN outside of the sample's run or without one."""
         times = np.full(len(sample), np.nan)
         known = np.flatnonzero(sample >= 0)
         before, wait = self._crossing(sample[known], offset[known])
@@ -144,9 +136,7 @@ class EndOffsets:
         return times
 
     def _crossing(self, sample: Int64Array, offset: Int64Array) -> tuple[Int64Array, Float64Array]:
-        """Returns the last sample before the end passed an offset, and the time from that sample;
-        NaN outside of the sample's run.
-        """
+        """Returns the last sample before the end passed an offset, and the time from it, or NaN."""
         key = _search_key(self.run[sample], offset, self.levels)
         row = np.searchsorted(self.search_key, key, side="right")
         row = np.minimum(row, len(self.end) - 1)
@@ -167,9 +157,7 @@ class EndOffsets:
         return self.at[np.searchsorted(self.run, self.run, side="right") - 1]
 
     def deleted(self) -> Int64Array:
-        """Returns for each sample the offset below which all records were deleted: the largest
-        beginning of its run so far.
-        """
+        """Returns the offset below which all records were deleted: the run's largest beginning."""
         return running_maximum(self.run, self.beginning)
 
     def last_sample_with(self, sample: Int64Array, offset: Int64Array) -> Int64Array:
@@ -184,9 +172,7 @@ class EndOffsets:
         return np.where(exists, row, -1)
 
     def first_sample_at(self, sample: Int64Array, at: Int64Array) -> Int64Array:
-        """Returns the first sample of a sample's run at or after a time, otherwise the last; -1
-        without a sample.
-        """
+        """The first sample of a sample's run at or after a time, else the last; -1 without one."""
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
         before = self.index.find_last(self.partition[sample], at - 1)

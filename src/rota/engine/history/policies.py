@@ -19,6 +19,8 @@ from rota.engine.assignors.sticky import AbstractStickyAssignor
 from rota.engine.history.client_settings import format_duration
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
+    DEFAULT_SESSION_TIMEOUT,
+    MAX_SESSION_TIMEOUT,
     MINUTE,
     SERVER_STRATEGIES,
     Generation,
@@ -26,7 +28,7 @@ from rota.engine.history.facts import (
     Rebalance,
 )
 from rota.engine.history.rebalances import observed_protocol
-from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT, MAX_SESSION_TIMEOUT, MemberRestart
+from rota.engine.history.restarts import MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 #: Usual session timeouts.
@@ -155,9 +157,7 @@ def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> Grou
 def suggest_session_timeouts(
     rebalances: Iterable[Rebalance], restarts: Sequence[MemberRestart]
 ) -> tuple[int, ...]:
-    """Returns session timeouts to evaluate: the group's own and one that covers most of its
-    restarts. Returns none if no member ever restarted.
-    """
+    """Session timeouts to evaluate: the group's own, and one for most restarts, if any."""
     if not restarts:
         return ()
     members = (member for rebalance in rebalances for member in rebalance.after.members)
@@ -181,9 +181,7 @@ def make_custom_policy(strategy: str) -> GroupPolicy:
 def list_alternatives(
     used: Sequence[GroupPolicy], sessions: Sequence[int], custom: Iterable[GroupPolicy] = ()
 ) -> tuple[GroupPolicy, ...]:
-    """Returns every policy to evaluate: each strategy with dynamic and with static members. A group
-    that used the exact solver keeps it under other sticky strategies.
-    """
+    """Returns every policy to evaluate: each strategy, with dynamic and with static members."""
     solver = EXACT_SOLVER if any(policy.solver == EXACT_SOLVER for policy in used) else KAFKA_SOLVER
     protocols = {COOPERATIVE_STICKY: PolicyProtocol.COOPERATIVE}
     strategies = [

@@ -7,7 +7,7 @@ The cost of a rebalance:
   the journal ends before it is assigned. Static members are matched by static id.
 - ``moves_needed``: the smallest number of moves of any assignment with the best balance
 - ``orphaned``: partitions whose owner left
-- ``stopped``: partitions that remaining members gave up: all partitions under the eager protocol,
+- ``revoked``: partitions that remaining members gave up: all partitions under the eager protocol,
   otherwise those that they did not keep. The rounds of a cooperative rebalance add up.
 """
 
@@ -54,11 +54,9 @@ FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
-    """Returns the rebalances of one group from all its generations, in journal order.
-
-    The leave of the last member is a rebalance, and so is each new target of a consumer group. The
-    empty entry of a new group, a static member's return, a conversion, a deletion and a first
-    sample are not.
+    """Returns the rebalances of one group, in journal order: also the last member's leave and each
+    new target of a consumer group, but no empty entry, static return, conversion, deletion, first
+    sample.
     """
     finder = _RebalanceFinder()
     for generation in generations:
@@ -164,11 +162,9 @@ def is_first_generation(generation: Generation) -> bool:
 
 
 def is_same_rebalance(generation: Generation, following: Generation) -> bool:
-    """Returns whether the following generation is another round of the same rebalance (KIP-429).
-
-    A cooperative round revokes a partition of a member that stays, and the next generation assigns
-    it. If a revoked partition is never assigned, its topic was deleted. If all members that had to
-    revoke partitions have left, the next generation is a new rebalance.
+    """Returns whether the following generation is another round of the same rebalance (KIP-429): it
+    assigns what a member that stays revoked. After the leave of all who had to revoke it is a new
+    one.
     """
     if not _may_be_cooperative(generation):
         return False
@@ -232,11 +228,7 @@ class GenerationDiff:
 def diff_generations(
     before: Generation, joined: Generation, settled: Generation | None = None
 ) -> GenerationDiff:
-    """Compares a generation with the next one.
-
-    ``settled`` is the last generation of a cooperative rebalance, in which every partition has an
-    owner again.
-    """
+    """Compares a generation with the next one, and with the last of a cooperative rebalance."""
     settled = settled or joined
     old = {member_identity(member): member for member in before.members}
     new = {member_identity(member): member for member in joined.members}
@@ -296,10 +288,7 @@ def is_round_due(generation: Generation) -> bool:
 def _has_lost_assignment(
     old: GenerationMember, new: GenerationMember, before: Generation, joined: Generation
 ) -> bool:
-    """Returns whether a member missed the generation before or no longer owns its assignment.
-
-    Partitions that it gave up to join do not count. A late static member stays in the group.
-    """
+    """Whether a member missed a generation, or lost its assignment other than by a join."""
     if joined.kind is not GroupType.CLASSIC or new.owned_generation == before.generation:
         return False
     if new.owned_generation is not None:
@@ -335,10 +324,7 @@ EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative"
 
 
 def compute_cost(rebalance: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
-    """Computes the cost of a rebalance; one without a known generation before moved nothing.
-
-    ``problems`` is a cache that the rebalances of a group share.
-    """
+    """Returns a rebalance's cost; its group's rebalances share the cache ``problems``."""
     after = rebalance.after
     index, counts = _index_partitions(rebalance, problems)
     members = (
@@ -359,7 +345,7 @@ def compute_cost(rebalance: Rebalance, problems: ProblemCache | None = None) -> 
         moved=count_moves(movable, placed.positions),
         moves_needed=snapshot.fewest_moves(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - snapshot.count_present(before),
-        stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(rebalance)),
+        revoked=sum(_count_given_up(*pair) for pair in _pair_rounds(rebalance)),
         idle_members=placed.idle,
         most=placed.most,
         least=placed.least,
@@ -414,10 +400,9 @@ def _count_given_up(before: Generation, after: Generation) -> int:
 
 
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
-    """Returns whether a member revoked all its partitions before it joined.
-
-    With cooperative-sticky it does so while its strategies include an eager one: it then reports
-    that it owns nothing. While a static member is down, the group keeps its last subscription.
+    """Returns whether a member revoked all its partitions before it joined: with cooperative-sticky
+    while its strategies include an eager one. A static member that is down keeps its last
+    subscription.
     """
     if after.kind is GroupType.CONSUMER:
         return False

@@ -22,8 +22,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
+from rota.engine.history.downtime import EventTimes, usual_heartbeat_interval
 from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
+    MAX_SESSION_TIMEOUT,
     MINUTE,
+    DowntimeReason,
     Explanation,
     Generation,
     GenerationChange,
@@ -33,14 +37,8 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import diff_generations
 
-#: The default of ``group.max.session.timeout.ms``.
-MAX_SESSION_TIMEOUT = 30 * MINUTE
 #: A member that is matched only by order must join within this time after the other one left.
 MAX_DEPLOY_GAP = 5 * MINUTE
-#: Used if the session timeout is unknown: Kafka's default for both protocols.
-DEFAULT_SESSION_TIMEOUT = 45_000
-#: By incarnation and last generation of a rebalance.
-CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 
 
 class MembershipEvent(NamedTuple):
@@ -48,14 +46,25 @@ class MembershipEvent(NamedTuple):
     generation: Generation
     #: None: no rebalance; a static member returned, or this is the first sample.
     rebalance: Rebalance | None
+    #: The measured times; None: not measured.
+    times: EventTimes | None = None
 
 
 def list_membership_events(
-    generations: Sequence[Generation], rebalances: Iterable[Rebalance]
+    generations: Sequence[Generation],
+    rebalances: Iterable[Rebalance],
+    times: Mapping[int, EventTimes] | None = None,
 ) -> list[MembershipEvent]:
-    """Returns every rebalance, every return of a static member, and the first sample."""
+    """Returns every rebalance, every return of a static member, and the first sample.
+
+    :param times: measured times by the offset of the generation
+    """
+    known = times or {}
     ends = {(each.after.incarnation, each.after.offset): each for each in rebalances}
-    events = (MembershipEvent(one, ends.get((one.incarnation, one.offset))) for one in generations)
+    events = (
+        MembershipEvent(one, ends.get((one.incarnation, one.offset)), known.get(one.offset))
+        for one in generations
+    )
     changes = {GenerationChange.REPLACED, GenerationChange.FIRST_SAMPLE}
     return [one for one in events if one.rebalance is not None or one.generation.change in changes]
 
@@ -80,14 +89,12 @@ class _AbsentMember(NamedTuple):
     since: int
 
 
-def find_restarts(
-    history: Sequence[MembershipEvent], causes: CausesByGeneration
-) -> list[MemberRestart]:
+def find_restarts(history: Sequence[MembershipEvent]) -> list[MemberRestart]:
     """Returns every restart, ordered by the time of return."""
-    named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
+    named = _pair_members(history, _match_by_name, MAX_SESSION_TIMEOUT)
     matched = {one.old_member_id for one in named} | {one.new_member_id for one in named}
     unmatched = _remove_members(history, matched)
-    unnamed = _pair_members(unmatched, causes, _match_in_order, MAX_DEPLOY_GAP)
+    unnamed = _pair_members(unmatched, _match_in_order, MAX_DEPLOY_GAP)
     deployed = [replace(one, is_matched_by_name=False) for one in _keep_rolling_restarts(unnamed)]
     return sorted(named + deployed, key=lambda one: (one.back_at, one.new_member_id))
 
@@ -101,7 +108,6 @@ MatchFunction: TypeAlias = Callable[
 
 def _pair_members(
     history: Iterable[MembershipEvent],
-    causes: CausesByGeneration,
     match: MatchFunction,
     longest: int,
 ) -> list[MemberRestart]:
@@ -116,10 +122,11 @@ def _pair_members(
         present = {member.member_id: member for member in event.generation.members}
         absent = [one for one in absent if at - one.since <= longest]
         absent += [
-            _AbsentMember(member, find_leave_time(member, event, causes))
+            _AbsentMember(member, find_leave_time(member, event))
             for member_id, member in previous.items()
             if member_id not in present
         ]
+        back_at = at if event.times is None else min(event.times.start, at)
         joining = [member for member_id, member in present.items() if member_id not in previous]
         staying = [member for member_id, member in present.items() if member_id in previous]
         for absentee, returned in match(absent, joining, staying):
@@ -129,7 +136,7 @@ def _pair_members(
                     old_member_id=absentee.member.member_id,
                     new_member_id=returned.member_id,
                     gone_at=absentee.since,
-                    back_at=at,
+                    back_at=max(back_at, absentee.since),
                     is_matched_by_name=True,
                 )
             )
@@ -137,20 +144,26 @@ def _pair_members(
     return restarts
 
 
-def find_leave_time(
-    member: GenerationMember, event: MembershipEvent, causes: CausesByGeneration
-) -> int:
-    """Returns when a member left that is absent after the event. A member whose session expired
-    had stopped one session timeout earlier; so had a static one, which sends no LeaveGroup request.
+def find_leave_time(member: GenerationMember, event: MembershipEvent) -> int:
+    """Returns when a member stopped that is absent after the event: the measured time, or else the
+    time of the event. A static member, which sends no LeaveGroup request, stopped one session
+    timeout earlier.
     """
-    if event.rebalance is None:
+    end = None if event.times is None else event.times.gone.get(member.member_id)
+    if end is not None:
+        return end.time.estimate
+    if event.rebalance is None or member.group_instance_id is None:
         return event.generation.at
-    cause = causes.get((event.generation.incarnation, event.generation.generation))
-    silent = cause is RebalanceCause.SESSION_TIMEOUT or (
-        member.group_instance_id is not None and cause is not RebalanceCause.LEFT
-    )
-    session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
-    return event.generation.at - (session if silent else 0)
+    return event.generation.at - (member.session_timeout or DEFAULT_SESSION_TIMEOUT)
+
+
+def find_session_start(member: GenerationMember, event: MembershipEvent) -> int:
+    """Returns when the last session of an absent member began: at its last sign of life."""
+    end = None if event.times is None else event.times.gone.get(member.member_id)
+    if end is not None and end.reason is DowntimeReason.SILENT:
+        # the estimate is half a heartbeat interval after the last heartbeat
+        return max(end.time.earliest, end.time.estimate - usual_heartbeat_interval(member) // 2)
+    return find_leave_time(member, event)
 
 
 def _match_by_name(

@@ -171,9 +171,7 @@ _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
 
 
 def sample_classic_group(described: DescribedGroup) -> GroupSample:
-    """Makes a sample from a DescribeGroups response, which has no timeouts, leader and generation;
-    the caller sets the times.
-    """
+    """Makes a sample from a DescribeGroups response; the caller sets the times."""
     saved = GroupMetadataEntry(
         group=described.group,
         protocol_type=described.protocol_type,

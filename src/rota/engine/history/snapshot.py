@@ -19,12 +19,7 @@ import numpy.typing as npt
 from rota.engine.assignors.exact.solver import FewestMoves
 from rota.engine.assignors.problem import Claims, Problem
 from rota.engine.formats.hashing import java_sort_key
-from rota.engine.history.facts import (
-    COOPERATIVE_STICKY,
-    Generation,
-    GroupType,
-    PartitionsByTopic,
-)
+from rota.engine.history.facts import COOPERATIVE_STICKY, Generation, GroupType, PartitionsByTopic
 from rota.engine.model.member import UNASSIGNED, Subscription
 from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
 
@@ -42,11 +37,9 @@ def assigned_counts(generation: Generation) -> dict[str, int]:
 def update_counts(
     generation: Generation, known: Mapping[str, int], assigned: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Returns the partition counts after a generation, from those ``known`` before it.
-
-    The journal does not contain partition counts. A complete generation assigns every partition, so
-    the highest number shows the count (``assigned``). A cooperative round may withhold partitions,
-    so the largest count so far is used. Topics without subscribers keep their counts.
+    """Returns the partition counts after a generation, from those ``known`` before it: the highest
+    number assigned, and in a cooperative round, which may withhold partitions, the largest count so
+    far.
     """
     assigned = assigned_counts(generation) if assigned is None else assigned
     topics = frozenset().union(*{member.topics for member in generation.members})
@@ -120,7 +113,6 @@ class HistoryIndex:
         self._snapshots: dict[tuple[object, ...], GroupSnapshot] = {}
 
     def number(self, name: str) -> int:
-        """Returns the number of a member."""
         return self._numbers.setdefault(name, len(self._numbers))
 
     @property
@@ -236,6 +228,13 @@ class GroupSnapshot:
     def count_present(self, owners: IntArray) -> int:
         """Returns how many partitions have an owner that is a member of this snapshot."""
         return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
+
+    def absent_owners(self, owners: IntArray) -> npt.NDArray[np.bool_]:
+        """Returns the partitions whose owner is not a member of this snapshot."""
+        absent: npt.NDArray[np.bool_] = (owners != UNASSIGNED) & (
+            self.position[owners] == UNASSIGNED
+        )
+        return absent
 
     def to_index_owners(self, placed: IntArray) -> IntArray:
         owners = np.full(self._index.layout.size, UNASSIGNED, dtype=np.int32)

@@ -10,21 +10,8 @@ in its order:
 5. All commits are the same: STALL.
 6. The lag never fell: WARN.
 
-A replay differs from Burrow:
-
-- Only the last commit of each time span of ``distance`` counts. Burrow drops commits too
-  (``min-distance``), but its spans begin with its first commit; fixed spans give the same verdict
-  from any start. Without spans a client that commits each record would soon count as stopped.
-- Burrow allows a silence if one of its stored end offsets (as many as commits, one each ten
-  seconds) is not past the last commit. Here it is the end offset ``recent`` ago.
-- Burrow checks only the first fall in the window; here all falls are checked.
-- Partitions of topics without subscription (which Burrow continues to report) and deleted offsets
-  are left out. A group without members counts as subscribed to its last members' topics, because
-  its lag is real.
-- A partition without a known end offset gets no verdict; a group of only such partitions gets none.
-  STALL and WARN need two commits with known lag. (Burrow reports STALL after one commit.)
-
-A group is OK, WARN if that is the worst of its partitions, otherwise ERR.
+A replay differs from Burrow: ``docs/differences.md`` lists where a replay differs from Burrow, and
+why. A group is OK, WARN if that is the worst of its partitions, otherwise ERR.
 """
 
 from __future__ import annotations
@@ -111,11 +98,7 @@ def judge_windows(
     recent_end: Int64Array,
     rule: BurrowSettings,
 ) -> npt.NDArray[np.int64]:
-    """Returns the verdicts on windows, as positions in ``_VERDICTS``.
-
-    :param lag: the current lag
-    :param recent_end: the partition's end ``recent`` ago
-    """
+    """Returns verdicts as positions in ``_VERDICTS``; ``recent_end``: the end ``recent`` ago."""
     has_commit, last = window.has_commit, window.offset[:, -1]
     first = has_commit.argmax(axis=1)
     length = window.at[:, -1] - window.at[np.arange(len(first)), first]
@@ -235,12 +218,9 @@ def compute_statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of fo
     as_of: Iterable[int],
     rule: BurrowSettings | None = None,
 ) -> list[LagStatus]:
-    """Returns the verdicts at each time: first those on partitions, then the one on the group.
-
-    Use the end of the evidence of all groups and samples as the time: otherwise a group without
-    commits does not look stopped.
-
-    :param partitions: topic and partition by number in ``commits`` and ``ends``
+    """Returns the verdicts at each time: first those on ``partitions`` as numbered in ``commits``,
+    then the one on the group. Use the end of all evidence: else a group without commits does not
+    look stopped.
     """
     rule = rule or BurrowSettings()
     queries = [

@@ -8,10 +8,11 @@ strategy, and the rows of that policy are taken from the journal.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from rota.engine.assignors import uniform
 from rota.engine.assignors.exact.solver import solve_exactly
 from rota.engine.assignors.interface import ColumnarAssignor, assign_checked
 from rota.engine.assignors.kafka import assignment_builders
-from rota.engine.assignors.problem import Problem, count_moves
+from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.registry import (
     BUILT_IN,
@@ -28,20 +29,23 @@ from rota.engine.assignors.registry import (
     resolve_strategy,
 )
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
-from rota.engine.history import policies, whatif_membership
+from rota.engine.history import policies, whatif_membership, whatif_replay
 from rota.engine.history.advice import PolicyEvaluation
+from rota.engine.history.downtime import UNCOUNTED_REASONS, GroupDowntime
 from rota.engine.history.facts import (
     AdvisedOwnership,
+    DowntimeReason,
     Generation,
+    GenerationChange,
     GroupType,
     Rebalance,
     RebalanceCost,
     WhatIf,
     member_identity,
 )
-from rota.engine.history.policies import GroupPolicy, PolicyProtocol
+from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.history.rebalances import compute_cost
-from rota.engine.history.restarts import CausesByGeneration, find_restarts, list_membership_events
+from rota.engine.history.restarts import find_restarts, list_membership_events
 from rota.engine.history.snapshot import (
     GroupSnapshot,
     HistoryIndex,
@@ -55,7 +59,17 @@ from rota.engine.history.snapshot import (
     subscribed_counts,
     update_counts,
 )
-from rota.engine.history.whatif_membership import WhatIfRebalance
+from rota.engine.history.timing import (
+    ASSIGNMENT_INTERVAL,
+    GroupTiming,
+)
+from rota.engine.history.whatif_replay import (
+    NO_MOVES,
+    HistoryClock,
+    PlacementFunction,
+    PolicyOutcome,
+    run_rebalance,
+)
 from rota.engine.model.member import (
     UNASSIGNED,
     GroupAssignment,
@@ -65,8 +79,6 @@ from rota.engine.model.member import (
 )
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
-#: Assigns a snapshot, given the previous owner of each partition (-1: none).
-PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
 
@@ -304,126 +316,215 @@ def _make_subscriptions(
     return subscriptions
 
 
-def evaluate_policies(
+def evaluate_policies(  # noqa: PLR0913 (all but three are options)
     generations: Sequence[Generation],
     rebalances: Sequence[Rebalance],
-    causes: CausesByGeneration | None = None,
+    downtime: GroupDowntime,
+    *,
     topic_ids: Mapping[str, bytes] | None = None,
     strategies: Iterable[str] = (),
+    assignment_interval: int = ASSIGNMENT_INTERVAL,
+    since: int | None = None,
 ) -> PolicyEvaluation:
     """Replays a group's rebalances under the policy that was used and under all alternatives.
 
     There are no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param causes: known causes by incarnation and generation: a silent member had stopped one
-        session timeout before the rebalance
+    :param downtime: the measured downtime of the group
     :param topic_ids: their order decides which partitions the server's uniform assignor moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
+    :param assignment_interval: the least time between two target assignments of a consumer group
+    :param since: earlier rebalances are replayed, but have no rows
     """
     if not rebalances or not policies.is_readable_consumer_group(generations):
         return PolicyEvaluation()
     problems = ProblemCache()
     reproduction = reproduce_rebalances(rebalances, topic_ids or {}, problems)
-    replay = HistoryReplay(generations, rebalances, causes, topic_ids, problems)
+    replay = HistoryReplay(
+        generations, rebalances, downtime, topic_ids, problems, assignment_interval
+    )
     custom = map(policies.make_custom_policy, strategies)
     others = policies.list_alternatives(reproduction.used, replay.sessions, custom)
+    rows = [
+        *_actual_rows(generations, rebalances, reproduction, downtime),
+        *replay.rows_under(others),
+    ]
     return PolicyEvaluation(
-        rows=[*_actual_rows(rebalances, reproduction), *replay.rows_under(others)],
+        rows=[row for row in rows if since is None or row.at >= since],
         used=reproduction.used,
         alternatives={policy.label: policy for policy in others},
+        modelled_ms=replay.total_under(reproduction.used, since),
     )
 
 
 class HistoryReplay:
     """A group's history, ready to be replayed under any policy."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (all but three are options)
         self,
         generations: Sequence[Generation],
         rebalances: Sequence[Rebalance],
-        causes: CausesByGeneration | None = None,
+        downtime: GroupDowntime,
         topic_ids: Mapping[str, bytes] | None = None,
         problems: ProblemCache | None = None,
+        assignment_interval: int = ASSIGNMENT_INTERVAL,
     ) -> None:
         self._group = rebalances[0].after.group
-        self._causes = causes or {}
         self._topic_ids = topic_ids or {}
         self._problems = problems
-        events = list_membership_events(generations, rebalances)
+        self._assignment_interval = assignment_interval
+        events = list_membership_events(generations, rebalances, downtime.events)
         self._history = whatif_membership.follow_partition_counts(events)
-        self._restarts = find_restarts(events, self._causes)
+        self._restarts = find_restarts(events)
+        self._timing = GroupTiming.from_history(events, downtime.heartbeats)
+        self._process_events = whatif_membership.list_process_events(
+            self._history, self._restarts, self._timing
+        )
         #: Session timeouts to evaluate for static members.
         self.sessions = policies.suggest_session_timeouts(rebalances, self._restarts)
+        used = policies.find_used_policies(rebalances)
+        #: The kinds of membership that were used.
+        self._memberships = {(one.membership, one.session_timeout) for one in used}
+        self._is_eager = {one.protocol for one in used} == {PolicyProtocol.EAGER}
+        self._revoked_times = _mean_revoked_times(downtime)
 
-    def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
-        listed = tuple(choices)
+    def rows_under(self, choices: Iterable[GroupPolicy], *, modelled: bool = False) -> list[WhatIf]:
+        """Returns the rows of policies.
+
+        :param modelled: take expected times where measured ones are known
+        """
         index = self._make_index()
-        # list all rebalances first: the index must know every member before the first replay
-        rebalances = {
-            session: self._list_rebalances(index, session)
-            for session in dict.fromkeys(choice.session_timeout for choice in listed)
-        }
         return [
             _make_row(self._group, choice.label, outcome)
-            for choice in listed
-            for outcome in self._replay_policy(choice, rebalances[choice.session_timeout], index)
-            if not outcome.rebalance.is_start
+            for choice in choices
+            for outcome in self._replay_policy(choice, index, modelled=modelled)
+            if not outcome.is_start
         ]
+
+    def _is_same(self, choice: GroupPolicy) -> bool:
+        """Returns whether the policy would have had the rebalances of the history: the kind of
+        membership is the same, and no further round is added, which other events may join.
+        """
+        return self._memberships == {(choice.membership, choice.session_timeout)} and (
+            choice.protocol is not PolicyProtocol.COOPERATIVE or not self._is_eager
+        )
+
+    def total_under(self, used: Sequence[GroupPolicy], since: int | None = None) -> int | None:
+        """Returns the downtime that the replay computes for the policy that was used, from a time
+        on; None if the group used several, or one that Rota does not know.
+        """
+        if len(used) != 1 or not used[0].known or used[0].membership is MembershipType.PARTLY:
+            return None
+        policy = used[0]
+        if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
+            return None
+        rows = self.rows_under((policy,), modelled=True)
+        return sum(row.downtime_ms for row in rows if since is None or row.at >= since)
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
         index = self._make_index()
-        rebalances = self._list_rebalances(index, choice.session_timeout)
-        outcomes = self._replay_policy(choice, rebalances, index)
-        return index, [
-            (outcome.rebalance.happens_at, outcome.placed.owners)
-            for outcome in outcomes
-            if outcome.happens
+        changes = [
+            (outcome.happens_at, outcome.placed.owners)
+            for outcome in self._replay_policy(choice, index)
+            if outcome.happens_at is not None
         ]
+        if not self._is_same(choice):
+            changes.sort(key=itemgetter(0))
+        return index, changes
 
     def _make_index(self) -> HistoryIndex:
+        """Returns an index that knows every partition and every member."""
         seen = (
             counts
             for place in self._history
             for counts in (place.counts, *(known for _, known in place.earlier))
         )
-        return HistoryIndex(largest_counts(seen), self._problems)
+        index = HistoryIndex(largest_counts(seen), self._problems)
+        for event in self._process_events:
+            if event.member is not None:
+                index.number(whatif_membership.member_name(event.member))
+                for is_static in (False, True):
+                    whatif_replay.member_number(index, event, is_static=is_static)
+        return index
 
     def _replay_policy(
-        self, choice: GroupPolicy, rebalances: Iterable[WhatIfRebalance], index: HistoryIndex
-    ) -> Iterator[_PolicyOutcome]:
-        """Replays rebalances under a policy; each starts from the assignment of the one before."""
+        self, choice: GroupPolicy, index: HistoryIndex, *, modelled: bool = False
+    ) -> Iterable[PolicyOutcome]:
         place = make_placement_function(choice, self._topic_ids)
+        if self._is_same(choice):
+            # every eager strategy revokes all partitions
+            times = self._revoked_times if self._is_eager and not modelled else {}
+            return self._replay_history(choice, index, place, times)
+        replay = whatif_replay.MembershipReplay(
+            choice, index, self._timing, self._assignment_interval, self._history, place
+        )
+        return replay.run(self._process_events)
+
+    def _replay_history(
+        self,
+        choice: GroupPolicy,
+        index: HistoryIndex,
+        place: PlacementFunction,
+        revoked_times: Mapping[tuple[int, int], int],
+    ) -> Iterator[PolicyOutcome]:
+        """Replays the rebalances of the history; each starts from the assignment before."""
+        interval = self._assignment_interval
+        clock = HistoryClock(choice, index, self._timing, interval, revoked_times)
         unassigned = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
         last = SnapshotPlacement(unassigned, unassigned, 0, 0, 0)
         owners = unassigned
-        for rebalance in rebalances:
-            snapshot = rebalance.snapshot
-            if rebalance.starts_new_incarnation:
+        for each in whatif_membership.list_rebalances(self._history, index, self._timing):
+            if each.starts_new_incarnation:
                 owners = unassigned
+                clock.start_incarnation()
+            snapshot = each.snapshot
+            moves, downtime = NO_MOVES, 0
             happens = snapshot is not None and (
-                rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
+                each.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
             )
-            move_counts = (0, 0, 0)
-            if snapshot is not None and happens:
-                snapshots = (*rebalance.earlier_snapshots, snapshot)
-                last, move_counts = _rebalance(choice.protocol, snapshots, owners, place)
+            if snapshot is None:
+                downtime = clock.count_returned(each, owners)
+            elif happens:
+                snapshots = (*each.earlier_snapshots, snapshot)
+                last, moves = run_rebalance(choice.protocol, snapshots, owners, place)
+                downtime = clock.count_rebalance(each, snapshot, owners, last.owners, moves)
                 owners = last.owners
-            yield _PolicyOutcome(rebalance, happens, last, move_counts)
+            at = each.at if happens else None
+            yield PolicyOutcome(
+                each.incarnation, each.generation, each.at, at, last, moves, downtime, each.is_start
+            )
 
-    def _list_rebalances(self, index: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
-        """``session`` is the session timeout of static members; None means dynamic members."""
-        if session is None:
-            return whatif_membership.list_dynamic_rebalances(self._history, index)
-        static = whatif_membership.StaticMembership(index, self._restarts, session, self._causes)
-        return static.replay(self._history)
+
+def _mean_revoked_times(downtime: GroupDowntime) -> dict[tuple[int, int], int]:
+    """Returns for how long each eager rebalance revoked a partition, on average."""
+    times: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for piece in downtime.found:
+        if piece.reason is DowntimeReason.REVOKED and piece.to_generation is not None:
+            times[piece.incarnation, piece.to_generation].append(piece.milliseconds)
+    return {end: sum(found) // len(found) for end, found in times.items()}
 
 
 def _actual_rows(
-    rebalances: Sequence[Rebalance], reproduction: PolicyReproduction
+    generations: Sequence[Generation],
+    rebalances: Sequence[Rebalance],
+    reproduction: PolicyReproduction,
+    downtime: GroupDowntime,
 ) -> Iterator[WhatIf]:
+    """Returns the rows of the policy that was used, with the measured downtime. The return of a
+    static member has a row without a rebalance.
+    """
     label = policies.label_used_policies(reproduction.used)
+    measured: Counter[tuple[int, int]] = Counter()
+    restarts: Counter[int] = Counter()
+    for piece in downtime.found:
+        if piece.reason in UNCOUNTED_REASONS:
+            continue
+        if piece.to_generation is None:
+            restarts[piece.until] += piece.milliseconds
+        else:
+            measured[piece.incarnation, piece.to_generation] += piece.milliseconds
     for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
         after = rebalance.after
         yield WhatIf(
@@ -435,109 +536,58 @@ def _actual_rows(
             actual=True,
             happens=True,
             happens_at=after.at,
+            downtime_ms=measured[after.incarnation, after.generation],
             moved=cost.moved,
             moves_needed=cost.moves_needed,
-            stopped=cost.stopped,
+            revoked=cost.revoked,
             idle_members=cost.idle_members,
             spread=cost.most - cost.least,
         )
+    for one in generations:
+        if one.change is GenerationChange.REPLACED and restarts[one.at]:
+            yield WhatIf(
+                group=one.group,
+                incarnation=one.incarnation,
+                to_generation=one.generation,
+                at=one.at,
+                policy=label,
+                actual=True,
+                happens=False,
+                happens_at=None,
+                downtime_ms=restarts.pop(one.at),
+                moved=0,
+                moves_needed=0,
+                revoked=0,
+                idle_members=0,
+                spread=0,
+            )
 
 
-class _PolicyOutcome(NamedTuple):
-    rebalance: WhatIfRebalance
-    happens: bool
-    #: The assignment after the rebalance, also if it does not happen.
-    placed: SnapshotPlacement
-    move_counts: MoveCounts
-
-
-def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
-    rebalance, placed = outcome.rebalance, outcome.placed
-    moves, fewest, stopped = outcome.move_counts
+def _make_row(group: str, policy: str, outcome: PolicyOutcome) -> WhatIf:
+    placed, moves = outcome.placed, outcome.moves
     return WhatIf(
         group=group,
-        incarnation=rebalance.incarnation,
-        to_generation=rebalance.generation,
-        at=rebalance.at,
+        incarnation=outcome.incarnation,
+        to_generation=outcome.generation,
+        at=outcome.at,
         policy=policy,
         actual=False,
-        happens=outcome.happens,
-        happens_at=rebalance.happens_at if outcome.happens else None,
-        moved=moves,
-        moves_needed=fewest,
-        stopped=stopped,
+        happens=outcome.happens_at is not None,
+        happens_at=outcome.happens_at,
+        downtime_ms=outcome.downtime,
+        moved=moves.moved,
+        moves_needed=moves.needed,
+        revoked=moves.revoked,
         idle_members=placed.idle,
         spread=placed.most - placed.least,
     )
-
-
-#: Moved partitions, necessary moves, stopped partitions.
-MoveCounts = tuple[int, int, int]
-
-#: Two rounds end a cooperative rebalance, unless the strategy is unstable.
-MAX_ROUNDS = 8
-
-
-def _rebalance(
-    protocol: PolicyProtocol,
-    snapshots: Sequence[GroupSnapshot],
-    owners: IntArray,
-    place: PlacementFunction,
-) -> tuple[SnapshotPlacement, MoveCounts]:
-    """Computes a rebalance from the snapshots of its rounds."""
-    if protocol is PolicyProtocol.COOPERATIVE:
-        return _rebalance_cooperative(snapshots, owners, place)
-    snapshot = snapshots[-1]
-    previous = snapshot.previous_positions(owners)
-    placed = place(snapshot, previous)
-    moves, stopped = count_moves(previous, placed.positions), snapshot.count_present(owners)
-    if protocol is PolicyProtocol.CONSUMER:  # members revoke only partitions outside their target
-        stopped += moves - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, snapshot.fewest_moves(previous), stopped)
-
-
-def _rebalance_cooperative(
-    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
-) -> tuple[SnapshotPlacement, MoveCounts]:
-    """Partitions that move are revoked in one round and assigned in the next."""
-    current, stopped = owners, 0
-    for snapshot in snapshots[:-1]:
-        current, _, moving, unsubscribed = _run_cooperative_round(snapshot, current, place)
-        stopped += moving + unsubscribed
-    snapshot = snapshots[-1]
-    for _ in range(MAX_ROUNDS):
-        current, placed, moving, unsubscribed = _run_cooperative_round(snapshot, current, place)
-        stopped += moving + unsubscribed
-        if not moving:
-            break
-    previous = snapshot.previous_positions(owners)
-    return placed, (
-        count_moves(previous, placed.positions),
-        snapshot.fewest_moves(previous),
-        stopped,
-    )
-
-
-def _run_cooperative_round(
-    snapshot: GroupSnapshot, owners: IntArray, place: PlacementFunction
-) -> tuple[IntArray, SnapshotPlacement, int, int]:
-    """Returns the owners after one round, the target, the number of revoked partitions that move,
-    and the number of those that are no longer subscribed to.
-    """
-    previous = snapshot.previous_positions(owners)
-    placed = place(snapshot, previous)
-    withheld = (previous != UNASSIGNED) & (previous != placed.positions)
-    moving = int(np.count_nonzero(withheld))
-    unsubscribed = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    current = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
-    return current, placed, moving, unsubscribed
 
 
 def list_advised_ownership(
     generations: Sequence[Generation],
     rebalances: Sequence[Rebalance],
     policy: GroupPolicy | None,
-    causes: CausesByGeneration | None = None,
+    downtime: GroupDowntime,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[AdvisedOwnership]:
     """Returns the rows of gold/advised, by partition and time; none if no change is advised.
@@ -549,7 +599,7 @@ def list_advised_ownership(
     """
     if policy is None:
         return []
-    replay = HistoryReplay(generations, rebalances, causes, topic_ids)
+    replay = HistoryReplay(generations, rebalances, downtime, topic_ids)
     index, changes = replay.owners_under(policy)
     layout = index.layout
     owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)

@@ -1,24 +1,31 @@
-"""The rebalances that a group would have had with dynamic or with static members.
+"""The rebalances of a group's history, and the events of its processes that caused them.
 
-The same applications join, leave and fail at the same times. With dynamic members each of these
-events is a rebalance. A static member that returns within its session timeout causes none;
-otherwise it causes one rebalance when its session expires, and another one when it returns.
+A policy with the same kind of membership as the one in use has the rebalances of the history
+(:func:`list_rebalances`). Under another membership other rebalances happen: the same processes
+start, stop and fail at the same times (:func:`list_process_events`), and ``whatif_replay.py``
+finds out what the group does then.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.engine.history.facts import Generation, GenerationChange, GenerationMember
+from rota.engine.history.downtime import HEARTBEAT_SLACK, ConsumptionEnd, EventTimes
+from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
+    DowntimeReason,
+    Generation,
+    GenerationChange,
+    GenerationMember,
+)
 from rota.engine.history.restarts import (
-    CausesByGeneration,
     MemberRestart,
     MembershipEvent,
     find_leave_time,
+    find_session_start,
 )
 from rota.engine.history.snapshot import (
     GroupSnapshot,
@@ -27,18 +34,27 @@ from rota.engine.history.snapshot import (
     drop_topics,
     update_counts,
 )
+from rota.engine.history.timing import GroupTiming
 
-END_OF_TIME = 2**62
+
+class Absence(NamedTuple):
+    """A member that is gone; ``number`` is its number in the history index."""
+
+    number: int
+    since: int
+    #: The broker waits for the end of its session.
+    is_silent: bool = False
+    session: int = DEFAULT_SESSION_TIMEOUT
 
 
 class WhatIfRebalance(NamedTuple):
-    """A rebalance that happened, or would have happened."""
+    """A rebalance of the history."""
 
     incarnation: int
     generation: int
     #: The time in the journal; unique among the rows of a generation.
     at: int
-    #: The group after the rebalance; None: no rebalance happens.
+    #: The group after the rebalance; None: no rebalance, a static member returned.
     snapshot: GroupSnapshot | None
     #: Members, subscriptions or partition counts changed; otherwise a consumer group (KIP-848) does
     #: not rebalance.
@@ -49,12 +65,18 @@ class WhatIfRebalance(NamedTuple):
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
     #: The first known state instead of a rebalance.
     is_start: bool = False
-    #: The time at which it happens if a session has to end first.
-    session_end: int | None = None
-
-    @property
-    def happens_at(self) -> int:
-        return self.at if self.session_end is None else self.session_end
+    #: When members are called to join, and the time until all have joined and are assigned.
+    start: int = 0
+    join_time: int = 0
+    sync_time: int = 0
+    #: The time since the rebalance before; None: not known.
+    since_last: int | None = None
+    #: The time for which the members really waited for a late or a dead member.
+    late_time: int = 0
+    #: The same for the second round of a cooperative rebalance.
+    second_late_time: int = 0
+    #: The members whose partitions nobody consumes until this rebalance.
+    gone: tuple[Absence, ...] = ()
 
 
 class CountedEvent(NamedTuple):
@@ -84,37 +106,28 @@ def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedE
     return events
 
 
-def list_dynamic_rebalances(
-    history: Sequence[CountedEvent], index: HistoryIndex
+def list_rebalances(
+    history: Sequence[CountedEvent], index: HistoryIndex, timing: GroupTiming
 ) -> list[WhatIfRebalance]:
-    """Lists the rebalances with dynamic members: the return of a static member is two rebalances,
-    one when it leaves and one when it returns.
-
-    The journal does not have the time of the leave. Its row is a millisecond before the return,
-    because times are unique among the rows of a generation.
-    """
+    """Lists the rebalances and the returns of static members as they happened."""
     rebalances: list[WhatIfRebalance] = []
-    times = _RowTimes()
+    times = RowTimes()
     present: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
     incarnation = -1
-    for (generation, rebalance), now, earlier in history:
+    assigned_at = 0
+    for (generation, rebalance, event_times), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
+        names = _name_members(generation.members)
+        ends = {} if event_times is None else event_times.gone
+        gone = tuple(_absence(index.number(member_name(end.member)), end) for end in ends.values())
         snapshot = _take_snapshot(index, generation.members, now)
+        incarnation = generation.incarnation
         if generation.change is GenerationChange.FIRST_SAMPLE:
-            incarnation = generation.incarnation
-            rebalances.append(_starting_point(generation, snapshot))
-        elif rebalance is None and not starts_incarnation:
-            ids = {member.member_id for member in generation.members}
-            stayed = tuple(member for member in present if member.member_id in ids)
-            if len(stayed) < len(present):
-                at = times.reserve(generation, generation.at - 1, later=False)
-                rebalances.append(_rebalance_at(generation, at, _take_snapshot(index, stayed, now)))
-            at = times.reserve(generation, generation.at, later=True)
-            rebalances.append(_rebalance_at(generation, at, snapshot))
-        elif rebalance is not None:
-            incarnation = generation.incarnation
-            at = times.reserve(generation, generation.at, later=True)
+            row = _rebalance_at(generation, generation.at, snapshot)
+            rebalances.append(row._replace(starts_new_incarnation=True, is_start=True))
+        elif rebalance is not None or starts_incarnation:
+            at = times.reserve(generation, generation.at)
             is_needed = (
                 starts_incarnation
                 or _topics_by_member(present) != _topics_by_member(generation.members)
@@ -124,24 +137,85 @@ def list_dynamic_rebalances(
             # rounds of an unchanged group are left out: the replay runs as many as it needs
             pairs = pairwise([*rounds, snapshot])
             distinct = tuple(one for one, later in pairs if one is not later)
-            rebalances.append(
-                _rebalance_at(generation, at, snapshot)._replace(
-                    is_needed=is_needed,
-                    starts_new_incarnation=starts_incarnation,
-                    earlier_snapshots=distinct,
-                )
+            row = _rebalance_at(generation, at, snapshot)._replace(
+                is_needed=is_needed,
+                starts_new_incarnation=starts_incarnation,
+                earlier_snapshots=distinct,
+                gone=gone,
             )
+            stayed = sum(member_name(one) in names for one in present)
+            row = _date(row, event_times, stayed, timing, assigned_at)
+            rebalances.append(row)
+            assigned_at = generation.at
+        else:
+            at = times.reserve(generation, generation.at)
+            row = _rebalance_at(generation, at, None)._replace(gone=gone, start=generation.at)
+            rebalances.append(row)
         present, counts = generation.members, now
     return rebalances
 
 
-def _rebalance_at(generation: Generation, at: int, snapshot: GroupSnapshot) -> WhatIfRebalance:
+def member_name(member: GenerationMember) -> str:
+    """Returns the name under which a member keeps its partitions: a static member keeps them when
+    it returns under a new member id.
+    """
+    if member.group_instance_id is None:
+        return member.member_id
+    return f"static {member.group_instance_id}"
+
+
+def _name_members(members: Iterable[GenerationMember]) -> set[str]:
+    return {member_name(member) for member in members}
+
+
+def _absence(number: int, end: ConsumptionEnd) -> Absence:
+    silent = end.reason in {DowntimeReason.SILENT, DowntimeReason.RESTARTED} and not end.is_closed
+    session = end.member.session_timeout or DEFAULT_SESSION_TIMEOUT
+    return Absence(number, end.time.estimate, silent, session)
+
+
+def _date(
+    rebalance: WhatIfRebalance,
+    times: EventTimes | None,
+    members: int,
+    timing: GroupTiming,
+    last: int,
+) -> WhatIfRebalance:
+    """Returns a rebalance of the history with its times.
+
+    :param members: the number of members that stayed
+    :param last: when the last rebalance ended
+    """
+    if times is None:
+        start = rebalance.at - timing.sync_time
+        join_time = timing.join_time(members, max(start - last, 0))
+        return rebalance._replace(start=start, join_time=join_time, sync_time=timing.sync_time)
+    join_time = times.joined - times.start
+    return rebalance._replace(
+        start=times.start,
+        join_time=join_time,
+        sync_time=times.assigned - times.joined,
+        since_last=times.start - last,
+        late_time=_late_time(times, members, timing, last),
+        second_late_time=max(
+            max(times.later_joins, default=0) - timing.second_join_time - HEARTBEAT_SLACK, 0
+        ),
+    )
+
+
+def _late_time(times: EventTimes, members: int, timing: GroupTiming, last: int) -> int:
+    """Returns how long a rebalance waited for a late or a dead member."""
+    join_time = times.joined - times.start
+    if not members:
+        return join_time
+    limit = timing.heartbeats.expect_waits(members, times.start - last).longest_possible
+    return max(join_time - limit, 0)
+
+
+def _rebalance_at(
+    generation: Generation, at: int, snapshot: GroupSnapshot | None
+) -> WhatIfRebalance:
     return WhatIfRebalance(generation.incarnation, generation.generation, at, snapshot)
-
-
-def _starting_point(generation: Generation, snapshot: GroupSnapshot) -> WhatIfRebalance:
-    rebalance = _rebalance_at(generation, generation.at, snapshot)
-    return rebalance._replace(starts_new_incarnation=True, is_start=True)
 
 
 def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozenset[str]]:
@@ -153,206 +227,149 @@ def _take_snapshot(
 ) -> GroupSnapshot:
     return index.snapshot(
         (
-            SnapshotMember(index.number(member.member_id), member.member_id, None, member.topics)
+            SnapshotMember(
+                index.number(member_name(member)),
+                member.member_id,
+                member.group_instance_id,
+                member.topics,
+            )
             for member in members
         ),
         counts,
     )
 
 
-class _RowTimes:
+class RowTimes:
     """Chooses row times that are unique within a generation."""
 
     def __init__(self) -> None:
         self._used: set[tuple[int, int, int]] = set()
 
-    def reserve(self, generation: Generation, at: int, *, later: bool) -> int:
-        """Returns the nearest time that no other row of this generation has."""
+    def reserve(self, generation: Generation, at: int) -> int:
+        """Returns the next time that no other row of this generation has."""
         while (generation.incarnation, generation.generation, at) in self._used:
-            at += 1 if later else -1
+            at += 1
         self._used.add((generation.incarnation, generation.generation, at))
         return at
 
 
-@dataclass(slots=True)
-class _Application:
-    """An application with one or more member ids."""
-
-    name: str
-    group_instance_id: str
-    topics: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _PendingRebalance:
-    """A rebalance in the journal that may not happen under the policy."""
-
-    generation: Generation
-    #: Number of members that left and whose session has not expired.
-    waiting: int = 0
-    rows: int = 0
+class ProcessEventType(enum.Enum):
+    STARTED = "started"
+    #: It closed its consumer, or left because it polled too late.
+    CLOSED = "closed"
+    CRASHED = "crashed"
+    #: Another reason for a rebalance: new topics or partitions, or a call by a member.
+    CHANGED = "changed"
 
 
-@dataclass(slots=True)
-class _AbsentApplication:
-    application: str
-    pending: _PendingRebalance
+class ProcessEvent(NamedTuple):
+    """What happened to the process of a member; the same under every policy."""
+
+    at: int
+    #: The position of the event in the history.
+    row: int
+    type: ProcessEventType
+    member: GenerationMember | None = None
+    #: The application that the process belongs to: it has the same name after a restart.
+    application: str = ""
+    #: The last sign of life of a process that crashed.
+    session_start: int = 0
+    #: The time for which the rebalance that followed waited for a late member.
+    late_time: int = 0
 
 
-@dataclass
-class StaticMembership:
-    """Replays a history in which every member has a static id and this session timeout."""
-
-    index: HistoryIndex
-    restarts: Sequence[MemberRestart]
-    session: int
-    causes: CausesByGeneration
-    rebalances: list[WhatIfRebalance] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._before = {one.new_member_id: one.old_member_id for one in self.restarts}
-        #: By member id.
-        self._applications: dict[str, _Application] = {}
-        #: Members of the group by name, until their session expires.
-        self._present: dict[str, _Application] = {}
-        self._sessions: list[tuple[int, int, _AbsentApplication]] = []
-        self._absent: dict[str, _AbsentApplication] = {}
-        self._order = 0
-        self._times = _RowTimes()
-        self._snapshot: GroupSnapshot | None = None
-        self._counts: Mapping[str, int] = {}
-        self._starts_incarnation = True
-
-    def replay(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
-        incarnation = -1
-        members: Mapping[str, GenerationMember] = {}
-        for counted in history:
-            generation = counted.event.generation
-            if generation.incarnation != incarnation:
-                self._expire(END_OF_TIME)
-                self._present, self._absent, self._sessions = {}, {}, []
-                self._snapshot, self._counts = None, {}
-                self._starts_incarnation = True
-                members = {}
-            self._expire(generation.at)
-            now = {member.member_id: member for member in generation.members}
-            self._read_event(counted, members, now)
-            members, incarnation = now, generation.incarnation
-        self._expire(END_OF_TIME)
-        return self.rebalances
-
-    def _read_event(
-        self,
-        counted: CountedEvent,
-        before: Mapping[str, GenerationMember],
-        now: Mapping[str, GenerationMember],
-    ) -> None:
-        generation, rebalance = counted.event
-        pending = _PendingRebalance(generation)
-        returning = {self._before[one] for one in now if one in self._before}
-        for member_id in before.keys() - now.keys() - returning:
-            since = find_leave_time(before[member_id], counted.event, self.causes)
-            self._leave(self._applications[member_id].name, since + self.session, pending)
-        for member_id in sorted(now):
-            self._join(now[member_id])
-        self._counts = counted.counts
-        if generation.change is GenerationChange.FIRST_SAMPLE:
-            self._snapshot, self._starts_incarnation = self._current(), False
-            self.rebalances.append(_starting_point(generation, self._snapshot))
-            return
-        if rebalance is None:  # a return with other topics takes effect in the next rebalance
-            return
-        snapshot = self._current()
-        changed = snapshot is not self._snapshot
-        idle = before.keys() == now.keys()
-        if changed or (idle and not pending.waiting):
-            self._add_row(pending, snapshot, needed=changed)
-        elif not pending.waiting:
-            self._add_row(pending, None)
-
-    def _leave(self, name: str, until: int, pending: _PendingRebalance) -> None:
-        if name in self._absent:
-            return
-        absentee = self._absent[name] = _AbsentApplication(name, pending)
-        pending.waiting += 1
-        self._order += 1
-        heapq.heappush(self._sessions, (until, self._order, absentee))
-
-    def _join(self, member: GenerationMember) -> None:
-        name, applications = member.member_id, self._applications
-        application = applications.get(name) or applications.get(self._before.get(name, ""))
-        if application is None:
-            application = _Application(name, member.group_instance_id or name)
-        applications[name] = application
-        application.topics = member.topics
-        self._present[application.name] = application
-        absentee = self._absent.pop(application.name, None)
-        if absentee is not None:
-            absentee.pending.waiting -= 1
-            self._drop_if_unneeded(absentee.pending)
-
-    def _drop_if_unneeded(self, pending: _PendingRebalance) -> None:
-        """Adds a row without a rebalance if all of its members returned in time."""
-        if not pending.waiting and not pending.rows:
-            self._add_row(pending, None)
-
-    def _expire(self, now: int) -> None:
-        while self._sessions and self._sessions[0][0] < now:
-            until, _, absentee = heapq.heappop(self._sessions)
-            expired = [absentee]
-            while self._sessions and self._sessions[0][0] == until:
-                expired.append(heapq.heappop(self._sessions)[2])
-            expired = [one for one in expired if self._absent.get(one.application) is one]
-            for one in expired:
-                del self._absent[one.application], self._present[one.application]
-                one.pending.waiting -= 1
-            if expired:
-                self._add_row(expired[0].pending, self._current(), at=until)
-            for one in expired[1:]:  # several rebalances in the journal are one here
-                self._drop_if_unneeded(one.pending)
-
-    def _current(self) -> GroupSnapshot:
-        return self.index.snapshot(
-            (
-                SnapshotMember(
-                    self.index.number(f"application {application.name}"),
-                    application.name,
-                    application.group_instance_id,
-                    application.topics,
+def list_process_events(
+    history: Sequence[CountedEvent], restarts: Sequence[MemberRestart], timing: GroupTiming
+) -> list[ProcessEvent]:
+    """Returns the events in the order of the history. All members start in the first generation of
+    an incarnation.
+    """
+    names = _name_applications(history, restarts)
+    events: list[ProcessEvent] = []
+    present: dict[str, GenerationMember] = {}
+    incarnation, last = -1, 0
+    for row, counted in enumerate(history):
+        event = counted.event
+        generation = event.generation
+        if generation.incarnation == incarnation:
+            found = list(_read_event(row, counted, present, names))
+            late = 0
+            if event.times is not None and event.rebalance is not None:
+                is_usual = all(
+                    end.reason is DowntimeReason.LEFT for end in event.times.gone.values()
                 )
-                for application in self._present.values()
-            ),
-            self._counts,
-        )
+                stayed = sum(member.member_id in present for member in generation.members)
+                if is_usual and stayed:
+                    late = _late_time(event.times, stayed, timing, last)
+            events += [one._replace(late_time=late) for one in found]
+        else:
+            events += [
+                ProcessEvent(
+                    generation.at, row, ProcessEventType.STARTED, one, names[one.member_id]
+                )
+                for one in generation.members
+            ]
+        present = {member.member_id: member for member in generation.members}
+        incarnation = generation.incarnation
+        if event.rebalance is not None:
+            last = generation.at
+    return events
 
-    def _add_row(
-        self,
-        pending: _PendingRebalance,
-        snapshot: GroupSnapshot | None,
-        *,
-        at: int | None = None,
-        needed: bool = True,
-    ) -> None:
-        """Adds a row. The first row of a rebalance has the time of the journal.
 
-        :param at: the end of the session that the rebalance waited for
-        """
-        generation, session_end = pending.generation, at
-        if at is None or not pending.rows:
-            at = generation.at
-        at = self._times.reserve(generation, at, later=True)
-        pending.rows += 1
-        self.rebalances.append(
-            WhatIfRebalance(
-                generation.incarnation,
-                generation.generation,
-                at,
-                snapshot,
-                needed,
-                self._starts_incarnation,
-                session_end=session_end,
+def _name_applications(
+    history: Sequence[CountedEvent], restarts: Sequence[MemberRestart]
+) -> dict[str, str]:
+    """Returns the application of each member id: the first id of a chain of restarts."""
+    before = {one.new_member_id: one.old_member_id for one in restarts}
+    names: dict[str, str] = {}
+    for counted in history:
+        for member in counted.event.generation.members:
+            if member.member_id not in names:
+                old = before.get(member.member_id, "")
+                names[member.member_id] = names.get(old, member.member_id)
+    return names
+
+
+def _read_event(
+    row: int,
+    counted: CountedEvent,
+    present: Mapping[str, GenerationMember],
+    names: Mapping[str, str],
+) -> Iterator[ProcessEvent]:
+    event = counted.event
+    generation, rebalance, times = event
+    start = generation.at if times is None else min(times.start, generation.at)
+    found = False
+    rounds = (generation,) if rebalance is None else rebalance.rounds
+    before = present
+    for number, one in enumerate(rounds):
+        now = {member.member_id: member for member in one.members}
+        gone = [before[name] for name in sorted(before.keys() - now.keys())]
+        called = start if number == 0 else rounds[number - 1].at
+        for member in gone:
+            found = True
+            end = None if times is None else times.gone.get(member.member_id)
+            is_silent = member.group_instance_id is not None and rebalance is not None
+            if end is not None:
+                is_silent = end.reason is not DowntimeReason.LEFT and not end.is_closed
+            yield ProcessEvent(
+                find_leave_time(member, event),
+                row,
+                ProcessEventType.CRASHED if is_silent else ProcessEventType.CLOSED,
+                member,
+                names.get(member.member_id, member.member_id),
+                find_session_start(member, event) if is_silent else 0,
             )
-        )
-        if snapshot is not None:
-            self._snapshot = snapshot
-            self._starts_incarnation = False
+        for name in sorted(now.keys() - before.keys()):
+            found = True
+            at = called if times is None else times.joins.get(name, called)
+            yield ProcessEvent(at, row, ProcessEventType.STARTED, now[name], names.get(name, name))
+        for name in sorted(now.keys() & before.keys()):
+            if set(now[name].topics) != set(before[name].topics):
+                found = True
+                yield ProcessEvent(
+                    called, row, ProcessEventType.CHANGED, now[name], names.get(name, name)
+                )
+        before = now
+    if not found:
+        yield ProcessEvent(start, row, ProcessEventType.CHANGED)

@@ -3,9 +3,8 @@
 :class:`Joiner` sends the requests and handles their responses. If the member leads,
 :func:`compute_assignment` turns the subscriptions of all members into assignments.
 :class:`AssignmentManager` runs commits, listener calls and changes of the assignment in Kafka's
-order. Each of its procedures is a generator whose steps run from top to bottom: where it must wait
-(for a commit, for the application's listener, for a poll) it yields a condition, and continues when
-an event has made it true. Only one procedure runs at a time.
+order. Its procedures are generators: where one must wait (for a commit, the listener, a poll), it
+yields a condition, and continues when an event has made it true. Only one runs at a time.
 """
 
 from __future__ import annotations
@@ -266,10 +265,7 @@ class Joiner:
         self.session.commands.stop_timer(events.MemberTimer.ASSIGN)
 
     def leave_with_error(self, error: Exception, reason: str) -> None:
-        """Leaves the group, so that the others do not wait for this member, and reports the error.
-
-        Java's leader only raises, and its group is stuck until the rebalance times out.
-        """
+        """Leaves the group, so that others need not wait, and reports the error."""
         self.session.leave_group(reason, even_static=True)
         self.drop_outdated_work()
         self._stop_with_error(error)
@@ -455,9 +451,7 @@ def compute_assignment(command: events.ComputeAssignment) -> events.AssignmentCo
 
 
 def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscription, list[str]]:
-    """Returns the subscriptions. A member that cannot be decoded gets none, and a note: the others
-    need not wait, and guessing its topics could assign what it did not subscribe to.
-    """
+    """A member that cannot be decoded gets no subscription, and a note: its topics are unknown."""
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
         [(member.metadata, member.group_instance_id) for member in listed]

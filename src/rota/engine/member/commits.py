@@ -109,7 +109,6 @@ class CommitManager:
             self.start_commit(CommitKind.AUTOMATIC, offsets)
 
     def restart_auto_commit(self) -> None:
-        """Restarts ``auto.commit.interval.ms``."""
         self.is_auto_commit_due = False
         if self.session.config.auto_commit:
             self._start_auto_commit_timer(self.session.config.auto_commit_interval)
@@ -176,9 +175,7 @@ class CommitManager:
         self._set_timer()
 
     def fail_unsent_commits(self, error: Exception | None = None) -> None:
-        """The coordinator was not found: only a synchronous commit is tried again, for a retry of
-        another commit could overwrite a later one. With an error, none is tried again.
-        """
+        """Retries only synchronous commits: others could overwrite a later one."""
         for commit in list(self._active):
             if commit.request_id is None and (commit.retry_at is None or error is not None):
                 missing = RetriableCommitFailed(
@@ -265,11 +262,7 @@ class CommitManager:
                 return make_fatal_error(session.config, f"commit of {at}", code)
 
     def _make_outdated_error(self, why: str, code: int, sender: MemberIdentity) -> GroupError:
-        """Returns the error of a commit whose generation is over.
-
-        The member keeps a later generation: the response was for an earlier one. (Java gives up the
-        later one, too.)
-        """
+        """Returns the error of a commit of an earlier generation; unlike Java keeps a later one."""
         session, error = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
             return RebalanceInProgress(f"{error}: poll, then commit again", code)

@@ -130,10 +130,8 @@ class AssignmentComputed:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """The application commits. A synchronous commit ends with :class:`FinishSyncCommit`, an
-    asynchronous one with :class:`RunCommitCallback`.
-
-    Without offsets, the positions after the records that the application got are committed.
+    """The application commits, by default the positions after the records that it got. The result
+    is a :class:`FinishSyncCommit`, or a :class:`RunCommitCallback` for an asynchronous commit.
     """
 
     commit_id: int
@@ -178,18 +176,13 @@ MemberEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Find the group's coordinator, then send :class:`CoordinatorFound` or ``CoordinatorNotFound``.
-
-    The member ignores responses of an earlier coordinator, so its connection may be closed.
-    """
+    """Find the coordinator, then send :class:`CoordinatorFound` or ``CoordinatorNotFound``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send this request to the coordinator, then report the response or :class:`RequestFailed`.
-
-    The response to JoinGroup comes when the join phase ends, so it may take the rebalance timeout;
-    every other request fails after ``request.timeout.ms``.
+    """Send this request to the coordinator, then report the response or :class:`RequestFailed`: of
+    JoinGroup after the rebalance timeout, of others after ``request.timeout.ms``.
     """
 
     request_id: int
@@ -228,10 +221,8 @@ class CallListener:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAssignment:
-    """Run the strategy for the whole group, then send :class:`AssignmentComputed`.
-
-    A strategy may be custom code and take long, so heartbeats must continue meanwhile. Run one at a
-    time, because strategies keep state. See :func:`rota.engine.member.classic.compute_assignment`.
+    """Run the strategy for the whole group (:func:`rota.engine.member.classic.compute_assignment`),
+    one at a time while heartbeats continue, then send :class:`AssignmentComputed`.
     """
 
     assignment_id: int
@@ -244,10 +235,8 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True)
 class MarkPendingRevocation:
-    """Return no more records of these partitions: they are about to be revoked.
-
-    Otherwise the next owner would read again what is returned while the commit before the
-    revocation is in flight. The next :class:`SetAssignment` ends this.
+    """Return no more records of these partitions until the next :class:`SetAssignment`: they are
+    about to be revoked, and the next owner would read them again.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -285,21 +274,14 @@ class CallInterceptors:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetadata:
-    """Fetch the metadata of these topics, or of all, then send :class:`MetadataUpdated`.
-
-    Until then a pattern is not joined for, and a leader does not assign. Later updates should cover
-    the same topics.
-    """
+    """Fetch the metadata of these topics, or of all, then send :class:`MetadataUpdated`."""
 
     topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RaiseError:
-    """Raise this error from the application's poll, close or unsubscribe call in progress.
-
-    A poll gets at most one error, which ends it. The next poll retries the refused request.
-    """
+    """Raise this error from the application's call in progress; a poll gets at most one."""
 
     error: Exception
 

@@ -46,11 +46,9 @@ from rota.errors import Code, Fenced, InputError
 
 
 class MemberStateMachine:
-    """A member of a group, as a state machine: events in, commands out.
-
-    ``consumed`` returns the positions after the records that the application got; a commit without
-    offsets stores them. ``spread`` adds jitter to retry delays, so that the members of a group do
-    not retry all at once; the default adds none, and nothing else here is random.
+    """A member of a group, as a state machine: events in, commands out. ``consumed`` returns the
+    positions to commit by default; ``spread`` adds jitter to retry delays, the only randomness
+    here.
     """
 
     def __init__(
@@ -435,12 +433,7 @@ class MemberStateMachine:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRouter:
-    """Passes responses and failures to the part that sent the request; others are dropped.
-
-    A network may delay, repeat and reorder responses. The number of a request is used once, and is
-    forgotten with its first response, with the coordinator, or with the generation that it was sent
-    for.
-    """
+    """Passes responses and failures to the part that sent the request; drops repeated ones."""
 
     session: MemberSession
     joiner: Joiner

@@ -1,11 +1,9 @@
 """The states of a member, the legal transitions, and the member's session with its coordinator.
 
-A member is **unjoined** until the application polls. Inside a poll it prepares to join (it commits,
-and gives up the partitions that the rebalance protocol asks for) and sends JoinGroup: it is
-**joining**. The response names its generation and the leader: it is **syncing**, and sends
-SyncGroup. The leader's SyncGroup carries the assignments of all members, so the leader first waits
-for its strategy, which may take long. The response carries the member's own assignment: it is
-**stable**. Heartbeats run from the JoinGroup response on, in **syncing** and in **stable**,
+A member is **unjoined** until the application polls. Inside a poll it commits, gives up the
+partitions that the rebalance protocol asks for, and sends JoinGroup: it is **joining**. With the
+response it is **syncing**, and sends SyncGroup; a leader waits for its strategy first. The response
+carries the member's assignment: it is **stable**. Heartbeats run in **syncing** and **stable**,
 whatever the application and the strategy do.
 
 When a heartbeat reports a rebalance, or the member itself finds a reason to rejoin, the next poll
@@ -260,11 +258,7 @@ _JAVA_JOIN_EXCEPTION_CODES = _JAVA_EXCEPTION_CODES | {
 
 
 def describe_failure(code: int, *, is_sync: bool) -> str:
-    """Returns Java's reason for a rejoin after an error code for a JoinGroup or SyncGroup.
-
-    In Java's ``joinGroupIfNeeded`` the exception of the failed request replaces the reason that the
-    response handler gave.
-    """
+    """Java's reason for a rejoin: in ``joinGroupIfNeeded`` the exception replaces the handler's."""
     known = _JAVA_SYNC_EXCEPTION_CODES if is_sync else _JAVA_JOIN_EXCEPTION_CODES
     words = CODE_NAMES[code].removesuffix("_FAILED") if code in known else "KAFKA"
     return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
@@ -378,8 +372,7 @@ class MemberSession:
         #: The JoinGroup or SyncGroup whose response counts.
         self.rebalance_request_id: int | None = None
         #: Why a join is due; None if none is due, empty for a new member. JoinGroup and LeaveGroup
-        #: carry the reasons that Java's consumer sends (KIP-800), so that a broker's log reads the
-        #: same for both.
+        #: carry the reasons that Java's consumer sends (KIP-800).
         self.rejoin_reason: str | None = ""
         #: The procedure that comes before the next JoinGroup has started.
         self.is_join_prepared = False
@@ -434,10 +427,8 @@ class MemberSession:
         left: bool = False,
         target: MemberState = MemberState.UNJOINED,
     ) -> None:
-        """Gives up the generation; the next join starts without one.
-
-        With ``keep_id`` the member keeps its id, which may still be valid after ILLEGAL_GENERATION.
-        Otherwise the group would wait for the old id until its session times out.
+        """Gives up the generation, so that the next join starts without one; ``keep_id`` keeps the
+        member id, for which the group would otherwise wait until its session times out.
         """
         self.rebalance_request_id = None
         if not self.identity.is_lost:
@@ -469,10 +460,8 @@ class MemberSession:
     def leave_group(
         self, reason: str, *, even_static: bool = False, target: MemberState = MemberState.UNJOINED
     ) -> int | None:
-        """Leaves the group, and sends LeaveGroup if the coordinator is known.
-
-        A static member sends nothing unless ``even_static``: it may come back before its session
-        ends. Returns the number of the request, or None if none was sent.
+        """Leaves the group; returns the number of LeaveGroup, or None if none is sent: the
+        coordinator is unknown, or the member static (unless ``even_static``), as it may come back.
         """
         number = None
         sends = self.config.group_instance_id is None or even_static
@@ -607,10 +596,7 @@ class MemberSession:
             self.report_error(error)
 
     def lose_coordinator(self, why: str) -> None:
-        """Marks the coordinator as unknown, and abandons all requests in flight.
-
-        Responses that still come are ignored, as if the connection had been closed.
-        """
+        """Marks the coordinator as unknown, and abandons its requests: responses are ignored."""
         if self.coordinator_known:
             self.coordinator_known = False
             self.commands.add(events.MemberNote(f"coordinator lost: {why}"))

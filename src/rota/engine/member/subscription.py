@@ -24,10 +24,7 @@ MetadataSnapshot: TypeAlias = Mapping[str, tuple[int, tuple[frozenset[str], ...]
 
 class SubscriptionTracker:
     """Tracks the subscribed topics, the topics of the last join, and the metadata that the
-    assignment used.
-
-    ``rack`` is the member's own rack. Without one, a change of racks is no reason to rebalance. A
-    pattern matches internal topics only with ``matches_internal``.
+    assignment used. Without the member's ``rack``, a change of racks is no reason to rebalance.
     """
 
     def __init__(
@@ -91,10 +88,8 @@ class SubscriptionTracker:
         return all(map(self._matches_pattern, topics))
 
     def is_ready_to_join(self) -> bool:
-        """The topics to join with are known.
-
-        A pattern is matched again before each join: a new topic would otherwise start one rebalance
-        for each member that discovers it.
+        """The topics to join with are known. A pattern is matched before each join, so that a new
+        topic starts one rebalance, not one for each member.
         """
         if self.has_pattern and not self._is_refreshed:
             self._is_refreshed = True

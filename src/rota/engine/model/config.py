@@ -1,13 +1,11 @@
 """Configuration under Kafka's keys, with Kafka's defaults and bounds.
 
 :class:`ConfigKey` is the one type for a setting: consumer, producer, topic and broker settings and
-the options of the Spark source are tables of it. Each ``...Config`` class holds typed values, and
-the metadata of its fields holds their keys. All times are in milliseconds. Kafka gives some times
-no lower bound, though a negative time has no meaning; here all have one.
+the options of the Spark source are tables of it. Each ``...Config`` class holds typed values; the
+metadata of its fields holds their keys. Times are in milliseconds, and never negative.
 
-:data:`TOPIC_KEYS` lists every topic key of Kafka 4.3. Most keys set a field of
-:class:`TopicConfig`. The others concern features that a single node does not have (replicas, remote
-storage) or that Rota does not implement (recompression); those accept only values without effect.
+:data:`TOPIC_KEYS` lists every topic key of Kafka 4.3. Keys of features that a single node does not
+have (replicas, remote storage) or that Rota does not implement accept only values without effect.
 """
 
 from __future__ import annotations
@@ -99,11 +97,7 @@ class ConfigKey:
     field: str | None = None
 
     def parse(self, value: object) -> Any:  # noqa: ANN401 (a value of the key's type)
-        """Returns the typed value; text is parsed as in Kafka, a list becomes a tuple.
-
-        :raises InputError: the value is malformed or out of bounds; names the key, but shows no
-            password
-        """
+        """The value, parsed as in Kafka. InputError names the key, but shows no password."""
         if isinstance(value, str):
             value = value.strip()
         kind = type(value).__name__
@@ -232,10 +226,7 @@ def format_config_value(value: object) -> str:
 
 
 def unknown_key_message(name: str, known: Iterable[str], expected: str) -> str:
-    """Returns the error for an unknown setting, with similar names.
-
-    :param expected: what the name should be, such as "a topic setting"
-    """
+    """Returns the error for a setting that is no ``expected`` one, with similar names."""
     similar = suggest_names(name.replace("_", ".").lower(), known)
     return f"{quote_shortened(name)} is not {expected}{similar}"
 
@@ -391,8 +382,6 @@ TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 class Address(NamedTuple):
-    """Host and port of a broker."""
-
     host: str
     port: int
 
@@ -489,7 +478,6 @@ class FetchConfig:
 
     @property
     def committed_only(self) -> bool:
-        """Whether only records of committed transactions are returned."""
         return self.isolation == "read_committed"
 
 
@@ -534,20 +522,15 @@ class TopicConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether old values of a key are removed."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes_old_segments(self) -> bool:
-        """Whether old segments are deleted."""
         return "delete" in self.cleanup_policy
 
 
 def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """Returns the defaults with a topic's own values applied.
-
-    :raises InputError: a key is unknown, or its value is not allowed; the message names the key
-    """
+    """Returns the defaults with a topic's own values applied; InputError names a wrong key."""
     changes: dict[str, Any] = {}
     for name in sorted(overrides, reverse=True):  # internal.segment.bytes wins over segment.bytes
         key = TOPIC_KEYS.get(name)

@@ -39,6 +39,18 @@ def format_duration(milliseconds: int) -> str:
     return text + (f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s" if rest else "")
 
 
+def format_rounded_duration(milliseconds: int) -> str:
+    """Returns a duration with two or three digits: ``0.4 s``, ``227 s``, ``35 min``, ``4.2 h``."""
+    if milliseconds < 9_950:
+        return f"{milliseconds / 1_000:.1f} s"
+    if milliseconds < 10 * _UNITS["m"]:
+        return f"{round(milliseconds / 1_000)} s"
+    if milliseconds < 2 * _UNITS["h"]:
+        return f"{round(milliseconds / _UNITS['m'])} min"
+    hours = milliseconds / _UNITS["h"]
+    return f"{hours:.1f} h" if hours < 9.95 else f"{round(hours):,} h"
+
+
 def format_clock(milliseconds: int) -> str:
     """Returns a time as on a clock: ``0:05:00``, or with milliseconds: ``0:05:00.250``."""
     seconds, rest = divmod(milliseconds, 1_000)
@@ -57,11 +69,7 @@ _UNIT_SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def parse_iso_duration(text: str, key: str) -> int:
-    """Parses an ISO 8601 duration like Java's ``Duration.parse``, rounded up to milliseconds.
-
-    :param key: the setting, for errors
-    :raises InputError: the text is not a duration, or a negative one, or too long
-    """
+    """Parses a ``Duration`` of Java (ISO 8601) from 0 up, rounded up to milliseconds."""
     found = _ISO_DURATION.fullmatch(text)
     if found is None or not any(found[unit] for unit in _UNIT_SECONDS):
         raise InputError(

@@ -49,6 +49,13 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
+def suggest_or_list_names(unknown: Iterable[str], names: Iterable[str]) -> str:
+    """Returns names similar to one of the unknown ones, or ``; known are a, b, c and 7 more``."""
+    known = sorted(names)
+    near = next(filter(None, (suggest_names(name, known) for name in unknown)), "")
+    return near or (f"; known are {list_first_names(known)}" if known else "")
+
+
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 #: The topic of Kafka's own state; no user topic may have this name.

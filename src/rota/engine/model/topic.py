@@ -56,10 +56,8 @@ def _make_read_only_array(values: Sequence[int]) -> IntArray:
 
 
 class Partitions:
-    """Partitions of several topics, in order, stored as columns.
-
-    Row i is partition ``numbers[i]`` of topic ``names[topic[i]]``. A million owned partitions are
-    passed on in this form; a :class:`TopicPartition` is created only on demand.
+    """Partitions of several topics, in order: row i is partition ``numbers[i]`` of topic
+    ``names[topic[i]]``. A :class:`TopicPartition` is created only on demand.
     """
 
     __slots__ = ("names", "numbers", "topic")
@@ -161,10 +159,8 @@ def _check_rack_names(topic: str, number: int, racks: object) -> frozenset[str]:
 
 
 class PartitionNumbering:
-    """Numbers all partitions of some topics: first all of the first topic, then all of the second.
-
-    Partition p of topic t has the number ``starts[t] + p``, so an assignment of a million
-    partitions is one array of owners.
+    """Numbers all partitions of some topics, one topic after the other: partition p of topic t has
+    the number ``starts[t] + p``, so an assignment is one array of owners.
     """
 
     def __init__(self, topics: tuple[str, ...], counts: Iterable[int]) -> None:

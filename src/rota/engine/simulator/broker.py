@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, assert_never
@@ -21,10 +21,10 @@ from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry, OffsetCommitEntry
 from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
 from rota.engine.model.response import GroupResponse, HeartbeatResult, OffsetCommitResult
-from rota.engine.model.topic import TopicPartition
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.engine.simulator.scheduler import ScheduledAction, WorldState
 from rota.engine.simulator.seeded_random import make_uuid
-from rota.engine.simulator.trace import TraceEventType
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import Code
 
 
@@ -135,7 +135,6 @@ class SimulatedBroker:
     # requests and timers
 
     def request(self, receiver: ResponseReceiver, request: GroupRequest) -> None:
-        """Passes a request to the running coordinator."""
         assert self.coordinator is not None
         self._tokens += 1
         self._receivers[self._tokens] = receiver
@@ -172,6 +171,26 @@ class SimulatedBroker:
         commands = self.coordinator.handle(events.AppendSucceeded(append.append_id), now)
         if not self._crashes_at(CrashPoint.BEFORE_RESPONSE):
             self._execute(commands)
+
+    def add_skipped_commits(
+        self, group: str, received: int, positions: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Writes an automatic commit of a time that fast forward has skipped."""
+        delay, _ = self._state.network.deliver_append(received)
+        self._written_by = max(self._written_by, received + delay)
+        for partition, position in positions.items():
+            entry = OffsetCommitEntry(
+                group=group,
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=position.offset,
+                commit_timestamp=received,
+            )
+            self.journal.append(entry)
+            self._state.trace.append(
+                TraceRecord(self._written_by, TraceEventType.JOURNAL, group, entry)
+            )
+            self.committed[group, partition] = position.offset
 
     # commands
 

@@ -24,8 +24,7 @@ class Delivery:
     lost: bool = False
     #: The connection breaks this long after the request was sent, even if a response is under way.
     disconnect_after: int | None = None
-    #: The request arrives again after these delays, on other connections whose responses are
-    #: discarded: a proxy or a client library retried it.
+    #: The request arrives again after these delays; the responses to the copies are discarded.
     duplicate_delays: tuple[int, ...] = ()
 
 

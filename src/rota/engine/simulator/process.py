@@ -1,9 +1,8 @@
 """A member's process: its state machine, the application around it, and the records it reads.
 
-The application polls, processes the returned records, and polls again. With ``processing`` 0 it
-stays inside ``poll``, as most consumers do most of the time. Records are not simulated one by one:
-a partition's end offset is computed from the clock, and a member's position from its last position,
-the time since then, its read rate, and the end offset.
+The application polls, processes the returned records, and polls again. Records are not simulated
+one by one: end offsets are computed from the clock, and positions from the read rate and the end
+offset.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from rota.engine.member import events
 from rota.engine.member.classic import compute_assignment
 from rota.engine.member.events import ListenerMethod, MemberTimer
 from rota.engine.member.member import MemberStateMachine
+from rota.engine.member.state import MemberState
 from rota.engine.model.config import MemberConfig
 from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
 from rota.engine.model.response import GroupResponse, JoinGroupResult
@@ -111,9 +111,7 @@ class TrafficReader:
         self._as_of = 0
 
     def set_partitions(self, partitions: Iterable[TopicPartition], now: int) -> None:
-        """Sets the partitions. New ones start at the committed offset, or at the end offset
-        where the group has committed nothing (``auto.offset.reset``).
-        """
+        """Sets the partitions; new ones start at the committed offset, or else at the end."""
         positions = self._positions
         self._positions = {
             one: positions[one] if one in positions else self._start(one, now) for one in partitions
@@ -370,9 +368,10 @@ class SimulatedProcess:
                 assert_never(command)
 
     def _recurs(self, request: GroupRequest) -> bool:
-        # an application that processes between polls may act on the commit at its next poll
-        idle = not self.processing
-        return type(request) is Heartbeat or (type(request) is OffsetCommit and idle)
+        if type(request) is OffsetCommit:
+            # between polls, fast forward that executes all commits would miss the one that is due
+            return self._state.skips_commits or not self.processing
+        return type(request) is Heartbeat
 
     def _start_timer(self, command: events.StartMemberTimer) -> None:
         # the entry is kept when its timer fires, because the timer is started again
@@ -388,7 +387,8 @@ class SimulatedProcess:
             self._state.scheduler.reschedule(self.timers[timer], self.frozen_until)
             return
         # outside of poll the commit waits for the next poll
-        commits = timer is MemberTimer.COMMIT and self.processing_timer is None
+        in_poll = self._state.skips_commits or self.processing_timer is None
+        commits = timer is MemberTimer.COMMIT and in_poll
         if timer is not MemberTimer.HEARTBEAT and not commits:
             self._state.mark_activity()  # other timers are rescheduled before they fire
         self.handle_event(events.MemberTimerFired(timer))
@@ -501,6 +501,25 @@ class SimulatedProcess:
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         self._read()
+        return self._reader.positions()
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether its polls commit automatically."""
+        return self.machine.state is MemberState.STABLE
+
+    @property
+    def commit_due_at(self) -> int | None:
+        """When the next poll will commit, if it will but later ones will not all do so."""
+        commit, loop = self.timers.get(MemberTimer.COMMIT), self.processing_timer
+        if commit is None or commit.pending or loop is None or not self.may_commit:
+            return None
+        is_each = self.program.config.auto_commit_interval <= self.processing
+        return None if is_each or not loop.is_periodic else loop.at
+
+    def read_until(self, at: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Reads up to a later time that fast forward has skipped; returns the positions."""
+        self._reader.advance(at)
         return self._reader.positions()
 
     def _read(self) -> None:

@@ -1,9 +1,9 @@
-"""The rebalances of a simulation: those in its journal, with their start, end, cause and waits.
+"""The rebalances of a simulation and its downtime.
 
-:mod:`rota.engine.history` finds the rebalances and their costs, as in a real journal; the rest is
-in the trace. A rebalance begins when the coordinator asks the members to join. It ends when the
-group is stable and every running member has its assignment, or when the next one begins. Attempts
-that were interrupted belong to the rebalance that followed.
+:mod:`rota.engine.history` finds the rebalances, their costs and the downtime as in a real group;
+the trace has their starts, ends, reasons and waits. A rebalance begins when the coordinator asks
+the members to join. It ends when the group is stable and every running member has its assignment,
+or when the next one begins. Attempts that were interrupted belong to the rebalance that followed.
 
 A rebalance can wait three times: for every member of the last generation to join, for the leader's
 assignment, and for each member to take its assignment.
@@ -15,21 +15,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
+import numpy as np
+
 from rota.engine.coordinator import notes
 from rota.engine.coordinator.notes import RebalanceReason
-from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
+from rota.engine.history.causes import CommitTimes, explain_rebalance
+from rota.engine.history.downtime import count_delayed_records, find_downtime
+from rota.engine.history.facts import (
+    Downtime,
+    Generation,
+    JournalRecord,
+    LogLine,
+    Rebalance,
+    RebalanceCost,
+)
 from rota.engine.history.generations import read_generations
+from rota.engine.history.lag import EndOffsets
 from rota.engine.history.rebalances import compute_cost, find_rebalances, is_round_due
+from rota.engine.history.server_log import parse_coordinator_message
 from rota.engine.history.snapshot import ProblemCache
 from rota.engine.member.events import ListenerMethod, PollTimeoutNote
-from rota.engine.model.journal_entry import GroupMetadataEntry
+from rota.engine.model.journal_entry import GroupMetadataEntry, OffsetCommitEntry
 from rota.engine.model.request import JoinGroup
-from rota.engine.simulator.trace import TraceEventType, TraceRecord
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.process import Traffic
+from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
 #: Members learn of a rebalance from their next heartbeat; longer waits are reported.
 LONG_WAIT = 10_000
 NO_COST = RebalanceCost(
-    moved=0, moves_needed=0, orphaned=0, stopped=0, idle_members=0, most=0, least=0
+    moved=0, moves_needed=0, orphaned=0, revoked=0, idle_members=0, most=0, least=0
 )
 
 
@@ -218,9 +233,7 @@ class _AttemptReader:
                 pass
 
     def _is_late(self, reason: RebalanceReason) -> bool:
-        """Returns whether the member polled too late. For the coordinator such a member leaves like
-        one that closes or, if it is static, its session expires like that of one that crashed.
-        """
+        """Returns whether the member polled too late: it leaves or, if static, expires."""
         match reason:
             case notes.MembersLeft((member_id,)) | notes.SessionExpired(member_id):
                 return self.names.get(member_id) in self._late
@@ -248,13 +261,67 @@ class _AttemptReader:
             self.attempts[-1].end = now
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedHistory:
+    """The evidence that a simulated group leaves, as a recorded group does."""
+
+    generations: list[Generation]
+    rebalances: list[Rebalance]
+    commits: CommitTimes
+    #: The lines of the broker's log.
+    lines: list[LogLine]
+
+    def find_downtime(self, traffic: Traffic, end: int) -> tuple[Downtime, ...]:
+        """Returns the downtime of each partition with the records that it delayed."""
+        explanations = [explain_rebalance(one, self.commits, self.lines) for one in self.rebalances]
+        found = find_downtime(
+            self.generations,
+            self.rebalances,
+            explanations,
+            commits=self.commits,
+            until=end,
+            lines=self.lines,
+        ).found
+        partitions = sorted({TopicPartition(one.topic, one.partition) for one in found})
+        numbers = {(one.topic, one.partition): n for n, one in enumerate(partitions)}
+        samples = {
+            (numbers[one.topic, one.partition], at)
+            for one in found
+            for at in (one.since, one.until)
+        }
+        rows = [(n, at, traffic.end_offset(partitions[n], at)) for n, at in sorted(samples)]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        return tuple(count_delayed_records(found, EndOffsets.from_samples(*columns), numbers))
+
+
+def read_simulated_history(group: str, trace: Sequence[TraceRecord]) -> SimulatedHistory:
+    saved: list[JournalRecord] = []
+    commits: dict[tuple[str, int], list[int]] = {}
+    offset = 0
+    for record in trace:
+        if record.type is not TraceEventType.JOURNAL:
+            continue
+        entry = record.detail
+        if isinstance(entry, OffsetCommitEntry):
+            commits.setdefault((entry.topic, entry.partition), []).append(record.at)
+        else:
+            saved.append(JournalRecord(offset, record.at, entry))  # type: ignore[arg-type]
+        offset += 1
+    parsed = (parse_coordinator_message(line.at, line.text) for line in list_log_lines(trace))
+    generations = read_generations(group, saved, {})
+    return SimulatedHistory(
+        generations=generations,
+        rebalances=find_rebalances(generations),
+        commits={pair: np.array(times, dtype=np.int64) for pair, times in commits.items()},
+        lines=[line for line in parsed if isinstance(line, LogLine)],
+    )
+
+
 def find_simulated_rebalances(
-    group: str, trace: Sequence[TraceRecord], end: int
+    history: SimulatedHistory, trace: Sequence[TraceRecord], end: int
 ) -> tuple[SimulatedRebalance, ...]:
     """Returns every rebalance of a group, in order; ``end`` is the end of the simulation."""
-    entries = (record for record in trace if record.type is TraceEventType.JOURNAL)
-    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(entries)]  # type: ignore[arg-type]
-    steps = find_rebalances(read_generations(group, records, {}))
+    steps = history.rebalances
     reader = _AttemptReader(
         {one.offset: position for position, step in enumerate(steps) for one in step.rounds}
     )

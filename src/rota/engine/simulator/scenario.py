@@ -285,6 +285,10 @@ def _describe_value(value: object) -> str:
     return repr(value)
 
 
+#: Kafka's default, the same in every process.
+DEFAULT_CLIENT_ID = "consumer-{group}-1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
     """Members with the same settings: ``name-0``, ``name-1``, ..., or one with just this name."""
@@ -308,9 +312,8 @@ class MemberSpec:
     commit_interval: int = 5_000
     #: Records per second that a member can handle; None means no limit.
     capacity: int | None = None
-    #: Kafka's default, the same in every process. It may contain ``{name}``, the member's name, and
-    #: ``{start}``, which differs at each start.
-    client_id: str = "consumer-{group}-1"
+    #: May contain ``{group}``, ``{name}`` of the member, and ``{start}``, which differs each time.
+    client_id: str = DEFAULT_CLIENT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,8 +487,27 @@ EVENT_KEYS = {
 TOP_KEYS = ("group", "duration", "strategy")
 TOP_TIMES = ("initial_rebalance_delay", "metadata_max_age", "heartbeat_drift")
 TOP_TABLES = ("topics", "network", "members", "events")
-MEMBER_KEYS = ("name", "count", "topics", "pattern", "static", "strategy", "joins", "apart")
+MEMBER_KEYS = (
+    "name",
+    "count",
+    "topics",
+    "pattern",
+    "static",
+    "strategy",
+    "client_id",
+    "joins",
+    "apart",
+)
 MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "auto_commit")
+
+
+def _read_client_id(table: ScenarioTable) -> str:
+    text = table.text("client_id", DEFAULT_CLIENT_ID)
+    try:
+        text.format(group="", name="", start="")
+    except (KeyError, IndexError, ValueError):
+        raise table.error("client_id", "may contain {group}, {name} and {start}") from None
+    return text
 
 
 @dataclass(slots=True)
@@ -583,7 +605,8 @@ class _ScenarioReader:
             max_poll=table.time("max_poll", 5 * MINUTE, 1, MAX_INT),
             processing=table.time("processing", 0),
             listener=table.time("listener", 0),
-            auto_commit=table.flag("auto_commit"),
+            auto_commit=table.flag("auto_commit", default=True),
+            client_id=_read_client_id(table),
         )
         if members.joins + (len(names) - 1) * members.join_interval > self.duration:
             last = quote_shortened(names[-1])

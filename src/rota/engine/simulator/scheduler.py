@@ -22,9 +22,7 @@ NEVER = -1
 
 @dataclass(slots=True, eq=False)
 class ScheduledAction:
-    """An action scheduled for a time. Only fast forward in ``world.py`` uses ``owner``, a process
-    or timer key, and ``is_periodic``: it recurs while nothing else happens.
-    """
+    """An action at a time. Fast forward uses ``owner``, a process or timer, and ``is_periodic``."""
 
     action: Action
     argument: object
@@ -139,11 +137,13 @@ class Scheduler:
 class WorldState:
     """The state that all parts of a world share: clock, network model and trace."""
 
-    __slots__ = ("longest_period", "network", "scheduler", "trace")
+    __slots__ = ("longest_period", "network", "scheduler", "skips_commits", "trace")
 
-    def __init__(self, network: NetworkModel) -> None:
+    def __init__(self, network: NetworkModel, *, skips_commits: bool = False) -> None:
         self.scheduler = Scheduler()
         self.network = network
+        #: Fast forward skips automatic commits, too.
+        self.skips_commits = skips_commits
         self.trace: list[TraceRecord] = []
         #: The longest heartbeat interval or processing time of any process so far.
         self.longest_period = 0

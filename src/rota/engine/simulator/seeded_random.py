@@ -56,7 +56,6 @@ class SeededRandom:
         return low + self.below(high - low + 1)
 
     def happens(self, probability: float) -> bool:
-        """Returns true with this probability."""
         return self.bits() < probability * 2**64
 
     def pick(self, choices: Sequence[T]) -> T:

@@ -1,24 +1,23 @@
 """``rota.simulate``: runs a scenario and returns what happened.
 
 :class:`ScenarioRunner` builds a world and schedules the scenario's events in it. :func:`simulate`
-then finds the rebalances and the stopped partitions in the world's trace, and returns them as a
-:class:`Simulation`.
+then finds the rebalances and the downtime in what a real group would leave: its journal, its
+commits and the broker's log. It returns them as a :class:`Simulation`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
-from operator import attrgetter
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import StrategyList, common_protocol, resolve_strategies
 from rota.engine.assignors.sticky import AbstractStickyAssignor, check_solver
+from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal, sum_downtime
+from rota.engine.history.facts import Downtime
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.model.config import GroupConfig, MemberConfig
 from rota.engine.model.duration import format_clock
@@ -26,7 +25,11 @@ from rota.engine.model.journal_entry import ClassicEntry
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.network import ReliableNetwork
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
-from rota.engine.simulator.rebalances import SimulatedRebalance, find_simulated_rebalances
+from rota.engine.simulator.rebalances import (
+    SimulatedRebalance,
+    find_simulated_rebalances,
+    read_simulated_history,
+)
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
     CoordinatorDownEvent,
@@ -45,7 +48,7 @@ from rota.engine.simulator.scenario import (
     read_scenario,
 )
 from rota.engine.simulator.seeded_random import hash_text, mix_numbers
-from rota.engine.simulator.timeline import PartitionStop, StopReport, find_stops
+from rota.engine.simulator.timeline import list_unread_partitions, list_unsubscribed_topics
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
@@ -69,6 +72,7 @@ class ScenarioRunner:
         static: bool | None = None,
         seed: int = 0,
         skip: bool = True,
+        skip_commits: bool = False,
         start: int = 0,
     ) -> None:
         self.notes: list[str] = []
@@ -81,6 +85,7 @@ class ScenarioRunner:
             ),
             metadata_age=scenario.metadata_age,
             skip=skip,
+            skip_commits=skip_commits,
             now=start,
         )
         self._start_at = start
@@ -312,8 +317,11 @@ class Simulation:
     #: The solver, if it is not the default and a strategy of the members uses it.
     solver: str | None
     rebalances: tuple[SimulatedRebalance, ...]
-    #: Each time span in which no member read a partition.
-    stops: tuple[PartitionStop, ...] = field(repr=False)
+    #: Each time in which no member consumed a partition, measured as in a real group's history;
+    #: times in milliseconds from the start.
+    downtime: tuple[Downtime, ...] = field(repr=False)
+    #: The process of each member id.
+    processes: Mapping[str, str] = field(repr=False)
     #: Partitions that a member subscribed to and that were never read.
     unread: tuple[TopicPartition, ...]
     #: Processes that ended with an error.
@@ -338,24 +346,38 @@ class Simulation:
         return sum(rebalance.cost.moves_needed for rebalance in self.rebalances)
 
     @property
+    def revoked(self) -> int:
+        """Partitions that remaining members gave up, over all rebalances."""
+        return sum(rebalance.cost.revoked for rebalance in self.rebalances)
+
+    @property
     def orphaned(self) -> int:
         """Partitions whose owner had left, over all rebalances."""
         return sum(rebalance.cost.orphaned for rebalance in self.rebalances)
 
     @cached_property
-    def stopped(self) -> int:
-        """Total length of all stops: two partitions for one second are two seconds."""
-        return sum(stop.time for stop in self.stops)
+    def total(self) -> DowntimeTotal:
+        """The sums of all downtime."""
+        return sum_downtime(self.downtime)
 
     @cached_property
-    def worst(self) -> PartitionStop | None:
-        """The longest stop of one partition."""
-        return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
+    def counted_downtime(self) -> tuple[Downtime, ...]:
+        """The downtime that the sum counts: *not polled* and *shut down* are apart."""
+        return tuple(one for one in self.downtime if one.reason not in UNCOUNTED_REASONS)
+
+    @property
+    def worst(self) -> Downtime | None:
+        """The longest counted downtime of one partition."""
+        times = self.counted_downtime
+        return max(times, key=lambda one: (one.milliseconds, -one.since), default=None)
 
     @cached_property
-    def stops_by_partition(self) -> Mapping[TopicPartition, tuple[PartitionStop, ...]]:
-        groups = groupby(sorted(self.stops), key=attrgetter("partition"))
-        return {partition: tuple(stops) for partition, stops in groups}
+    def downtime_by_partition(self) -> Mapping[TopicPartition, Sequence[Downtime]]:
+        """The counted downtime of each partition."""
+        found = defaultdict(list)
+        for one in self.counted_downtime:
+            found[TopicPartition(one.topic, one.partition)].append(one)
+        return dict(sorted(found.items()))
 
     @property
     def idle(self) -> int:
@@ -372,33 +394,23 @@ class Simulation:
         """The number of partitions of each member after the last rebalance that assigned any."""
         return next((one.loads for one in reversed(self.rebalances) if one.generations), {})
 
-    def stopped_in(self, rebalance: SimulatedRebalance) -> tuple[PartitionStop, ...]:
-        """Returns the stops that this rebalance ended by assigning the partition."""
-        position = bisect_left(self._starts, rebalance.start)
-        while self.rebalances[position] is not rebalance:  # some begin at the same moment
-            position += 1
-        return self._stops_of.get(position, ())
+    def downtime_in(self, rebalance: SimulatedRebalance) -> Sequence[Downtime]:
+        """Returns the downtime that this rebalance ended."""
+        step = rebalance.step
+        return () if step is None else self._downtime_by_end.get(step.after.generation, ())
 
     @property
-    def stopped_outside(self) -> tuple[PartitionStop, ...]:
-        """Stops that no rebalance ended: the owner read again, or no member did."""
-        return self._stops_of.get(None, ())
+    def downtime_outside(self) -> Sequence[Downtime]:
+        """Downtime that no rebalance ended: the owner came back, or nobody did."""
+        return self._downtime_by_end.get(None, ())
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return [rebalance.start for rebalance in self.rebalances]
-
-    @cached_property
-    def _stops_of(self) -> Mapping[int | None, tuple[PartitionStop, ...]]:
-        """The stops that each rebalance ended, by its position; None for all others."""
-        stops_of: dict[int | None, list[PartitionStop]] = {}
-        for stop in self.stops:
-            # a stop that ends as one rebalance ends and the next begins belongs to the former
-            before = max(bisect_left(self._starts, stop.until) - 1, 0)
-            near = enumerate(self.rebalances[before : before + 2], start=before)
-            ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
-            stops_of.setdefault(next(ended_by, None), []).append(stop)
-        return {position: tuple(stops) for position, stops in stops_of.items()}
+    def _downtime_by_end(self) -> Mapping[int | None, Sequence[Downtime]]:
+        """The downtime by the generation that ended it."""
+        found = defaultdict(list)
+        for one in self.downtime:
+            found[one.to_generation].append(one)
+        return found
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values for JSON."""
@@ -406,16 +418,18 @@ class Simulation:
             **self.summary(),
             "seed": self.seed,
             "duration_ms": self.scenario.duration,
-            "outside_ms": sum(stop.time for stop in self.stopped_outside),
-            "outside": sum_stops_by_owner(self.stopped_outside),
+            "outside": {
+                **_downtime_to_dict(sum_downtime(self.downtime_outside)),
+                "by_process": self.sum_by_process(self.downtime_outside),
+            },
             "timeline": [self._rebalance_to_dict(rebalance) for rebalance in self.rebalances],
             "partitions": {
                 str(partition): {
-                    "stopped_ms": sum(stop.time for stop in stops),
-                    "worst_ms": max(stop.time for stop in stops),
-                    "stops": len(stops),
+                    "downtime_ms": sum(one.milliseconds for one in found),
+                    "worst_ms": max(one.milliseconds for one in found),
+                    "times": len(found),
                 }
-                for partition, stops in self.stops_by_partition.items()
+                for partition, found in self.downtime_by_partition.items()
             },
             "notes": list(self.notes),
         }
@@ -433,9 +447,10 @@ class Simulation:
             "moved": self.moved,
             "moves_needed": self.moves_needed,
             "orphaned": self.orphaned,
-            "stopped_ms": self.stopped,
-            "worst_ms": 0 if worst is None else worst.time,
-            "worst_partition": None if worst is None else str(worst.partition),
+            "revoked": self.revoked,
+            **_downtime_to_dict(self.total),
+            "worst_ms": 0 if worst is None else worst.milliseconds,
+            "worst_partition": None if worst is None else f"{worst.topic}-{worst.partition}",
             "idle": self.idle,
             "loads": dict(self.loads),
             "unread": [str(partition) for partition in self.unread],
@@ -443,7 +458,7 @@ class Simulation:
         }
 
     def _rebalance_to_dict(self, rebalance: SimulatedRebalance) -> dict[str, object]:
-        stops = self.stopped_in(rebalance)
+        found = self.downtime_in(rebalance)
         return {
             "start_ms": rebalance.start,
             "end_ms": rebalance.end,
@@ -462,17 +477,30 @@ class Simulation:
                 {"members": list(wait.members), "time_ms": wait.time, "why": wait.why}
                 for wait in rebalance.waits
             ],
-            "stopped_partitions": len({stop.partition for stop in stops}),
-            "stopped_ms": sum(stop.time for stop in stops),
+            "revoked": rebalance.cost.revoked,
+            **_downtime_to_dict(sum_downtime(found)),
         }
 
+    def sum_by_process(self, found: Iterable[Downtime]) -> dict[str, int]:
+        """Returns the counted downtime by the process that had the partitions, longest first."""
+        times: Counter[str] = Counter()
+        for one in found:
+            if one.reason not in UNCOUNTED_REASONS:
+                member = one.member_id or ""
+                times[self.processes.get(member, member)] += one.milliseconds
+        return dict(sorted(times.items(), key=lambda pair: (-pair[1], pair[0])))
 
-def sum_stops_by_owner(stops: Iterable[PartitionStop]) -> dict[str, int]:
-    """Returns how long partitions were stopped, by their last reader, longest first."""
-    found: Counter[str] = Counter()
-    for stop in stops:
-        found[stop.owner] += stop.time
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+def _downtime_to_dict(total: DowntimeTotal) -> dict[str, object]:
+    return {
+        "downtime_ms": total.downtime_ms,
+        "downtime_at_least_ms": total.downtime_at_least_ms,
+        "downtime_at_most_ms": total.downtime_at_most_ms,
+        "downtime_by_reason": dict(total.by_reason),
+        "not_polled_ms": total.not_polled_ms,
+        "delayed_records": total.delayed_records or 0,
+        "added_lag_ms": total.added_lag_ms or 0,
+    }
 
 
 MAX_SHOWN_PARTITIONS = 5
@@ -486,6 +514,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     static: bool | None = None,
     seed: int = 0,
     skip: bool = True,
+    skip_commits: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> Simulation:
     """Runs a scenario through the real coordinator and members, under a virtual clock.
@@ -498,6 +527,8 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     :param seed: decides member ids and the jitter of the network; the same seed gives the same
         result, to the byte
     :param skip: skips heartbeats that cannot change anything; the result is the same
+    :param skip_commits: with ``skip``, skips automatic commits that later ones replace; the journal
+        has the last ones before each event, and the downtime is the same
     :param progress: called with the completed share, from 0 to 1
     :raises InputError: the scenario is wrong; the message names line and key
     """
@@ -509,11 +540,19 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     listed = dict.fromkeys(members.strategy or scenario.strategy for members in scenario.members)
     lists = listed if strategy is None else (strategy,)
     used = [resolve_strategies(names, solver=solver) for names in lists]
-    runner = ScenarioRunner(scenario, strategy, solver=solver, static=static, seed=seed, skip=skip)
+    runner = ScenarioRunner(
+        scenario,
+        strategy,
+        solver=solver,
+        static=static,
+        seed=seed,
+        skip=skip,
+        skip_commits=skip_commits,
+    )
     world = runner.run(progress)
-    rebalances = find_simulated_rebalances(scenario.group, world.trace, scenario.duration)
-    first_end = next((one.end for one in rebalances if one.generations and one.finished), None)
-    report = find_stops(world.trace, scenario.topics, first_end, scenario.duration)
+    history = read_simulated_history(scenario.group, world.trace)
+    unread = list_unread_partitions(world.trace, scenario.topics)
+    unsubscribed = list_unsubscribed_topics(world.trace, scenario.topics)
     return Simulation(
         scenario=scenario,
         policy=policy_label(strategy, solver, static),
@@ -522,13 +561,18 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         strategy=" or ".join(dict.fromkeys(_join_names(assignors) for assignors in used)),
         protocol=" or ".join(dict.fromkeys(common_protocol(one).name.lower() for one in used)),
         solver=solver if solver != DEFAULT_SOLVER and any(map(_is_sticky, used)) else None,
-        rebalances=rebalances,
-        stops=report.stops,
-        unread=report.unread,
+        rebalances=find_simulated_rebalances(history, world.trace, scenario.duration),
+        downtime=history.find_downtime(scenario.traffic, scenario.duration),
+        processes={
+            str(record.detail): record.subject
+            for record in world.trace
+            if record.type is TraceEventType.IDENTITY
+        },
+        unread=unread,
         failed=_failed_processes(world.trace),
         trace=tuple(world.trace),
         journal=tuple(world.journal),
-        notes=(*runner.notes, *_error_notes(world.trace), *_unread_notes(report)),
+        notes=(*runner.notes, *_error_notes(world.trace), *_unread_notes(unread, unsubscribed)),
     )
 
 
@@ -561,9 +605,9 @@ def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(failed))
 
 
-def _unread_notes(report: StopReport) -> list[str]:
-    notes = [f"nobody reads {topic}: no member subscribes to it" for topic in report.unsubscribed]
-    unread = [one for one in report.unread if one.topic not in report.unsubscribed]
+def _unread_notes(partitions: Iterable[TopicPartition], unsubscribed: Iterable[str]) -> list[str]:
+    notes = [f"nobody reads {topic}: no member subscribes to it" for topic in unsubscribed]
+    unread = [one for one in partitions if one.topic not in unsubscribed]
     if unread:
         first = ", ".join(map(str, unread[:MAX_SHOWN_PARTITIONS]))
         more = len(unread) - MAX_SHOWN_PARTITIONS

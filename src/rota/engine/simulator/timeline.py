@@ -1,20 +1,16 @@
-"""Timelines from a trace: when partitions were not read, and what each process was doing.
+"""Timelines from a trace: who really read which partition when, and what each process was doing.
 
-A partition is stopped while no member reads it. A member reads its partitions unless its rebalance
-listener is being called to revoke them, or the process is crashed, frozen, outside of poll for a
-stall, or busy for longer than its poll interval allows.
-
-A partition that was never read is stopped too, from the moment at which it exists and a member
-subscribes to it; but the time of the group's first rebalance does not count. If that rebalance
-never ends, the time counts from the start of the first subscriber.
+A member reads its partitions unless its rebalance listener is being called to revoke them, or the
+process is crashed, frozen, outside of poll for a stall, or busy for longer than its poll interval
+allows.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from rota.engine.member.events import ListenerMethod
@@ -32,87 +28,58 @@ SUBSCRIPTION_EVENTS = frozenset(
     {TraceEventType.STARTED, TraceEventType.SUBSCRIBED, TraceEventType.TOPICS}
 )
 
+#: Events that change which partitions a process reads; most records are of other types.
+READING_EVENTS = frozenset(
+    {
+        TraceEventType.ASSIGNMENT,
+        TraceEventType.WITHHELD,
+        TraceEventType.LISTENER,
+        TraceEventType.CRASHED,
+        TraceEventType.GONE,
+        TraceEventType.PAUSED,
+        TraceEventType.RESUMED,
+        TraceEventType.STALLED,
+        TraceEventType.WOKEN,
+    }
+)
+
 #: The topics, or the pattern, that a process subscribes to.
 SubscribedTopics: TypeAlias = tuple[tuple[str, ...], str | None]
 
 
-class PartitionStop(NamedTuple):
-    """A time in which a partition was not read, in milliseconds from the start."""
+class PartitionReading(NamedTuple):
+    """An interval in which a process read a partition, in milliseconds from the start."""
 
     partition: TopicPartition
+    process: str
     since: int
     until: int
-    #: False if the simulation ended first.
-    ended: bool
-    #: The process that read it before; empty if none did.
-    owner: str = ""
-
-    @property
-    def time(self) -> int:
-        """Length of the stop, in milliseconds."""
-        return self.until - self.since
 
 
-class StopReport(NamedTuple):
-    #: In the order in which they ended.
-    stops: tuple[PartitionStop, ...]
-    #: Partitions that a member subscribed to and nobody ever read.
-    unread: tuple[TopicPartition, ...]
-    #: Topics that no member subscribed to.
-    unsubscribed: tuple[str, ...]
+class _Subscriptions:
+    """The partition counts and the last subscription of each process, running or ended."""
 
-
-class _SubscribedPartitions:
-    """The partitions that a process subscribes to, running or ended."""
-
-    def __init__(self, topics: Mapping[str, int]) -> None:
-        self.partitions: frozenset[TopicPartition] = frozenset()
-        self._counts = dict(topics)
-        self._subscriptions: dict[str, SubscribedTopics] = {}
-        #: The number of processes with each subscription.
-        self._subscribers: Counter[SubscribedTopics] = Counter()
-        self._topics: dict[str, int] = {}
-        self._ever_subscribed: set[str] = set()
-
-    def read_record(self, record: TraceRecord) -> bool:
-        """Returns whether the partitions changed."""
-        assert isinstance(record.detail, tuple)
-        if record.type is TraceEventType.TOPICS:
-            self._counts = dict(record.detail)
-        elif not self._subscribe(record.subject, record.detail):
-            return False
-        wanted = {
-            topic: count
-            for topic, count in self._counts.items()
-            if any(_matches_topic(topic, one) for one in self._subscribers)
-        }
-        self._ever_subscribed.update(wanted)
-        if wanted == self._topics:
-            return False
-        self._topics = wanted
-        self.partitions = _list_partitions(wanted)
-        return True
-
-    def _subscribe(self, name: str, subscription: SubscribedTopics) -> bool:
-        """Records a subscription; returns whether the group's set of subscriptions changed."""
-        before = self._subscriptions.get(name)
-        self._subscriptions[name] = subscription
-        if before == subscription:
-            return False
-        self._subscribers[subscription] += 1
-        if before is not None:
-            self._subscribers[before] -= 1
-            if not self._subscribers[before]:
-                del self._subscribers[before]
-                return True
-        return self._subscribers[subscription] == 1
-
-    def never_subscribed(self) -> tuple[str, ...]:
-        """Returns the topics that no process ever subscribed to."""
-        return tuple(sorted(self._counts.keys() - self._ever_subscribed))
-
-    def all_partitions(self) -> frozenset[TopicPartition]:
-        return _list_partitions(self._counts)
+    def __init__(self, trace: Iterable[TraceRecord], topics: Mapping[str, int]) -> None:
+        self.counts = dict(topics)
+        #: Topics that a process subscribes to at the end, and all that one ever subscribed to.
+        self.topics: set[str] = set()
+        self.ever: set[str] = set()
+        subscriptions: dict[str, SubscribedTopics] = {}
+        for record in trace:
+            if record.type not in SUBSCRIPTION_EVENTS:
+                continue
+            assert isinstance(record.detail, tuple)
+            if record.type is TraceEventType.TOPICS:
+                self.counts = dict(record.detail)
+            elif subscriptions.get(record.subject) == record.detail:
+                continue
+            else:
+                subscriptions[record.subject] = record.detail
+            used = set(subscriptions.values())
+            self.topics = {
+                topic for topic in self.counts if any(_matches_topic(topic, one) for one in used)
+            }
+            self.ever |= self.topics
 
 
 def _matches_topic(topic: str, subscription: SubscribedTopics) -> bool:
@@ -120,39 +87,46 @@ def _matches_topic(topic: str, subscription: SubscribedTopics) -> bool:
     return topic in topics if pattern is None else re.fullmatch(pattern, topic) is not None
 
 
-def _list_partitions(counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+def list_unsubscribed_topics(
+    trace: Iterable[TraceRecord], topics: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Returns the topics that no process ever subscribed to."""
+    found = _Subscriptions(trace, topics)
+    return tuple(sorted(found.counts.keys() - found.ever))
+
+
+def list_unread_partitions(
+    trace: Sequence[TraceRecord], topics: Mapping[str, int]
+) -> tuple[TopicPartition, ...]:
+    """Returns the partitions that a process subscribes to and that nobody ever read."""
+    found = _Subscriptions(trace, topics)
+    read: set[TopicPartition] = set()
+    for record in trace:
+        if record.type is TraceEventType.ASSIGNMENT:
+            read.update(_split_detail(record.detail)[1])
+    # a group that reads nothing, because of a wrong pattern, is not a success
+    subscribed = found.topics if found.topics or read else found.counts.keys()
+    return tuple(
+        partition
+        for topic in sorted(subscribed)
+        for partition in (TopicPartition(topic, n) for n in range(found.counts[topic]))
+        if partition not in read
     )
 
 
-class _StopFinder:
-    def __init__(self, topics: Mapping[str, int], opened: int | None) -> None:
-        self.stops: list[PartitionStop] = []
-        self._subscribed = _SubscribedPartitions(topics)
-        #: The end of the group's first rebalance; None once it has passed.
-        self._opened = opened
-        self._first_start: int | None = None
+class _ReadPartitions:
+    """The partitions that each process reads."""
+
+    def __init__(self) -> None:
         self._owned: dict[str, frozenset[TopicPartition]] = defaultdict(frozenset)
         self._asleep: dict[str, set[TraceEventType]] = defaultdict(set)
-        self._reading: dict[str, frozenset[TopicPartition]] = {}
-        self._readers: Counter[TopicPartition] = Counter()
-        self._since: dict[TopicPartition, int] = {}
-        #: The last process that read each partition.
-        self._last: dict[TopicPartition, str] = {}
 
-    def read_record(self, record: TraceRecord) -> None:
-        if self._opened is not None and record.at > self._opened:
-            self._start_counting()
-        if record.type in SUBSCRIPTION_EVENTS:
-            if self._first_start is None and record.type is TraceEventType.STARTED:
-                self._first_start = record.at
-            if self._subscribed.read_record(record):
-                self._update_subscribed(record.at)
-        elif self._changed_by(record):
-            name = record.subject
-            reads = frozenset() if self._asleep[name] else self._owned[name]
-            self._read(name, reads, record.at)
+    def read_record(self, record: TraceRecord) -> frozenset[TopicPartition] | None:
+        """Returns what the record's process reads now; None if the record does not change it."""
+        if record.type not in READING_EVENTS or not self._changed_by(record):
+            return None
+        name = record.subject
+        return frozenset() if self._asleep[name] else self._owned[name]
 
     def _changed_by(self, record: TraceRecord) -> bool:
         """Returns whether a process may now read other partitions."""
@@ -180,49 +154,6 @@ class _StopFinder:
                 return False
         return True
 
-    def _start_counting(self) -> None:
-        """Counts stops from the end of the first rebalance on."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            self._update_subscribed(opened)
-
-    def _update_subscribed(self, now: int) -> None:
-        wanted = self._subscribed.partitions
-        for partition in sorted(self._since.keys() - wanted):
-            self._stop(partition, now)
-        if self._opened is None:
-            for partition in wanted:
-                if not self._readers[partition]:
-                    self._since.setdefault(partition, now)
-
-    def _stop(self, partition: TopicPartition, now: int, *, ended: bool = True) -> None:
-        since = self._since.pop(partition, now)
-        if since < now:
-            owner = self._last.get(partition, "")
-            self.stops.append(PartitionStop(partition, since, now, ended, owner))
-
-    def _read(self, name: str, reads: frozenset[TopicPartition], now: int) -> None:
-        before = self._reading.get(name, frozenset())
-        self._reading[name] = reads
-        for partition in sorted(before - reads):
-            self._readers[partition] -= 1
-            if not self._readers[partition] and partition in self._subscribed.partitions:
-                self._since[partition] = now
-        for partition in sorted(reads - before):
-            self._readers[partition] += 1
-            self._stop(partition, now)
-            self._last[partition] = name
-
-    def end(self, now: int) -> StopReport:
-        self._start_counting()
-        if not self._last and not self._subscribed.partitions and self._first_start is not None:
-            # a group that reads nothing, because of a wrong pattern, is not a success
-            self._since = dict.fromkeys(self._subscribed.all_partitions(), self._first_start)
-        unread = tuple(sorted(self._since.keys() - self._last.keys()))
-        for partition in sorted(self._since):
-            self._stop(partition, now, ended=False)
-        return StopReport(tuple(self.stops), unread, self._subscribed.never_subscribed())
-
 
 def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
     assert isinstance(detail, tuple)
@@ -230,18 +161,29 @@ def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
     return first, partitions
 
 
-def find_stops(
-    trace: Iterable[TraceRecord], topics: Mapping[str, int], opened: int | None, end: int
-) -> StopReport:
-    """Finds every time in which a partition was not read.
+def list_partition_readings(trace: Iterable[TraceRecord], end: int) -> list[PartitionReading]:
+    """Returns each interval in which a process read a partition, up to the ``end``, in order."""
+    readings: list[PartitionReading] = []
+    reads = _ReadPartitions()
+    #: For each process its partitions, each with the time since when it reads it.
+    since_of: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
 
-    :param topics: the partition counts at the start
-    :param opened: the end of the group's first rebalance; None if it did not end
-    """
-    finder = _StopFinder(topics, opened)
+    def stop_reading(name: str, partitions: Iterable[TopicPartition], now: int) -> None:
+        for partition in partitions:
+            since = since_of[name].pop(partition)
+            if since < now:
+                readings.append(PartitionReading(partition, name, since, now))
+
     for record in trace:
-        finder.read_record(record)
-    return finder.end(end)
+        now_read = reads.read_record(record)
+        if now_read is None:
+            continue
+        before = since_of[record.subject]
+        stop_reading(record.subject, before.keys() - now_read, record.at)
+        before.update(dict.fromkeys(now_read - before.keys(), record.at))
+    for name, partitions in since_of.items():
+        stop_reading(name, tuple(partitions), end)
+    return sorted(readings, key=lambda one: (one.partition, one.since, one.until, one.process))
 
 
 class ProcessState(enum.Enum):

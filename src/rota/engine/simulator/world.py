@@ -1,15 +1,12 @@
 """A world: one coordinator, the processes of its groups, and a virtual clock.
 
-The same seed and the same scenario give the same trace, to the byte. Tests can inspect the world
-between any two steps.
+The same seed and the same scenario give the same trace, to the byte.
 
-Fast forward skips heartbeats and polls that cannot change anything. The state machines of members
-and coordinator have no clock: they only use timers, and timers are scheduled actions. While nothing
-happens, a process repeats a cycle: it sends a heartbeat, receives error code 0, and three timers
-are rescheduled (its own two and its session timer at the coordinator); an application that
-processes records between polls ends one poll and begins the next. Such a cycle leaves the world
-unchanged, one period later. So a whole number of cycles is skipped by moving all actions of the
-cycle by that number of periods.
+Fast forward skips heartbeats and polls that cannot change anything. State machines have no clock,
+only timers, which are scheduled actions. While nothing happens, a process repeats a cycle: a
+heartbeat gets error code 0, and timers are rescheduled; an application ends one poll and begins the
+next. That leaves the world unchanged, one period later. So a whole number of cycles is skipped by
+moving all actions of the cycle by that number of periods.
 
 This is done only if
 
@@ -20,8 +17,12 @@ This is done only if
 - delivery of messages does not depend on how many messages were sent before (``is_memoryless`` of
   the network).
 
-Automatic commits recur too, but they write journal entries, so each of them is executed. Nothing
-waits for a commit, so only the time of one request and its response around it is not skipped.
+Automatic commits recur too, but they write journal entries. By default each of them is executed.
+Nothing waits for a commit, so only the time of one request and its response around it is not
+skipped. With ``skip_commits`` they are skipped like heartbeats: of the commits of a process in a
+skipped time only the last :data:`WRITTEN_COMMITS` are written to the journal, each at the time at
+which it would have been written, without a request. Later commits replace the others. The last ones
+and those that are executed show the rhythm of the commits before an event.
 
 Fast forward ends one period before the next action that is not part of a cycle. That period is
 executed in full, so that the last heartbeats are in flight or in timers as without fast forward.
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
@@ -45,6 +47,9 @@ from rota.engine.simulator.scheduler import ScheduledAction, WorldState
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
 
+#: The number of skipped commits of a process that are written to the journal.
+WRITTEN_COMMITS = 4
+
 
 @dataclass(slots=True, eq=False)
 class _RecurringCycle:
@@ -55,12 +60,40 @@ class _RecurringCycle:
     entries: list[ScheduledAction]
 
 
+class _CommitCycle:
+    """The automatic commits of a process, at its polls."""
+
+    def __init__(
+        self, process: SimulatedProcess, timer: ScheduledAction, loop: _RecurringCycle | None
+    ) -> None:
+        self.process = process
+        self._timer = timer
+        self._loop = loop
+        self._interval = self._period = process.program.config.auto_commit_interval
+        self._first = timer.at
+        #: Its next poll commits, and each later one.
+        self.is_due = not timer.pending
+        if loop is not None:  # it polls only between two times of processing
+            early = 0 if self.is_due else loop.first.at - timer.at
+            self._first = loop.first.at - early // loop.period * loop.period
+            self._period = -(-self._interval // loop.period) * loop.period
+
+    def skip(self, until: int) -> tuple[list[int], list[tuple[ScheduledAction, int]]]:
+        """Returns the times of the last commits up to a time, and by how much actions move."""
+        count = max((until - self._first) // self._period + 1, 0)
+        written = range(max(count - WRITTEN_COMMITS, 0), count)
+        times = [self._first + number * self._period for number in written]
+        if not times:
+            return [], []
+        if self.is_due and self._loop is not None:
+            return times, [(entry, count * self._period) for entry in self._loop.entries]
+        return times, [(self._timer, times[-1] + self._interval - self._timer.at)]
+
+
 def fast_forward(
-    state: WorldState, processes: Iterable[SimulatedProcess], limit: int
+    state: WorldState, processes: Iterable[SimulatedProcess], broker: SimulatedBroker, limit: int
 ) -> tuple[bool, int]:
-    """Moves all cycles towards the next action that does not recur, or the limit. Returns whether
-    it moved any, and the time from which it may be called again.
-    """
+    """Moves all cycles towards the next other action; whether it moved any, and when to go on."""
     scheduler = state.scheduler
     pending = scheduler.pending()
     due = min(entry.at for entry in pending)
@@ -68,7 +101,18 @@ def fast_forward(
     if any(entry.is_periodic and entry.owner is None for entry in pending):  # a commit is under way
         return False, due + round_trip
     awake = [process for process in processes if process.frozen_until <= due]
-    cycles, blocking, interrupting = _sort_pending(pending, awake, due - state.quiet_window)
+    waiting = [one.commit_due_at for one in awake if state.skips_commits]
+    if first := min((at for at in waiting if at is not None), default=None):
+        return False, first + 1
+    heartbeats, loops = _find_cycles(awake, due - state.quiet_window)
+    commits = _find_commits(awake, loops) if state.skips_commits else {}
+    blocking, interrupting = _sort_pending(
+        pending, heartbeats, loops, commits, due - state.quiet_window
+    )
+    for one in commits.values():
+        if one.is_due:  # its polls move with its commits
+            del loops[one.process]
+    cycles = {id(cycle): cycle for cycle in (*heartbeats.values(), *loops.values())}.values()
     target = min((entry.at for entry in blocking), default=limit + 1)
     target = min(target, limit + 1) - state.quiet_window
     intervals = (_executed_interval(entry, round_trip) for entry in interrupting)
@@ -83,8 +127,30 @@ def fast_forward(
         periods = (target - cycle.first.at + interrupted * (cycle.period - 1)) // cycle.period
         if periods > 0:
             shifts += [(entry, periods * cycle.period) for entry in cycle.entries]
+    delay, _ = state.network.deliver_append(due)
+    shifts += _skip_commits(state, broker, commits.values(), target - round_trip - delay)
     scheduler.shift(shifts)
     return bool(shifts), next_attempt
+
+
+def _skip_commits(
+    state: WorldState,
+    broker: SimulatedBroker,
+    commits: Iterable[_CommitCycle],
+    until: int,
+) -> list[tuple[ScheduledAction, int]]:
+    """Writes the last commits up to a time; returns by how much actions move."""
+    shifts: list[tuple[ScheduledAction, int]] = []
+    skipped: list[tuple[int, SimulatedProcess]] = []
+    for one in commits:
+        times, moved = one.skip(until)
+        shifts += moved
+        skipped += [(at, one.process) for at in times]
+    for at, process in sorted(skipped, key=lambda pair: pair[0]):
+        sent = state.network.deliver_request(process.name, None, at)
+        group = process.program.config.group
+        broker.add_skipped_commits(group, at + sent.delay, process.read_until(at))
+    return shifts
 
 
 def _executed_interval(entry: ScheduledAction, round_trip: int) -> tuple[int, int]:
@@ -93,12 +159,13 @@ def _executed_interval(entry: ScheduledAction, round_trip: int) -> tuple[int, in
     return (entry.at - round_trip, entry.at + round_trip) if commits else (entry.at, entry.at + 1)
 
 
-def _sort_pending(
-    pending: list[ScheduledAction], processes: Iterable[SimulatedProcess], recent: int
-) -> tuple[list[_RecurringCycle], list[ScheduledAction], list[ScheduledAction]]:
-    """Returns cycles, actions that end fast forward, and commit and retention timers."""
-    heartbeats: dict[object, _RecurringCycle] = {}
-    loops: dict[object, _RecurringCycle] = {}
+_Cycles: TypeAlias = dict[object, _RecurringCycle]
+
+
+def _find_cycles(processes: Iterable[SimulatedProcess], recent: int) -> tuple[_Cycles, _Cycles]:
+    """Returns heartbeats by process and member id, and poll loops by process."""
+    heartbeats: _Cycles = {}
+    loops: _Cycles = {}
     for process in processes:
         heartbeat = process.timers.get(MemberTimer.HEARTBEAT)
         if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
@@ -109,18 +176,43 @@ def _sort_pending(
         loop = process.processing_timer
         if loop is not None and loop.is_periodic and loop.at - loop.set_at == process.processing:
             loops[process] = _RecurringCycle(loop, process.processing, [loop])
+    return heartbeats, loops
+
+
+def _find_commits(
+    processes: Iterable[SimulatedProcess], loops: _Cycles
+) -> dict[object, _CommitCycle]:
+    commits: dict[object, _CommitCycle] = {}
+    for process in processes:
+        timer = process.timers.get(MemberTimer.COMMIT)
+        if timer is not None and process.may_commit:
+            in_poll = process.processing_timer is None
+            if process in loops or (in_poll and timer.pending):
+                commits[process] = _CommitCycle(process, timer, loops.get(process))
+    return commits
+
+
+def _sort_pending(
+    pending: list[ScheduledAction],
+    heartbeats: _Cycles,
+    loops: _Cycles,
+    commits: Mapping[object, _CommitCycle],
+    recent: int,
+) -> tuple[list[ScheduledAction], list[ScheduledAction]]:
+    """Adds actions to cycles; returns what ends fast forward, and timers to execute."""
     blocking: list[ScheduledAction] = []
     interrupting: list[ScheduledAction] = []
     for entry in pending:
         cycle = _find_cycle(entry, heartbeats, loops) if entry.set_at >= recent else None
+        if entry.argument is MemberTimer.COMMIT and entry.owner in commits:
+            continue
         if _is_retention_timer(entry) or entry.argument is MemberTimer.COMMIT:
             interrupting.append(entry)
         elif cycle is None or not entry.is_periodic:
             blocking.append(entry)
         elif entry is not cycle.first:
             cycle.entries.append(entry)
-    distinct = {id(cycle): cycle for cycle in (*heartbeats.values(), *loops.values())}
-    return list(distinct.values()), blocking, interrupting
+    return blocking, interrupting
 
 
 def _is_retention_timer(entry: ScheduledAction) -> bool:
@@ -128,9 +220,7 @@ def _is_retention_timer(entry: ScheduledAction) -> bool:
 
 
 def _find_cycle(
-    entry: ScheduledAction,
-    heartbeats: dict[object, _RecurringCycle],
-    loops: dict[object, _RecurringCycle],
+    entry: ScheduledAction, heartbeats: _Cycles, loops: _Cycles
 ) -> _RecurringCycle | None:
     owner = entry.owner
     if isinstance(owner, GroupTimerKey):
@@ -154,6 +244,7 @@ class World:
         network: NetworkModel | None = None,
         metadata_age: int = 0,
         skip: bool = False,
+        skip_commits: bool = False,
         now: int = 0,
     ) -> None:
         """Starts the coordinator, and nothing else.
@@ -162,16 +253,18 @@ class World:
         :param metadata_age: the interval at which a process refreshes its metadata, in
             milliseconds; 0: at once when topics change
         :param skip: skip heartbeats that cannot change anything
+        :param skip_commits: with ``skip``: skip automatic commits, too
         :param now: the time at which the world begins
         """
-        self._state = WorldState(network or ReliableNetwork(seed=seed))
+        network = network or ReliableNetwork(seed=seed)
+        self._skip = skip and network.is_memoryless
+        self._state = WorldState(network, skips_commits=self._skip and skip_commits)
         self._state.scheduler.now = now
         self._broker = SimulatedBroker(self._state, config or GroupConfig(), seed)
         self._broker.on_stop = self._break_connections
         self._topics = dict(topics)
         self._cluster = Cluster(self._topics)
         self._metadata_age = metadata_age
-        self._skip = skip and self._state.network.is_memoryless
         self._skip_from = 0
         #: The running processes, by name.
         self.processes: dict[str, SimulatedProcess] = {}
@@ -218,9 +311,7 @@ class World:
         return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
-        """Runs all actions up to and including this time. A caller that will continue to a later
-        ``horizon`` passes it, so that fast forward need not stop before ``time``.
-        """
+        """Runs all actions until a time; fast forward may go on to a later ``horizon``."""
         horizon = max(time, horizon)
         scheduler = self._state.scheduler
         while (due := scheduler.next_at()) is not None and due <= time:
@@ -234,28 +325,8 @@ class World:
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
-        moved, self._skip_from = fast_forward(state, self.processes.values(), limit)
+        moved, self._skip_from = fast_forward(state, self.processes.values(), self._broker, limit)
         return moved
-
-    def run_until_quiet(self, limit: int) -> bool:
-        """Runs until only heartbeats and polls are pending; returns false at the limit."""
-        while not self._is_quiet():
-            due = self.next_at()
-            if due is None or due > limit:
-                return False
-            self.step()
-        return True
-
-    def _is_quiet(self) -> bool:
-        """Whether only heartbeats and polls are pending."""
-        scheduler, window = self._state.scheduler, self._state.quiet_window
-        due = scheduler.next_at()
-        if due is None or due <= scheduler.last_activity_at + 2 * window:
-            return due is None
-        return all(
-            _is_retention_timer(entry) or (entry.is_periodic and entry.set_at >= due - window)
-            for entry in scheduler.pending()
-        )
 
     # processes
 
@@ -301,19 +372,15 @@ class World:
     # the coordinator
 
     def stop_coordinator(self) -> None:
-        """Stops the broker's process at once; all connections break."""
         self._broker.stop()
 
     def start_coordinator(self, load_time: int = 0) -> None:
-        """Starts the broker, which loads its journal."""
         self._broker.start(load_time)
 
     def move_coordinator(self, load_time: int = 0) -> None:
-        """Moves the coordinator to another broker in an orderly way."""
         self._broker.move_coordinator(load_time)
 
     def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
-        """Crashes the broker at the next append, and restarts it after the downtime."""
         self._broker.crash_at(boundary, downtime, load_time)
 
     def _break_connections(self) -> None:

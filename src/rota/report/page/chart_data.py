@@ -37,7 +37,12 @@ COUNT_COLUMNS = (
     ("after", "members_after"),
     ("moved", "moved"),
     ("needed", "moves_needed"),
-    ("stopped", "stopped"),
+    ("revoked", "revoked"),
+    ("downtime", "downtime_ms"),
+    ("at_least", "downtime_at_least_ms"),
+    ("at_most", "downtime_at_most_ms"),
+    ("not_polled", "not_polled_ms"),
+    ("delayed", "delayed_records"),
 )
 
 #: What tells rebalances of a group apart.
@@ -58,6 +63,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     rebalances = split_by_group(
         _with_milliseconds(gold.rebalances, "at", "started_at"), names, order
     )
+    reasons = split_by_group(downtime_by_reason(gold.downtime), names, (*REBALANCE_KEY, "reason"))
     replayed = rebalances_under_advice(gold.whatif, story.groups)
     replayed_by_group = split_by_group(_with_milliseconds(replayed, "at"), names, order)
     spans = [
@@ -66,13 +72,15 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     policies = policy_totals(gold.whatif, names)
     lags = lag_series(story.lag, names, spans)
     for place, group in enumerate(story.groups):
-        yield _ChartBuilder(spans[place]).build(
+        chart = _ChartBuilder(spans[place]).build(
             group,
             ownership=ownership[place],
             advised_ownership=advised_by_group[place] if group.verdict == CHANGE else None,
             rebalances=rebalances[place],
             replayed=replayed_by_group[place],
-        ) | {
+        )
+        chart["rebalances"]["reasons"] = _reason_columns(rebalances[place], reasons[place])
+        yield chart | {
             "lag": asdict(lags[place]) if place in lags else None,
             "policies": policies.get(place, []),
         }
@@ -85,9 +93,7 @@ def pack_chart(data: Mapping[str, Any]) -> str:
 
 
 def to_deltas(numbers: Iterable[int]) -> list[int]:
-    """Returns the first number, then the difference to each next one: small numbers, which
-    deflate well.
-    """
+    """Returns the first number, then the differences, which are small and deflate well."""
     listed = [0, *numbers]
     return [after - before for before, after in pairwise(listed)]
 
@@ -100,8 +106,6 @@ class _NameTable(dict[Hashable, int]):
 
 
 class _ChartBuilder:
-    """Builds the chart data of one group."""
-
     def __init__(self, span: ChartWindow) -> None:
         self._span = span
         self._members = _NameTable()
@@ -118,12 +122,12 @@ class _ChartBuilder:
         rebalances: pa.Table,
         replayed: pa.Table,
     ) -> dict[str, Any]:
-        """Returns the chart data without lag and policies."""
+        """Returns the chart data without lag, policies and reasons of downtime."""
         tables = [ownership] if advised_ownership is None else [ownership, advised_ownership]
-        self._times = _time_positions(
-            [table[name].to_pylist() for table in tables for name in ("since", "until")]
-            + [table["at"].to_pylist() for table in (rebalances, replayed)]
-        )
+        columns = [table[name] for table in tables for name in ("since", "until")]
+        columns += [table["at"] for table in (rebalances, replayed)]
+        times = {time for column in columns for time in column.to_pylist()} - {None}
+        self._times = {time: place for place, time in enumerate(sorted(times))}
         rows = sorted({row for table in tables for row in _rows(table, "topic", "partition")})
         return {
             "group": _group_fields(group),
@@ -189,17 +193,23 @@ class _ChartBuilder:
             ],
             "moved": table["moved"].to_pylist(),
             "needed": table["moves_needed"].to_pylist(),
-            "stopped": table["stopped"].to_pylist(),
+            "revoked": table["revoked"].to_pylist(),
+            "downtime": table["downtime_ms"].to_pylist(),
         }
 
 
 def _group_fields(group: GroupStory) -> dict[str, Any]:
-    """Returns the texts and totals of a group."""
     lag = group.lag
     most = None if lag is None else [lag.most_seconds, lag.most, lag.most_at, lag.at_least]
-    same = ("name", "verdict", "policy", "mark", "moved", "status", "complete_from", "whole")
+    health = group.health
+    same = (
+        *("name", "verdict", "policy", "mark", "moved", "status", "complete_from", "whole"),
+        *("severity", "downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms"),
+        *("not_polled_ms", "delayed_records"),
+    )
     return {name: getattr(group, name) for name in same} | {
         "line": group.first_line,
+        "health": asdict(health) | {"mark": group.marks["health"]},
         "used": group.policies_text,
         "now": group.policies_used[-1],
         "known_causes": list(group.known_causes.items()),
@@ -208,6 +218,24 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
         "steps": list(group.steps),
         "most_lag": most,
     }
+
+
+def downtime_by_reason(downtime: pa.Table) -> pa.Table:
+    """Returns the downtime that each rebalance ended, in partition-milliseconds, by its reason."""
+    lengths = compute.subtract(*(to_milliseconds(downtime[name]) for name in ("until", "since")))
+    keys = ["group", *REBALANCE_KEY, "reason"]
+    rows = downtime.select(keys).append_column("length", lengths)
+    return rows.group_by(keys).aggregate([("length", "sum")])
+
+
+def _reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
+    places = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
+    columns: Columns = {}
+    for *key, reason, length in _rows(reasons, *REBALANCE_KEY, "reason", "length_sum"):
+        place = places.get(tuple(key))
+        if place is not None and length:
+            columns.setdefault(reason, [0] * len(places))[place] = length
+    return columns
 
 
 def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
@@ -220,9 +248,7 @@ def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
 def _chart_window(
     evidence: EvidenceSummary, ownership: pa.Table, rebalances: pa.Table
 ) -> ChartWindow:
-    """Returns the time that the charts show: from the first known time of the group, or
-    ``--since``, to the end of the evidence, or ``--until``.
-    """
+    """Returns the group's time within ``--since`` and ``--until``, or the evidence."""
     since, until, at = (
         compute.min_max(column).as_py()
         for column in (ownership["since"], ownership["until"], rebalances["at"])
@@ -234,12 +260,6 @@ def _chart_window(
     if evidence.until is not None:
         end = min(end, evidence.until)
     return ChartWindow(begin, max(end, begin + 1_000))
-
-
-def _time_positions(columns: Iterable[Iterable[int | None]]) -> dict[int, int]:
-    """Returns each time once, in ascending order, with its position."""
-    times = sorted({time for column in columns for time in column if time is not None})
-    return {time: place for place, time in enumerate(times)}
 
 
 def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -255,11 +275,11 @@ FIGURES, FIGURES_OF_MANY = 3, 5
 TOLERANCE_SECONDS = 0.001
 
 POLICY_TOTALS = (
+    "downtime_ms",
     "rebalances",
-    "stopped",
     "moved",
     "moves_needed",
-    "needless",
+    "revoked",
     "idle_members",
     "spread",
 )
@@ -302,24 +322,25 @@ def rebalances_under_advice(whatif: pa.Table, groups: Sequence[GroupStory]) -> p
     """Returns the rebalances that would happen under the advised policies; ``at`` is when."""
     advised = [group.policy if group.verdict == CHANGE else None for group in groups]
     rows = add_group_positions(whatif, [group.name for group in groups])
-    policies = pa.array(advised, pa.string()).take(as_one_array(rows[POSITION]))
-    is_advised = compute.equal(as_one_array(rows["policy"]), policies)
-    happening = rows.filter(compute.and_(as_one_array(rows["happens"]), is_advised))
+    # Arrow computes with two columns only if each has one chunk
+    policies = pa.array(advised, pa.string()).take(rows[POSITION].combine_chunks())
+    is_advised = compute.equal(rows["policy"].combine_chunks(), policies)
+    happening = rows.filter(compute.and_(rows["happens"].combine_chunks(), is_advised))
     return happening.drop_columns([POSITION, "at"]).rename_columns({"happens_at": "at"})
 
 
 def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list[Any]]]:
     """Returns the costs of the policies by the group's position: the policy in use first, then
-    by damage. A row is the policy, whether it is in use, and the sums of :data:`POLICY_TOTALS`.
+    by downtime. A row is the policy, whether it is in use, and the sums of :data:`POLICY_TOTALS`.
     """
     rows = add_group_positions(whatif, names)
     happens = compute.cast(rows["happens"], pa.int64())
     numbers = {
         name: compute.multiply(compute.cast(rows[name], pa.int64()), happens)
-        for name in ("moved", "moves_needed", "stopped", "idle_members", "spread")
+        for name in POLICY_TOTALS[2:]
     }
-    more = compute.subtract(numbers["moved"], numbers["moves_needed"])
-    numbers |= {"rebalances": happens, "needless": compute.max_element_wise(more, 0)}
+    # a static member that restarts is down without a rebalance
+    numbers |= {"downtime_ms": rows["downtime_ms"], "rebalances": happens}
     keys = {name: rows[name] for name in (POSITION, "policy", "actual")}
     sums = pa.table(keys | numbers).group_by(list(keys))
     summed = sums.aggregate([(name, "sum") for name in POLICY_TOTALS])
@@ -331,17 +352,14 @@ def policy_totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list
 
 
 def _policy_rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    place, policy, actual, rebalances, stopped, _, _, needless, *_ = row
-    return (place, not actual, stopped + needless, rebalances, policy)
+    place, policy, actual, downtime, rebalances, moved, *_ = row
+    return (place, not actual, downtime, moved, rebalances, policy)
 
 
 def lag_series(
     intervals: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
 ) -> dict[int, LagSeries]:
-    """Returns the lag of each group whose lag is known in its time, by the group's position.
-
-    :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
-    """
+    """Returns the lag of each group whose lag is known in its time, by position."""
     rows = add_group_positions(intervals, names)
     seconds, records, floor = _largest_lags(rows, spans)
     series: dict[int, LagSeries] = {}
@@ -373,7 +391,7 @@ def _largest_lags(
     records is known at the end of an interval.
     """
     place, since, until, lag, lag_seconds, at_least = (
-        as_one_array(rows[name]).to_numpy(zero_copy_only=False)
+        rows[name].combine_chunks().to_numpy(zero_copy_only=False)
         for name in (POSITION, "since", "until", "lag", "lag_seconds", "at_least")
     )
     begin, step = (
@@ -438,8 +456,3 @@ def split_by_group(table: pa.Table, names: Sequence[str], order: Sequence[str]) 
     places = ordered[POSITION].to_numpy()
     edges = np.searchsorted(places, np.arange(len(names) + 1)).tolist()
     return [ordered.slice(begin, end - begin) for begin, end in pairwise(edges)]
-
-
-def as_one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Combines the chunks of a column; Arrow needs that to compute with two columns."""
-    return column.combine_chunks()

@@ -11,16 +11,12 @@ function showCharts(chart) {
   const replayedChart = chart.replayedBands && new BandChart(at('would'), view, chart, chart.replayedBands, replayed);
   const moves = rebalances.moved.some((each) => each !== null) && new MovesChart(at('moves'), view, rebalances);
   const lag = lagChart(chart, view);
-  showOrExplain(at('was'), at('no-was'), chart.rowTopic.length ? null : noBands());
+  showOrExplain(at('was'), at('no-was'), chart.rowTopic.length ? null : 'The owners of the partitions are unknown.');
   showOrExplain(at('would'), at('no-would'), replayedChart ? null : noAdvice(group));
   showOrExplain(at('moves'), at('no-moves'), moves ? null : 'The number of moved partitions is unknown.');
   showOrExplain(at('lag'), at('no-lag'), lag ? null : 'The lag of this group is unknown: its partitions have no samples of log ends. Run rota run with --bootstrap-servers to look them up, or with --ends FILE to read samples.');
   plots = [chart.rowTopic.length && actual, replayedChart, moves, lag].filter(Boolean);
   describe(chart, { actual, replayedChart, moves, lag });
-
-  function noBands() {
-    return 'The owners of the partitions are unknown.';
-  }
 
   function scheduleRepaint(whole) {
     at('shown').textContent = formatTimeRange(view.from, view.to);
@@ -92,6 +88,7 @@ async function warmUpCharts() {
 }
 
 function noAdvice(group) {
+  if (group.verdict === 'fix first') return `The group is ${group.health.health}: repair that first. A change of the policy does not.`;
   if (group.verdict === 'keep') return `Keep ${group.now}: no other policy would be much better for this group.`;
   return 'Rota cannot recommend a policy for this group.';
 }
@@ -190,15 +187,16 @@ function ownerTip(chart, plot, row, time) {
 // Describes the rebalances from first to end. Counts have the mark of the group or `replayed`; each
 // cause has its own mark.
 function rebalancesTip(rebalances, first, end, mark) {
-  const sum = (name) => {
+  const sum = (name, format = number) => {
     let total = 0;
     for (let index = first; index < end; index++) {
       if (rebalances[name][index] === null) return UNKNOWN;
       total += rebalances[name][index];
     }
-    return number(total);
+    return format(total);
   };
-  const cost = `moved ${sum('moved')}, needed ${sum('needed')}, stopped ${sum('stopped')}`;
+  const down = sum('downtime', downtime);
+  const cost = `downtime ${down}, moved ${sum('moved')}, needed ${sum('needed')}, revoked ${sum('revoked')}`;
   if (end - first > 1) {
     const causes = tally(rebalances.cause.slice(first, end));
     const known = rebalances.evidence ? tally(rebalances.evidence.slice(first, end)) : mark;

@@ -26,6 +26,7 @@ from string import Template
 from urllib.parse import quote
 
 from rota.engine.history.advice import CHANGE
+from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.report import evidence_text
 from rota.report.lag_intervals import WorstLag
@@ -56,17 +57,18 @@ NO_REBALANCES = "No group had a rebalance."
 
 LIST_COLUMNS = (
     ("name", "Group"),
-    ("damage", "Damage"),
+    ("health", "Health"),
+    ("downtime", "Downtime"),
+    ("delayed", "Delayed"),
     ("rebalances", "Rebalances"),
-    ("stopped", "Stopped"),
-    ("moved", "Moved"),
-    ("needed", "Needed"),
     ("lag", "Most lag"),
+    ("cause", "Cause"),
     ("verdict", "Verdict"),
     ("policy", "Best policy"),
 )
 
-COUNT_COLUMNS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
+COUNT_COLUMNS = frozenset({"downtime", "rebalances"})
+SAMPLED_COLUMNS = frozenset({"delayed", "lag"})
 UNKNOWN = "unknown"
 #: Characters besides letters and digits that a link does not escape.
 URL_SAFE_CHARACTERS = "-_.!~*'()"
@@ -83,10 +85,7 @@ RIGHT_TO_LEFT_WORD = re.compile(
 
 
 def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
-    """Returns the page as text.
-
-    :param made_at: time of the page, in milliseconds since 1970
-    """
+    """Returns the page as text, with the time in milliseconds at which it was made."""
     code, style = read_script(), read_asset("page.css")
     return Template(read_asset("page.html")).substitute(
         policy=escape(_content_security_policy(code, style)),
@@ -118,7 +117,6 @@ def write_page(story: Story, gold: GoldTables, path: Path) -> None:
 
 
 def _content_security_policy(code: str, style: str) -> str:
-    """Returns a policy that allows only the page's own script and style."""
     return (
         f"default-src 'none'; script-src {content_hash(code)}; style-src {content_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
@@ -129,7 +127,9 @@ def _worst_group_html(story: Story) -> str:
     if not story.groups:
         return f'<p id="first-line">{escape(NO_REBALANCES)}</p>'
     worst = story.groups[0]
-    known = f"Counts: {_mark_html(worst.mark)} {worst.mark}. Causes: {_known_causes_html(worst)}."
+    known_causes = worst.known_causes.items()
+    causes = ", ".join(f"{number:,} {_mark_html(how)} {how}" for how, number in known_causes)
+    known = f"Counts: {_mark_html(worst.mark)} {worst.mark}. Causes: {causes or UNKNOWN}."
     if worst.verdict == CHANGE:
         known += f" Replay: {_mark_html(EvidenceMark.REPLAYED)} {EvidenceMark.REPLAYED}."
     if worst.lag is not None:
@@ -140,17 +140,12 @@ def _worst_group_html(story: Story) -> str:
     )
 
 
-def _known_causes_html(group: GroupStory) -> str:
-    causes = (f"{number:,} {_mark_html(how)} {how}" for how, number in group.known_causes.items())
-    return ", ".join(causes) or UNKNOWN
-
-
 def _column_headings(story: Story) -> Iterator[str]:
     for key, title in LIST_COLUMNS:
-        order = ' aria-sort="descending"' if key == "damage" else ""
-        number = ' class="number"' if key in COUNT_COLUMNS | {"lag"} else ""
+        order = ' aria-sort="descending"' if key == "health" else ""
+        number = ' class="number"' if key in COUNT_COLUMNS | SAMPLED_COLUMNS else ""
         marks = {group.mark for group in story.groups} if key in COUNT_COLUMNS else set()
-        if key == "lag":
+        if key in SAMPLED_COLUMNS:
             marks = {EvidenceMark.SAMPLED}
         mark = f" {_mark_html(marks.pop())}" if len(marks) == 1 else ""
         yield (
@@ -162,8 +157,6 @@ def _column_headings(story: Story) -> Iterator[str]:
 def _group_row(place: int, group: GroupStory, story: Story) -> str:
     marks = {group.mark for group in story.groups}
     by_number = f" {_mark_html(group.mark)}" if len(marks) > 1 else ""
-    counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moves_needed)
-    cells = "".join(f'<td class="number">{_number_html(value)}{by_number}</td>' for value in counts)
     verdict = group.verdict.replace(" ", "-")
     policy = _name_html(group.policy) if group.verdict == CHANGE else ""
     later = ' class="later"' if place >= SHOWN_GROUPS else ""
@@ -171,18 +164,47 @@ def _group_row(place: int, group: GroupStory, story: Story) -> str:
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
         f'<a href="{group_link(group.name)}" title="{escape(group.name)}">'
         f"{_name_html(_visible_name(group.name))}</a></th>"
-        f"{cells}"
+        f"<td>{_health_html(group)}</td>"
+        f'<td class="number">{_downtime_html(group)}{by_number}</td>'
+        f'<td class="number">{_number_html(group.delayed_records)}</td>'
+        f'<td class="number">{_number_html(group.rebalances)}{by_number}</td>'
         f'<td class="number">{lag_cell(group.lag)}</td>'
+        f"<td>{_sentence_html(group.cause_text)}</td>"
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
     )
 
 
+def _health_html(group: GroupStory) -> str:
+    """Returns the present health, with what shows it and the worst health as a title."""
+    health = group.health
+    title = health.reason
+    if health.worst is not health.health and health.worst_since is not None:
+        title += f". Worst: {health.worst} from {format_time(health.worst_since)}"
+    name = health.health.replace(" ", "-").lower()
+    return (
+        f'<data value="{group.severity}"><span class="health {name}" title="{escape(title)}">'
+        f"{escape(health.health)}</span></data>"
+    )
+
+
+def _downtime_html(group: GroupStory) -> str:
+    if group.downtime_ms is None:
+        return _number_html(None)
+    return (
+        f'<data value="{group.downtime_ms}" title="{escape(_downtime_bounds(group))}">'
+        f"{format_rounded_duration(group.downtime_ms)}</data>"
+    )
+
+
+def _downtime_bounds(group: GroupStory) -> str:
+    bounds = {"at least": group.downtime_at_least_ms, "at most": group.downtime_at_most_ms}
+    known = ((name, value) for name, value in bounds.items() if value is not None)
+    return ", ".join(f"{name} {format_rounded_duration(value)}" for name, value in known)
+
+
 def group_link(name: str) -> str:
-    """Returns the link to a group's view. It uses the name, because the position in the list
-    changes. Quoted like JavaScript's ``encodeURIComponent``: needs no escaping between double
-    quotes.
-    """
+    """Returns the link to a group by name, quoted like JavaScript's ``encodeURIComponent``."""
     return f"#g={quote(name, safe=URL_SAFE_CHARACTERS)}"
 
 
@@ -256,16 +278,9 @@ def _sentence_html(text: str) -> str:
 
 
 SCRIPT_FILES = (
-    "format.js",
-    "dom.js",
-    "unpack.js",
-    "plot.js",
-    "ownership_chart.js",
-    "moves_and_lag_charts.js",
-    "control.js",
-    "charts.js",
-    "group.js",
-    "main.js",
+    *("format.js", "dom.js", "unpack.js"),
+    *("plot.js", "ownership_chart.js", "moves_and_lag_charts.js"),
+    *("control.js", "charts.js", "group.js", "main.js"),
 )
 
 
@@ -289,11 +304,7 @@ _DESCRIPTOR_NUMBERS = {"stdout": 1, "stderr": 2}
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a text: into a file, whole or not at all; into a pipe or device, directly; into an
-    open descriptor such as ``/dev/stdout``, from its current position.
-
-    :raises OSError: the file cannot be written
-    """
+    """Writes a file whole or not at all, and a pipe or open descriptor directly."""
     try:
         number = file_descriptor(path)
         if number is not None:
@@ -318,9 +329,7 @@ def file_descriptor(path: Path) -> int | None:
 
 
 def is_stdout(path: Path) -> bool:
-    """Returns whether a path such as ``/dev/stdout`` or ``/dev/fd/3`` is an open descriptor
-    of the same file as standard output.
-    """
+    """Returns whether a path such as ``/dev/fd/3`` is the same file as standard output."""
     number = file_descriptor(path)
     try:
         return number is not None and os.path.samestat(os.fstat(number), os.fstat(1))

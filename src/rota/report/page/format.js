@@ -30,6 +30,20 @@ function duration(milliseconds) {
   return `${number(Math.round(seconds / 86400))} d`;
 }
 
+// Formats downtime with two or three digits, like format_rounded_duration in engine/model/duration.py.
+function downtime(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined) return UNKNOWN;
+  if (milliseconds < 9950) return `${(milliseconds / SECOND).toFixed(1)} s`;
+  if (milliseconds < 10 * MINUTE) return `${Math.round(milliseconds / SECOND)} s`;
+  if (milliseconds < 2 * HOUR) return `${Math.round(milliseconds / MINUTE)} min`;
+  const hours = milliseconds / HOUR;
+  return hours < 9.95 ? `${hours.toFixed(1)} h` : `${number(Math.round(hours))} h`;
+}
+
+function downtimeBounds(atLeast, atMost) {
+  return `at least ${downtime(atLeast)}, at most ${downtime(atMost)}`;
+}
+
 // Counts each name, the most frequent first: '3 left, 2 joined'.
 function tally(names) {
   const counts = new Map();

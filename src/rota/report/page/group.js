@@ -5,6 +5,7 @@ function showGroup(chart) {
   const { group } = chart;
   at('group-name').replaceChildren(isolate(visibleName(group.name)));
   at('group-line').replaceChildren(...isolateWords(group.line));
+  fillHealth(group);
   fillKnown(group);
   fillSteps(group);
   at('who').hidden = !chart.members.length;
@@ -55,6 +56,18 @@ function fillPagedTable({ table, count, noun, mark, row, previous, next, listed 
   show(0);
 }
 
+// Shows the present health and, if it was worse before, the worst health.
+function fillHealth({ severity, health }) {
+  const badge = element('span', { class: `health ${health.health.replace(' ', '-').toLowerCase()}` }, health.health);
+  const since = health.since === null ? '' : ` since ${formatTime(health.since)}`;
+  const parts = ['Health: ', badge, ' ', markElement(health.mark), `${since}: `, ...isolateWords(health.reason), '.'];
+  if (!severity && health.worst_since !== null) {
+    parts.push(` Worst: ${health.worst} from ${formatTimeRange(health.worst_since, health.worst_until)}: `);
+    parts.push(...isolateWords(health.worst_reason), '.');
+  }
+  at('group-health').replaceChildren(...parts);
+}
+
 function fillKnown(group) {
   const content = ['Counts: ', markElement(group.mark), ` ${group.mark}. `];
   group.known_causes.forEach(([how, number], index) => {
@@ -92,18 +105,33 @@ async function copySteps() {
 }
 
 function fillPolicies({ group, policies }) {
-  const rows = policies.map(([policy, used, rebalances, stopped, moved, needed, , idle, spread]) => {
+  const [usedRow] = policies;
+  const rows = policies.map(([policy, used, down, ...counts]) => {
     const advised = group.verdict === 'change' && policy === group.policy;
     const kind = used ? group.mark : 'replayed';
     const tags = [used && 'in use', advised && 'advised'].filter(Boolean);
     const name = element('th', { scope: 'row' }, isolate(used ? group.used : policy));
     for (const tag of tags) name.append(' ', element('span', { class: `tag ${tag.replace(' ', '-')}` }, tag));
-    const numbers = [rebalances, stopped, moved, needed, idle, spread];
-    return element('tr', tags.length ? { class: 'chosen' } : null, name, ...numbers.map((each) => numberCell(each, kind)));
+    const bounds = used ? { title: downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms) } : null;
+    const cells = [
+      element('td', { class: 'number', ...bounds }, downtime(down), ' ', markElement(kind)),
+      numberCell(delayedUnder(group, down, usedRow), used ? 'sampled' : kind),
+      ...counts.map((each) => numberCell(each, kind))];
+    return element('tr', tags.length ? { class: 'chosen' } : null, name, ...cells);
   });
+  at('not-polled').replaceChildren(...(group.not_polled_ms
+    ? [`Not polled: ${downtime(group.not_polled_ms)} `, markElement(group.mark),
+      ', in no sum: the members may have worked on their last records.']
+    : []));
   at('policies').tBodies[0].replaceChildren(...rows);
   const none = 'The assignments of this group are unknown, so Rota cannot replay it under other policies.';
   showOrExplain(at('policies'), at('no-policies'), rows.length ? null : none);
+}
+
+// Estimates the delayed records under a policy: as many for each second of downtime as were measured.
+function delayedUnder(group, down, [, , usedDown]) {
+  if (group.delayed_records === null) return null;
+  return usedDown ? Math.round((group.delayed_records * down) / usedDown) : 0;
 }
 
 function fillMembers({ group, members }) {
@@ -137,6 +165,18 @@ function took(milliseconds) {
   return milliseconds === null ? [UNKNOWN] : [duration(milliseconds), ' ', markElement('stated')];
 }
 
+// The downtime that a rebalance ended, with its bounds as a title.
+function downtimeCell({ downtime: times, at_least: atLeast, at_most: atMost }, index) {
+  const bounds = times[index] ? { title: downtimeBounds(atLeast[index], atMost[index]) } : null;
+  return element('td', { class: 'number', ...bounds }, downtime(times[index]));
+}
+
+// '8.0 s left, 4.1 s revoked', the longest first.
+function reasonsOf({ reasons }, index) {
+  const parts = Object.entries(reasons).filter(([, times]) => times[index]).sort(([, a], [, b]) => b[index] - a[index]);
+  return parts.map(([name, times]) => `${downtime(times[index])} ${name}`).join(', ');
+}
+
 function fillRebalances({ group, rebalances }) {
   function row(index) {
     const cells = [
@@ -144,7 +184,9 @@ function fillRebalances({ group, rebalances }) {
       element('td', { class: 'cause' }, causeOf(rebalances, index)),
       element('td', { class: 'short' }, markElement(rebalances.evidence[index])),
       element('td', { class: 'number' }, `${number(rebalances.before[index])} → ${number(rebalances.after[index])}`),
-      ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][index])),
+      downtimeCell(rebalances, index),
+      element('td', { class: 'short' }, reasonsOf(rebalances, index)),
+      ...['delayed', 'moved', 'needed', 'revoked'].map((name) => numberCell(rebalances[name][index])),
       element('td', { class: 'took' }, ...took(rebalances.took[index])),
       element('td', null, isolate(rebalances.strategy[index] || '')),
       element('td', { class: 'reason' }, ...reason(rebalances.reason[index])),
@@ -155,8 +197,9 @@ function fillRebalances({ group, rebalances }) {
   }
 
   for (const heading of at('rebalances').tHead.rows[0].cells) {
-    if (!heading.classList.contains('number')) continue;
-    heading.replaceChildren(heading.textContent.split(' ')[0], ' ', markElement(group.mark));
+    if (!heading.matches('.number, .short')) continue;
+    const [title] = heading.textContent.split(' ');
+    heading.replaceChildren(title, ' ', markElement(title === 'Delayed' ? 'sampled' : group.mark));
   }
   fillPagedTable({
     table: 'rebalances', count: rebalances.at.length, noun: 'rebalance', mark: group.mark, row,

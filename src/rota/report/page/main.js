@@ -102,7 +102,7 @@ function groupList() {
   const keys = headings.map((heading) => heading.dataset.column);
   const rows = [...body.rows].map((row, index) => (
     { row, index, name: row.dataset.group.toLowerCase(), values: keys.map((_, column) => valueIn(row.cells[column])) }));
-  let sorted = { column: keys.indexOf('damage'), falling: true };
+  let sorted = { column: keys.indexOf('health'), falling: true };
   let query = '', most = ROWS_PER_STEP;
 
   function valueIn(cell) {

@@ -1,14 +1,8 @@
 // Two charts over time: moved partitions and necessary moves of each rebalance; and lag.
-const CHART_HEIGHT = 170;
-
 class MovesChart extends Plot {
   constructor(canvas, view, rebalances) {
     super(canvas, view);
     this.rebalances = rebalances;
-  }
-
-  get preferredHeight() {
-    return CHART_HEIGHT;
   }
 
   // Draws a bar for each rebalance and a tick for its necessary moves. If several rebalances share a
@@ -34,20 +28,12 @@ class MovesChart extends Plot {
       this.timeAxis(context, theme);
     });
   }
-
-  drawCursor(cursor, theme) {
-    drawCursorOver(this, cursor, theme);
-  }
 }
 
 class LagChart extends Plot {
   constructor(canvas, view, lag, formatAmount, steps) {
     super(canvas, view);
     Object.assign(this, { lag, formatAmount, steps });
-  }
-
-  get preferredHeight() {
-    return CHART_HEIGHT;
   }
 
   paint(theme) {
@@ -72,10 +58,6 @@ class LagChart extends Plot {
     });
   }
 
-  drawCursor(cursor, theme) {
-    drawCursorOver(this, cursor, theme);
-  }
-
   // Returns the lag at a time as text; null if it is unknown.
   textAt(time) {
     const { at: times, step, amounts, atLeast } = this.lag;
@@ -83,12 +65,4 @@ class LagChart extends Plot {
     if (index < 0 || time >= times[index] + step) return null;
     return `${atLeast[index] ? 'at least' : 'up to'} ${this.formatAmount(amounts[index])}`;
   }
-}
-
-function drawCursorOver(plot, cursor, theme) {
-  plot.drawOverlay(isCursorEmpty(cursor) ? null : (context) => {
-    context.strokeStyle = theme.text;
-    context.lineWidth = 1;
-    drawCursorTime(plot, context, cursor);
-  });
 }

@@ -184,19 +184,12 @@ class BandChart extends Plot {
     }
   }
 
-  // Draws the time and the row of the cursor.
-  drawCursor(cursor, theme) {
-    this.drawOverlay(isCursorEmpty(cursor) ? null : (context) => {
-      context.strokeStyle = theme.text;
-      context.lineWidth = 1;
-      if (cursor.row !== null && cursor.row >= this.begin && cursor.row < this.end) {
-        const top = this.y(cursor.row);
-        context.strokeRect(
-          this.left - 0.5, Math.round(top) - 0.5, this.right - this.left + 1,
-          Math.max(Math.round(this.y(cursor.row + 1) - top), 2));
-      }
-      drawCursorTime(this, context, cursor);
-    });
+  drawCursorRow(context, cursor) {
+    if (cursor.row === null || cursor.row < this.begin || cursor.row >= this.end) return;
+    const top = this.y(cursor.row);
+    context.strokeRect(
+      this.left - 0.5, Math.round(top) - 0.5, this.right - this.left + 1,
+      Math.max(Math.round(this.y(cursor.row + 1) - top), 2));
   }
 }
 

@@ -1,6 +1,7 @@
 // The base of all charts: the shown time range, colours, axes, and drawing on canvas.
 const LEFT = 92, RIGHT = 8, STRIP = 16, AXIS = 20;
 const FONT = '11px system-ui, sans-serif';
+const CHART_HEIGHT = 170;
 
 // Each cause has a letter, a colour and a dash pattern, so that colour alone is never needed.
 const CAUSES = {
@@ -56,6 +57,10 @@ class Plot {
     this.isSaved = this.isWithoutOverlay = false;
   }
 
+  get preferredHeight() {
+    return CHART_HEIGHT;
+  }
+
   // Sets the height. Called for all charts before any width is read, so that the browser computes
   // the layout once.
   setHeight() {
@@ -100,6 +105,18 @@ class Plot {
     this.isWithoutOverlay = true;
     this.isSaved = false;
   }
+
+  // Draws the time of the cursor, and its row in a chart that has rows.
+  drawCursor(cursor, theme) {
+    this.drawOverlay(isCursorEmpty(cursor) ? null : (context) => {
+      context.strokeStyle = theme.text;
+      context.lineWidth = 1;
+      this.drawCursorRow(context, cursor);
+      drawCursorTime(this, context, cursor);
+    });
+  }
+
+  drawCursorRow() {}
 
   // Draws the cursor over the saved chart, or removes it if paint is null.
   drawOverlay(paint) {

@@ -31,7 +31,7 @@ from kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
-from tests.system.kafka.recording.scenario import (
+from tests.support.recording_scenario import (
     END,
     GROUPS,
     STORY,

@@ -78,11 +78,8 @@ def spread_proportionally(
     sizes: list[int], reach: list[int], rooms: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, list[int], list[int]]]:
     """Yields (pool, members, amounts): a first assignment of each pool to its members, in
-    proportion to their room.
-
-    It leaves little for the flow to move. Pools with the fewest members go first; what finds no
-    room is spread evenly. ``rooms`` is used up. Proportional shares spread a topic over nearly all
-    of its possible owners; filling one member after the other would leave it on a few.
+    proportion to their room, which spreads a topic over nearly all its possible owners and leaves
+    little for the flow. Pools with the fewest members go first. ``rooms`` is used up.
     """
     for pool in sorted(range(len(sizes)), key=lambda pool: (reach[pool].bit_count(), pool)):
         if not sizes[pool]:
@@ -117,9 +114,8 @@ Shares = list[dict[int, int]]
 
 class MinCostFlow:
     """The state of one network; ``reach[p]`` is the set of members that pool p can go to.
-
-    ``own[m][p]`` is how many of pool p cost 1 to take from member m; ``keep`` and ``new`` are what
-    m has of p within that number and beyond it.
+    ``own[m][p]`` of pool p cost 1 to take from member m; m has ``keep`` of them, and ``new`` beyond
+    them.
     """
 
     def __init__(self, reach: list[int], members: int) -> None:
@@ -200,9 +196,7 @@ class MinCostFlow:
         return True
 
     def move_excess_at_current_prices(self, sources: int) -> tuple[int, int]:
-        """Moves what excess of these members can go at the present prices. If some is left:
-        the members and pools that it reaches, none of which has room.
-        """
+        """Moves the excess that can go at present prices; returns nodes that the rest reaches."""
         while True:
             layers, exchange_at = self._build_layers(self.members_with_excess & sources)
             if not layers[-1]:
@@ -357,9 +351,7 @@ class MinCostFlow:
         return True
 
     def _adjust_prices(self) -> None:
-        """Finds how far the nearest member with room is, and lowers the price of every node that
-        is nearer by the difference, so that the way to it is at zero.
-        """
+        """Lowers the prices of nodes nearer than the next member with room: its way is at zero."""
         search = _ShortestPathSearch(self)
         nearest = search.find_nearest_room()
         for distance, (members, pools, exchange) in search.settled:

@@ -114,14 +114,11 @@ def split_pools_by_rack(
 
 def find_levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> list[int]:
     """The level of each class: in every most even assignment its members have ``level`` partitions
-    or one fewer, and a pool lies only with those of its classes that have the smallest level.
+    or one fewer. ``reach[p]`` are the classes that may own pool p of ``sizes[p]`` partitions.
 
-    ``reach[p]`` is the set of classes that may own pool p of ``sizes[p]`` partitions. Classes that
-    no pool reaches have level 0.
-
-    Fill all classes evenly to the mean. What does not fit stays with the classes that it reaches:
-    they must end above the mean, and the rest, which may not take from them, at it or below. Both
-    sides are then problems of their own, without flow between them.
+    Fill all classes evenly to the mean. What does not fit stays with the classes that it reaches,
+    which end above the mean; the rest ends at it or below. Both sides are then problems of their
+    own.
     """
     found = [0] * len(class_sizes)
     shared = _set_isolated_levels(reach, sizes, class_sizes, found)
@@ -203,11 +200,7 @@ class FlowNetwork:
 def keep_most_owned(
     network: FlowNetwork, owned: Shares, expired: Callable[[], bool]
 ) -> tuple[Shares, bool]:
-    """Returns how much each member gets of each pool so that most partitions stay with their
-    owners, and whether there was enough time.
-
-    ``owned[m][p]`` partitions of pool p belong to member m, none outside ``reach[p]``.
-    """
+    """How much each member gets of each pool so that most stay; and if there was enough time."""
     alone = find_isolated_pools(network.reach)
     free = [0 if by_itself else size for by_itself, size in zip(alone, network.sizes, strict=True)]
     shares: Shares = [{} for _ in network.low]
@@ -246,9 +239,7 @@ def _keep_most_by_flow(
 
 
 def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares: Shares) -> None:
-    """A pool whose members own nothing else needs no flow. Members that own more than ``low``
-    already get one more first, then the others in order of ids.
-    """
+    """Needs no flow: members with more than ``low`` get one more first, then others by id."""
     low, high = network.low, network.high
     members = min_cost_flow.bitset_elements(network.reach[pool])
     more = network.sizes[pool] - sum(low[member] for member in members)
@@ -262,9 +253,7 @@ def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares
 
 
 def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> None:
-    """Sets targets close to the loads whose sum is the number of partitions. While members and
-    exchange have the same price, every choice costs the same.
-    """
+    """Sets targets close to the loads, whose sum is the number of partitions."""
     targets = [
         min(max(flow.excess[member], network.low[member]), network.high[member])
         for member in taking
@@ -285,10 +274,8 @@ def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> 
 def restrict_to_most_local(
     network: FlowNetwork, local: list[int], expired: Callable[[], bool]
 ) -> FlowNetwork | None:
-    """Returns the network of all most local assignments; None if time ran out.
-
-    ``local[p]`` are the members in a rack of pool p. Partitions of the pool that are assigned to
-    them count as kept.
+    """Returns the network of all most local assignments; None if time ran out. ``local[p]`` are the
+    members in a rack of pool p; partitions that are assigned to them count as kept.
     """
     flow = MinCostFlow(network.reach, len(network.low))
     flow.set_prices([1 if near else 0 for near in local])
@@ -312,9 +299,7 @@ def restrict_to_most_local(
 def _restrict_to_zero_cost(
     flow: MinCostFlow, network: FlowNetwork, local: list[int]
 ) -> FlowNetwork:
-    """Keeps the arcs of reduced cost zero: no best assignment uses others. A member with another
-    price than the exchange has a fixed load.
-    """
+    """Keeps the arcs of reduced cost zero: no best assignment uses others."""
     reach = [
         members & ~near & flow.members_at.get(price, 0) | near & flow.members_at.get(price - 1, 0)
         for members, near, price in zip(network.reach, local, flow.pool_price, strict=True)
@@ -425,9 +410,7 @@ def _keep_owned(
 
 
 def _release_excess(owners: IntArray, held: OwnedCounts, excess: Int64Array) -> None:
-    """Releases ``excess`` partitions of each row: evenly over a member's partitions and staggered
-    over a pool's members, so that they belong to many topics.
-    """
+    """Releases ``excess`` partitions of each row evenly, so that they belong to many topics."""
     rows = excess.nonzero()[0]
     if not len(rows):
         return
@@ -497,11 +480,7 @@ NOT_MOST_LOCAL = "and local partitions may not be the most"
 
 
 def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
-    """Returns the most even assignment that the subscriptions allow, and among those one with the
-    fewest moves.
-
-    ``expired`` is called while moves are being saved; the loads are even in any case.
-    """
+    """Returns a most even assignment with the fewest moves that it finds until ``expired``."""
     previous = find_previous_owners(problem)
     if not problem.layout.size:
         return Solution(owners=previous)
@@ -581,11 +560,7 @@ def _find_keepable(network: FlowNetwork, held: OwnedCounts) -> Shares:
 
 
 class FewestMoves:
-    """The fewest moves with which a group reaches its best balance, for any previous owners.
-
-    ``previous`` is as in :func:`count_moves`. Everything that does not depend on it is computed
-    once. Racks are ignored: balance comes first.
-    """
+    """The fewest moves to the best balance without racks, for any previous owners."""
 
     def __init__(self, problem: Problem) -> None:
         self._members = len(problem.members)
@@ -611,8 +586,6 @@ class FewestMoves:
         return int(held.sum()) - kept, in_time
 
     def _count_when_identical(self, held: list[int]) -> int:
-        """Where all subscribe alike, each member keeps what it holds up to the floor of the mean;
-        of those that hold more, as many as there are ceilings keep one more.
-        """
+        """Members keep what they hold up to the floor; one more as long as there are ceilings."""
         beyond = [count - self._floor for count in held if count > self._floor]
         return sum(beyond) - min(self._extra, len(beyond))

@@ -2,21 +2,18 @@
 GeneralAssignmentBuilder.
 
 `solve_as_kafka` chooses between them. Both start from what members say they own, use racks where
-Kafka does (KIP-881), and depend in places on the order in which Java iterates over its hash tables.
+Kafka does (KIP-881), and depend in places on the order in which Java iterates over hash tables.
 
-**Constrained** (all members subscribe to the same topics): every member gets the minimum or the
-maximum quota, the floor or the ceiling of the average. Each keeps what it owns up to that; the rest
-goes in (topic, partition) order to the members below the minimum quota, in turn, and then to those
-that may have one more.
+**Constrained** (all members subscribe to the same topics): every member gets the floor or the
+ceiling of the average, and keeps what it owns up to that; the rest goes in (topic, partition) order
+to the members below the floor, in turn, and then to those that may have one more.
 
 **General** (members subscribe to different topics): owned partitions stay. Unassigned ones go to
 the least loaded member that may take them, topics with the fewest subscribers first. Then
 partitions move, one at a time, from a member to one with at least two fewer, until none can; all of
-that is undone unless it made the loads more even.
-
-Kafka calls isBalanced before each step. By its definition an assignment is balanced when no
-partition can move to a subscriber with at least two fewer than its owner; then the step would move
-nothing. So isBalanced is not called here, except for the steps described in `UnsubscribedOwner`.
+that is undone unless it made the loads more even. Kafka calls isBalanced before each step: where it
+is true the step would move nothing, so it is only called here where `UnsubscribedOwner` describes
+it.
 """
 
 from __future__ import annotations
@@ -49,10 +46,8 @@ UINT32_MASK = 0xFFFFFFFF
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
 def member_hash_map_order(members: tuple[str, ...]) -> IntArray:
     """Returns the positions of the members in the order in which Java iterates over a ``HashMap``
-    of them.
-
-    Members of one bucket are in order of their ids, as if inserted sorted: a leader's real order of
-    insertion is that of the JoinGroup response, which is not known here.
+    of them. Those of one bucket are sorted by id: a leader's real order of insertion is not known
+    here.
     """
     order = np.array(hash_map_order(members), dtype=np.int32)
     order.setflags(write=False)
@@ -96,11 +91,8 @@ class PartitionHashSet:
 def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, BoolArray]:
     """Returns each partition's owner, and a flag for two claims on it with the same generation.
 
-    As in AbstractStickyAssignor.allSubscriptionsEqual, which iterates over the members in hash
-    order and compares each claim with the last one that counted: a newer one takes the partition,
-    an equal one leaves it without an owner (partitionsWithMultiplePreviousOwners), an older one is
-    ignored. So it depends on the order whether two equal claims are noticed beside a newer third.
-    Claims of members that no longer subscribe count like all others.
+    As in AbstractStickyAssignor.allSubscriptionsEqual: claims are compared in hash order, a newer
+    one takes the partition, an equal one leaves it without an owner, an older one is ignored.
     """
     claims = problem.claims
     holder = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -131,9 +123,7 @@ def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, B
 
 
 def use_rack_aware_assignment(racks: Racks | None) -> bool:
-    """Returns whether Kafka uses racks: a member's rack holds replicas, and the partitions
-    are not all in the same racks.
-    """
+    """Returns whether Kafka uses racks: they are known, and partitions differ in them."""
     if racks is None:
         return False
     everywhere = frozenset[int]().union(*racks.sets)
@@ -152,9 +142,7 @@ def release_racks_mismatch(problem: Problem, holder: IntArray) -> BoolArray:
 
 
 def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> IntArray:
-    """Sorts partitions by the number of members in their racks, fewest first. Kafka does so as soon
-    as any member has a rack, even where it then ignores racks.
-    """
+    """Sorts by the number of members in their racks; Kafka does once any member has a rack."""
     rack = racks.rack_of_member
     near = racks.set_has_rack @ np.bincount(rack[rack >= 0], minlength=len(racks.names))
     return partitions[np.argsort(near[racks.set_of_partition[partitions]], kind="stable")]
@@ -162,11 +150,7 @@ def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> Int
 
 @dataclass(slots=True)
 class MemberQuotas:
-    """The quotas of ConstrainedAssignmentBuilder, and the members that may still get partitions.
-
-    Members under the minimum quota are in order; those at exactly the minimum quota, which may get
-    one more, in the order in which they will.
-    """
+    """ConstrainedAssignmentBuilder's quotas, and members in order that may get one more."""
 
     min_quota: int
     expected_over_min_quota: int
@@ -177,9 +161,7 @@ class MemberQuotas:
 
     @classmethod
     def assign_owned_partitions(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
-        """Returns the quotas after members kept what they may: the first in hash order keep the
-        maximum quota, until the expected number of members has it.
-        """
+        """Returns the quotas after members kept what they may, in hash order."""
         floor, extra = divmod(size, len(held))
         ceiling = floor + (extra > 0)
         quotas = cls(floor, extra, held.copy())
@@ -345,10 +327,7 @@ def _revoke_over_quota(problem: Problem, owners: IntArray, held: IntArray, kept:
 
 class PartitionMovements:
     """Kafka's PartitionMovements: for each topic and pair of members, the partitions that moved
-    from the first to the second.
-
-    The first member is the partition's owner at the start, however often it moved since. It lets an
-    opposite move be undone.
+    from the first owner to the present one, so that an opposite move is undone.
     """
 
     def __init__(self, layout: PartitionNumbering) -> None:
@@ -396,10 +375,9 @@ FEW_HEAPS = 8
 class LeastLoadedMembers:
     """Loads of members, and the least loaded subscriber of each topic; ties by member order.
 
-    An entry is ``load * members + member``. Members with the same topics and rack share a heap of
-    entries; a changed load adds an entry, and outdated ones are dropped when they reach the top.
-    All entries are also in one sorted list: a topic with many heaps has many subscribers, and one
-    of them is likely near the list's start.
+    Members with the same topics and rack share a heap of entries ``load * members + member``;
+    outdated ones are dropped at the top. All entries are also in one sorted list, for topics with
+    many heaps.
     """
 
     def __init__(self, problem: Problem, loads: list[int], *, near: bool) -> None:
@@ -453,7 +431,6 @@ class LeastLoadedMembers:
         return min(tops) % self._members if tops else None
 
     def change_load(self, member: int, by: int) -> None:
-        """Changes a member's load."""
         self._cached.clear()
         del self._sorted[bisect_left(self._sorted, self._entries[member])]
         self.loads[member] += by
@@ -481,11 +458,8 @@ class UnsubscribedOwner(Exception):
 
 
 def general_assign(problem: Problem, expired: Callable[[], bool]) -> Solution:
-    """GeneralAssignmentBuilder: returns an owner for each partition.
-
-    Kafka's steps are followed to the end even if a partition is for a while with a member that does
-    not subscribe, since it may move on. If it does not, all steps are repeated with only those
-    previous owners that subscribe.
+    """GeneralAssignmentBuilder: returns an owner for each partition. If the steps end with a member
+    that does not subscribe, they are repeated without such previous owners.
     """
     order = member_hash_map_order(problem.members)
     previous = _update_prev_assignment(problem, order)
@@ -508,9 +482,7 @@ def _owners_subscribe(problem: Problem, members: IntArray) -> BoolArray:
 
 
 def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
-    """Returns Kafka's prevAssignment: the latest claimant of each partition behind the group's
-    latest generation (prepopulateCurrentAssignments, updatePrevAssignment).
-    """
+    """Returns Kafka's prevAssignment: the latest claimants before the latest generation."""
     claims = problem.claims
     generation = claims.generation[claims.member]
     behind = generation < claims.generation.max(initial=-1)
@@ -605,10 +577,8 @@ class GeneralAssignmentBuilder:
     def _perform_reassignments(self, partitions: list[int]) -> bool:
         """Moves partitions until none moves any more; returns whether any did.
 
-        Kafka's passes can run in a circle, and its leader then never answers: the move that is
-        undone may be one from a partition's first owner, which leaves the present one as loaded as
-        it was. So the state is compared with that after passes 0, 1, 2, 4, 8 ..., and once it
-        repeats, moves are no longer undone: each then makes loads more even.
+        Kafka's passes can run in a circle without an end: once the state after passes 0, 1, 2, 4, 8
+        ... repeats, moves are no longer undone, so that each makes loads more even.
         """
         partitions = [p for p in partitions if self._can_participate_in_reassignment(p)]
         landmark, passes = self._owners.copy(), 0

@@ -1,0 +1,536 @@
+"""The health of a group, now and at its worst: OK, falling behind, stuck, failing or unknown.
+
+The evidence is the commits, the samples of log ends, and the generations. A commit *moves* a
+partition if its offset differs from the one before. A partition *waits* from the time at which a
+record arrives after a move until the next move. Records that were already there at the move count
+only if they are more than ``ignored_records``: transaction markers take offsets too, and no member
+reads them. Each partition has a *limit* for waiting: ``minimum_time``, or ``intervals`` times the
+usual (median) interval between the moves of the partition, or of the group, if that is longer. So a
+group that commits every hour may wait for three hours.
+
+- **Stuck**: a partition waits for longer than its limit while the group has members. Other
+  partitions may move, or none. If members come and go twice, or once for ``minimum_time``, and the
+  partition does not move, it is stuck from its first waiting record on; so it is if the members
+  were away only shortly.
+- **Failing**: the group has no members, and partitions wait for longer than their limit. Or it
+  cannot stay stable: for ``minimum_time`` no generation lasts ``stable_time``, and there are more
+  than ``rebalances_per_member`` rebalances for each member. (A rolling deploy with cooperative
+  rebalances needs four for each member: two when it leaves and two when it joins.)
+- **Falling behind**: the group moves a partition, but less than arrives: for ``growth_time`` the
+  lag in records grows from each sixth of that time to the next, and the age of the next record
+  grows by at least ``material_time``. Lag that rises with the traffic, at the same delay, is OK.
+- **Unknown**: none of these is shown, and the group has no committed offset, or no partition of it
+  has two samples. Instability needs no samples.
+- **OK** otherwise: no new records, or every partition moves. A group with a large lag that does not
+  grow is OK; so is a group that catches up.
+
+A **scheduled job** is not failing while it is away. It is recognised by its own rhythm: the group
+was away at least twice, and for at least half of the evidence; when it left, its lag was at most a
+tenth of the lag at its return (it had consumed its backlog); and this absence is not longer than
+twice its usual (median) complete absence. Absences are judged with hindsight. One absence is no
+rhythm: an outage looks the same.
+
+A group without generations (commits only) is away where it commits nothing for longer than its
+limit. Partitions of topics without subscription do not count, nor do partitions that the group has
+never committed. Of several problems at the same time the worst decides: failing, then stuck, then
+falling behind; among equals the longest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.engine.history.facts import (
+    MINUTE,
+    Generation,
+    GenerationChange,
+    GroupHealth,
+    GroupHealthStatus,
+)
+from rota.engine.history.lag import EndOffsets, Int64Array, compute_lags, running_maximum
+from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits, SubscriptionHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSettings:
+    """Times in milliseconds."""
+
+    #: Twice the default of ``max.poll.interval.ms``: a member may work that long on one poll.
+    minimum_time: int = 10 * MINUTE
+    intervals: int = 3
+    #: Half an hour: shorter peaks of the traffic are usual.
+    growth_time: int = 30 * MINUTE
+    material_time: int = MINUTE
+    stable_time: int = MINUTE
+    rebalances_per_member: int = 4
+    ignored_records: int = 10
+
+
+class _Problem(NamedTuple):
+    """A time in which a group was not OK."""
+
+    health: GroupHealth
+    since: int
+    until: int
+    #: None: the whole group.
+    topic: str | None
+    partition: int | None
+    reason: str
+
+
+class _Wait(NamedTuple):
+    number: int
+    #: When the first record arrived that had to wait.
+    since: int
+    until: int
+    #: When the offset had moved last.
+    moved_at: int
+    offset: int
+    #: Records that arrived since then, and those that waited at the end.
+    arrived: int
+    left: int
+
+
+class _Absence(NamedTuple):
+    """A time without members in which partitions waited."""
+
+    since: int
+    until: int
+    #: When the first partition began to wait.
+    waiting_since: int
+    #: Records that waited at its start and at its end.
+    lag_before: int
+    lag_after: int
+
+
+class _Presence(NamedTuple):
+    since: int
+    until: int
+    #: Whether the group had members; None: it was deleted.
+    has_members: bool | None
+
+
+_SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
+_BEFORE_ALL = -(1 << 62)
+_UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
+
+
+def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all these kinds
+    group: str,
+    partitions: Sequence[tuple[str, int]],
+    commits: GroupCommits,
+    ends: EndOffsets,
+    generations: Sequence[Generation],
+    until: int,
+    settings: HealthSettings | None = None,
+) -> GroupHealthStatus:
+    """The health of a group at ``until`` and its worst; ``partitions`` number the commits."""
+    settings = settings or HealthSettings()
+    history = _History(partitions, commits, ends, generations, until, settings)
+    problems = [
+        *_find_instability(generations, until, settings),
+        *history.find_waiting_problems(),
+        *history.find_growing_lag(),
+    ]
+    order = sorted(problems, key=_compare_problems, reverse=True)
+    unknown = history.explain_unknown()
+    waiting = history.waiting_at(until)
+    last_end = None if unknown else max((each.until for each in problems), default=None)
+    calm = GroupHealth.UNKNOWN if unknown else GroupHealth.OK
+    reason = unknown or history.explain_ok(waiting)
+    health, since, _, topic, partition, why = next(
+        (problem for problem in order if problem.until >= until),
+        (calm, last_end, None, None, None, reason),
+    )
+    worst, worst_since, worst_until, worst_topic, worst_partition, worst_reason = (
+        order[0] if order else (calm, None, None, None, None, reason)
+    )
+    return GroupHealthStatus(
+        group=group,
+        health=health,
+        since=since,
+        topic=topic,
+        partition=partition,
+        lag=None if unknown else int(waiting.sum()),
+        reason=why,
+        worst=worst,
+        worst_since=worst_since,
+        worst_until=worst_until,
+        worst_topic=worst_topic,
+        worst_partition=worst_partition,
+        worst_reason=worst_reason,
+    )
+
+
+def _compare_problems(problem: _Problem) -> tuple[int, int, int]:
+    """Returns a key by severity, then by length, then by time: the first one comes last."""
+    severity = _SEVERITY.index(problem.health)
+    return severity, problem.until - problem.since, -problem.since
+
+
+class _History:
+    """The evidence of one group up to a time."""
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        partitions: Sequence[tuple[str, int]],
+        commits: GroupCommits,
+        ends: EndOffsets,
+        generations: Sequence[Generation],
+        until: int,
+        settings: HealthSettings,
+    ) -> None:
+        self._partitions = partitions
+        self._ends = ends
+        self._generations = generations
+        self._until = until
+        self._settings = settings
+        self._subscriptions = SubscriptionHistory(generations)
+        self._deleted = ends.deleted() if len(ends.at) else ends.at
+        #: Whether an absence was that of a scheduled job.
+        self._is_scheduled = False
+        self._read_moves(commits)
+        self._limit = self._waiting_limits()
+        self._presence = self._read_presence(commits.at[commits.at <= until])
+
+    def _read_moves(self, commits: GroupCommits) -> None:
+        """Keeps the commits that change an offset, and the deletions, by partition and time."""
+        rows = np.flatnonzero(commits.at <= self._until)
+        rows = rows[np.argsort(commits.partition[rows], kind="stable")]
+        partition, at, offset = (column[rows] for column in commits)
+        is_same = partition[1:] == partition[:-1]
+        if (is_same & (at[1:] < at[:-1])).any():  # a clock went back
+            at = running_maximum(partition, at)
+        moves = np.ones(len(rows), dtype=bool)
+        moves[1:] = ~is_same | (offset[1:] != offset[:-1])
+        self._partition, self._at, self._offset = partition[moves], at[moves], offset[moves]
+        self._next_at = np.full(len(self._at), self._until)
+        self._has_next = np.zeros(len(self._at), dtype=bool)
+        self._has_next[:-1] = self._partition[1:] == self._partition[:-1]
+        self._next_at[:-1][self._has_next[:-1]] = self._at[1:][self._has_next[:-1]]
+        self._numbers = np.flatnonzero(np.bincount(self._partition))
+
+    def _waiting_limits(self) -> Int64Array:
+        """Returns the limit of each partition, and of the group as the last element."""
+        stored = self._offset != DELETED_OFFSET
+        rows = np.flatnonzero(self._has_next & stored & np.append(stored[1:], False))
+        number, interval = self._partition[rows], self._next_at[rows] - self._at[rows]
+        usual = np.zeros(len(self._partitions) + 1, dtype=np.int64)
+        if len(rows):
+            interval = interval[np.lexsort((interval, number))]
+            number = np.sort(number)
+            begin, end = (np.searchsorted(number, number, side) for side in ("left", "right"))
+            usual[:] = np.median(interval)
+            usual[number] = np.maximum(interval[(begin + end - 1) // 2], usual[number])
+        return np.maximum(self._settings.intervals * usual, self._settings.minimum_time)
+
+    def _read_presence(self, committed_at: Int64Array) -> list[_Presence]:
+        edges: list[tuple[int, bool | None]] = [(_BEFORE_ALL, True)]
+        for generation in self._generations:
+            is_deleted = generation.change is GenerationChange.DELETED
+            present = None if is_deleted else bool(generation.members)
+            edges.append((max(generation.at, edges[-1][0]), present))
+        if not self._generations and len(committed_at):
+            times = np.append(np.sort(committed_at), self._until)
+            for place in np.flatnonzero(np.diff(times) > self._limit[-1]).tolist():
+                edges += [(int(times[place]), False), (int(times[place + 1]), True)]
+        changes = [edges[0]]
+        changes += [edge for edge in edges[1:] if edge[0] < self._until]
+        kept = [after for before, after in pairwise(changes) if before[1] is not after[1]]
+        ends = [*(at for at, _ in kept), self._until]
+        starts = [changes[0], *kept]
+        parts = zip(starts, ends, strict=True)
+        return [_Presence(at, end, present) for (at, present), end in parts if at < end]
+
+    def _parts(self, since: int, until: int) -> Iterator[tuple[int, int, _Presence]]:
+        """Returns the parts of a time in which the group had members, or had none, but existed."""
+        first = bisect_right(self._presence, since, key=lambda part: part.until)
+        for part in self._presence[first:]:
+            if part.since >= until:
+                return
+            if part.has_members is not None:
+                yield max(part.since, since), min(part.until, until), part
+
+    def _is_subscribed(self, number: int, time: int) -> bool:
+        topics = self._subscriptions.at(time)
+        return topics is None or self._partitions[number][0] in topics
+
+    def _last_moves(self, number: Int64Array, time: int) -> Int64Array:
+        """Returns the row of each partition's last move up to a time; -1: none."""
+        count = np.bincount(self._partition[self._at <= time], minlength=len(self._partitions))
+        row = np.searchsorted(self._partition, number) + count[number] - 1
+        return np.where(count[number] > 0, row, -1)
+
+    def waiting_at(self, time: int, among: Collection[int] | None = None) -> Int64Array:
+        """Returns how many records wait in each subscribed partition with an offset and samples."""
+        among = self._numbers.tolist() if among is None else sorted(set(among))
+        listed = [each for each in among if self._is_subscribed(each, time)]
+        if not listed or not len(self._ends.at):
+            return np.zeros(0, dtype=np.int64)
+        number = np.array(listed, dtype=np.int64)
+        row = self._last_moves(number, time)
+        ends = self._ends.at_times(number, np.full(len(number), time))
+        known = (row >= 0) & (ends.sample >= 0) & (self._offset[row] != DELETED_OFFSET)
+        upcoming = np.maximum(self._offset[row], self._deleted[ends.sample])
+        waiting: Int64Array = np.maximum(ends.end - upcoming, 0)[known]
+        return waiting
+
+    def find_waiting_problems(self) -> Iterator[_Problem]:
+        """Returns the times in which partitions are stuck, or wait without members."""
+        #: By the start of the absence, each partition that waited, from when to when.
+        absences: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for wait in self._find_waits():
+            if not self._is_subscribed(wait.number, wait.until):
+                continue
+            limit = int(self._limit[wait.number])
+            parts = list(self._parts(wait.since, wait.until))
+            whole_runs = [
+                end - begin
+                for begin, end, part in parts
+                if part.has_members and wait.since < begin and end < wait.until
+            ]
+            present = sum(end - begin for begin, end, part in parts if part.has_members)
+            longest_absence = max(
+                (e - b for b, e, part in parts if not part.has_members), default=0
+            )
+            if (
+                len(whole_runs) > 1
+                or max(whole_runs, default=0) >= self._settings.minimum_time
+                or (present >= limit > longest_absence)
+            ):
+                yield self._stuck(wait, wait.since, wait.until)
+                continue
+            for begin, end, part in parts:
+                if end - begin >= limit and part.has_members:
+                    yield self._stuck(wait, begin, end)
+                elif end - begin >= limit:
+                    absences[part.since].append((wait.number, begin, end))
+        yield from self._find_failing(absences)
+
+    def _find_waits(self) -> Iterator[_Wait]:
+        """Returns the times in which a partition waited for longer than its limit."""
+        ends, long = self._ends, self._next_at - self._at >= self._limit[self._partition]
+        rows = np.flatnonzero(long & (self._offset != DELETED_OFFSET))
+        first = np.searchsorted(ends.partition, self._partition[rows])
+        has_samples = np.searchsorted(ends.partition, self._partition[rows], "right") > first
+        rows, first = rows[has_samples], first[has_samples]
+        number, offset = self._partition[rows], self._offset[rows]
+        since = np.maximum(self._at[rows], ends.at[first])
+        rows, number, offset, since = (
+            column[since < self._next_at[rows]] for column in (rows, number, offset, since)
+        )
+        if not len(rows):
+            return
+        known = ends.at_times(number, since)
+        waiting = known.end - np.maximum(offset, self._deleted[known.sample])
+        arrival = ends.passed_at(known.sample, np.maximum(offset, known.end))
+        arrival = np.where(waiting > self._settings.ignored_records, since, arrival)
+        # a smaller end begins another run: the topic was created again
+        last_run = ends.run[np.searchsorted(ends.partition, number, "right") - 1]
+        is_last = ends.run[known.sample] == last_run
+        until = np.where(
+            is_last,
+            self._next_at[rows],
+            np.minimum(self._next_at[rows], ends.last_at()[known.sample]),
+        )
+        ended, at_end = self._has_next[rows], ends.at_times(number, until)
+        left = at_end.end - np.maximum(offset, self._deleted[at_end.sample])
+        arrived = at_end.end - known.end
+        begin = np.maximum(np.nan_to_num(arrival, nan=float(self._until)), since).astype(np.int64)
+        for each in np.flatnonzero((until - begin >= self._limit[number]) & (left > 0)).tolist():
+            yield _Wait(
+                number=int(number[each]),
+                since=int(begin[each]),
+                # the wait is over, even if the group commits at the very end
+                until=int(until[each]) - bool(ended[each] and until[each] >= self._until),
+                moved_at=int(self._at[rows[each]]),
+                offset=int(offset[each]),
+                arrived=int(arrived[each]),
+                left=int(left[each]),
+            )
+
+    def _stuck(self, wait: _Wait, since: int, until: int) -> _Problem:
+        topic, partition = self._partitions[wait.number]
+        lasts, period = until >= self._until, self._format_period(wait.moved_at, until)
+        records = f"{wait.arrived:,} records arrived"
+        if not wait.arrived:
+            records = f"{wait.left:,} records {'wait' if lasts else 'waited'}"
+        return _Problem(
+            GroupHealth.STUCK,
+            since,
+            until,
+            topic,
+            partition,
+            f"{topic}-{partition}: committed offset {wait.offset:,} "
+            f"{'has not moved' if lasts else 'did not move'} {period} while {records}",
+        )
+
+    def _find_failing(
+        self, waits: Mapping[int, Sequence[tuple[int, int, int]]]
+    ) -> Iterator[_Problem]:
+        """Returns absences of no scheduled job; ``waits``: which partitions waited, by start."""
+        absences = []
+        for start, waiting in sorted(waits.items()):
+            number, begin, end = zip(*waiting, strict=True)
+            lags = [int(self.waiting_at(time, number).sum()) for time in (start, max(end))]
+            absences.append(_Absence(start, max(end), min(begin), *lags))
+        complete = [each.until - each.since for each in absences if each.until < self._until]
+        usual = median(complete) if complete else 0
+        away = sum(each.until - each.since for each in absences)
+        first = min(int(self._at.min(initial=self._until)), self._presence[0].until)
+        has_rhythm = len(absences) > 1 and bool(complete) and 2 * away >= self._until - first
+        for absence in absences:
+            caught_up = 10 * absence.lag_before <= absence.lag_after
+            if has_rhythm and caught_up and absence.until - absence.since <= 2 * usual:
+                self._is_scheduled = True
+                continue
+            lasts = absence.until >= self._until
+            who = "no members" if self._generations else "nothing was committed"
+            time = self._format_period(absence.since, absence.until)
+            records = f"{absence.lag_after:,} records {'wait' if lasts else 'waited'}"
+            reason = f"{who} {time}; {records}"
+            yield _Problem(
+                GroupHealth.FAILING, absence.waiting_since, absence.until, None, None, reason
+            )
+
+    def find_growing_lag(self) -> Iterator[_Problem]:
+        """Returns the times in which the lag of a partition grew."""
+        settings, step = self._settings, max(self._settings.growth_time // 6, 1)
+        bucket = self._at // step
+        # the last move of each partition in each bucket
+        last = np.append((np.diff(bucket) != 0) | (np.diff(self._partition) != 0), True)
+        rows = np.flatnonzero(last[: len(bucket)] & (self._offset != DELETED_OFFSET))
+        partition, at, offset = (c[rows] for c in (self._partition, self._at, self._offset))
+        lags = compute_lags(partition, at, offset, self._ends)
+        partition, at, offset, lag = partition[lags.row], at[lags.row], offset[lags.row], lags.lag
+        if not len(at):
+            return
+        grows = (
+            (partition[1:] == partition[:-1]) & (lag[1:] > lag[:-1]) & (offset[1:] >= offset[:-1])
+        )
+        begin = np.flatnonzero(np.append(True, ~grows))
+        end = np.append(begin[1:] - 1, len(at) - 1)
+        longer = lags.seconds[end] - lags.seconds[begin] >= settings.material_time / 1000
+        # the record arrived before the first sample: longer ago than the lag has grown
+        longer |= np.isnan(lags.seconds[end])
+        found = longer & (at[end] - at[begin] >= settings.growth_time) & (end - begin >= 3)
+        for first, final in zip(begin[found].tolist(), end[found].tolist(), strict=True):
+            number = int(partition[first])
+            if not self._is_subscribed(number, int(at[final])):
+                continue
+            is_last = final + 1 == len(at) or partition[final + 1] != number
+            soon = self._until - at[final] <= max(int(self._limit[number]), 2 * step)
+            until = self._until if is_last and soon else int(at[final])
+            topic, partition_number = self._partitions[number]
+            minutes = (at[final] - at[first]) / MINUTE
+            consumed = offset[final] - offset[first]
+            arrived = consumed + lag[final] - lag[first]
+            yield _Problem(
+                GroupHealth.FALLING_BEHIND,
+                int(at[first]),
+                until,
+                topic,
+                partition_number,
+                f"{topic}-{partition_number}: the lag grew from {lag[first]:,} to {lag[final]:,} "
+                f"records {self._format_period(int(at[first]), int(at[final]))}: "
+                f"{arrived / minutes:,.0f} records a minute arrived, "
+                f"{consumed / minutes:,.0f} were consumed",
+            )
+
+    def explain_unknown(self) -> str | None:
+        """Returns why nothing can be said; None: there is enough evidence."""
+        number = self._numbers
+        if len(number) and not len(self._ends.at):
+            return f"no samples {_UNKNOWN_LAG}"
+        stored = number[self._offset[self._last_moves(number, self._until)] != DELETED_OFFSET]
+        if not len(stored):
+            return "the group has no committed offset"
+        counts = np.bincount(self._ends.partition, minlength=len(self._partitions))[stored]
+        if counts.max(initial=0) < 2:
+            few = "only one sample" if counts.any() else "no samples"
+            return f"{few} {_UNKNOWN_LAG}"
+        return None
+
+    def explain_ok(self, waiting: Int64Array) -> str:
+        """:param waiting: the records that wait, by partition"""
+        if not waiting.any():
+            return f"no records wait in {len(waiting):,} partitions"
+        last = self._presence[-1]
+        why = "every offset moves"
+        if last.has_members is False:
+            who = f"no members since {_format_time(last.since, self._until)}"
+            why = f"{who}, as in its earlier absences" if self._is_scheduled else who
+        some = f"{np.count_nonzero(waiting):,} of {len(waiting):,} partitions"
+        return f"{waiting.sum():,} records wait in {some}; {why}"
+
+    def _format_period(self, since: int, until: int) -> str:
+        return _format_period(since, until, self._until)
+
+
+def _find_instability(
+    generations: Iterable[Generation], until: int, settings: HealthSettings
+) -> Iterator[_Problem]:
+    """Returns the times in which the group rebalanced again and again."""
+    chain: list[tuple[int, int, int]] = []
+    before: Generation | None = None
+    for generation in generations:
+        if generation.change not in {GenerationChange.REBALANCED, GenerationChange.EMPTIED}:
+            continue
+        attempts, at = 1, generation.at
+        if before is not None and chain:
+            if before.incarnation == generation.incarnation:  # the journal may lack some attempts
+                attempts = max(generation.generation - before.generation, 1)
+            at = max(at, chain[-1][0])
+            if at - chain[-1][0] > attempts * settings.stable_time:
+                yield from _unstable(chain, until, settings)
+                chain = []
+        chain.append((at, attempts, len(generation.members)))
+        before = generation
+    yield from _unstable(chain, until, settings)
+
+
+def _unstable(
+    chain: Sequence[tuple[int, int, int]], until: int, settings: HealthSettings
+) -> Iterator[_Problem]:
+    """:param chain: time, number of rebalances and number of members of each generation"""
+    chain = [each for each in chain if each[0] <= until]
+    if not chain:
+        return
+    since, end = chain[0][0], chain[-1][0]
+    rebalances = sum(attempts for _, attempts, _ in chain[1:])
+    members = max(members for _, _, members in chain)
+    is_stable = rebalances <= settings.rebalances_per_member * members
+    if is_stable or end - since < settings.minimum_time:
+        return
+    lasts = until - end <= settings.stable_time
+    yield _Problem(
+        GroupHealth.FAILING,
+        since,
+        until if lasts else end,
+        None,
+        None,
+        f"{rebalances:,} rebalances {_format_period(since, until if lasts else end, until)} "
+        f"with at most {members:,} members: no generation lasted "
+        f"{settings.stable_time // 1000} seconds",
+    )
+
+
+def _format_time(at: int, until: int) -> str:
+    """Returns the time of day, and the date if it is not that of ``until``."""
+    time, end = (str(np.datetime64(each // 1000, "s")) for each in (at, until))
+    return f"{time[11:]}Z" if time[:10] == end[:10] else f"{time[:10]} {time[11:]}Z"
+
+
+def _format_period(since: int, until: int, end: int) -> str:
+    """:param end: of the evidence"""
+    if until >= end:
+        return f"since {_format_time(since, end)}"
+    return f"from {_format_time(since, end)} to {_format_time(until, end)}"

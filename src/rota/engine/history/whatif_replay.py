@@ -1,0 +1,646 @@
+"""Replays a group under a policy: its rebalances, its assignments and its downtime.
+
+:class:`HistoryClock` counts the downtime of the rebalances of the history, where the policy has the
+same kind of membership. :class:`MembershipReplay` finds the rebalances under another one:
+
+- A dynamic member that closes leaves the group at once. One that crashes is removed when its
+  session ends; until then a rebalance waits for it.
+- A static member keeps its partitions for one session after its last heartbeat, whether it closed
+  or crashed. A rebalance waits for it, too, until it is back or its session ends.
+- Members learn of a rebalance from their next heartbeat (``timing.py``). Events during a rebalance
+  become part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.assignors.problem import count_moves
+from rota.engine.history.downtime import HEARTBEAT_SLACK
+from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
+    MAX_SESSION_TIMEOUT,
+    Generation,
+    GenerationChange,
+    GenerationMember,
+)
+from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
+from rota.engine.history.snapshot import (
+    GroupSnapshot,
+    HistoryIndex,
+    SnapshotMember,
+    SnapshotPlacement,
+)
+from rota.engine.history.timing import (
+    CONSUMER_HEARTBEAT_INTERVAL,
+    CONSUMER_SESSION_TIMEOUT,
+    INITIAL_REBALANCE_DELAY,
+    RESPONSE_TIME,
+    GroupTiming,
+)
+from rota.engine.history.whatif_membership import (
+    CountedEvent,
+    ProcessEvent,
+    ProcessEventType,
+    RowTimes,
+    WhatIfRebalance,
+)
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
+
+#: Assigns a snapshot, given the previous owner of each partition (-1: none).
+PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+END_OF_TIME = 2**62
+#: Two rounds end a cooperative rebalance, unless the strategy is unstable.
+MAX_ROUNDS = 8
+
+
+class MoveCounts(NamedTuple):
+    moved: int
+    needed: int
+    #: Partitions that members of both generations revoked: all of them under the eager protocol.
+    revoked: int
+
+
+NO_MOVES = MoveCounts(0, 0, 0)
+
+
+class PolicyOutcome(NamedTuple):
+    """A row: a rebalance, or an event of the history that is none under the policy."""
+
+    incarnation: int
+    generation: int
+    #: Unique among the rows of a generation.
+    at: int
+    #: None: no rebalance.
+    happens_at: int | None
+    #: The assignment after it.
+    placed: SnapshotPlacement
+    moves: MoveCounts
+    #: In partition-milliseconds.
+    downtime: int
+    #: The first known state instead of a rebalance.
+    is_start: bool = False
+
+
+def count_round_moves(
+    protocol: PolicyProtocol,
+    snapshot: GroupSnapshot,
+    owners: IntArray,
+    placed: SnapshotPlacement,
+    withheld: int,
+) -> MoveCounts:
+    """Counts the moves of a whole rebalance.
+
+    :param withheld: the number of partitions that cooperative rounds revoked
+    """
+    previous = snapshot.previous_positions(owners)
+    moves = count_moves(previous, placed.positions)
+    revoked = withheld
+    if protocol is not PolicyProtocol.COOPERATIVE:
+        revoked = snapshot.count_present(owners)
+    if protocol is PolicyProtocol.CONSUMER:  # members revoke only partitions outside their target
+        revoked += moves - int(np.count_nonzero(previous != UNASSIGNED))
+    return MoveCounts(moves, snapshot.fewest_moves(previous), revoked)
+
+
+class CooperativeRound(NamedTuple):
+    owners: IntArray
+    #: The target, with the partitions that wait for the next round.
+    placed: SnapshotPlacement
+    #: The partitions that the round takes away, by number of the index.
+    moving: npt.NDArray[np.bool_]
+    #: The number of partitions that are no longer subscribed to.
+    unsubscribed: int
+
+
+def run_cooperative_round(
+    snapshot: GroupSnapshot, owners: IntArray, place: PlacementFunction
+) -> CooperativeRound:
+    previous = snapshot.previous_positions(owners)
+    placed = place(snapshot, previous)
+    withheld = (previous != UNASSIGNED) & (previous != placed.positions)
+    unsubscribed = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    current = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    moving = np.zeros(len(owners), dtype=np.bool_)
+    moving[snapshot.partition_numbers] = withheld
+    return CooperativeRound(current, placed, moving, unsubscribed)
+
+
+def run_rebalance(
+    protocol: PolicyProtocol,
+    snapshots: Sequence[GroupSnapshot],
+    owners: IntArray,
+    place: PlacementFunction,
+) -> tuple[SnapshotPlacement, MoveCounts]:
+    """Computes a rebalance from the snapshots of its rounds."""
+    snapshot = snapshots[-1]
+    if protocol is not PolicyProtocol.COOPERATIVE:
+        placed = place(snapshot, snapshot.previous_positions(owners))
+        return placed, count_round_moves(protocol, snapshot, owners, placed, 0)
+    current, revoked = owners, 0
+    rounds = [*snapshots[:-1], *[snapshot] * MAX_ROUNDS]
+    for number, each in enumerate(rounds, 1):
+        current, placed, moving, unsubscribed = run_cooperative_round(each, current, place)
+        revoked += int(np.count_nonzero(moving)) + unsubscribed
+        if number >= len(snapshots) and not moving.any():
+            break
+    return placed, count_round_moves(protocol, snapshot, owners, placed, revoked)
+
+
+def _sum_waits(lost: Int64Array, until: Int64Array | int, emptied_at: int) -> int:
+    """Returns how long partitions waited; the time in which the group was shut down is not counted.
+
+    :param emptied_at: 0: the group was never empty in that time
+    """
+    if emptied_at and np.max(until, initial=0) - emptied_at > MAX_SESSION_TIMEOUT:
+        until = emptied_at
+    return int(np.maximum(until - lost, 0).sum())
+
+
+class HistoryClock:
+    """Counts the downtime of a policy in the rebalances of the history."""
+
+    def __init__(
+        self,
+        policy: GroupPolicy,
+        index: HistoryIndex,
+        timing: GroupTiming,
+        interval: int,
+        revoked_times: Mapping[tuple[int, int], int],
+    ) -> None:
+        """:param revoked_times: for each rebalance, how long it revoked a partition, if measured"""
+        self._protocol = policy.protocol
+        self._revoked_times = revoked_times if self._protocol is PolicyProtocol.EAGER else {}
+        self._is_dynamic = policy.membership is MembershipType.DYNAMIC
+        self._timing = timing
+        self._interval = interval
+        #: When each partition lost its consumer; 0: it has one, or never had one.
+        self._lost = np.zeros(index.layout.size, dtype=np.int64)
+        self._assigned_at = 0
+        #: When the last member left; 0: the group has members.
+        self._emptied_at = 0
+        self._members: set[int] = set()
+
+    def start_incarnation(self) -> None:
+        self._lost[:] = 0
+        self._assigned_at = self._emptied_at = 0
+
+    def count_returned(self, rebalance: WhatIfRebalance, owners: IntArray) -> int:
+        """Returns the downtime of static members that came back within their session."""
+        return sum(
+            int(np.count_nonzero(owners == one.number)) * max(rebalance.start - one.since, 0)
+            for one in rebalance.gone
+        )
+
+    def count_rebalance(
+        self,
+        rebalance: WhatIfRebalance,
+        snapshot: GroupSnapshot,
+        before: IntArray,
+        after: IntArray,
+        moves: MoveCounts,
+    ) -> int:
+        start = rebalance.start
+        for absence in rebalance.gone:
+            held = (before == absence.number) & (self._lost == 0)
+            since = absence.since
+            if self._protocol is PolicyProtocol.CONSUMER and self._is_dynamic and absence.is_silent:
+                start = max(start, since + CONSUMER_SESSION_TIMEOUT)
+            self._lost[held] = since
+        if not snapshot.members:
+            held = (before != UNASSIGNED) & (self._lost == 0)
+            self._lost[held] = start
+            self._emptied_at = self._emptied_at or start
+            return 0
+        absent = snapshot.absent_owners(before) & (self._lost == 0)
+        self._lost[absent] = start
+        since_last = start - self._assigned_at
+        # new members learn of it from the response to their request
+        now = {member.number for member in snapshot.members}
+        members = len(now & self._members) or len(now)
+        self._members = now
+        join_time = self._join_time(rebalance, members, since_last)
+        assigned = self._assigned_time(rebalance, start, join_time)
+        lost = self._lost[(self._lost > 0) & (after != UNASSIGNED)]
+        # members that went away after the first round wait for the last one
+        until = np.where(lost > assigned, rebalance.at, assigned)
+        waited = _sum_waits(lost, until, self._emptied_at)
+        self._lost[:] = 0
+        self._emptied_at = 0
+        revoked = self._revoked_times.get((rebalance.incarnation, rebalance.generation))
+        if revoked is None:
+            revoked = self._timing.revoked_time(
+                self._protocol, members, join_time, since_last, rebalance.sync_time
+            )
+        self._assigned_at = assigned
+        if self._protocol is PolicyProtocol.COOPERATIVE and moves.revoked:
+            revoked += rebalance.second_late_time
+            self._assigned_at += revoked  # the second round
+        return waited + moves.revoked * revoked
+
+    def _assigned_time(self, rebalance: WhatIfRebalance, start: int, join_time: int) -> int:
+        if self._protocol is not PolicyProtocol.CONSUMER:
+            return start + join_time + rebalance.sync_time
+        batched = max(self._assigned_at + self._interval, start) if self._assigned_at else start
+        return batched + CONSUMER_HEARTBEAT_INTERVAL // 2
+
+    def _join_time(self, rebalance: WhatIfRebalance, members: int, since_last: int) -> int:
+        """Returns the time until all have joined. The real time counts if the heartbeats were as
+        under this policy, and otherwise only the wait for late members.
+        """
+        real = rebalance.since_last
+        is_same = real is not None and abs(real - since_last) <= HEARTBEAT_SLACK
+        if is_same or rebalance.late_time >= rebalance.join_time:
+            return rebalance.join_time
+        return self._timing.join_time(members, since_last) + rebalance.late_time
+
+
+class _Phase(NamedTuple):
+    """A join phase: members are called to join."""
+
+    start: int
+    #: The row of the event that started it.
+    row: int
+    #: When each member learns of it.
+    heard: Int64Array
+    late_time: int = 0
+    #: The end of the initial delay of a group without members.
+    delay_until: int = 0
+    #: The owners before the rebalance, and what its earlier rounds revoked and cost (cooperative).
+    owners: IntArray | None = None
+    revoked: int = 0
+    downtime: int = 0
+    round: int = 1
+
+
+ABSENT, ALIVE, DEAD = 0, 1, 2
+
+
+class MembershipReplay:
+    """Replays the events of a group's processes under a policy."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 (one caller)
+        self,
+        policy: GroupPolicy,
+        index: HistoryIndex,
+        timing: GroupTiming,
+        assignment_interval: int,
+        history: Sequence[CountedEvent],
+        place: PlacementFunction,
+    ) -> None:
+        self._protocol = policy.protocol
+        self._is_static = policy.membership is MembershipType.STATIC
+        self._session = policy.session_timeout
+        if self._session is None and self._protocol is PolicyProtocol.CONSUMER:
+            self._session = CONSUMER_SESSION_TIMEOUT
+        self._index = index
+        self._timing = timing
+        self._assignment_interval = assignment_interval
+        self._history = history
+        self._place = place
+        self._row_times = RowTimes()
+        self._start()
+
+    def _start(self) -> None:
+        count = self._index.member_count
+        #: By number of the member.
+        self._state = np.zeros(count, dtype=np.int8)
+        self._joined = np.zeros(count, dtype=np.bool_)
+        self._base = np.zeros(count, dtype=np.int64)
+        self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
+        drift = np.arange(count) * 0.618 % 1 * self._timing.heartbeats.drift
+        self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
+        self._members: dict[int, SnapshotMember] = {}
+        self._facts: dict[int, GenerationMember] = {}
+        #: The row of the event in which a member stopped.
+        self._stop_rows: dict[int, int] = {}
+        #: When each partition lost its consumer; 0: it has one, or never had one.
+        self._lost = np.zeros(self._index.layout.size, dtype=np.int64)
+        self._owners: IntArray = np.full(self._index.layout.size, UNASSIGNED, dtype=np.int32)
+        self._placed = SnapshotPlacement(self._owners, self._owners, 0, 0, 0)
+        self._snapshot: GroupSnapshot | None = None
+        self._phase: _Phase | None = None
+        self._assigned_at = 0
+        #: When the last member was gone; 0: the group has members.
+        self._emptied_at = 0
+        self._counted_row = -1
+
+    def run(self, events: Iterable[ProcessEvent]) -> Iterator[PolicyOutcome]:
+        """Yields the rows: at least one for every event of the history."""
+
+        def incarnation(row: int) -> int:
+            return self._generation(row).incarnation
+
+        by_incarnation = {
+            number: list(group)
+            for number, group in groupby(events, lambda event: incarnation(event.row))
+        }
+        for number, rows in groupby(range(len(self._history)), incarnation):
+            yield from self._replay_incarnation(list(rows), by_incarnation.get(number, []))
+
+    def _replay_incarnation(
+        self, rows: Sequence[int], events: Sequence[ProcessEvent]
+    ) -> Iterator[PolicyOutcome]:
+        self._start()
+        first = rows[0]
+        found = [self._begin(first, [one for one in events if one.row == first])]
+        later = (one for one in events if one.row != first)
+        for event in sorted(later, key=lambda one: (one.at, one.row)):
+            found += self._advance(event.at)
+            found += self._read(event)
+        found += self._advance(END_OF_TIME)
+        shown = {row for row, _ in found}
+        found += [self._outcome(row, None) for row in rows if row not in shown]
+        returns: dict[int, PolicyOutcome] = {}  # one row for all that return at one time
+        for row, outcome in found:
+            if outcome.happens_at is None:
+                before = returns[row].downtime if row in returns else 0
+                returns[row] = outcome._replace(downtime=before + outcome.downtime)
+        outcomes = [one for _, one in found if one.happens_at is not None] + [*returns.values()]
+        yield from sorted(outcomes, key=lambda one: one.at)
+
+    def _generation(self, row: int) -> Generation:
+        return self._history[row].event.generation
+
+    def _outcome(
+        self,
+        row: int,
+        happens_at: int | None,
+        moves: MoveCounts = NO_MOVES,
+        downtime: int = 0,
+        *,
+        is_start: bool = False,
+    ) -> tuple[int, PolicyOutcome]:
+        generation = self._generation(row)
+        return row, PolicyOutcome(
+            generation.incarnation,
+            generation.generation,
+            self._row_times.reserve(generation, generation.at),
+            happens_at,
+            self._placed,
+            moves,
+            downtime,
+            is_start,
+        )
+
+    def _begin(self, row: int, started: Iterable[ProcessEvent]) -> tuple[int, PolicyOutcome]:
+        """Reads the first generation of an incarnation."""
+        generation, self._counted_row = self._generation(row), row
+        for event in started:
+            self._add(event)
+        self._snapshot = self._take_snapshot()
+        self._placed, moves = run_rebalance(
+            self._protocol, (self._snapshot,), self._owners, self._place
+        )
+        self._owners, self._assigned_at = self._placed.owners, generation.at
+        is_start = generation.change is GenerationChange.FIRST_SAMPLE
+        return self._outcome(row, generation.at, moves, is_start=is_start)
+
+    def _take_snapshot(self) -> GroupSnapshot:
+        return self._index.snapshot(self._members.values(), self._history[self._counted_row].counts)
+
+    # Members
+
+    def _number(self, event: ProcessEvent) -> int:
+        assert event.member is not None
+        return member_number(self._index, event, is_static=self._is_static)
+
+    def _add(self, event: ProcessEvent) -> None:
+        """Adds the process of an event to the group. It has joined."""
+        member, number = event.member, self._number(event)
+        assert member is not None
+        name, instance = member.member_id, None
+        if self._is_static:
+            name, instance = event.application, member.group_instance_id or event.application
+        self._members[number] = SnapshotMember(number, name, instance, member.topics)
+        self._facts[number] = member
+        self._state[number] = ALIVE
+        self._base[number] = event.at
+        self._joined[number] = True
+        self._session_end[number] = END_OF_TIME
+
+    def _remove(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._state[number] = ABSENT
+            self._session_end[number] = END_OF_TIME
+            del self._members[number]
+
+    def _session_of(self, number: int) -> int:
+        return self._session or self._facts[number].session_timeout or DEFAULT_SESSION_TIMEOUT
+
+    # Partitions
+
+    def _lose(self, held: npt.NDArray[np.bool_], since: Int64Array | int) -> None:
+        self._lost = np.where(held & (self._lost == 0), since, self._lost)
+
+    def _regain(self, at: int) -> int:
+        """Ends the downtime of partitions that have a live owner; returns the downtime."""
+        owned = (self._lost > 0) & (self._owners != UNASSIGNED)
+        owned &= self._state[self._owners] == ALIVE
+        waited = _sum_waits(self._lost[owned], at, self._emptied_at)
+        self._lost[owned] = 0
+        self._emptied_at = 0
+        return waited
+
+    # Events
+
+    def _read(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
+        """Reads an event of the history; returns the rows of what it ends."""
+        self._counted_row = max(event.row, self._counted_row)
+        if event.type is ProcessEventType.STARTED:
+            return self._read_start(event)
+        if event.type is not ProcessEventType.CHANGED:
+            return self._read_stop(event)
+        if event.member is not None and (number := self._number(event)) in self._members:
+            known = self._members[number]
+            self._members[number] = replace(known, topics=event.member.topics)
+        if self._protocol is not PolicyProtocol.CONSUMER or (
+            self._take_snapshot() is not self._snapshot
+        ):
+            self._call(event)
+        return []
+
+    def _read_start(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
+        if self._state[self._number(event)] == ABSENT:
+            self._call(event)
+            self._add(event)
+            return []
+        self._add(event)  # a static member is back within its session
+        if self._phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
+            return []
+        return [self._outcome(event.row, None, downtime=self._regain(event.at))]
+
+    def _read_stop(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
+        number, phase = self._number(event), self._phase
+        if self._state[number] != ALIVE:
+            return []
+        self._stop_rows[number] = event.row
+        revoked_at = event.at
+        has_joined = False
+        if phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
+            has_joined = bool(self._joined[number]) or phase.heard[number] <= event.at
+            if self._protocol is PolicyProtocol.EAGER:
+                revoked_at = min(event.at, int(phase.heard[number]))
+        self._lose(self._owners == number, revoked_at)
+        if event.type is ProcessEventType.CLOSED and not self._is_static:
+            self._call(event)
+            self._remove([number])
+            return [] if self._members else self._complete(event.at)
+        self._state[number] = DEAD
+        self._joined[number] = has_joined
+        if not has_joined:  # otherwise the session begins when all have joined
+            # the last commit of a process that closes is a sign of life, too
+            is_crash = event.type is ProcessEventType.CRASHED
+            heartbeat = event.session_start if is_crash else event.at
+            self._session_end[number] = max(heartbeat + self._session_of(number), event.at)
+        return []
+
+    def _call(self, event: ProcessEvent) -> None:
+        """Calls the members to join, or makes the event part of the running rebalance."""
+        phase = self._phase
+        if phase is None:
+            self._open_phase(event.at, event.row, event.late_time)
+            return
+        delay_until = phase.delay_until
+        is_new = event.type is ProcessEventType.STARTED
+        if is_new and delay_until and event.at > delay_until - INITIAL_REBALANCE_DELAY:
+            delay_until += INITIAL_REBALANCE_DELAY
+        late_time = max(phase.late_time, event.late_time)
+        self._phase = phase._replace(late_time=late_time, delay_until=delay_until)
+
+    def _open_phase(self, at: int, row: int, late_time: int = 0) -> None:
+        self._joined[:] = False
+        heartbeats = np.maximum(at - self._base, 0) // self._interval + 1
+        heard = self._base + heartbeats * self._interval
+        delay = 0 if self._members else at + INITIAL_REBALANCE_DELAY
+        self._phase = _Phase(at, row, heard, late_time, delay)
+
+    # Rebalances
+
+    def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
+        """Lets the time pass: sessions end, rebalances complete."""
+        found: list[tuple[int, PolicyOutcome]] = []
+        while True:
+            dead = self._state == DEAD
+            expires = int(self._session_end[dead].min()) if dead.any() else END_OF_TIME
+            completion = END_OF_TIME if self._phase is None else self._completion()
+            # a rebalance of a classic group waits for the sessions itself
+            if self._phase is None or (
+                self._protocol is PolicyProtocol.CONSUMER and expires < completion
+            ):
+                if expires >= until:
+                    return found
+                found += self._expire(expires)
+            elif completion > until:
+                return found
+            else:
+                found += self._complete(completion)
+
+    def _expire(self, at: int) -> list[tuple[int, PolicyOutcome]]:
+        """Removes the members whose sessions end."""
+        numbers = np.flatnonzero((self._state == DEAD) & (self._session_end <= at)).tolist()
+        if self._phase is None:
+            self._open_phase(at, self._stop_rows[numbers[0]])
+        self._remove(numbers)
+        return [] if self._members else self._complete(at)
+
+    def _completion(self) -> int:
+        """Returns when all members will have joined."""
+        phase = self._phase
+        assert phase is not None
+        if self._protocol is PolicyProtocol.CONSUMER:
+            return max(phase.start, self._assigned_at + self._assignment_interval)
+        alive, dead = (
+            np.flatnonzero((self._state == state) & ~self._joined) for state in (ALIVE, DEAD)
+        )
+        end = max(int(phase.heard[alive].max(initial=phase.start)) + phase.late_time, phase.start)
+        if len(dead):
+            waits = int(self._session_end[dead].max())
+            limits = (self._facts[number].rebalance_timeout for number in self._members)
+            limit = max((one for one in limits if one), default=END_OF_TIME)
+            end = max(end, min(waits, phase.start + limit))
+        return max(end, phase.delay_until)
+
+    def _complete(self, at: int) -> list[tuple[int, PolicyOutcome]]:
+        """Completes a join phase: assigns partitions."""
+        phase, self._phase = self._phase, None
+        assert phase is not None
+        is_consumer = self._protocol is PolicyProtocol.CONSUMER
+        if not is_consumer:
+            missing = (self._state == DEAD) & ~self._joined
+            if self._is_static:  # the rebalance timeout does not remove static members
+                missing &= self._session_end <= at
+            self._remove(np.flatnonzero(missing).tolist())
+        snapshot = self._snapshot = self._take_snapshot()
+        before = self._owners if phase.owners is None else phase.owners
+        if not self._members:
+            self._placed = self._place(snapshot, snapshot.previous_positions(before))
+            self._owners = self._placed.owners
+            self._emptied_at = self._emptied_at or at
+            return [self._outcome(phase.row, at)]
+        assigned = at if is_consumer else at + self._timing.sync_time
+        if self._protocol is PolicyProtocol.COOPERATIVE:
+            return self._complete_round(phase, at, assigned, before)
+        if self._protocol is PolicyProtocol.EAGER:
+            held = (before != UNASSIGNED) & (self._state[before] == ALIVE)
+            self._lose(held, phase.heard[before])
+        self._placed, moves = run_rebalance(self._protocol, (snapshot,), before, self._place)
+        self._owners = self._placed.owners
+        downtime = 0
+        regained = assigned + RESPONSE_TIME
+        if is_consumer:
+            wait = CONSUMER_HEARTBEAT_INTERVAL // 2
+            downtime, regained = moves.revoked * wait, assigned + wait
+        downtime += self._regain(regained)
+        self._settle(at, assigned)
+        return [self._outcome(phase.row, assigned, moves, downtime)]
+
+    def _complete_round(
+        self, phase: _Phase, at: int, assigned: int, before: IntArray
+    ) -> list[tuple[int, PolicyOutcome]]:
+        """Completes a round of a cooperative rebalance."""
+        snapshot = self._snapshot
+        assert snapshot is not None
+        former = self._owners
+        done = run_cooperative_round(snapshot, former, self._place)
+        self._owners, self._placed = done.owners, done.placed
+        downtime = phase.downtime + self._regain(assigned + RESPONSE_TIME)
+        self._lose(done.moving, assigned)
+        revoked = phase.revoked + int(np.count_nonzero(done.moving)) + done.unsubscribed
+        self._settle(at, assigned)
+        if done.moving.any() and phase.round < MAX_ROUNDS:
+            self._joined[:] = False
+            heard = assigned + self._interval
+            heard[former[done.moving]] = assigned
+            self._phase = _Phase(
+                assigned, phase.row, heard, 0, 0, before, revoked, downtime, phase.round + 1
+            )
+            return []
+        moves = count_round_moves(self._protocol, snapshot, before, done.placed, revoked)
+        return [self._outcome(phase.row, assigned, moves, downtime)]
+
+    def _settle(self, at: int, assigned: int) -> None:
+        """Begins the heartbeats of the members anew, and the sessions of those that have joined
+        and stopped since.
+        """
+        self._base[self._state == ALIVE] = assigned
+        self._assigned_at = assigned
+        for number in np.flatnonzero(self._joined & (self._state == DEAD)).tolist():
+            self._joined[number] = False
+            self._session_end[number] = at + self._session_of(number)
+
+
+def member_number(index: HistoryIndex, event: ProcessEvent, *, is_static: bool) -> int:
+    """Returns the number of the member that a process is: of its application if it is static."""
+    assert event.member is not None
+    name = f"application {event.application}" if is_static else event.member.member_id
+    return index.number(name)

@@ -1,0 +1,133 @@
+"""Rows of gold/health from the rows of one group, as the lag stage computes them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from rota.engine.history.facts import Generation, GenerationChange, GenerationMember, GroupType
+from rota.engine.history.verdicts import DELETED_OFFSET
+from rota.pipeline import arrow, lag
+from rota.pipeline.group_by import TablePart
+from rota.pipeline.tables import COMMITS, ENDS, GENERATIONS
+
+START = 1_800_000_000_000
+MINUTE = 60_000
+
+
+def commit_rows(*rows: tuple[int, int, int, int | None]) -> pa.RecordBatch:
+    """Rows of silver/commits: journal offset, partition, milliseconds, offset."""
+    empty = dict.fromkeys(arrow.arrow_schema(COMMITS).names)
+    same = {"journal_partition": 0, "group": "g", "topic": "t"}
+    return arrow.rows_to_batch(
+        COMMITS,
+        [
+            {**empty, **same, "journal_offset": place, "partition": partition}
+            | {"at": START + at, "offset": offset}
+            for place, partition, at, offset in rows
+        ],
+    )
+
+
+def sample_rows(*rows: tuple[int, int, int]) -> pa.RecordBatch:
+    """Rows of bronze/ends: partition, minute, end."""
+    listed = [
+        {"topic": "t", "partition": p, "at": START + m * MINUTE, "beginning": 0, "end": end}
+        for p, m, end in rows
+    ]
+    return arrow.rows_to_batch(ENDS, listed)
+
+
+def generation_rows(minute: int) -> pa.RecordBatch:
+    generation = Generation(
+        group="g",
+        kind=GroupType.CLASSIC,
+        incarnation=0,
+        generation=1,
+        change=GenerationChange.REBALANCED,
+        at=START + minute * MINUTE,
+        offset=0,
+        members=(GenerationMember(member_id="m", topics=("t",)),),
+    )
+    return arrow.facts_to_batch(GENERATIONS, [generation])
+
+
+def compute_health_row(*parts: TablePart, minute: int = 60) -> dict[str, Any]:
+    batches = lag.compute_group_lag("g", parts, START + minute * MINUTE)
+    rows = [row for batch in batches for row in batch.column("health").to_pylist() if row]
+    assert len(rows) == 1, "every group has one row"
+    return dict(rows[0])
+
+
+def test_a_group_without_samples_or_without_commits_has_a_row() -> None:
+    members, commits = ("generations", generation_rows(0)), commit_rows((0, 0, 0, 5))
+    for parts, reason in (
+        ([members], "the group has no committed offset"),
+        ([members, ("commits", commits)], "no samples of log ends"),
+        ([("commits", commits)], "no samples of log ends"),
+        ([("samples", sample_rows((1, 0, 5))), ("commits", commits)], "no samples of log ends"),
+    ):
+        row = compute_health_row(*parts)
+        assert (row["group"], row["health"], row["worst"]) == ("g", "unknown", "unknown")
+        assert row["reason"].startswith(reason)
+        assert row["since"] is row["lag"] is row["topic"] is None
+
+
+def test_a_stuck_partition_is_a_row() -> None:
+    read = [(m, 0, m * MINUTE, 10 * m) for m in range(30)]
+    moving = [(100 + m, 1, m * MINUTE, 10 * m) for m in range(61)]
+    samples = sample_rows(*((p, m, 10 * m) for p in (0, 1) for m in range(0, 65, 5)))
+    row = compute_health_row(
+        ("generations", generation_rows(0)),
+        ("samples", samples),
+        ("commits", commit_rows(*moving)),
+        ("commits", commit_rows(*read)),
+    )
+    assert (row["health"], row["topic"], row["partition"]) == ("stuck", "t", 0)
+    assert (row["lag"], row["worst_topic"], row["worst_partition"]) == (310, "t", 0)
+    assert row["since"] == row["worst_since"]
+
+
+one_commit = st.tuples(
+    st.integers(0, 2), st.integers(0, 3_000_000), st.none() | st.integers(0, 100)
+)
+
+
+@given(st.lists(one_commit, max_size=60), st.lists(st.integers(0, 59), max_size=3))
+def test_a_thinned_history_does_not_depend_on_the_pieces(
+    commits: list[tuple[int, int, int | None]], cuts: list[int]
+) -> None:
+    rows = [(place, *commit) for place, commit in enumerate(commits)]
+    places = [0, *sorted(cuts), len(rows)]
+    pieces = [rows[a:b] for a, b in pairwise(places)]
+    at_once, in_pieces = lag.CommitHistory(), lag.CommitHistory()
+    at_once.add_commits(commit_rows(*rows))
+    for piece in reversed(pieces):
+        in_pieces.add_commits(commit_rows(*piece))
+    expected, found = at_once.sorted_commits(), in_pieces.sorted_commits()
+    assert expected[0] == found[0]
+    for left, right in zip(expected[1], found[1], strict=True):
+        assert left.tolist() == right.tolist()
+
+
+def test_many_commits_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "MAX_KEPT_COMMITS", 100)
+    history = lag.CommitHistory()
+    for begin in range(0, 5_000, 50):
+        rows = [(n, n % 2, n * 1_000, n) for n in range(begin, begin + 50)]
+        history.add_commits(commit_rows(*rows))
+    history.add_commits(commit_rows((2_000, 0, 2_000_001, None)))
+    pairs, commits = history.sorted_commits()
+    assert pairs == [("t", 0), ("t", 1)]
+    assert 50 < len(commits.at) <= 101
+    for number in (0, 1):
+        offsets = commits.offset[commits.partition == number]
+        assert offsets[-1] == 4_998 + number, "the last commit of a partition is kept"
+    assert DELETED_OFFSET in commits.offset

@@ -1,0 +1,222 @@
+"""Rebalances, downtime and advice from the rows of one group."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rota.engine.history.causes import CommitTimes, explain_rebalance
+from rota.engine.history.downtime import find_downtime, sum_downtime
+from rota.engine.history.facts import Downtime, GroupHealth, GroupHealthStatus, GroupType
+from rota.pipeline import arrow, rebalances
+from rota.pipeline.group_by import TablePart
+from rota.pipeline.rebalances import GroupOptions
+from rota.pipeline.tables import (
+    DOWNTIME,
+    ENDS,
+    HEALTH,
+)
+from tests.support.captured_downtime import group_names
+from tests.support.downtime_comparison import GroupEvidence, read_evidence
+from tests.support.group_rows import Row, commit_rows, compute_rows, list_parts
+
+GROUPS = [name for name in group_names() if name.startswith("a-")]
+CONSUMER_GROUPS = [name for name in group_names() if "-next" in name]
+
+
+def list_group_parts(known: GroupEvidence) -> list[TablePart]:
+    history = known.history
+    return list_parts(history.generations, known.lines, known.commits, history.ownership)
+
+
+def compute_group(group: str, *, with_log: bool = True, **options: Any) -> dict[str, list[Row]]:
+    known = read_evidence(group, with_log)
+    return compute_rows(list_group_parts(known), GroupOptions(until=known.until, **options))
+
+
+def measure(known: GroupEvidence, commits: CommitTimes | None = None) -> Sequence[Downtime]:
+    return find_downtime(
+        known.history.generations,
+        known.rebalances,
+        known.explanations,
+        commits=known.commits if commits is None else commits,
+        until=known.until,
+        lines=known.lines,
+        ownership=known.history.ownership,
+    ).found
+
+
+def downtime_rows(found: Sequence[Downtime]) -> list[Row]:
+    return arrow.batch_to_rows(arrow.facts_to_batch(DOWNTIME, found))
+
+
+@pytest.mark.parametrize("with_log", [True, False])
+@pytest.mark.parametrize("group", GROUPS)
+def test_downtime_is_what_the_measure_finds(group: str, with_log: bool) -> None:
+    found = compute_group(group, with_log=with_log)["downtime"]
+    assert found == downtime_rows(measure(read_evidence(group, with_log)))
+    keys = Counter(tuple(row[name] for name in DOWNTIME.key) for row in found)
+    assert all(number == 1 for number in keys.values())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_sums_are_those_of_the_downtime(group: str) -> None:
+    found = compute_group(group)
+    pieces = measure(read_evidence(group, with_log=True))
+    names = ("downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "not_polled_ms")
+    for row in found["rebalances"]:
+        key = row["incarnation"], row["to_generation"]
+        total = sum_downtime(one for one in pieces if (one.incarnation, one.to_generation) == key)
+        assert {name: row[name] for name in names} == {name: getattr(total, name) for name in names}
+    total = sum_downtime(pieces)
+    for row in found["advice"]:
+        assert {name: row[name] for name in names} == {name: getattr(total, name) for name in names}
+        assert row["downtime_by_reason"] == total.by_reason
+    measured = sum(row["downtime_ms"] for row in found["whatif"] if row["actual"])
+    assert measured <= total.downtime_ms, "only rebalances and restarts have rows in gold/whatif"
+
+
+@pytest.mark.parametrize("group", ["a-crash", "a-next", "a-roll-static", "a-slow"])
+def test_parts_come_in_any_order(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, chance = read_evidence(group, with_log=True), random.Random(group)
+    options = GroupOptions(until=known.until)
+    whole = list_group_parts(known)
+    monkeypatch.setattr(rebalances, "MAX_KEPT_COMMITS", 100)
+    parts: list[TablePart] = []
+    for name, rows in whole:
+        shuffled = rows.take(pa.array(chance.sample(range(rows.num_rows), rows.num_rows)))
+        pieces = [shuffled.slice(begin, 97) for begin in range(0, rows.num_rows, 97)]
+        parts += [(name, piece) for piece in pieces]
+    before = [part for part in parts if part[0] != "commits"]
+    chance.shuffle(before)
+    mixed = [*before, *(part for part in parts if part[0] == "commits")]
+    assert compute_rows(mixed, options) == compute_rows(whole, options)
+
+
+@pytest.mark.parametrize("group", [*CONSUMER_GROUPS, "a-roll-static", "a-crash"])
+def test_dropped_commits_change_no_downtime(group: str) -> None:
+    """Far more commits than the rows of an analysis keep, before and after each time."""
+    known = read_evidence(group, with_log=True)
+    generations = known.history.generations
+    dense = np.arange(generations[0].at, known.until, 25, dtype=np.int64)
+    commits = {
+        pair: np.union1d(known.commits.get(pair, dense[:0]), dense + place)
+        for place, pair in enumerate(
+            sorted({(o.topic, o.partition) for o in known.history.ownership})
+        )
+    }
+    parts = [part for part in list_group_parts(known) if part[0] != "commits"]
+    found = compute_rows(
+        [*parts, ("commits", commit_rows(group, commits))], GroupOptions(until=known.until)
+    )
+    explained = [explain_rebalance(one, commits, known.lines) for one in known.rebalances]
+    wanted = find_downtime(
+        generations,
+        known.rebalances,
+        explained,
+        commits=commits,
+        until=known.until,
+        lines=known.lines,
+        ownership=known.history.ownership,
+    )
+    assert found["downtime"] == downtime_rows(wanted.found)
+
+
+@pytest.mark.parametrize("group", ["a-crash", "a-flap", "a-next", "a-static"])
+def test_earlier_rebalances_do_not_count(group: str) -> None:
+    every = compute_group(group)
+    since = every["rebalances"][len(every["rebalances"]) // 2]["at"]
+    found = compute_group(group, since=since)
+    assert found["rebalances"] == [row for row in every["rebalances"] if row["at"] >= since]
+    assert found["downtime"] == [row for row in every["downtime"] if row["until"] >= since]
+    assert found["whatif"] == [row for row in every["whatif"] if row["at"] >= since]
+    (advice,) = found["advice"]
+    assert advice["rebalances"] == len(found["rebalances"])
+    counted = Counter[str]()
+    for row in found["downtime"]:
+        counted[row["reason"]] += row["until"] - row["since"]
+    assert advice["downtime_by_reason"] == {name: time for name, time in counted.items() if time}
+    assert all(pattern["until"] >= since for pattern in advice["patterns"])
+    later = compute_group(group, since=read_evidence(group, with_log=True).until + 1)
+    assert not any(later[name] for name in ("rebalances", "whatif", "advice", "advised"))
+
+
+def test_records_that_arrived_are_counted() -> None:
+    known = read_evidence("a-crash", with_log=True)
+    begin = known.history.generations[0].at
+    pairs = {(owned.topic, owned.partition) for owned in known.history.ownership}
+    samples = [
+        {"topic": topic, "partition": number, "at": at, "beginning": 0, "end": (at - begin) // 100}
+        for topic, number in sorted(pairs)
+        for at in (begin, known.until)
+    ]
+    parts = [("samples", arrow.rows_to_batch(ENDS, samples)), *list_group_parts(known)]
+    found = compute_rows(parts, GroupOptions(until=known.until))
+    for row in found["downtime"]:
+        length = row["until"] - row["since"]
+        assert row["delayed_records"] == pytest.approx(length / 100, abs=2)
+        assert 0 <= row["added_lag_ms"] <= length
+    counted = [row for row in found["downtime"] if row["reason"] not in {"not polled", "shut down"}]
+    (advice,) = found["advice"]
+    assert advice["delayed_records"] == sum(row["delayed_records"] for row in counted)
+    assert advice["added_lag_ms"] == max(row["added_lag_ms"] for row in counted)
+    without = compute_group("a-crash")
+    assert {row["delayed_records"] for row in without["downtime"]} == {None}
+
+
+def test_health_and_protocol_are_in_the_advice() -> None:
+    known = read_evidence("a-coop", with_log=True)
+    status = GroupHealthStatus(
+        group="a-coop",
+        health=GroupHealth.STUCK,
+        since=known.until - 60_000,
+        topic="orders",
+        partition=3,
+        lag=120,
+        reason="orders-3 has 120 records that nobody reads.",
+        worst=GroupHealth.STUCK,
+        worst_since=known.until - 60_000,
+        worst_until=known.until,
+        worst_topic="orders",
+        worst_partition=3,
+        worst_reason="the same",
+    )
+    parts = [("health", arrow.facts_to_batch(HEALTH, [status])), *list_group_parts(known)]
+    for has_protocol in (False, True):
+        options = GroupOptions(until=known.until, has_consumer_protocol=has_protocol)
+        (advice,) = compute_rows(parts, options)["advice"]
+        assert advice["verdict"] == "fix first"
+        assert advice["patterns"][0]["pattern"] == "stuck partition"
+        assert (advice["destination"] is not None) <= has_protocol
+
+
+def test_a_longer_assignment_interval_costs_more_under_the_brokers_protocol() -> None:
+    def total(interval: int) -> int:
+        rows = compute_group("a-flap", assignment_interval=interval)["whatif"]
+        return sum(row["downtime_ms"] for row in rows if row["policy"].startswith("KIP-848"))
+
+    assert total(0) <= total(1_000) < total(60_000)
+
+
+def test_a_group_without_generations_has_no_rows() -> None:
+    only_commits = ("commits", commit_rows("x", {("t", 0): np.array([5])}))
+    for parts in itertools.chain([[]], [[only_commits]]):
+        assert not any(compute_rows(parts, GroupOptions(until=9)).values())
+
+
+def test_there_are_consumer_groups_in_the_recordings() -> None:
+    kinds = {
+        generation.kind
+        for group in CONSUMER_GROUPS
+        for generation in read_evidence(group, with_log=False).history.generations
+    }
+    assert GroupType.CONSUMER in kinds

@@ -1,0 +1,497 @@
+"""Downtime of small histories: every reason, its evidence, and its bounds.
+
+Times are milliseconds after :data:`START`. The group is saved at 100 s with t-0 of ``a`` and t-1 of
+``b``; the rebalance that a test is about is saved at 202 s, unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.downtime import count_delayed_records, find_downtime, sum_downtime
+from rota.engine.history.facts import (
+    Downtime,
+    DowntimeReason,
+    EvidenceType,
+    Generation,
+    GenerationChange,
+    GenerationMember,
+    GroupType,
+    LogLine,
+    PartitionOwnership,
+    RebalanceCause,
+)
+from rota.engine.history.lag import EndOffsets
+from tests.pure.history.example_history import START, generation, measure_downtime, member
+
+STATED, INFERRED, BOUNDED = EvidenceType.STATED, EvidenceType.INFERRED, EvidenceType.BOUNDED
+REVOKED, MOVED, LEFT = DowntimeReason.REVOKED, DowntimeReason.MOVED, DowntimeReason.LEFT
+SILENT, RESTARTED = DowntimeReason.SILENT, DowntimeReason.RESTARTED
+EMPTY, SHUT_DOWN = DowntimeReason.EMPTY, DowntimeReason.SHUT_DOWN
+NOT_POLLED = DowntimeReason.NOT_POLLED
+MINUTE = 60_000
+#: A member may have its assignment this long before it uses it.
+DELAY = 500
+
+
+class Piece(NamedTuple):
+    """A downtime, with times after :data:`START`."""
+
+    partition: int
+    reason: DowntimeReason
+    evidence: EvidenceType
+    since: int
+    until: int
+    at_least: int
+    at_most: int
+
+
+def pieces(found: Sequence[Downtime]) -> list[Piece]:
+    for one in found:
+        assert 0 <= one.at_least_ms <= one.milliseconds <= one.at_most_ms
+    return [
+        Piece(
+            one.partition,
+            one.reason,
+            one.evidence,
+            one.since - START,
+            one.until - START,
+            one.at_least_ms,
+            one.at_most_ms,
+        )
+        for one in found
+    ]
+
+
+def group(number: int, at: int, *members: GenerationMember, **fields: Any) -> Generation:
+    """All had joined 20 ms before the generation was saved."""
+    given = {"at": START + at, "state_at": START + at - 20, "offset": number + at}
+    return generation(number, members, **{**given, **fields})
+
+
+def owner(name: str, *partitions: int, **fields: Any) -> GenerationMember:
+    return member(name, {"t": partitions} if partitions else {}, **fields)
+
+
+A_AND_B = group(1, 100_000, owner("a", 0), owner("b", 1))
+#: The member ``c`` joins and gets nothing.
+THREE = group(2, 202_000, owner("a", 0), owner("b", 1), owner("c"))
+#: The member ``b`` is gone.
+ALONE = group(2, 202_000, owner("a", 0, 1))
+
+
+def line(what: str, at: int, member_id: str | None = None, **fields: Any) -> LogLine:
+    given: dict[str, Any] = {"generation": 1, "text": fields.get("reason") or ""}
+    return LogLine(at=START + at, group="g", what=what, member_id=member_id, **given, **fields)
+
+
+def call_to_join(at: int, member_id: str, reason: str, number: int = 1) -> LogLine:
+    found = line("preparing", at, member_id, reason=reason)
+    return replace(found, generation=number)
+
+
+#: ``c`` joins.
+CALLED = call_to_join(200_000, "c", "Adding new member c")
+
+
+def commits_of(times: Mapping[int, Sequence[int]]) -> CommitTimes:
+    """:param times: after :data:`START`, by partition"""
+    return {
+        ("t", number): np.array([START + at for at in listed], dtype=np.int64)
+        for number, listed in times.items()
+    }
+
+
+def measure(
+    *generations: Generation,
+    cause: RebalanceCause = RebalanceCause.UNKNOWN,
+    commits: Mapping[int, Sequence[int]] | None = None,
+    lines: Sequence[LogLine] = (),
+    until: int = 300_000,
+    ownership: Sequence[PartitionOwnership] = (),
+) -> list[Downtime]:
+    """:param cause: of the second generation"""
+    return measure_downtime(
+        generations,
+        {2: cause},
+        commits=commits_of(commits or {}),
+        until=START + until,
+        lines=lines,
+        ownership=ownership,
+    ).found
+
+
+# Revoked: eager members
+
+
+def test_revoked_at_the_commit_of_the_member_after_the_call_to_join() -> None:
+    commits = {0: [199_000, 201_000], 1: [201_900]}
+    stated = measure(A_AND_B, THREE, commits=commits, lines=[CALLED])
+    # all had joined at 201 980
+    assert pieces(stated) == [
+        Piece(0, REVOKED, STATED, 201_000, 202_000, 20, 1_000 + 10 + DELAY),
+        Piece(1, REVOKED, STATED, 201_900, 202_000, 20, 100 + 10 + DELAY),
+    ]
+    assert [(one.member_id, one.to_generation, one.ended) for one in stated] == [
+        ("a", 2, True),
+        ("b", 2, True),
+    ]
+    bounded = measure(A_AND_B, THREE, commits=commits)
+    assert pieces(bounded) == [one._replace(evidence=BOUNDED) for one in pieces(stated)]
+
+
+def test_revoked_before_the_join_of_the_member_that_called() -> None:
+    called = call_to_join(200_000, "a", "Updating metadata for member a during Stable")
+    first, second = pieces(measure(A_AND_B, THREE, commits={0: [199_000]}, lines=[called]))
+    assert first == Piece(0, REVOKED, STATED, 200_000, 202_000, 2_000, 3_000 + DELAY)
+    assert second.since > 200_000
+
+
+def test_revoked_at_an_expected_heartbeat_without_commits() -> None:
+    found = pieces(measure(A_AND_B, THREE, lines=[CALLED]))
+    # members learn of it by their heartbeats in the 1.98 s until all have joined
+    assert {(one.reason, one.evidence, one.at_least) for one in found} == {(REVOKED, STATED, 20)}
+    assert {one.at_most for one in found} == {2_000 + 10 + DELAY}
+    assert all(200_000 <= one.since <= 201_980 for one in found)
+
+
+def test_a_member_without_partitions_has_no_downtime() -> None:
+    assert all(one.member_id != "c" for one in measure(THREE, group(3, 290_000, owner("c", 0, 1))))
+
+
+# Moved: cooperative members
+
+
+COOPERATIVE = "cooperative-sticky"
+
+
+def test_moved_from_the_first_round_to_the_second() -> None:
+    both = {"t": (0, 1)}
+    before = group(1, 100_000, owner("a", 0, 1), strategy=COOPERATIVE)
+    taken = group(
+        2,
+        200_000,
+        owner("a", 0, owned=both, owned_generation=1),
+        owner("b"),
+        strategy=COOPERATIVE,
+    )
+    given = group(
+        3,
+        203_000,
+        owner("a", 0, owned={"t": (0,)}, owned_generation=2),
+        owner("b", 1, owned_generation=2),
+        strategy=COOPERATIVE,
+    )
+    found = measure(before, taken, given)
+    assert pieces(found) == [Piece(1, MOVED, INFERRED, 200_000, 203_000, 2_500, 3_500)]
+    assert (found[0].member_id, found[0].to_generation) == ("a", 3)
+    # the evidence ends between the rounds
+    (open_piece,) = measure(before, taken, until=202_000)
+    assert (open_piece.ended, open_piece.milliseconds) == (False, 2_000)
+    assert open_piece.to_generation is None
+
+
+def owned(member_id: str, since: int, until: int | None, **fields: Any) -> PartitionOwnership:
+    given = {"topic": "t", "partition": 1, "client_id": member_id, "client_host": "/10.0.0.1"}
+    return PartitionOwnership(
+        group="g",
+        member_id=member_id,
+        group_instance_id=None,
+        since=START + since,
+        until=None if until is None else START + until,
+        from_generation=1,
+        to_generation=2,
+        **{**given, **fields},
+    )
+
+
+def test_moved_between_the_members_of_a_consumer_group() -> None:
+    kind = GroupType.CONSUMER
+    before = group(1, 100_000, owner("a", 0, 1), strategy="uniform", kind=kind)
+    after = group(2, 200_000, owner("a", 0), owner("b", 1), strategy="uniform", kind=kind)
+    ownership = [owned("a", 100_000, 201_000), owned("b", 204_000, None)]
+    (found,) = measure(before, after, ownership=ownership)
+    assert (found.reason, found.evidence, found.member_id) == (MOVED, INFERRED, "a")
+    assert (found.since, found.until) == (START + 201_000, START + 204_000)
+    # it may have stopped when the new target was computed
+    assert (found.at_least_ms, found.at_most_ms) == (3_000, 4_020 + DELAY)
+
+
+# Left and silent
+
+
+LEAVE = [
+    line("left", 200_000, "b", client_reason="the consumer is being closed"),
+    call_to_join(200_000, "b", "removing member b on LeaveGroup"),
+]
+
+
+def one_of_b(found: Sequence[Downtime]) -> Piece:
+    """Returns the downtime of t-1, whose owner is gone."""
+    (one,) = (each for each in found if each.partition == 1)
+    assert one.member_id == "b"
+    return pieces([one])[0]
+
+
+def test_left_when_the_broker_says_so() -> None:
+    found = one_of_b(measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, lines=LEAVE))
+    # a closing client stops reading up to 250 ms before its LeaveGroup request
+    assert found == Piece(1, LEFT, STATED, 200_000, 202_000, 2_000, 2_250 + DELAY)
+
+
+def test_left_between_the_last_commit_and_the_join_phase() -> None:
+    found = one_of_b(measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, commits={1: [199_000]}))
+    # two members share a heartbeat interval of 3 s: the last one waits for half of it
+    assert found == Piece(1, LEFT, BOUNDED, 200_480, 202_000, 20, 3_000 + DELAY)
+
+
+def test_left_at_the_commit_of_a_closing_client() -> None:
+    steady = list(range(150_000, 200_000, 5_000))
+    found = one_of_b(
+        measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, commits={1: [*steady, 197_500]})
+    )
+    assert found == Piece(1, LEFT, BOUNDED, 197_500, 202_000, 20, 4_500 + DELAY)
+
+
+EXPIRED = [call_to_join(200_000, "b", "removing member b on heartbeat expiration")]
+
+
+def test_silent_since_the_last_heartbeat() -> None:
+    found = measure(A_AND_B, ALONE, cause=RebalanceCause.SESSION_TIMEOUT, lines=EXPIRED)
+    # the session of 45 s began at 155 s; the next heartbeat was due up to a third of it later
+    assert one_of_b(found) == Piece(
+        1, SILENT, STATED, 156_500, 202_000, 202_000 - 170_000, 47_000 + DELAY
+    )
+
+
+def test_silent_since_a_commit_after_the_last_heartbeat() -> None:
+    steady = list(range(107_000, 160_000, 5_000))  # the last one at 157 s
+    found = measure(
+        A_AND_B,
+        ALONE,
+        cause=RebalanceCause.SESSION_TIMEOUT,
+        commits={1: steady},
+        lines=EXPIRED,
+    )
+    assert one_of_b(found) == Piece(
+        1, SILENT, STATED, 158_500, 202_000, 202_000 - 170_000, 45_000 + DELAY
+    )
+
+
+def test_silent_for_a_session_without_the_log() -> None:
+    found = measure(
+        A_AND_B, ALONE, cause=RebalanceCause.SESSION_TIMEOUT, commits={1: [120_000, 125_000]}
+    )
+    # the others were called to join at about 200 480
+    since = 200_480 - 45_000 + 1_500
+    assert one_of_b(found) == Piece(
+        1, SILENT, BOUNDED, since, 202_000, 20, 202_000 - 125_000 + DELAY
+    )
+
+
+def test_commits_far_apart_leave_wide_bounds() -> None:
+    known = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, commits={1: [110_000, 170_000]})
+    unknown = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT)
+    # the last sign of life is the commit, or the generation before
+    assert one_of_b(known).at_most == 202_000 - 170_000 + DELAY
+    assert one_of_b(unknown).at_most == 202_000 - 100_000 + DELAY
+    assert one_of_b(known).since == one_of_b(unknown).since == 200_480
+
+
+# Restarted: static members
+
+
+STATIC = group(1, 100_000, owner("s!a", 0), owner("r!b", 1))
+BACK = group(
+    1, 150_000, owner("s!a", 0), owner("r!b2", 1), change=GenerationChange.REPLACED, offset=9
+)
+
+
+def test_restarted_since_its_last_commit() -> None:
+    found = measure(STATIC, BACK, commits={1: [130_000, 142_000]})
+    assert pieces(found) == [Piece(1, RESTARTED, BOUNDED, 142_000, 150_000, 0, 8_000 + DELAY)]
+    assert (found[0].member_id, found[0].to_generation) == ("r!b", None)
+    assert sum_downtime(found).by_reason == {"restarted": 8_000}
+
+
+def test_restarted_at_most_a_session_ago_without_commits() -> None:
+    # a usual restart takes 10 s
+    assert pieces(measure(STATIC, BACK)) == [
+        Piece(1, RESTARTED, BOUNDED, 140_000, 150_000, 0, 45_000 + DELAY)
+    ]
+
+
+# Empty and shut down
+
+
+@pytest.mark.parametrize(
+    ("away", "reason"), [(MINUTE, EMPTY), (30 * MINUTE, EMPTY), (30 * MINUTE + 1, SHUT_DOWN)]
+)
+def test_empty_between_the_last_leave_and_the_next_member(
+    away: int, reason: DowntimeReason
+) -> None:
+    before = group(1, 100_000, owner("a", 0))
+    gone = line("left", 200_000, "a", client_reason="the consumer is being closed")
+    back = 200_000 + away
+    found = measure(
+        before,
+        group(2, 200_000),
+        group(3, back, owner("a2", 0)),
+        lines=[gone],
+        until=back + 1_000,
+    )
+    left, empty = pieces(found)
+    # it may have stopped reading shortly before
+    assert left == Piece(0, LEFT, STATED, 200_000, 200_000, 0, 250)
+    assert empty == Piece(0, reason, INFERRED, 200_000, back, away, away + DELAY)
+    assert [one.to_generation for one in found] == [2, 3]
+    assert sum_downtime(found).downtime_ms == (away if reason is EMPTY else 0)
+
+
+def test_shut_down_if_nobody_comes_back() -> None:
+    found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), until=260_000)
+    last = found[-1]
+    assert (last.reason, last.ended, last.milliseconds) == (SHUT_DOWN, False, 60_000)
+    total = sum_downtime(found)
+    assert total.by_reason["shut down"] == 60_000
+    assert total.downtime_ms + 60_000 == sum(total.by_reason.values())
+
+
+# Not polled
+
+
+def test_not_polled_before_the_client_left_because_of_it() -> None:
+    slow = replace(A_AND_B, members=(owner("a", 0), owner("b", 1, rebalance_timeout=30_000)))
+    left = replace(LEAVE[0], client_reason="consumer poll timeout has expired.")
+    found = measure(slow, ALONE, cause=RebalanceCause.SLOW_POLL, lines=[left, LEAVE[1]])
+    waiting, gone = pieces([one for one in found if one.partition == 1])
+    # the client looks at the time since its last poll with each heartbeat
+    assert waiting == Piece(1, NOT_POLLED, STATED, 170_000, 200_000, 30_000, 33_000)
+    assert gone == Piece(1, LEFT, STATED, 200_000, 202_000, 2_000, 2_000 + DELAY)
+    total = sum_downtime([one for one in found if one.partition == 1])
+    assert (total.not_polled_ms, total.downtime_ms) == (30_000, 2_000)
+    assert (total.downtime_at_least_ms, total.downtime_at_most_ms) == (2_000, 2_500)
+
+
+def test_a_slow_poll_never_reaches_behind_the_generation() -> None:
+    slow = replace(A_AND_B, members=(owner("a", 0), owner("b", 1, rebalance_timeout=300_000)))
+    left = replace(LEAVE[0], client_reason="consumer poll timeout has expired.")
+    found = measure(slow, ALONE, cause=RebalanceCause.SLOW_POLL, lines=[left, LEAVE[1]])
+    (waiting,) = pieces([one for one in found if one.reason is NOT_POLLED])
+    assert (waiting.since, waiting.until) == (100_000, 200_000)
+
+
+# What is not downtime
+
+
+def test_nothing_counts_before_the_first_owner() -> None:
+    assert measure(A_AND_B) == []
+    created = group(0, 50_000, change=GenerationChange.CREATED)
+    assert measure(created, A_AND_B) == []
+    added = group(2, 202_000, owner("a", 0, 1, 2))
+    assert 2 not in {one.partition for one in measure(group(1, 100_000, owner("a", 0, 1)), added)}
+
+
+def test_nothing_counts_after_the_last_subscriber() -> None:
+    other = group(2, 202_000, member("a", {"u": (0,)}, topics=("u",)))
+    assert measure(group(1, 100_000, owner("a", 0)), other) == []
+
+
+def test_nothing_counts_after_the_group_was_deleted() -> None:
+    deleted = group(2, 230_000, change=GenerationChange.DELETED, offset=9)
+    again = replace(group(1, 290_000, owner("z", 0)), incarnation=1)
+    found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), deleted, again)
+    assert [(one.until - START, one.ended) for one in found if one.reason is SHUT_DOWN] == [
+        (230_000, False)
+    ]
+    assert max(one.until for one in found) == START + 230_000
+
+
+def test_a_group_that_only_commits_has_no_downtime_that_is_known() -> None:
+    found = find_downtime([], [], [], commits=commits_of({0: [1, 2, 3]}), until=START)
+    assert (found.found, found.events) == ([], {})
+    assert sum_downtime(found.found).delayed_records is None
+
+
+# Bad evidence
+
+
+def shifted(lines: Sequence[LogLine], by: int) -> list[LogLine]:
+    return [replace(one, at=one.at + by) for one in lines]
+
+
+@pytest.mark.parametrize("by", [-600_000, 600_000])
+def test_a_log_whose_clock_is_minutes_off_is_as_good_as_none(by: int) -> None:
+    evidence: dict[str, Any] = {"cause": RebalanceCause.LEFT, "commits": {1: [199_000]}}
+    without = measure(A_AND_B, ALONE, **evidence)
+    assert measure(A_AND_B, ALONE, lines=shifted(LEAVE, by), **evidence) == without
+    assert {one.evidence for one in without} == {BOUNDED}
+
+
+@pytest.mark.parametrize("by", [-900, 900])
+def test_a_log_whose_clock_is_a_little_off_shifts_times_by_as_much(by: int) -> None:
+    found = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, lines=shifted(LEAVE, by))
+    one = one_of_b(found)
+    assert (one.since, one.until, one.evidence) == (200_000 + by, 202_000, STATED)
+
+
+def test_a_leave_that_the_log_has_after_the_rebalance_is_not_lost() -> None:
+    found = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, lines=shifted(LEAVE, 2_900))
+    # all had joined at 201 980, so it left before
+    assert one_of_b(found) == Piece(1, LEFT, STATED, 201_980, 202_000, 20, 270 + DELAY)
+
+
+def test_a_hole_in_the_log_leaves_its_rebalances_bounded() -> None:
+    back = group(3, 260_000, owner("a", 0), owner("b2", 1))
+    found = measure(A_AND_B, ALONE, back, cause=RebalanceCause.LEFT, lines=LEAVE)
+    by_generation = {one.to_generation: one.evidence for one in found}
+    assert by_generation == {2: STATED, 3: BOUNDED}
+
+
+# Delayed records
+
+
+def ends_of(*samples: tuple[int, int]) -> EndOffsets:
+    """Samples of t-1: time and end."""
+    at, end = np.array([(START + at, end) for at, end in samples], dtype=np.int64).T
+    return EndOffsets.from_samples(np.zeros(len(at), dtype=np.int64), at, end)
+
+
+def delayed(*samples: tuple[int, int]) -> tuple[int | None, int | None]:
+    found = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, lines=LEAVE)
+    counted = count_delayed_records(found, ends_of(*samples), {("t", 1): 0})
+    assert [one for one in counted if one.partition == 0] == [
+        one for one in found if one.partition == 0
+    ]
+    (one,) = (each for each in counted if each.partition == 1)
+    return one.delayed_records, one.added_lag_ms
+
+
+def test_records_that_arrive_during_downtime_are_delayed() -> None:
+    # ten records a second; the first one arrives just after the leave
+    assert delayed((190_000, 0), (210_000, 200)) == (20, 1_900)
+    # nothing arrives
+    assert delayed((190_000, 50), (210_000, 50)) == (0, 0)
+
+
+def test_ends_that_were_sampled_once_show_no_delayed_records() -> None:
+    assert delayed((210_000, 100)) == (None, None)
+    assert delayed((190_000, 100)) == (None, None)
+    # nothing is known after the last one
+    assert delayed((180_000, 0), (190_000, 100)) == (None, None)
+    # the topic was created again in between
+    assert delayed((190_000, 100), (210_000, 5)) == (None, None)
+
+
+def test_sums_have_delayed_records_where_they_are_known() -> None:
+    (one,) = (each for each in measure(A_AND_B, ALONE, lines=LEAVE) if each.partition == 1)
+    known = replace(one, delayed_records=5, added_lag_ms=700)
+    total = sum_downtime([one, known, replace(known, delayed_records=7, added_lag_ms=900)])
+    assert (total.delayed_records, total.added_lag_ms) == (12, 900)
+    assert sum_downtime([one]).delayed_records is None

@@ -1,0 +1,39 @@
+"""Measured downtime, what-if and advice beside really simulating the policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.downtime_scenarios import SEEDS
+from tests.support.policy_comparison import (
+    TOLERANCE,
+    compare_scenario,
+    compare_scenarios,
+    describe,
+    share_within,
+    whatif_errors,
+)
+
+#: Scenarios with few members, of several strategies; dynamic and static.
+SOME = (39, 45, 70)
+
+
+@pytest.mark.check
+def test_some_groups() -> None:
+    found = [compare_scenario(seed) for seed in SOME]
+    assert all(one.is_within_bounds for one in found)
+    assert not any(one.is_worse for one in found)
+    assert all(one.whatif for one in found)
+    assert share_within(whatif_errors(found), 0.25) >= 0.5
+
+
+@pytest.mark.nightly
+def test_many_groups() -> None:
+    """The shares are those that docs/downtime.md states, rounded down."""
+    found = compare_scenarios(SEEDS)
+    print(describe(found))
+    assert [one.seed for one in found if not one.is_within_bounds] == []
+    assert share_within((one.measured_error for one in found), TOLERANCE) >= 0.9
+    assert share_within(whatif_errors(found), TOLERANCE) >= 0.65
+    assert sum(not one.is_worse for one in found) >= 0.98 * len(found)
+    assert sum(one.is_best for one in found) >= 0.88 * len(found)

@@ -1,0 +1,289 @@
+"""The true downtime of a simulated group: when really no process read a partition.
+
+It is computed only from the world's trace, and independent of :mod:`rota.engine.history`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from rota.engine.coordinator.notes import (
+    GroupNote,
+    GroupStabilized,
+    JoinTimedOut,
+    MemberLeft,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+    SyncTimedOut,
+)
+from rota.engine.member.events import ListenerMethod, PollTimeoutNote
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.simulation import Simulation
+from rota.engine.simulator.timeline import (
+    SUBSCRIPTION_EVENTS,
+    PartitionReading,
+    list_partition_readings,
+)
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
+
+#: Longest time in which the members take their first assignment, in milliseconds.
+FIRST_ASSIGNMENT_TIME = 100
+#: The records of a process that stops reading although it keeps its partitions, or reads again.
+SLEEP_RECORDS = frozenset(
+    {
+        TraceEventType.PAUSED,
+        TraceEventType.RESUMED,
+        TraceEventType.STALLED,
+        TraceEventType.WOKEN,
+    }
+)
+
+
+class GapKind(enum.Enum):
+    #: A member had the partition, but its application did not poll.
+    NOT_POLLED = "not polled"
+    #: Its process was frozen.
+    FROZEN = "frozen"
+    NOT_OWNED = "not owned"
+
+
+class TrueGap(NamedTuple):
+    """A time in which no process read a partition, in milliseconds from the start."""
+
+    partition: TopicPartition
+    since: int
+    until: int
+    #: False if nobody read the partition until the end of the simulation.
+    ended: bool
+    #: The process that had the partition last; None if none did.
+    last_process: str | None
+    kind: GapKind
+
+    @property
+    def time(self) -> int:
+        return self.until - self.since
+
+
+def true_downtime(
+    simulated: Simulation | Sequence[TraceRecord],
+    topics: Mapping[str, int],
+    end: int,
+    *,
+    joined: bool = False,
+) -> list[TrueGap]:
+    """Returns when no process read a partition, after the group's first rebalance.
+
+    A gap in which a member first has the partition without polling, and then loses it, is returned
+    as two gaps that touch; ``joined`` returns one, with the kind and the process of the first.
+
+    :param topics: the partition counts at the start
+    """
+    trace = simulated.trace if isinstance(simulated, Simulation) else simulated
+    start = first_rebalance_end(trace)
+    if start is None:
+        return []
+    readings = _by_partition(list_partition_readings(trace, end))
+    held = _by_partition(_list_held(trace, end))
+    frozen: dict[str, list[int]] = {}
+    for record in trace:
+        if record.type is TraceEventType.PAUSED:
+            frozen.setdefault(record.subject, []).append(record.at)
+    gaps: list[TrueGap] = []
+    for partition, wanted in sorted(_wanted_times(trace, topics, end).items()):
+        mine, kept = readings.get(partition, []), held.get(partition, [])
+        for since, until in wanted:
+            for gap in _uncovered(mine, max(since, start), until):
+                gaps += _split_gap(partition, gap, mine, kept, end, frozen)
+    return join_gaps(gaps) if joined else gaps
+
+
+def join_gaps(gaps: Iterable[TrueGap]) -> list[TrueGap]:
+    """Joins gaps of a partition that touch; the first one's kind and process stay."""
+    found: list[TrueGap] = []
+    for gap in gaps:
+        last = found[-1] if found else None
+        if last is not None and (last.partition, last.until) == (gap.partition, gap.since):
+            found[-1] = last._replace(until=gap.until, ended=gap.ended)
+        else:
+            found.append(gap)
+    return found
+
+
+def total_time(gaps: Iterable[TrueGap], *, not_polled: bool = True) -> int:
+    """Returns the length of all gaps, in milliseconds: two partitions for one second are 2,000.
+
+    :param not_polled: also count the time in which a member had the partition and did not poll, or
+        was frozen and kept its partitions, which nothing in a journal shows
+    """
+    listed = list(gaps)
+    if not_polled:
+        return sum(gap.time for gap in listed)
+    lost = {(gap.partition, gap.since) for gap in listed if gap.kind is GapKind.NOT_OWNED}
+    return sum(
+        gap.time
+        for gap in listed
+        if gap.ended
+        and (
+            gap.kind is GapKind.NOT_OWNED
+            or (gap.kind is GapKind.FROZEN and (gap.partition, gap.until) in lost)
+        )
+    )
+
+
+def first_rebalance_end(trace: Iterable[TraceRecord]) -> int | None:
+    """Returns when the members of the group's first generation had their partitions."""
+    stabilized: int | None = None
+    taken: int | None = None
+    for record in trace:
+        change = record.detail.change if isinstance(record.detail, GroupNote) else None
+        if stabilized is None:
+            if isinstance(change, GroupStabilized):
+                stabilized = taken = record.at
+        elif record.at > stabilized + FIRST_ASSIGNMENT_TIME or isinstance(change, RebalanceStarted):
+            break
+        elif record.type is TraceEventType.LISTENER:
+            assert isinstance(record.detail, tuple)
+            if record.detail[0] == ListenerMethod.ASSIGNED.value:
+                taken = record.at
+    return taken
+
+
+def _by_partition(
+    readings: Iterable[PartitionReading],
+) -> dict[TopicPartition, list[PartitionReading]]:
+    return {
+        partition: list(group) for partition, group in groupby(readings, attrgetter("partition"))
+    }
+
+
+def _uncovered(
+    readings: Iterable[PartitionReading], since: int, until: int
+) -> Iterable[tuple[int, int]]:
+    """Yields the parts of a time without a reading; readings are ordered by their start."""
+    for reading in readings:
+        if reading.since >= until:
+            break
+        if reading.since > since:
+            yield since, reading.since
+        since = max(since, reading.until)
+    if since < until:
+        yield since, until
+
+
+def _split_gap(
+    partition: TopicPartition,
+    gap: tuple[int, int],
+    readings: Sequence[PartitionReading],
+    held: Sequence[PartitionReading],
+    end: int,
+    frozen: Mapping[str, Sequence[int]],
+) -> Iterable[TrueGap]:
+    """Splits a gap into times in which a member had the partition, and times in which none had."""
+    since, until = gap
+    ended = until < end
+    before = readings[: bisect_right(readings, since, key=lambda one: one.since)]
+    last = max(before, key=lambda one: one.until).process if before else None
+    for one in held:
+        first, stop = max(since, one.since), min(until, one.until)
+        if first >= stop:
+            continue
+        if since < first:
+            yield TrueGap(partition, since, first, True, last, GapKind.NOT_OWNED)
+        last = one.process
+        is_frozen = any(first <= at < stop for at in frozen.get(last, ()))
+        kind = GapKind.FROZEN if is_frozen else GapKind.NOT_POLLED
+        yield TrueGap(partition, first, stop, stop < end, last, kind)
+        since = stop
+    if since < until:
+        yield TrueGap(partition, since, until, ended, last, GapKind.NOT_OWNED)
+
+
+def _list_held(trace: Sequence[TraceRecord], end: int) -> list[PartitionReading]:
+    """Returns each interval in which a member had a partition, whether it polled or not."""
+    awake = (record for record in trace if record.type not in SLEEP_RECORDS)
+    removals = _removal_times(trace)
+    held = []
+    for one in list_partition_readings(awake, end):
+        times = removals.get(one.process, [])
+        position = bisect_right(times, one.since)
+        removed = times[position] if position < len(times) else end
+        held.append(one._replace(until=min(one.until, removed)))
+    return held
+
+
+def _removal_times(trace: Iterable[TraceRecord]) -> dict[str, list[int]]:
+    """Returns when each process stopped to be a member, without knowing it or by its own choice."""
+    processes: dict[str, str] = {}
+    times: dict[str, list[int]] = {}
+    for record in trace:
+        removed: tuple[str, ...] = ()
+        if record.type is TraceEventType.IDENTITY:
+            processes[str(record.detail)] = record.subject
+        elif record.type is TraceEventType.SAID and isinstance(record.detail, PollTimeoutNote):
+            times.setdefault(record.subject, []).append(record.at)
+        elif isinstance(record.detail, GroupNote):
+            match record.detail.change:
+                case MemberLeft(member_id) | SessionExpired(member_id):
+                    removed = (member_id,)
+                case JoinTimedOut(member_ids) | SyncTimedOut(member_ids):
+                    removed = member_ids
+                case StaticMemberReplaced(old_member_id=old):
+                    removed = (old,)
+                case _:
+                    pass
+        for member_id in removed:
+            if member_id in processes:
+                times.setdefault(processes[member_id], []).append(record.at)
+    return times
+
+
+def _wanted_times(
+    trace: Iterable[TraceRecord], topics: Mapping[str, int], end: int
+) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """Returns when each partition existed and a process, running or ended, subscribed to it."""
+    counts = dict(topics)
+    subscriptions: dict[str, tuple[tuple[str, ...], str | None]] = {}
+    since: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for record in trace:
+        if record.type not in SUBSCRIPTION_EVENTS:
+            continue
+        match record.type, record.detail:
+            case TraceEventType.TOPICS, tuple(changed):
+                counts = dict(changed)
+            case (
+                TraceEventType.STARTED | TraceEventType.SUBSCRIBED,
+                (tuple() as names, (str() | None) as pattern),
+            ):
+                if subscriptions.get(record.subject) == (names, pattern):
+                    continue
+                subscriptions[record.subject] = names, pattern
+            case _:
+                continue
+        wanted = _subscribed_partitions(counts, set(subscriptions.values()))
+        for partition in since.keys() - wanted:
+            times.setdefault(partition, []).append((since.pop(partition), record.at))
+        for partition in wanted:
+            since.setdefault(partition, record.at)
+    for partition, started in since.items():
+        times.setdefault(partition, []).append((started, end))
+    return times
+
+
+def _subscribed_partitions(
+    counts: Mapping[str, int], subscriptions: Iterable[tuple[tuple[str, ...], str | None]]
+) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic, number)
+        for topics, pattern in subscriptions
+        for topic, count in counts.items()
+        if (topic in topics if pattern is None else re.fullmatch(pattern, topic))
+        for number in range(count)
+    }
