@@ -27,7 +27,12 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.scenario import Scenario
 from rota.engine.simulator.simulation import Simulation
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
-from tests.support.simulated_downtime import TrueGap, total_time, true_downtime
+from tests.support.simulated_downtime import (
+    TrueGap,
+    has_running_process,
+    total_time,
+    true_downtime,
+)
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -275,7 +280,8 @@ def true_total(simulation: Simulation, *, not_polled: bool = True) -> int:
 
     :param not_polled: also count the time in which a member had the partition and did not poll
     """
-    return total_time(true_gaps(simulation), not_polled=not_polled)
+    unended = has_running_process(simulation.trace)
+    return total_time(true_gaps(simulation), not_polled=not_polled, unended=unended)
 
 
 class PartitionCommits(NamedTuple):

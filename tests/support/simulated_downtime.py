@@ -116,11 +116,14 @@ def join_gaps(gaps: Iterable[TrueGap]) -> list[TrueGap]:
     return found
 
 
-def total_time(gaps: Iterable[TrueGap], *, not_polled: bool = True) -> int:
+def total_time(
+    gaps: Iterable[TrueGap], *, not_polled: bool = True, unended: bool = False
+) -> int:
     """Returns the length of all gaps, in milliseconds: two partitions for one second are 2,000.
 
     :param not_polled: also count the time in which a member had the partition and did not poll, or
         was frozen and kept its partitions, which nothing in a journal shows
+    :param unended: without such time: also count gaps that last until the end
     """
     listed = list(gaps)
     if not_polled:
@@ -129,12 +132,20 @@ def total_time(gaps: Iterable[TrueGap], *, not_polled: bool = True) -> int:
     return sum(
         gap.time
         for gap in listed
-        if gap.ended
-        and (
-            gap.kind is GapKind.NOT_OWNED
-            or (gap.kind is GapKind.FROZEN and (gap.partition, gap.until) in lost)
-        )
+        if (gap.kind is GapKind.NOT_OWNED and (gap.ended or unended))
+        or (gap.kind is GapKind.FROZEN and (gap.partition, gap.until) in lost and gap.ended)
     )
+
+
+def has_running_process(trace: Iterable[TraceRecord]) -> bool:
+    """Returns whether a process runs at the end: otherwise somebody has shut down the group."""
+    running: set[str] = set()
+    for record in trace:
+        if record.type is TraceEventType.STARTED:
+            running.add(record.subject)
+        elif record.type in {TraceEventType.GONE, TraceEventType.CRASHED}:
+            running.discard(record.subject)
+    return bool(running)
 
 
 def first_rebalance_end(trace: Iterable[TraceRecord]) -> int | None:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -43,6 +43,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rota.engine.history.causes import (
+    LATEST_TIME,
     CommitTimes,
     find_last_commit,
     is_last_commit_early,
@@ -100,6 +101,10 @@ CLOSE_COMMIT_SHARE = 0.995
 USUAL_RESTART_TIME = 10_000
 #: Number of a member's partitions whose commits are looked up.
 ENOUGH_PARTITIONS = 16
+#: ``auto.commit.interval.ms``.
+AUTO_COMMIT_INTERVAL = 5_000
+#: The least number of times between commits that show a rhythm.
+MIN_COMMITS = 3
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
@@ -182,6 +187,8 @@ class ConsumptionEnd(NamedTuple):
     last_poll: TimeBounds | None = None
     #: It is static, so its end was silent, but its last commit shows that it was closed.
     is_closed: bool = False
+    #: The last sign of life of a member whose session expired.
+    session_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +202,16 @@ class RebalancePhases:
     is_stated: bool
     #: The member whose JoinGroup request started it: it revoked its partitions before.
     caller: str | None = None
+
+
+class PassingMember(NamedTuple):
+    """A member that joined and left during a rebalance: it never had an assignment."""
+
+    member_id: str
+    joined: int
+    gone: int
+    #: Its session ended; otherwise it left.
+    is_crash: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +230,16 @@ class EventTimes:
     later_joins: tuple[int, ...] = ()
     #: When new members called to join, from the log.
     joins: Mapping[str, int] = field(default_factory=dict)
+    passing: Sequence[PassingMember] = ()
+
+
+def client_of(member_id: str) -> str:
+    """Returns the client id or the static id at the begin of a member id: a UUID follows."""
+    return member_id[: -len("-00000000-0000-0000-0000-000000000000")]
+
+
+def is_client_of(member: GenerationMember, member_id: str) -> bool:
+    return client_of(member_id) == (member.group_instance_id or member.client_id)
 
 
 class GroupLog:
@@ -229,6 +256,38 @@ class GroupLog:
         """Returns when each of the members first called to join."""
         ids = (member.member_id for member in members)
         return {one: self._joins[one] for one in ids if one in self._joins}
+
+    def has_joined_again(self, member: GenerationMember, begin: int, end: int) -> bool:
+        """Returns whether another member with the same client id joined in this time."""
+        return any(
+            begin <= at <= end and one != member.member_id and is_client_of(member, one)
+            for one, at in self._joins.items()
+        )
+
+    def has_expiry(self, begin: int, end: int) -> bool:
+        """Returns whether a session ended in a join phase, which so long waited for it."""
+        return any(
+            line.what in {"failed", "dropped"} and begin + CLOCK_SLACK < line.at <= end
+            for line in self.between(begin, end)
+        )
+
+    def list_passing(self, begin: int, end: int, known: Container[str]) -> list[PassingMember]:
+        """Returns members that joined and left during a rebalance, without an assignment.
+
+        :param known: the members with an assignment
+        """
+        joined: dict[str, int] = {}
+        found = []
+        for line in self.between(begin, end):
+            member_id = line.member_id
+            if member_id is None or member_id in known:
+                continue
+            if line.what in {"joining", "joined"}:
+                joined.setdefault(member_id, line.at)
+            elif line.what in {"left", "failed"} and member_id in joined:
+                is_crash = line.what == "failed"
+                found.append(PassingMember(member_id, joined.pop(member_id), line.at, is_crash))
+        return found
 
     def between(self, begin: int, end: int) -> Sequence[LogLine]:
         first = bisect_left(self._times, begin - LOG_TIME_SLACK)
@@ -392,6 +451,8 @@ class GroupDowntime:
     found: list[Downtime]
     events: Mapping[int, EventTimes] = field(default_factory=dict)
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    #: The end of the evidence.
+    until: int | None = None
 
 
 class ClassicDowntimeFinder:
@@ -406,8 +467,11 @@ class ClassicDowntimeFinder:
         self.found: list[Downtime] = []
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._closed: dict[TopicAndPartition, tuple[int, int]] = {}
-        #: When each member joined its last rebalance.
+        #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
+        self._called: dict[str, int] = {}
+        #: The number of closed members whose last commit shows it.
+        self._closing_commits = 0
         #: By the offset of the generation.
         self.events: dict[int, EventTimes] = {}
 
@@ -438,6 +502,8 @@ class ClassicDowntimeFinder:
                 phases = self._find_first_phases(rebalance, after)
             rounds.append(phases)
             self._assign(after, rebalance)
+            started = phases.start.estimate
+            self._called |= {member.member_id: started for member in after.members}
             before = after
         first = rounds[0]
         self.events[rebalance.after.offset] = EventTimes(
@@ -448,7 +514,16 @@ class ClassicDowntimeFinder:
             first.is_stated,
             tuple(one.joined - one.start.estimate for one in rounds[1:] if one.is_stated),
             self._log.list_joins(rebalance.after.members),
+            self._list_passing(rebalance),
         )
+
+    def _list_passing(self, rebalance: Rebalance) -> list[PassingMember]:
+        if rebalance.before is None:
+            return []
+        known = {one.member_id for one in rebalance.before.members}
+        known |= {one.member_id for each in rebalance.rounds for one in each.members}
+        found = self._log.list_passing(rebalance.before.at, rebalance.after.at, known)
+        return [one for one in found if rebalance.before.at < one.gone <= rebalance.after.at]
 
     def _read_round(
         self,
@@ -571,7 +646,11 @@ class ClassicDowntimeFinder:
         next one of its rhythm was due. Without a rhythm a close is more likely than a crash.
         """
         gaps = recent_commit_gaps(self._commits, sample_partitions(member), until, since)
-        return len(gaps) < 2 or bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
+        if len(gaps) < 2:
+            return True
+        is_early = bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
+        self._closing_commits += is_early
+        return is_early
 
     def _is_early(self, member: GenerationMember, since: int, until: int) -> bool:
         return is_last_commit_early(self._commits, sample_partitions(member), until, since)
@@ -597,12 +676,16 @@ class ClassicDowntimeFinder:
             )
         left = TimeBounds(line.at - MAX_CLOSE_TIME, line.at, line.at)
         if line.what == "dropped":  # it did not poll to join within its max.poll.interval.ms
-            if _is_back(member, before, after):  # its process had crashed
+            is_back = self._log.has_joined_again(member, before.at, line.at)
+            if is_back or _is_back(member, before, after):  # its process had crashed
                 pairs, start = sample_partitions(member), phases.start.estimate
                 seen = find_last_commit(self._commits, pairs, start, since=since) or since
                 interval = usual_heartbeat_interval(member)
                 time = TimeBounds.between(seen, seen + interval, max(seen, start))
-                return ConsumptionEnd(time, DowntimeReason.SILENT, member, EvidenceType.BOUNDED)
+                reason = DowntimeReason.SILENT
+                return ConsumptionEnd(
+                    time, reason, member, EvidenceType.BOUNDED, session_start=seen
+                )
             at, last = TimeBounds.exactly(line.at), self._find_last_poll(member, since, left)
             return ConsumptionEnd(at, DowntimeReason.LEFT, member, EvidenceType.STATED, last)
         commit = find_last_commit(self._commits, sample_partitions(member), line.at, since=since)
@@ -627,6 +710,7 @@ class ClassicDowntimeFinder:
         last = left.estimate - interval
         # the client checks the time since its last poll with its heartbeats
         slack = usual_heartbeat_interval(member)
+        since = min(since, self._called.get(member.member_id, since))  # it polled to join
         return TimeBounds.between(max(since, last - slack), max(last, since), max(last, since))
 
     def _find_missed_poll(
@@ -670,23 +754,41 @@ class ClassicDowntimeFinder:
         )
         seen = max(expired.earliest - session, since, since if commit is None else commit)
         missed = self._find_missed_poll(member, since, expired.latest - session)
+        start = max(expired.estimate - session, seen)
+        end = ConsumptionEnd(
+            TimeBounds.exactly(seen),
+            DowntimeReason.SILENT,
+            member,
+            evidence,
+            is_closed=True,
+            session_start=start,
+        )
         if missed is not None:
             first = max(seen, missed.earliest)
             last = max(min(seen + interval, missed.latest), first)
             time = TimeBounds.between(first, (first + last) // 2, expired.latest)
-            polled = self._find_last_poll(member, since, time)
-            reason = DowntimeReason.SILENT
-            return ConsumptionEnd(time, reason, member, evidence, polled, is_closed=True)
+            return end._replace(time=time, last_poll=self._find_last_poll(member, since, time))
         if commit == seen and self._is_close_commit(member, since, expired.latest):
-            closed = TimeBounds.between(seen, seen, seen + MAX_CLOSE_TIME)
-            reason = DowntimeReason.SILENT
-            return ConsumptionEnd(closed, reason, member, evidence, is_closed=True)
+            return end._replace(time=TimeBounds.between(seen, seen, seen + MAX_CLOSE_TIME))
         latest = max(expired.latest - session + int(session * MAX_HEARTBEAT_SHARE), seen)
-        estimate = max(expired.estimate - session, seen) + interval // 2
-        time = TimeBounds.between(seen, estimate, min(latest, expired.latest))
+        # it was gone when the next heartbeat and the next commit were due
+        due = max(min(start + interval, self._find_next_commit(member, since, start)), start)
+        time = TimeBounds.between(seen, (start + due) // 2, min(latest, expired.latest))
         # a member without partitions does not commit: more members are closed than crash
         is_closed = member.group_instance_id is not None and not member.assigned
-        return ConsumptionEnd(time, DowntimeReason.SILENT, member, evidence, is_closed=is_closed)
+        return end._replace(time=time, is_closed=is_closed)
+
+    def _find_next_commit(self, member: GenerationMember, since: int, last: int) -> int:
+        """Returns when a member's next commit was due, if it committed regularly.
+
+        :param last: its last sign of life
+        """
+        pairs = sample_partitions(member)
+        commit = find_last_commit(self._commits, pairs, last + self._heartbeats.interval, since)
+        gaps = recent_commit_gaps(self._commits, pairs, last + self._heartbeats.interval, since)
+        if commit is None or len(gaps) < MIN_COMMITS or gaps.max() > 2 * gaps.min():
+            return LATEST_TIME
+        return commit + int(gaps.max()) + HEARTBEAT_SLACK
 
     def _infer_departure(
         self,
@@ -713,8 +815,10 @@ class ClassicDowntimeFinder:
         silent = likely is RebalanceCause.SESSION_TIMEOUT or (
             is_static and cause is not RebalanceCause.LEFT
         )
+        session_start = None
         if silent and not is_closed:
             session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+            session_start = max(started - session, earliest)
             estimate = started - session + usual_heartbeat_interval(member) // 2
         elif commit is not None and self._is_early(member, since, latest):
             estimate = commit
@@ -723,7 +827,14 @@ class ClassicDowntimeFinder:
         time = TimeBounds.between(earliest, estimate, latest)
         reason = DowntimeReason.SILENT if silent else DowntimeReason.LEFT
         evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.BOUNDED
-        return ConsumptionEnd(time, reason, member, evidence, is_closed=is_closed and silent)
+        return ConsumptionEnd(
+            time,
+            reason,
+            member,
+            evidence,
+            is_closed=is_closed and silent,
+            session_start=session_start,
+        )
 
     def _end_of_restart(
         self, member: GenerationMember, before: Generation, back: int
@@ -739,6 +850,9 @@ class ClassicDowntimeFinder:
         if commit is not None and commit >= back - session:
             estimate = commit
             is_closed = self._is_close_commit(member, since, back)
+        elif commit is None and member.assigned and self._closing_commits:
+            # the others commit when they close
+            estimate, is_closed = earliest + min(back - earliest, AUTO_COMMIT_INTERVAL) // 2, False
         time = TimeBounds.between(earliest, estimate, back)
         evidence = EvidenceType.BOUNDED
         return ConsumptionEnd(time, DowntimeReason.RESTARTED, member, evidence, is_closed=is_closed)
@@ -1042,7 +1156,7 @@ def _list_joins(rebalances: Iterable[Rebalance], log: GroupLog) -> Iterator[Join
         for after in rebalance.rounds:
             if before is not None and after.kind is GroupType.CLASSIC and after.members:
                 line = log.find_start(before, after)
-                if line is not None:
+                if line is not None and not log.has_expiry(line.at, joined_time(after)):
                     ids = {member.member_id for member in before.members}
                     called = sum(member.member_id in ids for member in after.members)
                     since_last = line.at - joined_time(before)
@@ -1093,7 +1207,7 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
         others = ConsumerDowntimeFinder(generations, list(explained.values()), log, commits)
         found += others.find(ownership, until)
     found.sort(key=attrgetter("topic", "partition", "since"))
-    return GroupDowntime(found, finder.events, heartbeats)
+    return GroupDowntime(found, finder.events, heartbeats, until)
 
 
 def count_delayed_records(

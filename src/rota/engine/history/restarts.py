@@ -22,12 +22,11 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
-from rota.engine.history.downtime import EventTimes, usual_heartbeat_interval
+from rota.engine.history.downtime import EventTimes
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     MAX_SESSION_TIMEOUT,
     MINUTE,
-    DowntimeReason,
     Explanation,
     Generation,
     GenerationChange,
@@ -160,9 +159,8 @@ def find_leave_time(member: GenerationMember, event: MembershipEvent) -> int:
 def find_session_start(member: GenerationMember, event: MembershipEvent) -> int:
     """Returns when the last session of an absent member began: at its last sign of life."""
     end = None if event.times is None else event.times.gone.get(member.member_id)
-    if end is not None and end.reason is DowntimeReason.SILENT:
-        # the estimate is half a heartbeat interval after the last heartbeat
-        return max(end.time.earliest, end.time.estimate - usual_heartbeat_interval(member) // 2)
+    if end is not None and end.session_start is not None:
+        return end.session_start
     return find_leave_time(member, event)
 
 

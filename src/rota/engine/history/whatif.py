@@ -386,8 +386,9 @@ class HistoryReplay:
         used = policies.find_used_policies(rebalances)
         #: The kinds of membership that were used.
         self._memberships = {(one.membership, one.session_timeout) for one in used}
-        self._is_eager = {one.protocol for one in used} == {PolicyProtocol.EAGER}
+        self._protocols = {one.protocol for one in used}
         self._revoked_times = _mean_revoked_times(downtime)
+        self._until = downtime.until
 
     def rows_under(self, choices: Iterable[GroupPolicy], *, modelled: bool = False) -> list[WhatIf]:
         """Returns the rows of policies.
@@ -407,7 +408,7 @@ class HistoryReplay:
         membership is the same, and no further round is added, which other events may join.
         """
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
-            choice.protocol is not PolicyProtocol.COOPERATIVE or not self._is_eager
+            choice.protocol is PolicyProtocol.CONSUMER or self._protocols == {choice.protocol}
         )
 
     def total_under(self, used: Sequence[GroupPolicy], since: int | None = None) -> int | None:
@@ -455,10 +456,16 @@ class HistoryReplay:
         place = make_placement_function(choice, self._topic_ids)
         if self._is_same(choice):
             # every eager strategy revokes all partitions
-            times = self._revoked_times if self._is_eager and not modelled else {}
+            times = {} if modelled else self._revoked_times
             return self._replay_history(choice, index, place, times)
         replay = whatif_replay.MembershipReplay(
-            choice, index, self._timing, self._assignment_interval, self._history, place
+            choice,
+            index,
+            self._timing,
+            self._assignment_interval,
+            self._history,
+            place,
+            self._until,
         )
         return replay.run(self._process_events)
 

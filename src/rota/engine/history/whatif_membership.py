@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.engine.history.downtime import HEARTBEAT_SLACK, ConsumptionEnd, EventTimes
+from rota.engine.history.downtime import (
+    HEARTBEAT_SLACK,
+    ConsumptionEnd,
+    EventTimes,
+    client_of,
+)
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     DowntimeReason,
@@ -260,6 +266,8 @@ class ProcessEventType(enum.Enum):
     CRASHED = "crashed"
     #: Another reason for a rebalance: new topics or partitions, or a call by a member.
     CHANGED = "changed"
+    #: Its last poll before it left, because it polled too late. It joins no rebalance in that time.
+    STOPPED_POLLING = "stopped polling"
 
 
 class ProcessEvent(NamedTuple):
@@ -285,6 +293,7 @@ def list_process_events(
     an incarnation.
     """
     names = _name_applications(history, restarts)
+    clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
     present: dict[str, GenerationMember] = {}
     incarnation, last = -1, 0
@@ -293,10 +302,12 @@ def list_process_events(
         generation = event.generation
         if generation.incarnation == incarnation:
             found = list(_read_event(row, counted, present, names))
+            found += _list_passing(row, counted, present, clients)
             late = 0
             if event.times is not None and event.rebalance is not None:
                 is_usual = all(
-                    end.reason is DowntimeReason.LEFT for end in event.times.gone.values()
+                    end.reason is DowntimeReason.LEFT and end.last_poll is None
+                    for end in event.times.gone.values()
                 )
                 stayed = sum(member.member_id in present for member in generation.members)
                 if is_usual and stayed:
@@ -330,6 +341,53 @@ def _name_applications(
     return names
 
 
+class _Client(NamedTuple):
+    """What is known about the members with one client id."""
+
+    member: GenerationMember
+    #: None: the client id does not tell its members apart.
+    application: str | None
+
+
+def _list_clients(
+    history: Sequence[CountedEvent], names: Mapping[str, str]
+) -> dict[str, _Client]:
+    """Returns the clients by the begin of their member ids."""
+    clients: dict[str, _Client] = {}
+    for counted in history:
+        for member in counted.event.generation.members:
+            client, name = client_of(member.member_id), names[member.member_id]
+            known = clients.setdefault(client, _Client(member, name))
+            if known.application != name:
+                clients[client] = known._replace(application=None)
+    return clients
+
+
+def _list_passing(
+    row: int,
+    counted: CountedEvent,
+    present: Mapping[str, GenerationMember],
+    clients: Mapping[str, _Client],
+) -> Iterator[ProcessEvent]:
+    """Yields the events of members that joined and left during a rebalance."""
+    times = counted.event.times
+    some = next(iter((*present.values(), *counted.event.generation.members)), None)
+    if times is None or some is None:
+        return
+    for one in times.passing:
+        client = client_of(one.member_id)
+        known, application = clients.get(client, _Client(some, None))
+        member = replace(known, member_id=one.member_id, client_id=client, assigned={}, owned={})
+        name = application or one.member_id
+        yield ProcessEvent(one.joined, row, ProcessEventType.STARTED, member, name)
+        if one.is_crash:
+            session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+            start = max(one.gone - session, one.joined)
+            yield ProcessEvent(start, row, ProcessEventType.CRASHED, member, name, start)
+        else:
+            yield ProcessEvent(one.gone, row, ProcessEventType.CLOSED, member, name)
+
+
 def _read_event(
     row: int,
     counted: CountedEvent,
@@ -352,12 +410,16 @@ def _read_event(
             is_silent = member.group_instance_id is not None and rebalance is not None
             if end is not None:
                 is_silent = end.reason is not DowntimeReason.LEFT and not end.is_closed
+            application = names.get(member.member_id, member.member_id)
+            if end is not None and end.last_poll is not None:
+                last = end.last_poll.estimate
+                yield ProcessEvent(last, row, ProcessEventType.STOPPED_POLLING, member, application)
             yield ProcessEvent(
                 find_leave_time(member, event),
                 row,
                 ProcessEventType.CRASHED if is_silent else ProcessEventType.CLOSED,
                 member,
-                names.get(member.member_id, member.member_id),
+                application,
                 find_session_start(member, event) if is_silent else 0,
             )
         for name in sorted(now.keys() - before.keys()):
@@ -371,5 +433,5 @@ def _read_event(
                     called, row, ProcessEventType.CHANGED, now[name], names.get(name, name)
                 )
         before = now
-    if not found:
+    if not found and not (times is not None and times.passing):
         yield ProcessEvent(start, row, ProcessEventType.CHANGED)

@@ -59,6 +59,8 @@ PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlace
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 END_OF_TIME = 2**62
+#: The time from a heartbeat's response until the member has joined.
+JOIN_TIME = 10
 #: Two rounds end a cooperative rebalance, unless the strategy is unstable.
 MAX_ROUNDS = 8
 
@@ -296,7 +298,9 @@ class MembershipReplay:
         assignment_interval: int,
         history: Sequence[CountedEvent],
         place: PlacementFunction,
+        until: int | None = None,
     ) -> None:
+        """:param until: the end of the evidence"""
         self._protocol = policy.protocol
         self._is_static = policy.membership is MembershipType.STATIC
         self._session = policy.session_timeout
@@ -307,6 +311,7 @@ class MembershipReplay:
         self._assignment_interval = assignment_interval
         self._history = history
         self._place = place
+        self._until = END_OF_TIME if until is None else until
         self._row_times = RowTimes()
         self._start()
 
@@ -315,11 +320,19 @@ class MembershipReplay:
         #: By number of the member.
         self._state = np.zeros(count, dtype=np.int8)
         self._joined = np.zeros(count, dtype=np.bool_)
+        #: Members that read no more until they leave, once they have partitions.
+        self._is_stopped = np.zeros(count, dtype=np.bool_)
         self._base = np.zeros(count, dtype=np.int64)
         self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
         drift = np.arange(count) * 0.618 % 1 * self._timing.heartbeats.drift
         self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
         self._members: dict[int, SnapshotMember] = {}
+        #: Members that polled too late in the history, but not under the policy: by application,
+        #: and by the number under which they returned.
+        self._remaining: dict[str, int] = {}
+        self._returned: dict[int, int] = {}
+        #: The time of the last event.
+        self._now = 0
         self._facts: dict[int, GenerationMember] = {}
         #: The row of the event in which a member stopped.
         self._stop_rows: dict[int, int] = {}
@@ -357,7 +370,12 @@ class MembershipReplay:
         for event in sorted(later, key=lambda one: (one.at, one.row)):
             found += self._advance(event.at)
             found += self._read(event)
-        found += self._advance(END_OF_TIME)
+        last = self._generation(rows[-1]).incarnation == self._history[-1].event.generation.incarnation
+        if last:
+            found += self._advance(self._until)
+            found += self._end()
+        else:
+            found += self._advance(END_OF_TIME)
         shown = {row for row, _ in found}
         found += [self._outcome(row, None) for row in rows if row not in shown]
         returns: dict[int, PolicyOutcome] = {}  # one row for all that return at one time
@@ -367,6 +385,15 @@ class MembershipReplay:
                 returns[row] = outcome._replace(downtime=before + outcome.downtime)
         outcomes = [one for _, one in found if one.happens_at is not None] + [*returns.values()]
         yield from sorted(outcomes, key=lambda one: one.at)
+
+    def _end(self) -> list[tuple[int, PolicyOutcome]]:
+        """Returns a row with the downtime that has not ended, unless the group is empty."""
+        if self._until == END_OF_TIME or self._emptied_at or not self._members:
+            return []
+        waits = np.maximum(self._until - self._lost[self._lost > 0], 0)
+        if not waits.sum():
+            return []
+        return [self._outcome(self._counted_row, None, downtime=int(waits.sum()))]
 
     def _generation(self, row: int) -> Generation:
         return self._history[row].event.generation
@@ -412,7 +439,8 @@ class MembershipReplay:
 
     def _number(self, event: ProcessEvent) -> int:
         assert event.member is not None
-        return member_number(self._index, event, is_static=self._is_static)
+        number = member_number(self._index, event, is_static=self._is_static)
+        return self._returned.get(number, number)
 
     def _add(self, event: ProcessEvent) -> None:
         """Adds the process of an event to the group. It has joined."""
@@ -427,6 +455,7 @@ class MembershipReplay:
         self._base[number] = event.at
         self._joined[number] = True
         self._session_end[number] = END_OF_TIME
+        self._is_stopped[number] = False
 
     def _remove(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -455,6 +484,10 @@ class MembershipReplay:
 
     def _read(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
         """Reads an event of the history; returns the rows of what it ends."""
+        if event.type is ProcessEventType.STOPPED_POLLING:
+            self._stop_polling(event)
+            return []
+        self._now = event.at
         self._counted_row = max(event.row, self._counted_row)
         if event.type is ProcessEventType.STARTED:
             return self._read_start(event)
@@ -469,7 +502,27 @@ class MembershipReplay:
             self._call(event)
         return []
 
+    def _stop_polling(self, event: ProcessEvent) -> None:
+        number = self._number(event)
+        self._is_stopped[number] = self._state[number] == ALIVE
+        phase = self._phase
+        if phase is not None and self._stopped_members()[number] and phase.heard[number] > event.at:
+            phase.heard[number] = END_OF_TIME
+
+    def _stopped_members(self) -> npt.NDArray[np.bool_]:
+        """Returns which members do not poll: a member without partitions has no work that keeps it
+        from polling.
+        """
+        has_partitions = np.zeros(len(self._state), dtype=np.bool_)
+        has_partitions[self._owners[self._owners != UNASSIGNED]] = True
+        return self._is_stopped & has_partitions
+
     def _read_start(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
+        remaining = self._remaining.pop(event.application, None)
+        if remaining is not None and self._state[remaining] == ALIVE:
+            self._returned[self._number(event)] = remaining
+            self._is_stopped[remaining] = False
+            return []
         if self._state[self._number(event)] == ABSENT:
             self._call(event)
             self._add(event)
@@ -482,6 +535,9 @@ class MembershipReplay:
     def _read_stop(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
         number, phase = self._number(event), self._phase
         if self._state[number] != ALIVE:
+            return []
+        if self._is_stopped[number] and not self._stopped_members()[number]:
+            self._remaining[event.application] = number
             return []
         self._stop_rows[number] = event.row
         revoked_at = event.at
@@ -521,6 +577,7 @@ class MembershipReplay:
         self._joined[:] = False
         heartbeats = np.maximum(at - self._base, 0) // self._interval + 1
         heard = self._base + heartbeats * self._interval
+        heard[self._stopped_members()] = END_OF_TIME
         delay = 0 if self._members else at + INITIAL_REBALANCE_DELAY
         self._phase = _Phase(at, row, heard, late_time, delay)
 
@@ -559,16 +616,20 @@ class MembershipReplay:
         assert phase is not None
         if self._protocol is PolicyProtocol.CONSUMER:
             return max(phase.start, self._assigned_at + self._assignment_interval)
-        alive, dead = (
-            np.flatnonzero((self._state == state) & ~self._joined) for state in (ALIVE, DEAD)
-        )
-        end = max(int(phase.heard[alive].max(initial=phase.start)) + phase.late_time, phase.start)
-        if len(dead):
-            waits = int(self._session_end[dead].max())
-            limits = (self._facts[number].rebalance_timeout for number in self._members)
-            limit = max((one for one in limits if one), default=END_OF_TIME)
-            end = max(end, min(waits, phase.start + limit))
-        return max(end, phase.delay_until)
+        missing = ~self._joined
+        alive = missing & (self._state == ALIVE)
+        stopped = alive & (phase.heard == END_OF_TIME)
+        heard = phase.heard[alive & ~stopped]
+        end = max(int(heard.max(initial=phase.start)) + JOIN_TIME + phase.late_time, phase.start)
+        sessions = self._session_end[missing & (self._state == DEAD)]
+        if len(sessions) or stopped.any():
+            waits = END_OF_TIME if stopped.any() else int(sessions.max())
+            end = max(end, min(waits, phase.start + self._rebalance_timeout()))
+        return max(end, phase.delay_until, self._now)
+
+    def _rebalance_timeout(self) -> int:
+        limits = (self._facts[number].rebalance_timeout for number in self._members)
+        return max((one for one in limits if one), default=END_OF_TIME)
 
     def _complete(self, at: int) -> list[tuple[int, PolicyOutcome]]:
         """Completes a join phase: assigns partitions."""
@@ -579,6 +640,10 @@ class MembershipReplay:
             missing = (self._state == DEAD) & ~self._joined
             if self._is_static:  # the rebalance timeout does not remove static members
                 missing &= self._session_end <= at
+            else:
+                stopped = (self._state == ALIVE) & ~self._joined & (phase.heard == END_OF_TIME)
+                self._lose(stopped[self._owners] & (self._owners != UNASSIGNED), at)
+                missing |= stopped
             self._remove(np.flatnonzero(missing).tolist())
         snapshot = self._snapshot = self._take_snapshot()
         before = self._owners if phase.owners is None else phase.owners
@@ -621,6 +686,7 @@ class MembershipReplay:
             self._joined[:] = False
             heard = assigned + self._interval
             heard[former[done.moving]] = assigned
+            heard[self._stopped_members()] = END_OF_TIME
             self._phase = _Phase(
                 assigned, phase.row, heard, 0, 0, before, revoked, downtime, phase.round + 1
             )
@@ -634,9 +700,10 @@ class MembershipReplay:
         """
         self._base[self._state == ALIVE] = assigned
         self._assigned_at = assigned
-        for number in np.flatnonzero(self._joined & (self._state == DEAD)).tolist():
+        limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
+        for number in np.flatnonzero(self._state == DEAD).tolist():
             self._joined[number] = False
-            self._session_end[number] = at + self._session_of(number)
+            self._session_end[number] = at + min(self._session_of(number), limit)
 
 
 def member_number(index: HistoryIndex, event: ProcessEvent, *, is_static: bool) -> int:
