@@ -251,6 +251,7 @@ class GroupLog:
         self._joins = {
             line.member_id: line.at for line in lines if line.what in {"joining", "joined"}
         }
+        self._returns = {line.member_id: line.at for line in lines if line.what == "replaced"}
 
     def list_joins(self, members: Iterable[GenerationMember]) -> dict[str, int]:
         """Returns when each of the members first called to join."""
@@ -313,6 +314,11 @@ class GroupLog:
             if is_call and number <= (line.generation or 0) < max(below, number + 1):
                 return line
         return None
+
+    def find_return(self, member_id: str, until: int) -> int | None:
+        """Returns when a static member returned under another member id within its session."""
+        at = self._returns.get(member_id)
+        return at if at is not None and at <= until + LOG_TIME_SLACK else None
 
     def find_departure(self, member_id: str, begin: int, end: int) -> LogLine | None:
         """Returns the line about a member that left, was removed, or did not join in time."""
@@ -470,6 +476,8 @@ class ClassicDowntimeFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
+        #: When static members returned in a rebalance, by their new member id.
+        self._returns: dict[str, int] = {}
         #: The number of closed members whose last commit shows it.
         self._closing_commits = 0
         #: By the offset of the generation.
@@ -505,7 +513,7 @@ class ClassicDowntimeFinder:
             started = phases.start.estimate
             self._called |= {member.member_id: started for member in after.members}
             before = after
-        first = rounds[0]
+        first, self._returns, returns = rounds[0], {}, self._returns
         self.events[rebalance.after.offset] = EventTimes(
             first.start.estimate,
             first.joined,
@@ -513,7 +521,7 @@ class ClassicDowntimeFinder:
             gone,
             first.is_stated,
             tuple(one.joined - one.start.estimate for one in rounds[1:] if one.is_stated),
-            self._log.list_joins(rebalance.after.members),
+            returns | self._log.list_joins(rebalance.after.members),
             self._list_passing(rebalance),
         )
 
@@ -545,9 +553,14 @@ class ClassicDowntimeFinder:
             pairs = list_partitions(member)
             same = staying.get(member_identity(member))
             if same is None or same.member_id != member.member_id:
-                end = self.end_of_departure(member, before, after, phases, explanation)
+                back = None if same is None else self._log.find_return(member.member_id, after.at)
+                if back is None:
+                    end = self.end_of_departure(member, before, after, phases, explanation)
+                else:
+                    end = self._end_of_restart(member, before, min(back, phases.joined))
                 if same is not None:
                     end = end._replace(reason=DowntimeReason.RESTARTED)
+                    self._returns[same.member_id] = phases.joined if back is None else back
                 gone[member.member_id] = end
             elif not pairs:
                 continue
@@ -737,6 +750,25 @@ class ClassicDowntimeFinder:
         at = commit + poll
         return TimeBounds.between(at, at + rhythm // 2, at + rhythm)
 
+    def _find_poll_before_return(
+        self, member: GenerationMember, since: int, back: int
+    ) -> TimeBounds | None:
+        """Returns when a static member stopped that returned within its session, if it polled too
+        late: its session began after a commit was due that did not come.
+        """
+        session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
+        pairs = sample_partitions(member)
+        commit = find_last_commit(self._commits, pairs, back, since=since)
+        gaps = recent_commit_gaps(self._commits, pairs, back, back - MAX_SESSION_TIMEOUT)
+        if poll is None or commit is None or len(gaps) < MIN_COMMITS:
+            return None
+        rhythm = int(np.median(gaps))
+        begin = back - session
+        if commit + 2 * rhythm + HEARTBEAT_SLACK > begin or commit + poll + rhythm < begin:
+            return None
+        at = max(commit + poll, begin)
+        return TimeBounds.between(max(commit, begin), at + rhythm // 2, back)
+
     def _end_by_silence(
         self,
         member: GenerationMember,
@@ -772,7 +804,10 @@ class ClassicDowntimeFinder:
             return end._replace(time=TimeBounds.between(seen, seen, seen + MAX_CLOSE_TIME))
         latest = max(expired.latest - session + int(session * MAX_HEARTBEAT_SHARE), seen)
         # it was gone when the next heartbeat and the next commit were due
-        due = max(min(start + interval, self._find_next_commit(member, since, start)), start)
+        due = self._find_next_commit(member, since, start)
+        if self._heartbeats.is_known or due > start + session * MAX_HEARTBEAT_SHARE:
+            due = min(due, start + interval)
+        due = max(due, start)
         time = TimeBounds.between(seen, (start + due) // 2, min(latest, expired.latest))
         # a member without partitions does not commit: more members are closed than crash
         is_closed = member.group_instance_id is not None and not member.assigned
@@ -844,6 +879,12 @@ class ClassicDowntimeFinder:
         since = self._joined.get(member.member_id, before.at)
         commit = find_last_commit(self._commits, sample_partitions(member), back, since=since)
         earliest = max(back - session, since if commit is None else commit)
+        missed = self._find_poll_before_return(member, since, back)
+        if missed is not None:
+            evidence = EvidenceType.BOUNDED
+            last_poll = self._find_last_poll(member, since, missed)
+            reason = DowntimeReason.RESTARTED
+            return ConsumptionEnd(missed, reason, member, evidence, last_poll, is_closed=True)
         # without commits, a usual restart; a client with automatic commits commits when it closes
         estimate = back - min(USUAL_RESTART_TIME, session // 2)
         is_closed = True

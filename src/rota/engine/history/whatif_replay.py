@@ -41,6 +41,7 @@ from rota.engine.history.timing import (
     CONSUMER_HEARTBEAT_INTERVAL,
     CONSUMER_SESSION_TIMEOUT,
     INITIAL_REBALANCE_DELAY,
+    MAX_USUAL_JOIN_TIME,
     RESPONSE_TIME,
     GroupTiming,
 )
@@ -233,6 +234,11 @@ class HistoryClock:
         join_time = self._join_time(rebalance, members, since_last)
         assigned = self._assigned_time(rebalance, start, join_time)
         lost = self._lost[(self._lost > 0) & (after != UNASSIGNED)]
+        # static members that are back have revoked nothing
+        returned = 0
+        if self._protocol is PolicyProtocol.EAGER:
+            present = snapshot.position[before] != UNASSIGNED
+            returned = int(np.count_nonzero((self._lost > 0) & present))
         # members that went away after the first round wait for the last one
         until = np.where(lost > assigned, rebalance.at, assigned)
         waited = _sum_waits(lost, until, self._emptied_at)
@@ -247,7 +253,7 @@ class HistoryClock:
         if self._protocol is PolicyProtocol.COOPERATIVE and moves.revoked:
             revoked += rebalance.second_late_time
             self._assigned_at += revoked  # the second round
-        return waited + moves.revoked * revoked
+        return waited + max(moves.revoked - returned, 0) * revoked
 
     def _assigned_time(self, rebalance: WhatIfRebalance, start: int, join_time: int) -> int:
         if self._protocol is not PolicyProtocol.CONSUMER:
@@ -284,6 +290,7 @@ class _Phase(NamedTuple):
     round: int = 1
 
 
+DRAW = 0.0
 ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
@@ -324,7 +331,7 @@ class MembershipReplay:
         self._is_stopped = np.zeros(count, dtype=np.bool_)
         self._base = np.zeros(count, dtype=np.int64)
         self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
-        drift = np.arange(count) * 0.618 % 1 * self._timing.heartbeats.drift
+        drift = (np.arange(count) * 0.618 + DRAW) % 1 * self._timing.heartbeats.drift
         self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
         self._members: dict[int, SnapshotMember] = {}
         #: Members that polled too late in the history, but not under the policy: by application,
@@ -370,8 +377,7 @@ class MembershipReplay:
         for event in sorted(later, key=lambda one: (one.at, one.row)):
             found += self._advance(event.at)
             found += self._read(event)
-        last = self._generation(rows[-1]).incarnation == self._history[-1].event.generation.incarnation
-        if last:
+        if rows[-1] + 1 == len(self._history):
             found += self._advance(self._until)
             found += self._end()
         else:
@@ -387,13 +393,21 @@ class MembershipReplay:
         yield from sorted(outcomes, key=lambda one: one.at)
 
     def _end(self) -> list[tuple[int, PolicyOutcome]]:
-        """Returns a row with the downtime that has not ended, unless the group is empty."""
-        if self._until == END_OF_TIME or self._emptied_at or not self._members:
-            return []
+        """Completes the rebalance that runs at the end, unless it waits for the end of a session.
+        Returns its row, and one with the downtime that has not ended if the group is not empty.
+        """
+        found: list[tuple[int, PolicyOutcome]] = []
+        while self._phase is not None:
+            completion = self._completion()
+            if completion > self._until + MAX_USUAL_JOIN_TIME:
+                break
+            found += self._complete(completion)
+        if self._emptied_at or not self._members:
+            return found
         waits = np.maximum(self._until - self._lost[self._lost > 0], 0)
-        if not waits.sum():
-            return []
-        return [self._outcome(self._counted_row, None, downtime=int(waits.sum()))]
+        if waits.any():
+            found.append(self._outcome(self._counted_row, None, downtime=int(waits.sum())))
+        return found
 
     def _generation(self, row: int) -> Generation:
         return self._history[row].event.generation
