@@ -406,10 +406,12 @@ class Heartbeats:
         )
         likelihood = np.where(slack < tried / 2, near, spread)
         score = np.log(likelihood * (1 - LATE_SHARE) + LATE_SHARE / session).sum(axis=1)
-        score -= UNUSUAL * np.abs(np.log(tried[:, 0] / usual))
+        distance = [np.abs(np.log(tried[:, 0] / common)) for common in (usual, session // 3)]
+        score -= UNUSUAL * np.minimum(distance[0], distance[1] + 0.5)
         best = int(np.argmax(score))
         if score[best] + len(usable) * np.log(max(join_time.max(), HEARTBEAT_STEP)) < MIN_FIT:
-            return cls(usual)
+            is_better = score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
+            return cls(int(tried[best, 0]) if is_better else usual)
         interval = int(tried[best, 0])
         return cls(interval, is_known=True, drift=_find_drift(interval, usable))
 
@@ -636,6 +638,7 @@ class ClassicDowntimeFinder:
             # it revoked its partitions and then sent JoinGroup
             time = TimeBounds.between(min(seen, start), start, start)
         elif commit is not None and commit >= start:
+            self._closing_commits += 1  # it commits automatically
             time = TimeBounds.between(commit - CLOCK_SLACK, commit, joined)
         else:
             earliest = max(seen, start) if phases.is_stated else seen

@@ -61,7 +61,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 END_OF_TIME = 2**62
 #: The time from a heartbeat's response until the member has joined.
-JOIN_TIME = 10
+JOIN_TIME = 15
 #: Two rounds end a cooperative rebalance, unless the strategy is unstable.
 MAX_ROUNDS = 8
 
@@ -290,7 +290,7 @@ class _Phase(NamedTuple):
     round: int = 1
 
 
-DRAW = 0.0
+DRAW = 0
 ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
@@ -331,7 +331,7 @@ class MembershipReplay:
         self._is_stopped = np.zeros(count, dtype=np.bool_)
         self._base = np.zeros(count, dtype=np.int64)
         self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
-        drift = (np.arange(count) * 0.618 + DRAW) % 1 * self._timing.heartbeats.drift
+        drift = np.random.default_rng(DRAW).random(count) * self._timing.heartbeats.drift
         self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
         self._members: dict[int, SnapshotMember] = {}
         #: Members that polled too late in the history, but not under the policy: by application,
@@ -698,7 +698,7 @@ class MembershipReplay:
         self._settle(at, assigned)
         if done.moving.any() and phase.round < MAX_ROUNDS:
             self._joined[:] = False
-            heard = assigned + self._interval
+            heard = assigned + RESPONSE_TIME + self._interval
             heard[former[done.moving]] = assigned
             heard[self._stopped_members()] = END_OF_TIME
             self._phase = _Phase(
@@ -712,7 +712,7 @@ class MembershipReplay:
         """Begins the heartbeats of the members anew, and the sessions of those that have joined
         and stopped since.
         """
-        self._base[self._state == ALIVE] = assigned
+        self._base[self._state == ALIVE] = assigned + RESPONSE_TIME
         self._assigned_at = assigned
         limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
         for number in np.flatnonzero(self._state == DEAD).tolist():
