@@ -97,7 +97,7 @@ MAX_CLOSE_TIME = 250
 CLOCK_SLACK = 10
 #: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
 CLOSE_COMMIT_SHARE = 0.995
-#: Used for a restart of which nothing is known.
+#: Used for a restart if nothing is known of it, or of an earlier one.
 USUAL_RESTART_TIME = 10_000
 #: Number of a member's partitions whose commits are looked up.
 ENOUGH_PARTITIONS = 16
@@ -105,6 +105,8 @@ ENOUGH_PARTITIONS = 16
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
 MIN_COMMITS = 3
+#: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
+STEADY_RHYTHM = 1.05
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
@@ -253,6 +255,10 @@ class GroupLog:
         }
         self._returns = {line.member_id: line.at for line in lines if line.what == "replaced"}
 
+    def joined_at(self, member_id: str) -> int:
+        """Returns when a member first called to join, 0 if the log does not have it."""
+        return self._joins.get(member_id, 0)
+
     def list_joins(self, members: Iterable[GenerationMember]) -> dict[str, int]:
         """Returns when each of the members first called to join."""
         ids = (member.member_id for member in members)
@@ -358,6 +364,13 @@ class HeartbeatWaits(NamedTuple):
         return min(self.mean_rest + max(join_time - self.limit, 0), join_time)
 
 
+class JoinTimes(NamedTuple):
+    """When a join phase began, and when all had joined."""
+
+    start: int
+    joined: int
+
+
 class JoinPhase(NamedTuple):
     """A join phase of the history, from the log; times are in milliseconds."""
 
@@ -410,7 +423,9 @@ class Heartbeats:
         score -= UNUSUAL * np.minimum(distance[0], distance[1] + 0.5)
         best = int(np.argmax(score))
         if score[best] + len(usable) * np.log(max(join_time.max(), HEARTBEAT_STEP)) < MIN_FIT:
-            is_better = score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
+            # join phases that last longer than the usual interval
+            longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
+            is_better = longer and score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
             return cls(int(tried[best, 0]) if is_better else usual)
         interval = int(tried[best, 0])
         return cls(interval, is_known=True, drift=_find_drift(interval, usable))
@@ -478,10 +493,12 @@ class ClassicDowntimeFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
+        #: The last join phase of each member, if the log has it.
+        self._phases: dict[str, JoinTimes] = {}
+        #: For how long the last static member was away that returned within its session.
+        self._restart_time = USUAL_RESTART_TIME
         #: When static members returned in a rebalance, by their new member id.
         self._returns: dict[str, int] = {}
-        #: The number of closed members whose last commit shows it.
-        self._closing_commits = 0
         #: By the offset of the generation.
         self.events: dict[int, EventTimes] = {}
 
@@ -514,6 +531,9 @@ class ClassicDowntimeFinder:
             self._assign(after, rebalance)
             started = phases.start.estimate
             self._called |= {member.member_id: started for member in after.members}
+            if phases.is_stated and phases.assigned > phases.joined + 1:
+                phase = JoinTimes(started, phases.joined)
+                self._phases |= {member.member_id: phase for member in after.members}
             before = after
         first, self._returns, returns = rounds[0], {}, self._returns
         self.events[rebalance.after.offset] = EventTimes(
@@ -638,7 +658,6 @@ class ClassicDowntimeFinder:
             # it revoked its partitions and then sent JoinGroup
             time = TimeBounds.between(min(seen, start), start, start)
         elif commit is not None and commit >= start:
-            self._closing_commits += 1  # it commits automatically
             time = TimeBounds.between(commit - CLOCK_SLACK, commit, joined)
         else:
             earliest = max(seen, start) if phases.is_stated else seen
@@ -664,9 +683,18 @@ class ClassicDowntimeFinder:
         gaps = recent_commit_gaps(self._commits, sample_partitions(member), until, since)
         if len(gaps) < 2:
             return True
-        is_early = bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
-        self._closing_commits += is_early
-        return is_early
+        return bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
+
+    def _commits_automatically(self, generation: Generation, until: int) -> bool:
+        """Returns whether a member commits in a steady rhythm: such clients commit on close, too."""
+        since = until - MAX_SESSION_TIMEOUT
+        for member in generation.members:
+            gaps = recent_commit_gaps(self._commits, sample_partitions(member), until, since)
+            if len(gaps) >= MIN_COMMITS:
+                short, long = np.quantile(gaps, (0.25, 0.75))
+                if long <= short * STEADY_RHYTHM:
+                    return True
+        return False
 
     def _is_early(self, member: GenerationMember, since: int, until: int) -> bool:
         return is_last_commit_early(self._commits, sample_partitions(member), until, since)
@@ -790,6 +818,18 @@ class ClassicDowntimeFinder:
         seen = max(expired.earliest - session, since, since if commit is None else commit)
         missed = self._find_missed_poll(member, since, expired.latest - session)
         start = max(expired.estimate - session, seen)
+        called = self._phases.get(member.member_id)
+        if called is not None and expired.earliest - session == called.joined:
+            # no SyncGroup request came: it ended before all had joined
+            began = max(called.start, self._log.joined_at(member.member_id))
+            time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
+            return ConsumptionEnd(
+                time,
+                DowntimeReason.SILENT,
+                member,
+                evidence,
+                session_start=time.estimate,
+            )
         end = ConsumptionEnd(
             TimeBounds.exactly(seen),
             DowntimeReason.SILENT,
@@ -889,13 +929,15 @@ class ClassicDowntimeFinder:
             reason = DowntimeReason.RESTARTED
             return ConsumptionEnd(missed, reason, member, evidence, last_poll, is_closed=True)
         # without commits, a usual restart; a client with automatic commits commits when it closes
-        estimate = back - min(USUAL_RESTART_TIME, session // 2)
+        estimate = back - min(self._restart_time, session // 2)
         is_closed = True
         if commit is not None and commit >= back - session:
             estimate = commit
             is_closed = self._is_close_commit(member, since, back)
-        elif commit is None and member.assigned and self._closing_commits:
-            # the others commit when they close
+            if is_closed:
+                self._restart_time = back - commit
+        elif commit is None and member.assigned and self._commits_automatically(before, back):
+            # it would have committed when it closed
             estimate, is_closed = earliest + min(back - earliest, AUTO_COMMIT_INTERVAL) // 2, False
         time = TimeBounds.between(earliest, estimate, back)
         evidence = EvidenceType.BOUNDED

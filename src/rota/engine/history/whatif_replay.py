@@ -60,6 +60,8 @@ PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlace
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 END_OF_TIME = 2**62
+#: A consumer that closes gives up its LeaveGroup request after this time.
+CLOSE_TIMEOUT = 30_000
 #: The time from a heartbeat's response until the member has joined.
 JOIN_TIME = 15
 #: Two rounds end a cooperative rebalance, unless the strategy is unstable.
@@ -338,6 +340,8 @@ class MembershipReplay:
         #: and by the number under which they returned.
         self._remaining: dict[str, int] = {}
         self._returned: dict[int, int] = {}
+        #: When members closed that wait for the response to JoinGroup. They leave after it.
+        self._leaving: dict[int, int] = {}
         #: The time of the last event.
         self._now = 0
         self._facts: dict[int, GenerationMember] = {}
@@ -561,7 +565,10 @@ class MembershipReplay:
             if self._protocol is PolicyProtocol.EAGER:
                 revoked_at = min(event.at, int(phase.heard[number]))
         self._lose(self._owners == number, revoked_at)
-        if event.type is ProcessEventType.CLOSED and not self._is_static:
+        is_leaving = event.type is ProcessEventType.CLOSED and not self._is_static
+        if is_leaving and has_joined:
+            self._leaving[number] = event.at
+        elif is_leaving:
             self._call(event)
             self._remove([number])
             return [] if self._members else self._complete(event.at)
@@ -659,6 +666,8 @@ class MembershipReplay:
                 self._lose(stopped[self._owners] & (self._owners != UNASSIGNED), at)
                 missing |= stopped
             self._remove(np.flatnonzero(missing).tolist())
+            leaving, self._leaving = self._leaving, {}
+            self._remove(number for number, since in leaving.items() if at <= since + CLOSE_TIMEOUT)
         snapshot = self._snapshot = self._take_snapshot()
         before = self._owners if phase.owners is None else phase.owners
         if not self._members:
