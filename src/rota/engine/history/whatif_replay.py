@@ -292,7 +292,6 @@ class _Phase(NamedTuple):
     round: int = 1
 
 
-DRAW = 0
 ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
@@ -308,8 +307,11 @@ class MembershipReplay:
         history: Sequence[CountedEvent],
         place: PlacementFunction,
         until: int | None = None,
+        draw: int = 0,
     ) -> None:
-        """:param until: the end of the evidence"""
+        """:param until: the end of the evidence
+        :param draw: seed of the heartbeats' drift
+        """
         self._protocol = policy.protocol
         self._is_static = policy.membership is MembershipType.STATIC
         self._session = policy.session_timeout
@@ -320,6 +322,7 @@ class MembershipReplay:
         self._assignment_interval = assignment_interval
         self._history = history
         self._place = place
+        self._draw = draw
         self._until = END_OF_TIME if until is None else until
         self._row_times = RowTimes()
         self._start()
@@ -333,7 +336,7 @@ class MembershipReplay:
         self._is_stopped = np.zeros(count, dtype=np.bool_)
         self._base = np.zeros(count, dtype=np.int64)
         self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
-        drift = np.random.default_rng(DRAW).random(count) * self._timing.heartbeats.drift
+        drift = np.random.default_rng(self._draw).random(count) * self._timing.heartbeats.drift
         self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
         self._members: dict[int, SnapshotMember] = {}
         #: Members that polled too late in the history, but not under the policy: by application,
