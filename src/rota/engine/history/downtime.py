@@ -422,7 +422,8 @@ class Heartbeats:
         distance = [np.abs(np.log(tried[:, 0] / common)) for common in (usual, session // 3)]
         score -= UNUSUAL * np.minimum(distance[0], distance[1] + 0.5)
         best = int(np.argmax(score))
-        if score[best] + len(usable) * np.log(max(join_time.max(), HEARTBEAT_STEP)) < MIN_FIT:
+        scale = np.where(join_time > 0, max(join_time.max(), HEARTBEAT_STEP), usual)
+        if score[best] + np.log(scale).sum() < MIN_FIT:
             # join phases that last longer than the usual interval
             longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
             is_better = longer and score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
@@ -1250,6 +1251,37 @@ def _list_joins(rebalances: Iterable[Rebalance], log: GroupLog) -> Iterator[Join
             before = after
 
 
+def _list_expiries(
+    generations: Sequence[Generation], lines: Sequence[LogLine], commits: CommitTimes
+) -> Iterator[JoinPhase]:
+    """Yields the last heartbeats of members whose sessions ended, as join phases without a wait: the
+    heartbeat came a whole number of intervals after the member's last rebalance.
+    """
+    times = [one.at for one in generations]
+    first_at: dict[str, int] = {}
+    for generation in generations:
+        for member in generation.members:
+            first_at.setdefault(member.member_id, generation.at)
+    for line in lines:
+        before = bisect_left(times, line.at) - 1
+        if line.what != "failed" or before < 0:
+            continue
+        known = (one for one in generations[before].members if one.member_id == line.member_id)
+        member = next(known, None)
+        if member is None or generations[before].kind is not GroupType.CLASSIC:
+            continue
+        heartbeat = line.at - (member.session_timeout or DEFAULT_SESSION_TIMEOUT)
+        rebalanced = (
+            one.at
+            for one in reversed(generations[: before + 1])
+            if one.change is not GenerationChange.REPLACED
+        )
+        since = max(next(rebalanced, heartbeat), first_at[member.member_id])
+        commit = find_last_commit(commits, sample_partitions(member), heartbeat + CLOCK_SLACK)
+        if since < heartbeat - CLOCK_SLACK and (commit is None or commit < heartbeat - CLOCK_SLACK):
+            yield JoinPhase(heartbeat - since, 0, 1)
+
+
 def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
     generations: Sequence[Generation],
     rebalances: Sequence[Rebalance],
@@ -1269,9 +1301,8 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
     :param ownership: only needed of consumer groups
     """
     log = GroupLog(lines)
-    heartbeats = Heartbeats.from_joins(
-        list(_list_joins(rebalances, log)), shortest_session(generations)
-    )
+    joins = [*_list_joins(rebalances, log), *_list_expiries(generations, lines, commits)]
+    heartbeats = Heartbeats.from_joins(joins, shortest_session(generations))
     explained = {
         (one.after.incarnation, one.after.offset): (one, why)
         for one, why in zip(rebalances, explanations, strict=True)

@@ -461,8 +461,8 @@ class HistoryReplay:
     def _replay_policy(
         self, choice: GroupPolicy, index: HistoryIndex, *, modelled: bool = False
     ) -> Iterable[PolicyOutcome]:
-        place = make_placement_function(choice, self._topic_ids)
         if self._is_same(choice):
+            place = make_placement_function(choice, self._topic_ids)
             # every eager strategy revokes all partitions
             times = {} if modelled else self._revoked_times
             return self._replay_history(choice, index, place, times)
@@ -474,7 +474,7 @@ class HistoryReplay:
                 self._timing,
                 self._assignment_interval,
                 self._history,
-                place,
+                make_placement_function(choice, self._topic_ids),  # hooks may have a state
                 self._until,
                 draw,
             )

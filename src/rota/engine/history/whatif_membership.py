@@ -349,9 +349,7 @@ class _Client(NamedTuple):
     application: str | None
 
 
-def _list_clients(
-    history: Sequence[CountedEvent], names: Mapping[str, str]
-) -> dict[str, _Client]:
+def _list_clients(history: Sequence[CountedEvent], names: Mapping[str, str]) -> dict[str, _Client]:
     """Returns the clients by the begin of their member ids."""
     clients: dict[str, _Client] = {}
     for counted in history:
