@@ -3,6 +3,9 @@
 :func:`downtime_scenario` returns a scenario for each seed: deploys, crashes, members that join and
 leave again and again, slow polls, scaling, often several of them. :func:`simulated_evidence`
 returns what a recorded history of the same group would have.
+
+The times are no multiples of the intervals of heartbeats and commits. Otherwise a few milliseconds
+would decide most scenarios, and the commit of a member that closes would look like a regular one.
 """
 
 from __future__ import annotations
@@ -161,8 +164,8 @@ class _ScenarioMaker:
         return [f"x-{self.new_members - number}" for number in range(count)]
 
     def _deploy(self) -> None:
-        down = self.rng.choice((0.5, 2, 5, 15, self.session * 0.7, self.session * 1.3))
-        between = self.rng.choice((0, 1, 4, 10, 30))
+        down = self.rng.choice((0.53, 2.1, 5.2, 15.4, self.session * 0.71, self.session * 1.31))
+        between = self.rng.choice((0, 1.1, 4.3, 10.7, 31.3))
         each = between + down + 1
         left = self.duration - LAST_EVENT - self.at
         names = list(self.names)
@@ -179,7 +182,7 @@ class _ScenarioMaker:
             return
         crashed = self.rng.sample(self.names, min(len(self.names), self.rng.choice((1, 1, 1, 2))))
         self._add({"crash": crashed})
-        back = self.rng.choice((2, 8, self.session * 0.8, self.session + 8, None))
+        back = self.rng.choice((2.1, 8.2, self.session * 0.81, self.session + 8.2, None))
         if back is None and len(self.names) > len(crashed):
             self._remove(crashed)
         else:
@@ -192,8 +195,8 @@ class _ScenarioMaker:
     def _rejoin(self) -> None:
         """One member joins and leaves again and again."""
         (name,) = self._new_names(1)
-        stays = self.rng.choice((3, 10, 30))
-        away = self.rng.choice((5, 20, 60))
+        stays = self.rng.choice((3.4, 11.3, 32.2))
+        away = self.rng.choice((5.7, 21.1, 61.6))
         for _ in range(self.rng.randint(2, 6)):
             if not self._add({"join": name, "like": "m"}):
                 return
@@ -239,7 +242,7 @@ class _ScenarioMaker:
 
     def _restart(self) -> None:
         if self.names:
-            down = self.rng.choice((0.3, 1, 5, 20, self.session * 0.9, self.session * 1.2))
+            down = self.rng.choice((0.31, 1.1, 5.2, 20.6, self.session * 0.91, self.session * 1.21))
             self._add({"restart": self.rng.choice(self.names), "down": _time(down)})
             self.at += down
 

@@ -116,9 +116,7 @@ def join_gaps(gaps: Iterable[TrueGap]) -> list[TrueGap]:
     return found
 
 
-def total_time(
-    gaps: Iterable[TrueGap], *, not_polled: bool = True, unended: bool = False
-) -> int:
+def total_time(gaps: Iterable[TrueGap], *, not_polled: bool = True, unended: bool = False) -> int:
     """Returns the length of all gaps, in milliseconds: two partitions for one second are 2,000.
 
     :param not_polled: also count the time in which a member had the partition and did not poll, or

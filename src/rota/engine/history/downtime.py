@@ -251,9 +251,15 @@ class GroupLog:
         self._lines = lines
         self._times = [line.at for line in lines]
         self._joins = {
-            line.member_id: line.at for line in lines if line.what in {"joining", "joined"}
+            line.member_id: line.at
+            for line in lines
+            if line.member_id is not None and line.what in {"joining", "joined"}
         }
-        self._returns = {line.member_id: line.at for line in lines if line.what == "replaced"}
+        self._returns = {
+            line.member_id: line.at
+            for line in lines
+            if line.member_id is not None and line.what == "replaced"
+        }
 
     def joined_at(self, member_id: str) -> int:
         """Returns when a member first called to join, 0 if the log does not have it."""
@@ -687,7 +693,7 @@ class ClassicDowntimeFinder:
         return bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
 
     def _commits_automatically(self, generation: Generation, until: int) -> bool:
-        """Returns whether a member commits in a steady rhythm: such clients commit on close, too."""
+        """Returns whether a member commits in a steady rhythm: such clients commit on closing."""
         since = until - MAX_SESSION_TIMEOUT
         for member in generation.members:
             gaps = recent_commit_gaps(self._commits, sample_partitions(member), until, since)
@@ -1254,8 +1260,8 @@ def _list_joins(rebalances: Iterable[Rebalance], log: GroupLog) -> Iterator[Join
 def _list_expiries(
     generations: Sequence[Generation], lines: Sequence[LogLine], commits: CommitTimes
 ) -> Iterator[JoinPhase]:
-    """Yields the last heartbeats of members whose sessions ended, as join phases without a wait: the
-    heartbeat came a whole number of intervals after the member's last rebalance.
+    """Yields the last heartbeats of members whose sessions ended, as join phases without a wait. A
+    heartbeat comes a whole number of intervals after the member's last rebalance.
     """
     times = [one.at for one in generations]
     first_at: dict[str, int] = {}
@@ -1266,18 +1272,18 @@ def _list_expiries(
         before = bisect_left(times, line.at) - 1
         if line.what != "failed" or before < 0:
             continue
-        known = (one for one in generations[before].members if one.member_id == line.member_id)
-        member = next(known, None)
-        if member is None or generations[before].kind is not GroupType.CLASSIC:
+        last = generations[before]
+        failed = next((one for one in last.members if one.member_id == line.member_id), None)
+        if failed is None or last.kind is not GroupType.CLASSIC:
             continue
-        heartbeat = line.at - (member.session_timeout or DEFAULT_SESSION_TIMEOUT)
+        heartbeat = line.at - (failed.session_timeout or DEFAULT_SESSION_TIMEOUT)
         rebalanced = (
             one.at
             for one in reversed(generations[: before + 1])
             if one.change is not GenerationChange.REPLACED
         )
-        since = max(next(rebalanced, heartbeat), first_at[member.member_id])
-        commit = find_last_commit(commits, sample_partitions(member), heartbeat + CLOCK_SLACK)
+        since = max(next(rebalanced, heartbeat), first_at[failed.member_id])
+        commit = find_last_commit(commits, sample_partitions(failed), heartbeat + CLOCK_SLACK)
         if since < heartbeat - CLOCK_SLACK and (commit is None or commit < heartbeat - CLOCK_SLACK):
             yield JoinPhase(heartbeat - since, 0, 1)
 

@@ -81,7 +81,7 @@ from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
-#: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member learns
+#: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
 #: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
 #: replay with the median downtime counts. In long histories such differences cancel out.
 DRAWS = 5
