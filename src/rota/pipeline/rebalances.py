@@ -30,7 +30,6 @@ from rota.engine.history.causes import (
 )
 from rota.engine.history.downtime import (
     DowntimeTotal,
-    count_delayed_records,
     find_downtime,
     sum_downtime,
 )
@@ -210,9 +209,9 @@ def _compute_group_rows(
         lines=lines,
         ownership=evidence.ownership,
     )
-    pieces = [piece for piece in downtime.found if options.counts(piece.until)]
     if samples.numbers:
-        pieces = count_delayed_records(pieces, samples.ends, samples.numbers)
+        downtime = downtime.with_log_ends(samples.ends, samples.numbers)
+    pieces = [piece for piece in downtime.found if options.counts(piece.until)]
     evaluation = evaluate_policies(
         generations,
         rebalances,

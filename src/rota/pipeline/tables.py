@@ -346,6 +346,12 @@ WHATIF = Table(
             "downtime in partition-milliseconds: measured for the policy that the group used, "
             "computed for others",
         ),
+        _nullable(
+            "delayed_records",
+            "bigint",
+            "records that arrived in it, for other policies from the average rate of each "
+            f"partition; {_NO_LOG_ENDS}",
+        ),
         Column("moved", "int", "partitions that changed their owner; the old owner stayed"),
         Column("moves_needed", "int", "fewest moves to the best balance"),
         Column("revoked", "int", "partitions revoked from members that stayed"),

@@ -201,7 +201,9 @@ def history_of(strategy: str = "range", library: str | None = client_settings.JA
     ]
 
 
-def row(policy: str, downtime: int, moved: int = 0, *, actual: bool = False) -> WhatIf:
+def row(
+    policy: str, downtime: int, moved: int = 0, delayed: int | None = None, *, actual: bool = False
+) -> WhatIf:
     return WhatIf(
         group="g",
         incarnation=0,
@@ -212,6 +214,7 @@ def row(policy: str, downtime: int, moved: int = 0, *, actual: bool = False) -> 
         happens=True,
         happens_at=START,
         downtime_ms=downtime,
+        delayed_records=delayed,
         moved=moved,
         moves_needed=0,
         revoked=0,
@@ -221,9 +224,12 @@ def row(policy: str, downtime: int, moved: int = 0, *, actual: bool = False) -> 
 
 
 def evaluation_of(
-    used: int, modelled: int | None = None, **downtime: int | tuple[int, int]
+    used: int,
+    modelled: int | None = None,
+    spreads: Mapping[str, int] | None = None,
+    **downtime: int | tuple[int, ...],
 ) -> PolicyEvaluation:
-    """:param downtime: of each other policy, or its downtime and its moves"""
+    """:param downtime: of each other policy, or its downtime, its moves and its delayed records"""
     labels = {name: name.replace("_", "-").replace("STATIC", ", static 45s") for name in downtime}
     pairs = {
         name: each if isinstance(each, tuple) else (each, 0) for name, each in downtime.items()
@@ -234,6 +240,7 @@ def evaluation_of(
         used=(policy_of("range"),),
         alternatives={label: policy_of(label) for label in labels.values()},
         modelled_ms=modelled,
+        spreads=spreads or {},
     )
 
 
@@ -298,13 +305,22 @@ def test_a_policy_that_saves_downtime_but_no_moves_names_no_other_gain() -> None
     )
 
 
-def test_delayed_records_are_fewer_by_the_same_share() -> None:
+def test_the_policy_with_fewer_delayed_records_comes_before_the_one_with_fewer_moves() -> None:
+    evaluation = evaluation_of(200_000, sticky=(50_000, 7, 250), roundrobin=(50_000, 3, 900))
     total = DowntimeTotal(downtime_ms=200_000, delayed_records=1_000, added_lag_ms=9_000)
-    found = decide(evaluation_of(200_000, sticky=50_000), total=total)
+    found = decide(evaluation, total=total)
+    assert found.policy == "sticky"
     assert (found.delayed_records, found.delayed_records_after) == (1_000, 250)
     assert found.added_lag_ms == 9_000
     unknown = decide(evaluation_of(200_000, sticky=50_000))
     assert unknown.delayed_records is unknown.delayed_records_after is None
+
+
+def test_replays_that_differ_are_uncertain() -> None:
+    near = decide(evaluation_of(200_000, spreads={"sticky": 100_000}, sticky=100_000))
+    assert (near.verdict, near.uncertainty_ms) == (CHANGE, 50_000)
+    far = decide(evaluation_of(200_000, spreads={"sticky": 220_000}, sticky=100_000))
+    assert (far.verdict, far.uncertainty_ms) == (KEEP, 110_000)
 
 
 def test_the_headline_has_every_reason_and_the_time_without_polls() -> None:

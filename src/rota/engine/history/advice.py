@@ -1,16 +1,16 @@
 """Advises a group: what happened and why, what it cost, what to repair, the best policy.
 
 Groups are ranked by their downtime, in partition-seconds (``downtime.py``). Policies are compared
-by the downtime that each would have had in the same history (``whatif.py``), then by
-the smallest change of settings, then by moves.
+by the downtime that each would have had in the same history (``whatif.py``), then by the records
+that it would have delayed, then by moves.
 
 The best policy is chosen among those that the brokers and the client libraries of the last members
 are known to support, and that balance the load as evenly as now. Policies within
 :data:`NEAR_BEST_SHARE` of the best count as equally good: of these the smallest change of settings
-wins. A change is advised only if it saves more than the *uncertainty*: the larger of
-:data:`MIN_SAVED_SHARE` of the downtime, and the difference between the measured downtime and the
-one that the same replay computes for the policy in use. A group with few rebalances is left as it
-is.
+comes first. A change is advised only if it saves more than the *uncertainty*: the larger of
+:data:`MIN_SAVED_SHARE` of the downtime, the difference between the measured downtime and the one
+that the same replay computes for the policy in use, and half of the range of repeated replays. A
+group with few rebalances is left as it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
 the group is stuck or failing, the verdict is to repair that first, never to keep it as it is.
@@ -280,6 +280,8 @@ class PolicyEvaluation:
     alternatives: Mapping[str, GroupPolicy] = field(default_factory=dict)
     #: The downtime that the replay computes for the used policy; None: not replayed.
     modelled_ms: int | None = None
+    #: By how much the downtime of a policy differs between replays.
+    spreads: Mapping[str, int] = field(default_factory=dict)
 
     def advised_policy(self, advice: Advice) -> GroupPolicy | None:
         """Returns the policy that the group should change to; None if no change is advised."""
@@ -293,6 +295,8 @@ class PolicyTotal:
     policy: str
     #: In partition-milliseconds.
     downtime: int = 0
+    #: Records that arrived in that time; 0 if no log end is known.
+    delayed: int = 0
     rebalances: int = 0
     moved: int = 0
     moves_needed: int = 0
@@ -318,12 +322,13 @@ class PolicyTotal:
 def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
     sums: dict[str, list[int]] = {}
     for row in whatifs:
-        totals = sums.setdefault(row.policy, [0] * 8)
+        totals = sums.setdefault(row.policy, [0] * 9)
         totals[0] += row.downtime_ms
+        totals[1] += row.delayed_records or 0
         if row.happens:
             needless = max(row.moved - row.moves_needed, 0)
             moves = (row.moved, row.moves_needed, row.revoked, needless)
-            totals[:] = map(add, totals, (0, 1, *moves, row.idle_members, row.spread))
+            totals[:] = map(add, totals, (0, 0, 1, *moves, row.idle_members, row.spread))
     return {name: PolicyTotal(name, *totals) for name, totals in sums.items()}
 
 
@@ -351,15 +356,13 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         return _advise_unreadable(generations, rebalances)
     case = _AdviceCase(generations, rebalances, evidence)
-    best = case.find_best()
+    best = case.best
     verdict = case.verdict(best)
     if verdict != CHANGE:
         best = case.used
     total = evidence.total
     delayed = total.delayed_records
-    after = None
-    if delayed is not None:
-        after = round(delayed * best.downtime / case.used.downtime) if case.used.downtime else 0
+    after = best.delayed if verdict == CHANGE else delayed
     return Advice(
         group=generations[0].group,
         verdict=verdict,
@@ -376,7 +379,7 @@ def advise_group(
         not_polled_ms=total.not_polled_ms,
         downtime_by_reason=total.by_reason,
         delayed_records=delayed,
-        delayed_records_after=after,
+        delayed_records_after=None if delayed is None else after,
         added_lag_ms=total.added_lag_ms,
         moved=case.used.moved,
         moved_after=best.moved,
@@ -444,10 +447,13 @@ class _AdviceCase:
         used = self._current_total.downtime
         modelled = evaluation.modelled_ms
         error = 0 if modelled is None else abs(modelled - self.used.downtime)
-        #: A policy that saves less is not certain to be better.
-        self.uncertainty = max(round(MIN_SAVED_SHARE * used), error, MIN_SAVED)
         #: The downtime with which other policies are compared.
         self._compared = used if modelled is None else min(used, modelled)
+        #: The best policy that the group's libraries support; it may be the one in use.
+        self.best = self._find_best()
+        spread = evaluation.spreads.get(self.best.policy, 0)
+        #: A policy that saves less is not certain to be better.
+        self.uncertainty = max(round(MIN_SAVED_SHARE * used), error, spread // 2, MIN_SAVED)
 
     @property
     def destination(self) -> str | None:
@@ -472,8 +478,7 @@ class _AdviceCase:
         is_used = self._policy.protocol is PolicyProtocol.CONSUMER
         return is_used or self._evidence.has_consumer_protocol
 
-    def find_best(self) -> PolicyTotal:
-        """Returns the best policy that the group's libraries support; it may be the one in use."""
+    def _find_best(self) -> PolicyTotal:
         possible = [self.used]
         for label, policy in self._alternatives.items():
             total = self._totals.get(label)
@@ -492,6 +497,7 @@ class _AdviceCase:
             key=lambda total: (
                 self._migration_size(total.policy),
                 total.downtime,
+                total.delayed,
                 total.moved,
                 total.rebalances,
                 total.policy,

@@ -483,6 +483,22 @@ class GroupDowntime:
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     #: The end of the evidence.
     until: int | None = None
+    #: Records per millisecond that arrive in each partition; empty: no log ends are known.
+    arrival_rates: Mapping[TopicAndPartition, float] = field(default_factory=dict)
+
+    def with_log_ends(
+        self, ends: EndOffsets, numbers: Mapping[TopicAndPartition, int]
+    ) -> GroupDowntime:
+        """Returns the downtime with the records that it delayed.
+
+        :param numbers: the number of each partition in ``ends``
+        """
+        rates = ends.arrival_rates()
+        return replace(
+            self,
+            found=count_delayed_records(self.found, ends, numbers),
+            arrival_rates={pair: rates[n] for pair, n in numbers.items() if n in rates},
+        )
 
 
 class ClassicDowntimeFinder:

@@ -384,6 +384,8 @@ class WhatIf:
     happens_at: int | None
     #: In partition-milliseconds: measured for the policy that was used, otherwise computed.
     downtime_ms: int
+    #: Records that arrived in that time; None: no log end is known.
+    delayed_records: int | None = None
     moved: int
     moves_needed: int
     revoked: int

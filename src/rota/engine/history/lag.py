@@ -117,6 +117,20 @@ class EndOffsets:
         ceiling = np.where(rising | fallen, self.end[row] + rise, _NO_CEILING)
         return KnownEndOffsets(end, ceiling, row, known)
 
+    def arrival_rates(self) -> dict[int, float]:
+        """Returns how many records arrive in a millisecond, by partition, on average."""
+        if not len(self.at):
+            return {}
+        numbers, first = np.unique(self.partition, return_index=True)
+        last = np.append(first[1:], len(self.partition)) - 1
+        rises = np.zeros(len(self.at), dtype=np.int64)
+        rises[1:] = np.where(self.run[1:] == self.run[:-1], self.end[1:] - self.end[:-1], 0)
+        total = np.add.reduceat(rises, first)
+        time = self.at[last] - self.at[first]
+        known = time > 0
+        rates = (total[known] / time[known]).tolist()
+        return dict(zip(numbers[known].tolist(), rates, strict=True))
+
     def end_before(self, sample: Int64Array, at: Int64Array) -> Int64Array:
         """Returns the end at a time before a sample, or the first end of the sample's run."""
         first = np.searchsorted(self.run, self.run[sample])

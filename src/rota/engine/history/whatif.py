@@ -8,7 +8,7 @@ strategy, and the rows of that policy are taken from the journal.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -31,9 +31,10 @@ from rota.engine.assignors.registry import (
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.history import policies, whatif_membership, whatif_replay
 from rota.engine.history.advice import PolicyEvaluation
-from rota.engine.history.downtime import UNCOUNTED_REASONS, GroupDowntime
+from rota.engine.history.downtime import GroupDowntime, sum_downtime
 from rota.engine.history.facts import (
     AdvisedOwnership,
+    Downtime,
     DowntimeReason,
     Generation,
     GenerationChange,
@@ -64,7 +65,10 @@ from rota.engine.history.timing import (
     GroupTiming,
 )
 from rota.engine.history.whatif_replay import (
+    NO_DOWNTIME,
     NO_MOVES,
+    DowntimeCost,
+    DowntimeCounter,
     HistoryClock,
     PlacementFunction,
     PolicyOutcome,
@@ -361,6 +365,7 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
         used=reproduction.used,
         alternatives={policy.label: policy for policy in others},
         modelled_ms=replay.total_under(reproduction.used, since),
+        spreads=replay.spreads,
     )
 
 
@@ -395,6 +400,9 @@ class HistoryReplay:
         self._protocols = {one.protocol for one in used}
         self._revoked_times = _mean_revoked_times(downtime)
         self._until = downtime.until
+        rest = sum_downtime(piece for piece in downtime.found if not piece.ended)
+        self._unended = DowntimeCost(rest.downtime_ms, rest.delayed_records or 0)
+        self._rates = downtime.arrival_rates
         #: By how much the downtime of a policy differs between replays.
         self.spreads: dict[str, int] = {}
 
@@ -405,7 +413,7 @@ class HistoryReplay:
         """
         index = self._make_index()
         return [
-            _make_row(self._group, choice.label, outcome)
+            _make_row(self._group, choice.label, outcome, has_rates=bool(self._rates))
             for choice in choices
             for outcome in self._replay_policy(choice, index, modelled=modelled)
             if not outcome.is_start
@@ -458,6 +466,15 @@ class HistoryReplay:
                     whatif_replay.member_number(index, event, is_static=is_static)
         return index
 
+    def _make_counter(self, index: HistoryIndex) -> DowntimeCounter:
+        layout = index.layout
+        rates = np.zeros(layout.size)
+        for (topic, number), rate in self._rates.items():
+            place = layout.index.get(topic)
+            if place is not None and number < layout.counts[place]:
+                rates[layout.starts[place] + number] = rate
+        return DowntimeCounter(rates)
+
     def _replay_policy(
         self, choice: GroupPolicy, index: HistoryIndex, *, modelled: bool = False
     ) -> Iterable[PolicyOutcome]:
@@ -475,13 +492,14 @@ class HistoryReplay:
                 self._assignment_interval,
                 self._history,
                 make_placement_function(choice, self._topic_ids),  # hooks may have a state
+                self._make_counter(index),
                 self._until,
                 draw,
             )
             for draw in range(draws)
         )
         outcomes = [list(replay.run(self._process_events)) for replay in replays]
-        totals = [sum(outcome.downtime for outcome in found) for found in outcomes]
+        totals = [sum(outcome.cost.downtime for outcome in found) for found in outcomes]
         self.spreads[choice.label] = max(totals) - min(totals)
         return outcomes[sorted(range(draws), key=totals.__getitem__)[draws // 2]]
 
@@ -494,7 +512,8 @@ class HistoryReplay:
     ) -> Iterator[PolicyOutcome]:
         """Replays the rebalances of the history; each starts from the assignment before."""
         interval = self._assignment_interval
-        clock = HistoryClock(choice, index, self._timing, interval, revoked_times)
+        counter = self._make_counter(index)
+        clock = HistoryClock(choice, index, self._timing, interval, revoked_times, counter)
         unassigned = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
         last = SnapshotPlacement(unassigned, unassigned, 0, 0, 0)
         owners = unassigned
@@ -503,20 +522,24 @@ class HistoryReplay:
                 owners = unassigned
                 clock.start_incarnation()
             snapshot = each.snapshot
-            moves, downtime = NO_MOVES, 0
+            moves, cost = NO_MOVES, NO_DOWNTIME
             happens = snapshot is not None and (
                 each.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
             )
             if snapshot is None:
-                downtime = clock.count_returned(each, owners)
+                cost = clock.count_returned(each, owners)
             elif happens:
                 snapshots = (*each.earlier_snapshots, snapshot)
                 last, moves = run_rebalance(choice.protocol, snapshots, owners, place)
-                downtime = clock.count_rebalance(each, snapshot, owners, last.owners, moves)
+                cost = clock.count_rebalance(each, snapshot, owners, last.owners, moves)
                 owners = last.owners
             at = each.at if happens else None
             yield PolicyOutcome(
-                each.incarnation, each.generation, each.at, at, last, moves, downtime, each.is_start
+                each.incarnation, each.generation, each.at, at, last, moves, cost, each.is_start
+            )
+        if self._unended.downtime:  # it has the same reason under this policy
+            yield PolicyOutcome(
+                each.incarnation, each.generation, each.at + 1, None, last, NO_MOVES, self._unended
             )
 
 
@@ -536,20 +559,22 @@ def _actual_rows(
     downtime: GroupDowntime,
 ) -> Iterator[WhatIf]:
     """Returns the rows of the policy that was used, with the measured downtime. The return of a
-    static member has a row without a rebalance.
+    static member has a row without a rebalance, and so has downtime that has not ended.
     """
     label = policies.label_used_policies(reproduction.used)
-    measured: Counter[tuple[int, int]] = Counter()
-    restarts: Counter[int] = Counter()
+    ended_by: defaultdict[tuple[int, int], list[Downtime]] = defaultdict(list)
+    returns: defaultdict[int, list[Downtime]] = defaultdict(list)
+    unended: list[Downtime] = []
     for piece in downtime.found:
-        if piece.reason in UNCOUNTED_REASONS:
-            continue
-        if piece.to_generation is None:
-            restarts[piece.until] += piece.milliseconds
+        if not piece.ended:
+            unended.append(piece)
+        elif piece.to_generation is None:
+            returns[piece.until].append(piece)
         else:
-            measured[piece.incarnation, piece.to_generation] += piece.milliseconds
+            ended_by[piece.incarnation, piece.to_generation].append(piece)
     for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
         after = rebalance.after
+        total = sum_downtime(ended_by[after.incarnation, after.generation])
         yield WhatIf(
             group=after.group,
             incarnation=after.incarnation,
@@ -559,34 +584,41 @@ def _actual_rows(
             actual=True,
             happens=True,
             happens_at=after.at,
-            downtime_ms=measured[after.incarnation, after.generation],
+            downtime_ms=total.downtime_ms,
+            delayed_records=total.delayed_records,
             moved=cost.moved,
             moves_needed=cost.moves_needed,
             revoked=cost.revoked,
             idle_members=cost.idle_members,
             spread=cost.most - cost.least,
         )
-    for one in generations:
-        if one.change is GenerationChange.REPLACED and restarts[one.at]:
-            yield WhatIf(
-                group=one.group,
-                incarnation=one.incarnation,
-                to_generation=one.generation,
-                at=one.at,
-                policy=label,
-                actual=True,
-                happens=False,
-                happens_at=None,
-                downtime_ms=restarts.pop(one.at),
-                moved=0,
-                moves_needed=0,
-                revoked=0,
-                idle_members=0,
-                spread=0,
-            )
+    replaced = (one for one in generations if one.change is GenerationChange.REPLACED)
+    others = [(one, one.at, returns.pop(one.at)) for one in replaced if one.at in returns]
+    if sum_downtime(unended).downtime_ms:
+        last = generations[-1]
+        others.append((last, max(last.at, rebalances[-1].after.at) + 1, unended))
+    for one, at, pieces in others:
+        total = sum_downtime(pieces)
+        yield WhatIf(
+            group=one.group,
+            incarnation=one.incarnation,
+            to_generation=one.generation,
+            at=at,
+            policy=label,
+            actual=True,
+            happens=False,
+            happens_at=None,
+            downtime_ms=total.downtime_ms,
+            delayed_records=total.delayed_records,
+            moved=0,
+            moves_needed=0,
+            revoked=0,
+            idle_members=0,
+            spread=0,
+        )
 
 
-def _make_row(group: str, policy: str, outcome: PolicyOutcome) -> WhatIf:
+def _make_row(group: str, policy: str, outcome: PolicyOutcome, *, has_rates: bool) -> WhatIf:
     placed, moves = outcome.placed, outcome.moves
     return WhatIf(
         group=group,
@@ -597,7 +629,8 @@ def _make_row(group: str, policy: str, outcome: PolicyOutcome) -> WhatIf:
         actual=False,
         happens=outcome.happens_at is not None,
         happens_at=outcome.happens_at,
-        downtime_ms=outcome.downtime,
+        downtime_ms=outcome.cost.downtime,
+        delayed_records=round(outcome.cost.delayed) if has_rates else None,
         moved=moves.moved,
         moves_needed=moves.needed,
         revoked=moves.revoked,

@@ -58,6 +58,7 @@ from rota.engine.model.topic import IntArray
 #: Assigns a snapshot, given the previous owner of each partition (-1: none).
 PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 END_OF_TIME = 2**62
 #: A consumer that closes gives up its LeaveGroup request after this time.
@@ -78,6 +79,47 @@ class MoveCounts(NamedTuple):
 NO_MOVES = MoveCounts(0, 0, 0)
 
 
+class DowntimeCost(NamedTuple):
+    #: In partition-milliseconds.
+    downtime: int = 0
+    #: The number of records that arrived in it.
+    delayed: float = 0
+
+    def __add__(self, other: object) -> DowntimeCost:
+        assert isinstance(other, DowntimeCost)
+        return DowntimeCost(self.downtime + other.downtime, self.delayed + other.delayed)
+
+
+NO_DOWNTIME = DowntimeCost()
+
+
+class DowntimeCounter:
+    """Adds up waits of partitions."""
+
+    def __init__(self, rates: Float64Array) -> None:
+        """:param rates: records per millisecond that arrive in each partition of the layout"""
+        self._rates = rates
+        self._mean_rate = float(rates.mean()) if len(rates) else 0.0
+
+    def count(self, lost: Int64Array, until: Int64Array | int, emptied_at: int) -> DowntimeCost:
+        """Returns the cost of partitions that wait; the time in which the group was shut down is
+        not counted.
+
+        :param lost: when each partition lost its consumer; 0: it does not wait
+        :param until: until when each of them waits
+        :param emptied_at: 0: the group was never empty in that time
+        """
+        if emptied_at and np.max(until, initial=0) - emptied_at > MAX_SESSION_TIMEOUT:
+            until = emptied_at
+        waits = np.where(lost > 0, np.maximum(until - lost, 0), 0)
+        return DowntimeCost(int(waits.sum()), float(waits @ self._rates))
+
+    def count_some(self, partitions: int, time: int) -> DowntimeCost:
+        """Returns the cost if so many partitions wait, of the average rate."""
+        downtime = partitions * time
+        return DowntimeCost(downtime, downtime * self._mean_rate)
+
+
 class PolicyOutcome(NamedTuple):
     """A row: a rebalance, or an event of the history that is none under the policy."""
 
@@ -90,8 +132,7 @@ class PolicyOutcome(NamedTuple):
     #: The assignment after it.
     placed: SnapshotPlacement
     moves: MoveCounts
-    #: In partition-milliseconds.
-    downtime: int
+    cost: DowntimeCost
     #: The first known state instead of a rebalance.
     is_start: bool = False
 
@@ -161,28 +202,20 @@ def run_rebalance(
     return placed, count_round_moves(protocol, snapshot, owners, placed, revoked)
 
 
-def _sum_waits(lost: Int64Array, until: Int64Array | int, emptied_at: int) -> int:
-    """Returns how long partitions waited; the time in which the group was shut down is not counted.
-
-    :param emptied_at: 0: the group was never empty in that time
-    """
-    if emptied_at and np.max(until, initial=0) - emptied_at > MAX_SESSION_TIMEOUT:
-        until = emptied_at
-    return int(np.maximum(until - lost, 0).sum())
-
-
 class HistoryClock:
     """Counts the downtime of a policy in the rebalances of the history."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
         index: HistoryIndex,
         timing: GroupTiming,
         interval: int,
         revoked_times: Mapping[tuple[int, int], int],
+        counter: DowntimeCounter,
     ) -> None:
         """:param revoked_times: for each rebalance, how long it revoked a partition, if measured"""
+        self._counter = counter
         self._protocol = policy.protocol
         self._revoked_times = revoked_times if self._protocol is PolicyProtocol.EAGER else {}
         self._is_dynamic = policy.membership is MembershipType.DYNAMIC
@@ -199,12 +232,13 @@ class HistoryClock:
         self._lost[:] = 0
         self._assigned_at = self._emptied_at = 0
 
-    def count_returned(self, rebalance: WhatIfRebalance, owners: IntArray) -> int:
+    def count_returned(self, rebalance: WhatIfRebalance, owners: IntArray) -> DowntimeCost:
         """Returns the downtime of static members that came back within their session."""
-        return sum(
-            int(np.count_nonzero(owners == one.number)) * max(rebalance.start - one.since, 0)
-            for one in rebalance.gone
-        )
+        cost = NO_DOWNTIME
+        for one in rebalance.gone:
+            lost = np.where(owners == one.number, one.since, 0)
+            cost += self._counter.count(lost, rebalance.start, 0)
+        return cost
 
     def count_rebalance(
         self,
@@ -213,7 +247,7 @@ class HistoryClock:
         before: IntArray,
         after: IntArray,
         moves: MoveCounts,
-    ) -> int:
+    ) -> DowntimeCost:
         start = rebalance.start
         for absence in rebalance.gone:
             held = (before == absence.number) & (self._lost == 0)
@@ -225,7 +259,7 @@ class HistoryClock:
             held = (before != UNASSIGNED) & (self._lost == 0)
             self._lost[held] = start
             self._emptied_at = self._emptied_at or start
-            return 0
+            return NO_DOWNTIME
         absent = snapshot.absent_owners(before) & (self._lost == 0)
         self._lost[absent] = start
         since_last = start - self._assigned_at
@@ -235,7 +269,7 @@ class HistoryClock:
         self._members = now
         join_time = self._join_time(rebalance, members, since_last)
         assigned = self._assigned_time(rebalance, start, join_time)
-        lost = self._lost[(self._lost > 0) & (after != UNASSIGNED)]
+        lost = np.where(after != UNASSIGNED, self._lost, 0)
         # static members that are back have revoked nothing
         returned = 0
         if self._protocol is PolicyProtocol.EAGER:
@@ -243,7 +277,7 @@ class HistoryClock:
             returned = int(np.count_nonzero((self._lost > 0) & present))
         # members that went away after the first round wait for the last one
         until = np.where(lost > assigned, rebalance.at, assigned)
-        waited = _sum_waits(lost, until, self._emptied_at)
+        waited = self._counter.count(lost, until, self._emptied_at)
         self._lost[:] = 0
         self._emptied_at = 0
         revoked = self._revoked_times.get((rebalance.incarnation, rebalance.generation))
@@ -255,7 +289,7 @@ class HistoryClock:
         if self._protocol is PolicyProtocol.COOPERATIVE and moves.revoked:
             revoked += rebalance.second_late_time
             self._assigned_at += revoked  # the second round
-        return waited + max(moves.revoked - returned, 0) * revoked
+        return waited + self._counter.count_some(max(moves.revoked - returned, 0), revoked)
 
     def _assigned_time(self, rebalance: WhatIfRebalance, start: int, join_time: int) -> int:
         if self._protocol is not PolicyProtocol.CONSUMER:
@@ -288,7 +322,7 @@ class _Phase(NamedTuple):
     #: The owners before the rebalance, and what its earlier rounds revoked and cost (cooperative).
     owners: IntArray | None = None
     revoked: int = 0
-    downtime: int = 0
+    cost: DowntimeCost = NO_DOWNTIME
     round: int = 1
 
 
@@ -306,6 +340,7 @@ class MembershipReplay:
         assignment_interval: int,
         history: Sequence[CountedEvent],
         place: PlacementFunction,
+        counter: DowntimeCounter,
         until: int | None = None,
         draw: int = 0,
     ) -> None:
@@ -322,6 +357,7 @@ class MembershipReplay:
         self._assignment_interval = assignment_interval
         self._history = history
         self._place = place
+        self._counter = counter
         self._draw = draw
         self._until = END_OF_TIME if until is None else until
         self._row_times = RowTimes()
@@ -394,8 +430,8 @@ class MembershipReplay:
         returns: dict[int, PolicyOutcome] = {}  # one row for all that return at one time
         for row, outcome in found:
             if outcome.happens_at is None:
-                before = returns[row].downtime if row in returns else 0
-                returns[row] = outcome._replace(downtime=before + outcome.downtime)
+                before = returns[row].cost if row in returns else NO_DOWNTIME
+                returns[row] = outcome._replace(cost=before + outcome.cost)
         outcomes = [one for _, one in found if one.happens_at is not None] + [*returns.values()]
         yield from sorted(outcomes, key=lambda one: one.at)
 
@@ -411,9 +447,9 @@ class MembershipReplay:
             found += self._complete(completion)
         if self._emptied_at or not self._members:
             return found
-        waits = np.maximum(self._until - self._lost[self._lost > 0], 0)
-        if waits.any():
-            found.append(self._outcome(self._counted_row, None, downtime=int(waits.sum())))
+        rest = self._counter.count(self._lost, self._until, 0)
+        if rest.downtime:
+            found.append(self._outcome(self._counted_row, None, cost=rest))
         return found
 
     def _generation(self, row: int) -> Generation:
@@ -424,7 +460,7 @@ class MembershipReplay:
         row: int,
         happens_at: int | None,
         moves: MoveCounts = NO_MOVES,
-        downtime: int = 0,
+        cost: DowntimeCost = NO_DOWNTIME,
         *,
         is_start: bool = False,
     ) -> tuple[int, PolicyOutcome]:
@@ -436,7 +472,7 @@ class MembershipReplay:
             happens_at,
             self._placed,
             moves,
-            downtime,
+            cost,
             is_start,
         )
 
@@ -492,11 +528,11 @@ class MembershipReplay:
     def _lose(self, held: npt.NDArray[np.bool_], since: Int64Array | int) -> None:
         self._lost = np.where(held & (self._lost == 0), since, self._lost)
 
-    def _regain(self, at: int) -> int:
+    def _regain(self, at: int) -> DowntimeCost:
         """Ends the downtime of partitions that have a live owner; returns the downtime."""
         owned = (self._lost > 0) & (self._owners != UNASSIGNED)
         owned &= self._state[self._owners] == ALIVE
-        waited = _sum_waits(self._lost[owned], at, self._emptied_at)
+        waited = self._counter.count(np.where(owned, self._lost, 0), at, self._emptied_at)
         self._lost[owned] = 0
         self._emptied_at = 0
         return waited
@@ -551,7 +587,7 @@ class MembershipReplay:
         self._add(event)  # a static member is back within its session
         if self._phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
             return []
-        return [self._outcome(event.row, None, downtime=self._regain(event.at))]
+        return [self._outcome(event.row, None, cost=self._regain(event.at))]
 
     def _read_stop(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
         number, phase = self._number(event), self._phase
@@ -686,14 +722,14 @@ class MembershipReplay:
             self._lose(held, phase.heard[before])
         self._placed, moves = run_rebalance(self._protocol, (snapshot,), before, self._place)
         self._owners = self._placed.owners
-        downtime = 0
+        cost = NO_DOWNTIME
         regained = assigned + RESPONSE_TIME
         if is_consumer:
             wait = CONSUMER_HEARTBEAT_INTERVAL // 2
-            downtime, regained = moves.revoked * wait, assigned + wait
-        downtime += self._regain(regained)
+            cost, regained = self._counter.count_some(moves.revoked, wait), assigned + wait
+        cost += self._regain(regained)
         self._settle(at, assigned)
-        return [self._outcome(phase.row, assigned, moves, downtime)]
+        return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _complete_round(
         self, phase: _Phase, at: int, assigned: int, before: IntArray
@@ -704,7 +740,7 @@ class MembershipReplay:
         former = self._owners
         done = run_cooperative_round(snapshot, former, self._place)
         self._owners, self._placed = done.owners, done.placed
-        downtime = phase.downtime + self._regain(assigned + RESPONSE_TIME)
+        cost = phase.cost + self._regain(assigned + RESPONSE_TIME)
         self._lose(done.moving, assigned)
         revoked = phase.revoked + int(np.count_nonzero(done.moving)) + done.unsubscribed
         self._settle(at, assigned)
@@ -714,11 +750,11 @@ class MembershipReplay:
             heard[former[done.moving]] = assigned
             heard[self._stopped_members()] = END_OF_TIME
             self._phase = _Phase(
-                assigned, phase.row, heard, 0, 0, before, revoked, downtime, phase.round + 1
+                assigned, phase.row, heard, 0, 0, before, revoked, cost, phase.round + 1
             )
             return []
         moves = count_round_moves(self._protocol, snapshot, before, done.placed, revoked)
-        return [self._outcome(phase.row, assigned, moves, downtime)]
+        return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _settle(self, at: int, assigned: int) -> None:
         """Begins the heartbeats of the members anew, and the sessions of those that have joined
