@@ -479,7 +479,7 @@ class _AdviceCase:
         return is_used or self._evidence.has_consumer_protocol
 
     def _find_best(self) -> PolicyTotal:
-        possible = [self.used]
+        possible = [self._current_total]
         for label, policy in self._alternatives.items():
             total = self._totals.get(label)
             if (

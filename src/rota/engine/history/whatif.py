@@ -420,11 +420,11 @@ class HistoryReplay:
         ]
 
     def _is_same(self, choice: GroupPolicy) -> bool:
-        """Returns whether the policy would have had the rebalances of the history: the kind of
-        membership is the same, and no further round is added, which other events may join.
+        """Returns whether the policy would have had the rebalances of the history: its protocol and
+        the kind of membership were used.
         """
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
-            choice.protocol is PolicyProtocol.CONSUMER or self._protocols == {choice.protocol}
+            choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
         )
 
     def total_under(self, used: Sequence[GroupPolicy], since: int | None = None) -> int | None:
