@@ -105,6 +105,8 @@ ENOUGH_PARTITIONS = 16
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
 MIN_COMMITS = 3
+#: A member that has missed so many regular commits did not leave, but crashed or hung.
+MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
 #: A member that is called to join again so soon may never have received its assignment.
@@ -547,7 +549,8 @@ class ClassicDowntimeFinder:
         for after in rebalance.rounds:
             if before is not None:
                 phases = self.find_phases(before, after)
-                gone |= self._read_round(before, after, phases, explanation)
+                has_hole = rebalance.unseen > 0 or after.sampled
+                gone |= self._read_round(before, after, phases, explanation, has_hole=has_hole)
             else:
                 phases = self._find_first_phases(rebalance, after)
             rounds.append(phases)
@@ -584,9 +587,13 @@ class ClassicDowntimeFinder:
         after: Generation,
         phases: RebalancePhases,
         explanation: Explanation,
+        *,
+        has_hole: bool,
     ) -> dict[str, ConsumptionEnd]:
         """Opens the downtime of partitions that lose their owner; returns the ends of members that
         are gone.
+
+        :param has_hole: generations in between are unknown
         """
         gone = {}
         staying = {member_identity(member): member for member in after.members}
@@ -614,13 +621,28 @@ class ClassicDowntimeFinder:
             else:
                 kept = set(list_partitions(same))
                 pairs = [pair for pair in pairs if pair not in kept]
-                evidence = EvidenceType.INFERRED
-                moved = TimeBounds.between(after.at, after.at, after.at + MAX_ASSIGNMENT_DELAY)
-                end = ConsumptionEnd(moved, DowntimeReason.MOVED, member, evidence)
+                end = self._end_by_move(member, before, after, has_hole=has_hole)
             if is_classic:
                 for pair in pairs:
                     self._open.setdefault(pair, end)
         return gone
+
+    def _end_by_move(
+        self, member: GenerationMember, before: Generation, after: Generation, *, has_hole: bool
+    ) -> ConsumptionEnd:
+        """Returns when a round of a cooperative rebalance took partitions from a member. An unknown
+        earlier round may have done so, but not before the member's last commit.
+        """
+        reason, evidence = DowntimeReason.MOVED, EvidenceType.INFERRED
+        earliest = after.at
+        if has_hole:
+            evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.BOUNDED
+            pairs = sample_partitions(member)
+            commit = find_last_commit(self._commits, pairs, after.at, since=before.at)
+            known = after.not_before if after.sampled else None
+            earliest = max(known or before.at, commit or 0)
+        time = TimeBounds.between(earliest, after.at, after.at + MAX_ASSIGNMENT_DELAY)
+        return ConsumptionEnd(time, reason, member, evidence)
 
     def _delay_revocations(self, after: Generation) -> None:
         """Corrects revocations of a cooperative round that a member has missed: it still owned the
@@ -1235,8 +1257,22 @@ class ConsumerDowntimeFinder:
         if line is not None:
             time = TimeBounds.between(seen, max(seen, old.until - session), old.until)
             return ConsumptionEnd(time, DowntimeReason.SILENT, member, EvidenceType.BOUNDED)
+        if self._stopped_committing(pair, old):
+            time = TimeBounds.between(seen, max(seen, old.until - session), old.until)
+            return ConsumptionEnd(time, DowntimeReason.SILENT, member, EvidenceType.BOUNDED)
         time = TimeBounds.between(seen, old.until, old.until)
         return ConsumptionEnd(time, DowntimeReason.LEFT, member, EvidenceType.BOUNDED)
+
+    def _stopped_committing(self, pair: PartitionsByTopic, old: PartitionOwnership) -> bool:
+        """Returns whether an owner had missed several of its regular commits when it lost the
+        partition: one that leaves commits until then.
+        """
+        assert old.until is not None
+        commit = find_last_commit(self._commits, pair, old.until, since=old.since)
+        gaps = recent_commit_gaps(self._commits, pair, old.until, old.since)
+        if commit is None or len(gaps) < MIN_COMMITS:
+            return False
+        return bool(old.until - commit > MISSED_COMMITS * gaps.max())
 
 
 def _is_back(member: GenerationMember, before: Generation, after: Generation) -> bool:

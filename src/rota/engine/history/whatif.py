@@ -431,7 +431,7 @@ class HistoryReplay:
         """Returns the downtime that the replay computes for the policy that was used, from a time
         on; None if the group used several, or one that Rota does not know.
         """
-        if len(used) != 1 or not used[0].known or used[0].membership is MembershipType.PARTLY:
+        if len(used) != 1 or not used[0].known:
             return None
         policy = used[0]
         if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
