@@ -197,6 +197,22 @@ def test_moved_from_the_first_round_to_the_second() -> None:
     assert open_piece.to_generation is None
 
 
+def test_a_move_across_a_hole_may_have_begun_after_the_last_commit() -> None:
+    both = {"t": (0, 1)}
+    before = group(1, 100_000, owner("a", 0, 1), strategy=COOPERATIVE)
+    after = group(
+        4,
+        200_000,
+        owner("a", 0, owned={"t": (0,)}, owned_generation=3),
+        owner("b", 1),
+        strategy=COOPERATIVE,
+    )
+    known = replace(after, generation=2, members=(owner("a", 0, owned=both), owner("b", 1)))
+    assert [(one.at_least_ms, one.at_most_ms) for one in measure(before, known)] == [(0, DELAY)]
+    found = measure(before, after, commits={1: [120_000, 150_000]})
+    assert pieces(found) == [Piece(1, MOVED, BOUNDED, 200_000, 200_000, 0, 50_000 + DELAY)]
+
+
 def owned(member_id: str, since: int, until: int | None, **fields: Any) -> PartitionOwnership:
     given = {"topic": "t", "partition": 1, "client_id": member_id, "client_host": "/10.0.0.1"}
     return PartitionOwnership(
@@ -221,6 +237,28 @@ def test_moved_between_the_members_of_a_consumer_group() -> None:
     assert (found.since, found.until) == (START + 201_000, START + 204_000)
     # it may have stopped when the new target was computed
     assert (found.at_least_ms, found.at_most_ms) == (3_000, 4_020 + DELAY)
+
+
+@pytest.mark.parametrize(
+    ("last", "reason", "since"),
+    [
+        (199_000, LEFT, 201_000),
+        # three commits are missing: its session of 45 s had begun before
+        (160_000, SILENT, 160_000),
+        (150_000, SILENT, 156_000),
+    ],
+)
+def test_the_commits_of_a_member_of_a_consumer_group_show_a_crash(
+    last: int, reason: DowntimeReason, since: int
+) -> None:
+    kind = GroupType.CONSUMER
+    before = group(1, 100_000, owner("a", 0), owner("b", 1), strategy="uniform", kind=kind)
+    after = group(2, 200_000, owner("a", 0, 1), strategy="uniform", kind=kind)
+    ownership = [owned("b", 100_000, 201_000), owned("a", 204_000, None)]
+    commits = {1: list(range(last - 40_000, last + 1, 5_000))}
+    (found,) = measure(before, after, ownership=ownership, commits=commits)
+    assert (found.reason, found.evidence) == (reason, BOUNDED)
+    assert (found.since, found.until) == (START + since, START + 204_000)
 
 
 # Left and silent
