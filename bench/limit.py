@@ -101,6 +101,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "day": Limit(seconds=60),
         "decode": Limit(seconds=1),  # 300,000 records
         "whatif": Limit(seconds=1),
+        "downtime": Limit(seconds=2),
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),
         "follow": Limit(seconds=10),

@@ -2,7 +2,8 @@
 
 Once where members come and go for good, so that every pair is a rebalance and no two scenes are
 alike; and once where they are restarted, so that static members would have spared most of them.
-All is counted: replaying the policy in use, costs, pairing, and every other policy.
+All is counted: replaying the policy in use, costs, pairing, and every other policy. The downtime of
+the same groups, which the replay begins with, is measured apart.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from bench.limit import LIMITS
 from bench.measure import Measurement, best_run
 from bench.run import BUDGET, OURS, Row, Run
 from rota.engine.history.causes import explain_rebalance
-from rota.engine.history.downtime import find_downtime
+from rota.engine.history.downtime import GroupDowntime, find_downtime
 from rota.engine.history.facts import (
     Generation,
     GenerationChange,
     GenerationMember,
     GroupType,
-    WhatIf,
+    Rebalance,
 )
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
@@ -30,6 +31,7 @@ PARTITIONS = {"orders": 120, "payments": 60, "refunds": 20}
 MEMBERS = 20
 REBALANCES = 60
 PAIRS = 2_000
+PIECES = 100_000
 START = 1_790_000_000_000
 
 
@@ -97,24 +99,37 @@ def _generation(number: int, at: int, names: list[str]) -> Generation:
     )
 
 
+def _measure_downtime(group: list[Generation]) -> tuple[list[Rebalance], GroupDowntime]:
+    rebalances = find_rebalances(group)
+    explained = [explain_rebalance(one, {}) for one in rebalances]
+    return rebalances, find_downtime(group, rebalances, explained, commits={}, until=group[-1].at)
+
+
+def measure_pieces(
+    change: Callable[[random.Random, list[str], int], list[str]], apart: int
+) -> Measurement:
+    """Returns the CPU seconds for this number of pieces of downtime."""
+    histories = [make_history(change, apart, seed) for seed in range(5)]
+
+    def play(groups: list[list[Generation]]) -> int:
+        return sum(len(_measure_downtime(group)[1].found) for group in groups)
+
+    seconds, pieces = best_run(lambda: histories, play, limit=OURS, budget=BUDGET)
+    return Measurement(seconds=seconds * PIECES / pieces)
+
+
 def measure_pairs(
     change: Callable[[random.Random, list[str], int], list[str]], apart: int
 ) -> Measurement:
     """Returns the CPU seconds for this number of pairs."""
-    histories = [make_history(change, apart, seed) for seed in range(5)]
+    groups = [make_history(change, apart, seed) for seed in range(5)]
+    histories = [(group, *_measure_downtime(group)) for group in groups]
 
-    def play(groups: list[list[Generation]]) -> int:
-        return sum(len(_evaluate(group)) for group in groups)
+    def play(listed: list[tuple[list[Generation], list[Rebalance], GroupDowntime]]) -> int:
+        return sum(len(evaluate_policies(*one).rows) for one in listed)
 
     seconds, pairs = best_run(lambda: histories, play, limit=OURS, budget=BUDGET)
     return Measurement(seconds=seconds * PAIRS / pairs)
-
-
-def _evaluate(group: list[Generation]) -> list[WhatIf]:
-    rebalances = find_rebalances(group)
-    explained = [explain_rebalance(one, {}) for one in rebalances]
-    downtime = find_downtime(group, rebalances, explained, commits={}, until=group[-1].at)
-    return list(evaluate_policies(group, rebalances, downtime).rows)
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -127,3 +142,7 @@ def run(bench: Run) -> Iterator[Row]:
         work = f"what-if: {PAIRS:,} pairs of rebalance and policy, {name}"
         bench.print_progress(f"   {work}")
         yield Row(work=work, ours=measure_pairs(change, apart), theirs={}, limit=LIMITS["whatif"])
+    work = f"downtime: {PIECES:,} pieces, members come and go"
+    bench.print_progress(f"   {work}")
+    ours = measure_pieces(replace_one_member, 600)
+    yield Row(work=work, ours=ours, theirs={}, limit=LIMITS["downtime"])

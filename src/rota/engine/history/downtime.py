@@ -37,6 +37,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
@@ -439,6 +440,7 @@ class Heartbeats:
         interval = int(tried[best, 0])
         return cls(interval, is_known=True, drift=_find_drift(interval, usable))
 
+    @lru_cache(maxsize=4096)  # noqa: B019 (the value is small, and frozen)
     def expect_waits(self, members: int, since_last: int) -> HeartbeatWaits:
         """Returns how long members wait for the heartbeat that tells them of a rebalance.
 
@@ -537,8 +539,7 @@ class ClassicDowntimeFinder:
                 end = ends[gone.member_id] = self._end_of_restart(gone, before, after.at)
                 for pair in list_partitions(gone):
                     self._open.setdefault(pair, end)
-                for pair in list_partitions(member):
-                    self._close(pair, after, to_generation=None)
+                self._close(list_partitions(member), after, to_generation=None)
                 self._joined[member.member_id] = after.at
         self.events[after.offset] = EventTimes(after.at, after.at, after.at, ends, is_stated=False)
 
@@ -1000,10 +1001,7 @@ class ClassicDowntimeFinder:
         topics = {topic for member in after.members for topic in member.topics}
         assigned = [pair for member in after.members for pair in list_partitions(member)]
         known = {topic for topic, _ in assigned}
-        for pair in (
-            [*self._open.keys() & set(assigned)] if len(assigned) > len(self._open) else assigned
-        ):
-            self._close(pair, after, to_generation=rebalance.after.generation)
+        self._close(assigned, after, to_generation=rebalance.after.generation)
         is_eager = after.strategy in EAGER_STRATEGIES
         for pair in list(self._open):
             gone = pair[0] not in topics and pair[0] not in known
@@ -1013,88 +1011,121 @@ class ClassicDowntimeFinder:
     def _empty(self, after: Generation) -> None:
         """Begins the time in which the group has no members."""
         waiting, self._open = self._open, {}
+        self._add(waiting, TimeBounds.exactly(after.at), after, after.generation)
+        evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED
+        at = TimeBounds.exactly(after.at)
         for pair, end in waiting.items():
-            self._add(pair, end, TimeBounds.exactly(after.at), after, after.generation)
-            self._open[pair] = ConsumptionEnd(
-                TimeBounds.exactly(after.at),
-                DowntimeReason.EMPTY,
-                end.member,
-                EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED,
-            )
+            self._open[pair] = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, evidence)
 
     def _close(
-        self, pair: TopicAndPartition, after: Generation, *, to_generation: int | None
-    ) -> None:
-        end = self._open.pop(pair, None)
-        if end is None:
-            return
-        self._closed[pair] = end.time.earliest, after.at
-        latest = after.at + MAX_ASSIGNMENT_DELAY
-        earliest = after.at
-        if after.sampled:
-            earliest, latest = after.not_before or after.at, after.at
-        self._add(pair, end, TimeBounds(earliest, after.at, latest), after, to_generation)
-
-    def _add(  # noqa: PLR0913
         self,
-        pair: TopicAndPartition,
-        end: ConsumptionEnd,
+        pairs: Iterable[TopicAndPartition],
+        after: Generation,
+        *,
+        to_generation: int | None,
+    ) -> None:
+        """Ends the downtime of partitions."""
+        ended = {pair: self._open.pop(pair) for pair in pairs if pair in self._open}
+        self._closed |= {pair: (end.time.earliest, after.at) for pair, end in ended.items()}
+        gained = TimeBounds(after.at, after.at, after.at + MAX_ASSIGNMENT_DELAY)
+        if after.sampled:
+            gained = TimeBounds(after.not_before or after.at, after.at, after.at)
+        self._add(ended, gained, after, to_generation)
+
+    def _add(
+        self,
+        ends: Mapping[TopicAndPartition, ConsumptionEnd],
         gained: TimeBounds,
         after: Generation,
         to_generation: int | None,
         *,
         ended: bool = True,
     ) -> None:
-        self.found += make_downtime(
-            pair, end, gained, after.group, after.incarnation, to_generation, ended=ended
-        )
+        spans: dict[int, list[DowntimeSpan]] = {}
+        for pair, end in ends.items():
+            found = spans.get(id(end))
+            if found is None:
+                found = list_spans(end, gained, after.incarnation, to_generation, ended=ended)
+                spans[id(end)] = found
+            self.found += [span.of_partition(after.group, pair) for span in found]
 
     def end(self, last: Generation | None, until: int) -> None:
         """Adds the downtime that has not ended, of a group that was deleted or at the end."""
         waiting, self._open = self._open, {}
-        for pair, end in waiting.items():
+        if waiting:
             assert last is not None
-            self._add(pair, end, TimeBounds.exactly(until), last, None, ended=False)
+            self._add(waiting, TimeBounds.exactly(until), last, None, ended=False)
 
 
-def make_downtime(  # noqa: PLR0913, PLR0917 (a value for each column)
-    pair: TopicAndPartition,
+class DowntimeSpan(NamedTuple):
+    """A downtime that several partitions of one member have."""
+
+    since: int
+    until: int
+    reason: DowntimeReason
+    member_id: str
+    evidence: EvidenceType
+    at_least: int
+    at_most: int
+    incarnation: int
+    to_generation: int | None
+    ended: bool
+
+    def of_partition(self, group: str, pair: TopicAndPartition) -> Downtime:
+        return Downtime(
+            group=group,
+            topic=pair[0],
+            partition=pair[1],
+            since=self.since,
+            until=self.until,
+            ended=self.ended,
+            reason=self.reason,
+            member_id=self.member_id,
+            evidence=self.evidence,
+            at_least_ms=self.at_least,
+            at_most_ms=self.at_most,
+            incarnation=self.incarnation,
+            to_generation=self.to_generation,
+        )
+
+
+def list_spans(
     end: ConsumptionEnd,
     gained: TimeBounds,
-    group: str,
     incarnation: int,
     to_generation: int | None,
     *,
     ended: bool = True,
-) -> Iterator[Downtime]:
+) -> list[DowntimeSpan]:
     """Returns the downtime between the end of a consumption and the next one. The time since the
     last poll comes first.
     """
-    spans = [(end.time, gained, end.reason)]
+    times = [(end.time, gained, end.reason)]
     if end.last_poll is not None:
-        spans.insert(0, (end.last_poll, end.time, DowntimeReason.NOT_POLLED))
-    for begin, stop, reason in spans:
+        times.insert(0, (end.last_poll, end.time, DowntimeReason.NOT_POLLED))
+    spans = []
+    for begin, stop, reason in times:
         since, until = begin.estimate, max(stop.estimate, begin.estimate)
         if reason is DowntimeReason.EMPTY and (not ended or until - since > MAX_SESSION_TIMEOUT):
             reason = DowntimeReason.SHUT_DOWN  # noqa: PLW2901
         at_most = max(stop.latest - begin.earliest, until - since)
-        if not at_most:
-            continue
-        yield Downtime(
-            group=group,
-            topic=pair[0],
-            partition=pair[1],
-            since=since,
-            until=until,
-            ended=ended,
-            reason=reason,
-            member_id=end.member.member_id,
-            evidence=end.evidence,
-            at_least_ms=min(max(stop.earliest - begin.latest, 0), until - since),
-            at_most_ms=at_most,
-            incarnation=incarnation,
-            to_generation=to_generation,
-        )
+        at_least = min(max(stop.earliest - begin.latest, 0), until - since)
+        if at_most:
+            spans.append(
+                DowntimeSpan(
+                    since,
+                    until,
+                    reason,
+                    end.member.member_id,
+                    end.evidence,
+                    at_least,
+                    at_most,
+                    incarnation,
+                    to_generation,
+                    ended,
+                )
+            )
+    return spans
 
 
 def sample_partitions(member: GenerationMember) -> PartitionsByTopic:
@@ -1176,17 +1207,9 @@ class ConsumerDowntimeFinder:
         emptied = [one.at for one in during if one.change is GenerationChange.EMPTIED]
         if emptied:
             at = TimeBounds.exactly(max(emptied[-1], old.until))
-            yield from make_downtime(pair, end, at, after.group, after.incarnation, None)
+            yield from _list_downtime(pair, end, at, after, None)
             end = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, EvidenceType.INFERRED)
-        yield from make_downtime(
-            pair,
-            end,
-            TimeBounds.exactly(until),
-            after.group,
-            after.incarnation,
-            None,
-            ended=False,
-        )
+        yield from _list_downtime(pair, end, TimeBounds.exactly(until), after, None, ended=False)
 
     def _is_downtime(self, pair: TopicAndPartition, during: Sequence[Generation]) -> bool:
         """Returns whether the group was a consumer group, existed and subscribed to the topic."""
@@ -1216,9 +1239,9 @@ class ConsumerDowntimeFinder:
         if emptied:
             at = TimeBounds.exactly(emptied[0].at)
             if emptied[0].kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
-                yield from make_downtime(pair, end, at, after.group, after.incarnation, number)
+                yield from _list_downtime(pair, end, at, after, number)
             end = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, EvidenceType.INFERRED)
-        yield from make_downtime(pair, end, gained, after.group, after.incarnation, number)
+        yield from _list_downtime(pair, end, gained, after, number)
 
     def _rebalance_until(self, new: PartitionOwnership) -> int | None:
         """Returns the last epoch that the new owner may have reached."""
@@ -1273,6 +1296,19 @@ class ConsumerDowntimeFinder:
         if commit is None or len(gaps) < MIN_COMMITS:
             return False
         return bool(old.until - commit > MISSED_COMMITS * gaps.max())
+
+
+def _list_downtime(  # noqa: PLR0913 (one caller class)
+    pair: TopicAndPartition,
+    end: ConsumptionEnd,
+    gained: TimeBounds,
+    after: Generation,
+    to_generation: int | None,
+    *,
+    ended: bool = True,
+) -> list[Downtime]:
+    spans = list_spans(end, gained, after.incarnation, to_generation, ended=ended)
+    return [span.of_partition(after.group, pair) for span in spans]
 
 
 def _is_back(member: GenerationMember, before: Generation, after: Generation) -> bool:

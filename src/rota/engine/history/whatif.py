@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -31,10 +32,9 @@ from rota.engine.assignors.registry import (
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.history import policies, whatif_membership, whatif_replay
 from rota.engine.history.advice import PolicyEvaluation
-from rota.engine.history.downtime import GroupDowntime, sum_downtime
+from rota.engine.history.downtime import UNCOUNTED_REASONS, GroupDowntime, sum_downtime
 from rota.engine.history.facts import (
     AdvisedOwnership,
-    Downtime,
     DowntimeReason,
     Generation,
     GenerationChange,
@@ -88,7 +88,7 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 #: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
 #: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
 #: replay with the median downtime counts. In long histories such differences cancel out.
-DRAWS = 5
+DRAWS = 3
 MAX_DRAWN_EVENTS = 200
 
 
@@ -411,11 +411,10 @@ class HistoryReplay:
 
         :param modelled: take expected times where measured ones are known
         """
-        index = self._make_index()
         return [
             _make_row(self._group, choice.label, outcome, has_rates=bool(self._rates))
             for choice in choices
-            for outcome in self._replay_policy(choice, index, modelled=modelled)
+            for outcome in self._replay_policy(choice, modelled=modelled)
             if not outcome.is_start
         ]
 
@@ -441,18 +440,18 @@ class HistoryReplay:
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
-        index = self._make_index()
         changes = [
             (outcome.happens_at, outcome.placed.owners)
-            for outcome in self._replay_policy(choice, index)
+            for outcome in self._replay_policy(choice)
             if outcome.happens_at is not None
         ]
         if not self._is_same(choice):
             changes.sort(key=itemgetter(0))
-        return index, changes
+        return self._index, changes
 
-    def _make_index(self) -> HistoryIndex:
-        """Returns an index that knows every partition and every member."""
+    @cached_property
+    def _index(self) -> HistoryIndex:
+        """The index of every partition and every member."""
         seen = (
             counts
             for place in self._history
@@ -466,8 +465,13 @@ class HistoryReplay:
                     whatif_replay.member_number(index, event, is_static=is_static)
         return index
 
-    def _make_counter(self, index: HistoryIndex) -> DowntimeCounter:
-        layout = index.layout
+    @cached_property
+    def _rebalances(self) -> list[whatif_membership.WhatIfRebalance]:
+        return whatif_membership.list_rebalances(self._history, self._index, self._timing)
+
+    @cached_property
+    def _counter(self) -> DowntimeCounter:
+        layout = self._index.layout
         rates = np.zeros(layout.size)
         for (topic, number), rate in self._rates.items():
             place = layout.index.get(topic)
@@ -476,23 +480,23 @@ class HistoryReplay:
         return DowntimeCounter(rates)
 
     def _replay_policy(
-        self, choice: GroupPolicy, index: HistoryIndex, *, modelled: bool = False
+        self, choice: GroupPolicy, *, modelled: bool = False
     ) -> Iterable[PolicyOutcome]:
         if self._is_same(choice):
             place = make_placement_function(choice, self._topic_ids)
             # every eager strategy revokes all partitions
             times = {} if modelled else self._revoked_times
-            return self._replay_history(choice, index, place, times)
+            return self._replay_history(choice, place, times)
         draws = DRAWS if len(self._process_events) <= MAX_DRAWN_EVENTS else 1
         replays = (
             whatif_replay.MembershipReplay(
                 choice,
-                index,
+                self._index,
                 self._timing,
                 self._assignment_interval,
                 self._history,
                 make_placement_function(choice, self._topic_ids),  # hooks may have a state
-                self._make_counter(index),
+                self._counter,
                 self._until,
                 draw,
             )
@@ -506,18 +510,18 @@ class HistoryReplay:
     def _replay_history(
         self,
         choice: GroupPolicy,
-        index: HistoryIndex,
         place: PlacementFunction,
         revoked_times: Mapping[tuple[int, int], int],
     ) -> Iterator[PolicyOutcome]:
         """Replays the rebalances of the history; each starts from the assignment before."""
-        interval = self._assignment_interval
-        counter = self._make_counter(index)
-        clock = HistoryClock(choice, index, self._timing, interval, revoked_times, counter)
-        unassigned = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
+        interval, layout = self._assignment_interval, self._index.layout
+        clock = HistoryClock(
+            choice, self._index, self._timing, interval, revoked_times, self._counter
+        )
+        unassigned = np.full(layout.size, UNASSIGNED, dtype=np.int32)
         last = SnapshotPlacement(unassigned, unassigned, 0, 0, 0)
         owners = unassigned
-        for each in whatif_membership.list_rebalances(self._history, index, self._timing):
+        for each in self._rebalances:
             if each.starts_new_incarnation:
                 owners = unassigned
                 clock.start_incarnation()
@@ -562,19 +566,22 @@ def _actual_rows(
     static member has a row without a rebalance, and so has downtime that has not ended.
     """
     label = policies.label_used_policies(reproduction.used)
-    ended_by: defaultdict[tuple[int, int], list[Downtime]] = defaultdict(list)
-    returns: defaultdict[int, list[Downtime]] = defaultdict(list)
-    unended: list[Downtime] = []
+    #: By the rebalance that ended the downtime, the time of a return, or None if it has not ended.
+    times: Counter[tuple[int, int] | int | None] = Counter()
+    delayed: Counter[tuple[int, int] | int | None] = Counter()
     for piece in downtime.found:
-        if not piece.ended:
-            unended.append(piece)
-        elif piece.to_generation is None:
-            returns[piece.until].append(piece)
-        else:
-            ended_by[piece.incarnation, piece.to_generation].append(piece)
+        if piece.reason in UNCOUNTED_REASONS:
+            continue
+        end: tuple[int, int] | int | None = None
+        if piece.ended:
+            number = piece.to_generation
+            end = piece.until if number is None else (piece.incarnation, number)
+        times[end] += piece.until - piece.since
+        if piece.delayed_records is not None:
+            delayed[end] += piece.delayed_records
     for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
         after = rebalance.after
-        total = sum_downtime(ended_by[after.incarnation, after.generation])
+        key = after.incarnation, after.generation
         yield WhatIf(
             group=after.group,
             incarnation=after.incarnation,
@@ -584,8 +591,8 @@ def _actual_rows(
             actual=True,
             happens=True,
             happens_at=after.at,
-            downtime_ms=total.downtime_ms,
-            delayed_records=total.delayed_records,
+            downtime_ms=times[key],
+            delayed_records=delayed[key] if downtime.arrival_rates else None,
             moved=cost.moved,
             moves_needed=cost.moves_needed,
             revoked=cost.revoked,
@@ -593,12 +600,14 @@ def _actual_rows(
             spread=cost.most - cost.least,
         )
     replaced = (one for one in generations if one.change is GenerationChange.REPLACED)
-    others = [(one, one.at, returns.pop(one.at)) for one in replaced if one.at in returns]
-    if sum_downtime(unended).downtime_ms:
+    others = [
+        (one, one.at, times.pop(one.at), delayed[one.at]) for one in replaced if times[one.at]
+    ]
+    if times[None]:
         last = generations[-1]
-        others.append((last, max(last.at, rebalances[-1].after.at) + 1, unended))
-    for one, at, pieces in others:
-        total = sum_downtime(pieces)
+        at = max(last.at, rebalances[-1].after.at) + 1
+        others.append((last, at, times[None], delayed[None]))
+    for one, at, time, records in others:
         yield WhatIf(
             group=one.group,
             incarnation=one.incarnation,
@@ -608,8 +617,8 @@ def _actual_rows(
             actual=True,
             happens=False,
             happens_at=None,
-            downtime_ms=total.downtime_ms,
-            delayed_records=total.delayed_records,
+            downtime_ms=time,
+            delayed_records=records if downtime.arrival_rates else None,
             moved=0,
             moves_needed=0,
             revoked=0,
