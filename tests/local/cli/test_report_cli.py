@@ -65,10 +65,10 @@ DEMO: simulated data, not a real cluster
 orders-app: app-5 and app-1 seem to have polled too slowly 3 times; app-5 joined
 and left 5 times; a rolling deploy of 3 members in 112 s; 28 rebalances in 6 h;
 439 s of downtime (276 s revoked, 92 s silent, 71 s left); 87 partitions moved,
-46 moves were necessary. No strategy prevents this. Against slow polls, raise
-max.poll.interval.ms above the longest time between two polls, or take fewer
-records at a time (max.poll.records). Find out why the process ends: look at its
-log and its exit codes at those times (gold/rebalances lists them). Use
+46 moves were necessary. No strategy prevents slow polls. Against slow polls,
+raise max.poll.interval.ms above the longest time between two polls, or take
+fewer records at a time (max.poll.records). Find out why the process ends: look
+at its log and its exit codes at those times (gold/rebalances lists them). Use
 cooperative-sticky: 365 s of downtime instead of 439 s (uncertain by 44 s), 46
 partitions moved instead of 87. Most lag: 43 min, orders-0 at 2026-11-15
 06:40:35Z, 41 min after a rebalance. The change works for the members' clients:

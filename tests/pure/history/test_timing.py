@@ -125,7 +125,7 @@ def test_an_orphaned_partition_waits_for_the_whole_rebalance(protocol: PolicyPro
 
 def event(joined: int, assigned: int, *later_joins: int) -> MembershipEvent:
     after = generation(1, [member("a")])
-    times = EventTimes(0, joined, assigned, {}, is_stated=True, later_joins=later_joins)
+    times = EventTimes(0, joined, assigned, {}, later_joins=later_joins)
     return MembershipEvent(after, make_rebalance(None, after), times)
 
 

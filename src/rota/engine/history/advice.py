@@ -39,7 +39,6 @@ from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     Advice,
-    DowntimeReason,
     Generation,
     GroupHealth,
     GroupHealthStatus,
@@ -248,15 +247,13 @@ def _consumer_protocol_steps(
 CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
 #: Policies count as equally good if their downtime exceeds the least by at most this share.
 NEAR_BEST_SHARE = 0.03
-#: Causes of downtime that are the same under every strategy.
-UNPREVENTABLE = frozenset(
-    {
-        PatternType.SLOW_POLLS,
-        PatternType.CRASHES,
-        PatternType.STUCK_PARTITION,
-        PatternType.GROWING_LAG,
-    }
-)
+#: What is the same under every strategy.
+UNPREVENTABLE = {
+    PatternType.SLOW_POLLS: "slow polls",
+    PatternType.CRASHES: "crashes",
+    PatternType.STUCK_PARTITION: "a stuck partition",
+    PatternType.GROWING_LAG: "growing lag",
+}
 #: How much less even the load may be on average.
 EVENNESS_TOLERANCE = 1.1
 #: A change has to save this share of the downtime ...
@@ -511,8 +508,9 @@ class _AdviceCase:
     @property
     def _is_thin(self) -> bool:
         """Whether the history has too few rebalances and restarts for an advice."""
-        restarts = self._evidence.total.by_reason.get(DowntimeReason.RESTARTED, 0)
-        return len(self._rebalances) < MIN_EVENTS and not restarts
+        rows = self._evidence.evaluation.rows
+        restarts = sum(row.actual and not row.happens for row in rows)
+        return len(self._rebalances) + restarts < MIN_EVENTS
 
     def verdict(self, best: PolicyTotal) -> str:
         health = self._evidence.health
@@ -568,12 +566,15 @@ class _AdviceCase:
         if used.moved:
             needed = used.moved - used.needless
             moves = "move was" if needed == 1 else "moves were"
-            text += f", {'all' if needed == used.moved else needed or 'no'} {moves} necessary"
+            if needed == used.moved == 1:
+                text += ", which was necessary"
+            else:
+                text += f", {'all' if needed == used.moved else needed or 'no'} {moves} necessary"
         causes = [one for one in self._evidence.patterns if one.fix]
         causes.sort(key=lambda one: one.pattern not in UNPREVENTABLE)
         fixes = list(dict.fromkeys(one.fix for one in causes if one.fix))
         if causes and causes[0].pattern in UNPREVENTABLE:
-            fixes.insert(0, "No strategy prevents this.")
+            fixes.insert(0, f"No strategy prevents {UNPREVENTABLE[causes[0].pattern]}.")
         return " ".join((f"{text}.", *fixes))
 
     def _describe_verdict(self, verdict: str, best: PolicyTotal) -> str:
@@ -631,7 +632,12 @@ class _AdviceCase:
             text = f"Slow polls caused {count}, which no policy prevents: {{}}."
             hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
             steps.append(hint)
-        if expired and PatternType.CRASHES not in told:
+        # the pods of a deploy that were away for longer than their session did not crash
+        is_deploy = (
+            PatternType.ROLLING_DEPLOY in told
+            and self._policy.membership is not MembershipType.DYNAMIC
+        )
+        if expired and PatternType.CRASHES not in told and not is_deploy:
             count = _format_count(expired, "rebalance")
             steps.append(
                 f"Members that stopped sending heartbeats caused {count}, which no policy "

@@ -33,12 +33,13 @@ have both ends; *bounded* if only commits and timeouts limit it; *sampled* betwe
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -83,6 +84,10 @@ _SHARES = np.linspace(0, 1, 41)
 MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
 #: Intervals are set to multiples of this, or to a third of the session.
 HEARTBEAT_STEP = 500
+#: The longest interval that is tried, besides a third of the session.
+MAX_HEARTBEAT_INTERVAL = 60_000
+#: The number of join phases that are compared.
+ENOUGH_JOINS = 500
 #: The number of heartbeats after which drift can be measured, and the usual delay of a request.
 ENOUGH_BEATS, USUAL_LATENESS = 4, 30
 #: Time for a request and its response, and for work between two heartbeats.
@@ -102,6 +107,9 @@ CLOSE_COMMIT_SHARE = 0.995
 USUAL_RESTART_TIME = 10_000
 #: Number of a member's partitions whose commits are looked up.
 ENOUGH_PARTITIONS = 16
+#: A group is a scheduled job if it was empty so often, and its longest absence is at most this
+#: multiple of the shortest.
+MIN_RUNS, SCHEDULE_TOLERANCE = 4, 1.5
 #: ``auto.commit.interval.ms``.
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
@@ -114,6 +122,8 @@ STEADY_RHYTHM = 1.05
 SHORT_GENERATION = 10_000
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
 UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
+#: A log whose clock differs from the journal's by other times than this is not used.
+LOG_CLOCK_SCATTER = 1_000
 #: Differences of a log's and a journal's times that the search for log lines allows.
 LOG_TIME_SLACK = 1_000
 
@@ -190,7 +200,8 @@ class ConsumptionEnd(NamedTuple):
     evidence: EvidenceType
     #: The time of its last poll, if it polled too late.
     last_poll: TimeBounds | None = None
-    #: It is static, so its end was silent, but its last commit shows that it was closed.
+    #: It was closed: the last commit of a static member shows it. Of an empty group: all members
+    #: that left last were closed.
     is_closed: bool = False
     #: The last sign of life of a member whose session expired.
     session_start: int | None = None
@@ -229,8 +240,6 @@ class EventTimes:
     assigned: int
     #: The members that are gone, and when they stopped consuming.
     gone: Mapping[str, ConsumptionEnd]
-    #: The log states the start.
-    is_stated: bool
     #: The time from each later call to join until all had joined again (cooperative).
     later_joins: tuple[int, ...] = ()
     #: When new members called to join, from the log.
@@ -238,9 +247,14 @@ class EventTimes:
     passing: Sequence[PassingMember] = ()
 
 
+_UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
 def client_of(member_id: str) -> str:
-    """Returns the client id or the static id at the begin of a member id: a UUID follows."""
-    return member_id[: -len("-00000000-0000-0000-0000-000000000000")]
+    """Returns the client id or the static id at the begin of a member id, before a UUID; otherwise
+    the whole id.
+    """
+    return _UUID.sub("", member_id)
 
 
 def is_client_of(member: GenerationMember, member_id: str) -> bool:
@@ -253,11 +267,10 @@ class GroupLog:
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self._lines = lines
         self._times = [line.at for line in lines]
-        self._joins = {
-            line.member_id: line.at
-            for line in lines
-            if line.member_id is not None and line.what in {"joining", "joined"}
-        }
+        self._joins: dict[str, int] = {}
+        for line in lines:
+            if line.member_id is not None and line.what in {"joining", "joined"}:
+                self._joins.setdefault(line.member_id, line.at)
         self._returns = {
             line.member_id: line.at
             for line in lines
@@ -353,7 +366,7 @@ class GroupLog:
 
 def usual_heartbeat_interval(member: GenerationMember) -> int:
     session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
-    return int(min(HEARTBEAT_INTERVAL, session * MAX_HEARTBEAT_SHARE))
+    return max(int(min(HEARTBEAT_INTERVAL, session * MAX_HEARTBEAT_SHARE)), 1)
 
 
 class HeartbeatWaits(NamedTuple):
@@ -409,13 +422,14 @@ class Heartbeats:
         """Finds the interval that explains the join phases of a history: they end at its multiples,
         and none of them is longer.
         """
-        usual = int(min(HEARTBEAT_INTERVAL, session * MAX_HEARTBEAT_SHARE))
-        usable = [one for one in joins if one.time < session and one.members]
+        usual = max(int(min(HEARTBEAT_INTERVAL, session * MAX_HEARTBEAT_SHARE)), 1)
+        usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
         if not usable:
             return cls(usual)
         since_last, join_time, members = np.array(usable, dtype=np.float64).T
-        whole = range(HEARTBEAT_STEP, session // 2 + 1, HEARTBEAT_STEP)
-        tried = np.array(sorted({*whole, session // 3, usual}), dtype=np.float64)[:, None]
+        most = min(session // 2, MAX_HEARTBEAT_INTERVAL)
+        whole = range(HEARTBEAT_STEP, most + 1, HEARTBEAT_STEP)
+        tried = np.array(sorted({*whole, max(session // 3, 1), usual}), dtype=np.float64)[:, None]
         number = np.round((since_last + join_time) / tried)
         late = since_last + join_time - number * tried
         slack = number * HEARTBEAT_DRIFT + HEARTBEAT_SLACK
@@ -428,7 +442,9 @@ class Heartbeats:
         )
         likelihood = np.where(slack < tried / 2, near, spread)
         score = np.log(likelihood * (1 - LATE_SHARE) + LATE_SHARE / session).sum(axis=1)
-        distance = [np.abs(np.log(tried[:, 0] / common)) for common in (usual, session // 3)]
+        distance = [
+            np.abs(np.log(tried[:, 0] / common)) for common in (usual, max(session // 3, 1))
+        ]
         score -= UNUSUAL * np.minimum(distance[0], distance[1] + 0.5)
         best = int(np.argmax(score))
         scale = np.where(join_time > 0, max(join_time.max(), HEARTBEAT_STEP), usual)
@@ -522,6 +538,8 @@ class ClassicDowntimeFinder:
         self._called: dict[str, int] = {}
         #: The last join phase of each member, if the log has it.
         self._phases: dict[str, JoinTimes] = {}
+        #: When all members had closed.
+        self._closed_at: list[int] = []
         #: For how long the last static member was away that returned within its session.
         self._restart_time = USUAL_RESTART_TIME
         #: When static members returned in a rebalance, by their new member id.
@@ -541,7 +559,7 @@ class ClassicDowntimeFinder:
                     self._open.setdefault(pair, end)
                 self._close(list_partitions(member), after, to_generation=None)
                 self._joined[member.member_id] = after.at
-        self.events[after.offset] = EventTimes(after.at, after.at, after.at, ends, is_stated=False)
+        self.events[after.offset] = EventTimes(after.at, after.at, after.at, ends)
 
     def read_rebalance(self, rebalance: Rebalance, explanation: Explanation) -> None:
         before = rebalance.before
@@ -568,7 +586,6 @@ class ClassicDowntimeFinder:
             first.joined,
             first.assigned,
             gone,
-            first.is_stated,
             tuple(one.joined - one.start.estimate for one in rounds[1:] if one.is_stated),
             returns | self._log.list_joins(rebalance.after.members),
             self._list_passing(rebalance),
@@ -606,11 +623,11 @@ class ClassicDowntimeFinder:
             pairs = list_partitions(member)
             same = staying.get(member_identity(member))
             if same is None or same.member_id != member.member_id:
-                back = None if same is None else self._log.find_return(member.member_id, after.at)
+                back = None if same is None else self._find_return(member, before, after, phases)
                 if back is None:
                     end = self.end_of_departure(member, before, after, phases, explanation)
                 else:
-                    end = self._end_of_restart(member, before, min(back, phases.joined))
+                    end = self._end_of_restart(member, before, back)
                 if same is not None:
                     end = end._replace(reason=DowntimeReason.RESTARTED)
                     self._returns[same.member_id] = phases.joined if back is None else back
@@ -627,6 +644,22 @@ class ClassicDowntimeFinder:
                 for pair in pairs:
                     self._open.setdefault(pair, end)
         return gone
+
+    def _find_return(
+        self,
+        member: GenerationMember,
+        before: Generation,
+        after: Generation,
+        phases: RebalancePhases,
+    ) -> int | None:
+        """Returns when a static member returned during a rebalance; None if its session had ended
+        before.
+        """
+        since = self._joined.get(member.member_id, before.at)
+        if self._log.find_departure(member.member_id, since, after.at) is not None:
+            return None
+        back = self._log.find_return(member.member_id, after.at)
+        return phases.joined if back is None else min(back, phases.joined)
 
     def _end_by_move(
         self, member: GenerationMember, before: Generation, after: Generation, *, has_hole: bool
@@ -699,6 +732,7 @@ class ClassicDowntimeFinder:
         commit = find_last_commit(self._commits, sample_partitions(member), joined, since=before.at)
         seen = before.at if commit is None else commit
         evidence = EvidenceType.STATED if phases.is_stated else EvidenceType.BOUNDED
+        evidence = EvidenceType.SAMPLED if before.sampled else evidence
         start = phases.start.estimate if phases.is_stated else joined - HEARTBEAT_INTERVAL
         if phases.is_stated and member.member_id == phases.caller:
             # it revoked its partitions and then sent JoinGroup
@@ -766,7 +800,8 @@ class ClassicDowntimeFinder:
             )
         left = TimeBounds(line.at - MAX_CLOSE_TIME, line.at, line.at)
         if line.what == "dropped":  # it did not poll to join within its max.poll.interval.ms
-            is_back = self._log.has_joined_again(member, before.at, line.at)
+            is_unique = [one.client_id for one in before.members].count(member.client_id) == 1
+            is_back = is_unique and self._log.has_joined_again(member, before.at, line.at)
             if is_back or _is_back(member, before, after):  # its process had crashed
                 pairs, start = sample_partitions(member), phases.start.estimate
                 seen = find_last_commit(self._commits, pairs, start, since=since) or since
@@ -1014,8 +1049,13 @@ class ClassicDowntimeFinder:
         self._add(waiting, TimeBounds.exactly(after.at), after, after.generation)
         evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED
         at = TimeBounds.exactly(after.at)
+        is_closed = all(end.reason is not DowntimeReason.SILENT for end in waiting.values())
+        if is_closed:
+            self._closed_at.append(after.at)
         for pair, end in waiting.items():
-            self._open[pair] = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, evidence)
+            self._open[pair] = ConsumptionEnd(
+                at, DowntimeReason.EMPTY, end.member, evidence, is_closed=is_closed
+            )
 
     def _close(
         self,
@@ -1026,11 +1066,11 @@ class ClassicDowntimeFinder:
     ) -> None:
         """Ends the downtime of partitions."""
         ended = {pair: self._open.pop(pair) for pair in pairs if pair in self._open}
-        self._closed |= {pair: (end.time.earliest, after.at) for pair, end in ended.items()}
         gained = TimeBounds(after.at, after.at, after.at + MAX_ASSIGNMENT_DELAY)
         if after.sampled:
             gained = TimeBounds(after.not_before or after.at, after.at, after.at)
         self._add(ended, gained, after, to_generation)
+        self._closed |= {pair: (end.time.earliest, after.at) for pair, end in ended.items()}
 
     def _add(
         self,
@@ -1047,7 +1087,28 @@ class ClassicDowntimeFinder:
             if found is None:
                 found = list_spans(end, gained, after.incarnation, to_generation, ended=ended)
                 spans[id(end)] = found
-            self.found += [span.of_partition(after.group, pair) for span in found]
+            since = self._closed[pair][1] if pair in self._closed else 0
+            self.found += [
+                span.after(since).of_partition(after.group, pair)
+                for span in found
+                if span.until >= since
+            ]
+
+    def exclude_schedule(self) -> list[Downtime]:
+        """Returns the downtime that was found. A group that is empty again and again for about the
+        same time is a scheduled job: it was shut down in that time.
+        """
+        times = {one.since: one.until for one in self.found if one.reason is DowntimeReason.EMPTY}
+        lengths = [times[at] - at for at in self._closed_at if at in times]
+        if len(lengths) < MIN_RUNS or max(lengths) > SCHEDULE_TOLERANCE * min(lengths):
+            return self.found
+        absences = set(self._closed_at)
+        return [
+            replace(one, reason=DowntimeReason.SHUT_DOWN)
+            if one.reason is DowntimeReason.EMPTY and one.since in absences
+            else one
+            for one in self.found
+        ]
 
     def end(self, last: Generation | None, until: int) -> None:
         """Adds the downtime that has not ended, of a group that was deleted or at the end."""
@@ -1070,6 +1131,13 @@ class DowntimeSpan(NamedTuple):
     incarnation: int
     to_generation: int | None
     ended: bool
+
+    def after(self, since: int) -> DowntimeSpan:
+        """Returns the part after a time: until then the partition had another owner."""
+        if self.since >= since:
+            return self
+        length = self.until - since
+        return self._replace(since=since, at_least=min(self.at_least, length))
 
     def of_partition(self, group: str, pair: TopicAndPartition) -> Downtime:
         return Downtime(
@@ -1106,7 +1174,8 @@ def list_spans(
     spans = []
     for begin, stop, reason in times:
         since, until = begin.estimate, max(stop.estimate, begin.estimate)
-        if reason is DowntimeReason.EMPTY and (not ended or until - since > MAX_SESSION_TIMEOUT):
+        is_long = not ended or until - since > MAX_SESSION_TIMEOUT
+        if reason is DowntimeReason.EMPTY and end.is_closed and is_long:
             reason = DowntimeReason.SHUT_DOWN  # noqa: PLW2901
         at_most = max(stop.latest - begin.earliest, until - since)
         at_least = min(max(stop.earliest - begin.latest, 0), until - since)
@@ -1169,7 +1238,9 @@ class ConsumerDowntimeFinder:
     ) -> None:
         self._generations = generations
         self._times = [one.at for one in generations]
-        self._rebalances = rebalances
+        epochs = (one.after for one, _ in rebalances if one.after.kind is GroupType.CONSUMER)
+        #: The time and the number of each epoch.
+        self._epochs = sorted((one.at, one.generation) for one in epochs)
         self._log = log
         self._commits = commits
 
@@ -1208,7 +1279,14 @@ class ConsumerDowntimeFinder:
         if emptied:
             at = TimeBounds.exactly(max(emptied[-1], old.until))
             yield from _list_downtime(pair, end, at, after, None)
-            end = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, EvidenceType.INFERRED)
+            is_closed = end.reason is not DowntimeReason.SILENT
+            end = ConsumptionEnd(
+                at,
+                DowntimeReason.EMPTY,
+                end.member,
+                EvidenceType.INFERRED,
+                is_closed=is_closed,
+            )
         yield from _list_downtime(pair, end, TimeBounds.exactly(until), after, None, ended=False)
 
     def _is_downtime(self, pair: TopicAndPartition, during: Sequence[Generation]) -> bool:
@@ -1240,16 +1318,20 @@ class ConsumerDowntimeFinder:
             at = TimeBounds.exactly(emptied[0].at)
             if emptied[0].kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
                 yield from _list_downtime(pair, end, at, after, number)
-            end = ConsumptionEnd(at, DowntimeReason.EMPTY, end.member, EvidenceType.INFERRED)
+            is_closed = end.reason is not DowntimeReason.SILENT
+            end = ConsumptionEnd(
+                at,
+                DowntimeReason.EMPTY,
+                end.member,
+                EvidenceType.INFERRED,
+                is_closed=is_closed,
+            )
         yield from _list_downtime(pair, end, gained, after, number)
 
     def _rebalance_until(self, new: PartitionOwnership) -> int | None:
         """Returns the last epoch that the new owner may have reached."""
-        for rebalance, _ in reversed(self._rebalances):
-            after = rebalance.after
-            if after.at <= new.since and after.kind is GroupType.CONSUMER:
-                return after.generation
-        return None
+        last = bisect_right(self._epochs, new.since, key=itemgetter(0)) - 1
+        return None if last < 0 else self._epochs[last][1]
 
     def _end_of(
         self, old: PartitionOwnership, new: PartitionOwnership | None, during: Sequence[Generation]
@@ -1376,6 +1458,36 @@ def _list_expiries(
             yield JoinPhase(heartbeat - since, 0, 1)
 
 
+def correct_log_clock(
+    lines: Sequence[LogLine], generations: Sequence[Generation]
+) -> Sequence[LogLine]:
+    """Returns the lines with times of the journal's clock. The line that a group has stabilized has
+    the same time as the state in its entry. Lines whose clock is not constant are left out.
+    """
+    stable = [one for one in lines if one.what == "stabilized" and one.generation is not None]
+    times: dict[int, list[int]] = {}
+    for generation in generations:
+        if generation.state_at is not None and generation.change is GenerationChange.REBALANCED:
+            times.setdefault(generation.generation, []).append(generation.state_at)
+    # the numbers of another incarnation begin again
+    offsets = np.array(
+        [
+            min((one.at - at for at in times[one.generation]), key=abs)
+            for one in stable
+            if one.generation in times
+        ],
+        dtype=np.int64,
+    )
+    if not len(offsets):
+        return lines
+    offset = int(np.median(offsets))
+    if np.median(np.abs(offsets - offset)) > LOG_CLOCK_SCATTER:
+        return ()
+    if abs(offset) <= CLOCK_SLACK:
+        return lines
+    return [replace(one, at=one.at - offset) for one in lines]
+
+
 def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
     generations: Sequence[Generation],
     rebalances: Sequence[Rebalance],
@@ -1394,6 +1506,7 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
     :param lines: the log lines about the group, by time
     :param ownership: only needed of consumer groups
     """
+    lines = correct_log_clock(lines, generations)
     log = GroupLog(lines)
     joins = [*_list_joins(rebalances, log), *_list_expiries(generations, lines, commits)]
     heartbeats = Heartbeats.from_joins(joins, shortest_session(generations))
@@ -1413,7 +1526,7 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
             finder.read_return(last, generation)
         last = generation
     finder.end(last, until)
-    found = finder.found
+    found = finder.exclude_schedule()
     if any(one.kind is GroupType.CONSUMER for one in generations):
         others = ConsumerDowntimeFinder(generations, list(explained.values()), log, commits)
         found += others.find(ownership, until)

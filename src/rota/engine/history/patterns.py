@@ -624,11 +624,14 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
     elif doubt is not None:
         text = f"perhaps {who} adds and removes {what}"
     text += f": {low} -> {high} -> {low}, {len(rises)} times{repeats.describe_period()}"
+    fix = (
+        "Let the autoscaler wait longer before it removes a member (Kubernetes: "
+        "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often."
+    )
     return repeats.pattern(
         PatternType.AUTOSCALER,
         text if doubt is None else f"{text} ({doubt})",
-        "Let the autoscaler wait longer before it removes a member (Kubernetes: "
-        "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often.",
+        fix if low else None,  # a scheduled job needs no repair
         member=member,
         until=rises[-1].shrinking[-1].at,
     )

@@ -352,7 +352,7 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
     problems = ProblemCache()
     reproduction = reproduce_rebalances(rebalances, topic_ids or {}, problems)
     replay = HistoryReplay(
-        generations, rebalances, downtime, topic_ids, problems, assignment_interval
+        generations, rebalances, downtime, topic_ids, problems, assignment_interval, since
     )
     custom = map(policies.make_custom_policy, strategies)
     others = policies.list_alternatives(reproduction.used, replay.sessions, custom)
@@ -364,7 +364,7 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
         rows=[row for row in rows if since is None or row.at >= since],
         used=reproduction.used,
         alternatives={policy.label: policy for policy in others},
-        modelled_ms=replay.total_under(reproduction.used, since),
+        modelled_ms=replay.total_under(reproduction.used),
         spreads=replay.spreads,
     )
 
@@ -380,7 +380,9 @@ class HistoryReplay:
         topic_ids: Mapping[str, bytes] | None = None,
         problems: ProblemCache | None = None,
         assignment_interval: int = ASSIGNMENT_INTERVAL,
+        since: int | None = None,
     ) -> None:
+        self._since = since
         self._group = rebalances[0].after.group
         self._topic_ids = topic_ids or {}
         self._problems = problems
@@ -426,9 +428,9 @@ class HistoryReplay:
             choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
         )
 
-    def total_under(self, used: Sequence[GroupPolicy], since: int | None = None) -> int | None:
-        """Returns the downtime that the replay computes for the policy that was used, from a time
-        on; None if the group used several, or one that Rota does not know.
+    def total_under(self, used: Sequence[GroupPolicy]) -> int | None:
+        """Returns the downtime that the replay computes for the policy that was used; None if the
+        group used several, or one that Rota does not know.
         """
         if len(used) != 1 or not used[0].known:
             return None
@@ -436,7 +438,10 @@ class HistoryReplay:
         if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
             return None
         rows = self.rows_under((policy,), modelled=True)
-        return sum(row.downtime_ms for row in rows if since is None or row.at >= since)
+        return sum(row.downtime_ms for row in rows if self._counts(row.at))
+
+    def _counts(self, at: int) -> bool:
+        return self._since is None or at >= self._since
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
@@ -504,7 +509,11 @@ class HistoryReplay:
         )
         outcomes = [list(replay.run(self._process_events)) for replay in replays]
         totals = [sum(outcome.cost.downtime for outcome in found) for found in outcomes]
-        self.spreads[choice.label] = max(totals) - min(totals)
+        counted = [
+            sum(outcome.cost.downtime for outcome in found if self._counts(outcome.at))
+            for found in outcomes
+        ]
+        self.spreads[choice.label] = max(counted) - min(counted)
         return outcomes[sorted(range(draws), key=totals.__getitem__)[draws // 2]]
 
     def _replay_history(

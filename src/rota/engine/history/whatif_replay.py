@@ -224,13 +224,15 @@ class HistoryClock:
         #: When each partition lost its consumer; 0: it has one, or never had one.
         self._lost = np.zeros(index.layout.size, dtype=np.int64)
         self._assigned_at = 0
-        #: When the last member left; 0: the group has members.
+        #: When the broker last computed an assignment (KIP-848).
+        self._batched_at = 0
+        #: When the last member closed; 0: the group has members, or the last ones crashed.
         self._emptied_at = 0
         self._members: set[int] = set()
 
     def start_incarnation(self) -> None:
         self._lost[:] = 0
-        self._assigned_at = self._emptied_at = 0
+        self._assigned_at = self._batched_at = self._emptied_at = 0
 
     def count_returned(self, rebalance: WhatIfRebalance, owners: IntArray) -> DowntimeCost:
         """Returns the downtime of static members that came back within their session."""
@@ -258,7 +260,8 @@ class HistoryClock:
         if not snapshot.members:
             held = (before != UNASSIGNED) & (self._lost == 0)
             self._lost[held] = start
-            self._emptied_at = self._emptied_at or start
+            if not any(absence.is_silent for absence in rebalance.gone):
+                self._emptied_at = self._emptied_at or start
             return NO_DOWNTIME
         absent = snapshot.absent_owners(before) & (self._lost == 0)
         self._lost[absent] = start
@@ -294,7 +297,8 @@ class HistoryClock:
     def _assigned_time(self, rebalance: WhatIfRebalance, start: int, join_time: int) -> int:
         if self._protocol is not PolicyProtocol.CONSUMER:
             return start + join_time + rebalance.sync_time
-        batched = max(self._assigned_at + self._interval, start) if self._assigned_at else start
+        batched = max(self._batched_at + self._interval, start) if self._batched_at else start
+        self._batched_at = batched
         return batched + CONSUMER_HEARTBEAT_INTERVAL // 2
 
     def _join_time(self, rebalance: WhatIfRebalance, members: int, since_last: int) -> int:
@@ -393,8 +397,10 @@ class MembershipReplay:
         self._snapshot: GroupSnapshot | None = None
         self._phase: _Phase | None = None
         self._assigned_at = 0
-        #: When the last member was gone; 0: the group has members.
+        #: When the last member was gone; 0: the group has members, or the last one crashed.
         self._emptied_at = 0
+        #: The last member that stopped has crashed.
+        self._has_crashed = False
         self._counted_row = -1
 
     def run(self, events: Iterable[ProcessEvent]) -> Iterator[PolicyOutcome]:
@@ -437,7 +443,7 @@ class MembershipReplay:
 
     def _end(self) -> list[tuple[int, PolicyOutcome]]:
         """Completes the rebalance that runs at the end, unless it waits for the end of a session.
-        Returns its row, and one with the downtime that has not ended if the group is not empty.
+        Returns its row, and one with the downtime that has not ended, unless all have closed.
         """
         found: list[tuple[int, PolicyOutcome]] = []
         while self._phase is not None:
@@ -445,7 +451,7 @@ class MembershipReplay:
             if completion > self._until + MAX_USUAL_JOIN_TIME:
                 break
             found += self._complete(completion)
-        if self._emptied_at or not self._members:
+        if self._emptied_at:
             return found
         rest = self._counter.count(self._lost, self._until, 0)
         if rest.downtime:
@@ -597,6 +603,7 @@ class MembershipReplay:
             self._remaining[event.application] = number
             return []
         self._stop_rows[number] = event.row
+        self._has_crashed = event.type is ProcessEventType.CRASHED
         revoked_at = event.at
         has_joined = False
         if phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
@@ -712,7 +719,8 @@ class MembershipReplay:
         if not self._members:
             self._placed = self._place(snapshot, snapshot.previous_positions(before))
             self._owners = self._placed.owners
-            self._emptied_at = self._emptied_at or at
+            if not self._has_crashed:
+                self._emptied_at = self._emptied_at or at
             return [self._outcome(phase.row, at)]
         assigned = at if is_consumer else at + self._timing.sync_time
         if self._protocol is PolicyProtocol.COOPERATIVE:
