@@ -347,6 +347,7 @@ class Restarts:
             "downtime_ms": down,
             "downtime_at_least_ms": down // 2,
             "downtime_at_most_ms": down * 2,
+            "downtime_current_ms": down,
             "downtime_after_ms": int(down * then),
             "uncertainty_ms": down // 10,
             "not_polled_ms": 0,

@@ -147,6 +147,7 @@ def run(args: argparse.Namespace) -> bool:
     compared = _strategies_to_compare(args) if args.compare else []
     live = _live_group_from_flags(args)
     before, after = _cases_from_flags(args, live)
+    nothing = _describe_nothing_to_plan(before, after)
     if args.compare:
         plans = [_plan_change(before, after, *choice, args) for choice in compared]
         if args.json:
@@ -154,11 +155,12 @@ def run(args: argparse.Namespace) -> bool:
                 {"compare": [_plan_json(plan) for plan in plans]} | _timing_json(after, args)
             )
         else:
-            print_comparison(plans, _timing_notes(plans[0], after, args))
+            notes = _timing_notes(plans[0], after, args)
+            print_comparison(plans, notes, has_best=nothing is None)
         exceeded = False
     else:
         exceeded = _plan_one_strategy(before, after, live, args)
-    if (nothing := _describe_nothing_to_plan(before, after)) is not None:
+    if nothing is not None:
         render.print_notice(f"nothing to plan: {nothing}")
     return exceeded
 
@@ -491,7 +493,9 @@ def _print_notes(notes: Sequence[str]) -> None:
     render.print_lines(*(f"note: {note}" for note in notes))
 
 
-def print_comparison(plans: Sequence[Plan], timing_notes: Sequence[str]) -> None:
+def print_comparison(
+    plans: Sequence[Plan], timing_notes: Sequence[str], *, has_best: bool = True
+) -> None:
     """Prints several plans of one group side by side, and the best of them."""
     counts = ("idle", "moved", "needed", "revoked", "downtime")
     titles = ("strategy", "solver", "protocol", "loads", *counts)
@@ -505,13 +509,14 @@ def print_comparison(plans: Sequence[Plan], timing_notes: Sequence[str]) -> None
     ]
     render.print_table(titles, rows, counts)
     print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
-    best = min(plans, key=_plan_rank)
-    ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
-    name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
-    render.print_lines(
-        f"best for this group: {name}: loads {render.format_loads(best.target_loads)}, "
-        f"expected downtime {_format_downtime(best)}, {best.moved} moved"
-    )
+    if has_best:
+        best = min(plans, key=_plan_rank)
+        ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
+        name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
+        render.print_lines(
+            f"best for this group: {name}: loads {render.format_loads(best.target_loads)}, "
+            f"expected downtime {_format_downtime(best)}, {best.moved} moved"
+        )
     notes = dict.fromkeys(note for plan in plans for note in plan.notes)
     _print_notes([*timing_notes, *notes])
 

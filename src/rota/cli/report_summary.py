@@ -208,7 +208,8 @@ def _format_lag(lag: WorstLag | None) -> str:
 def _format_advice(group: GroupStory) -> str:
     notes = [group.verdict]
     if group.verdict == CHANGE:
-        notes = [f"use {group.policy} instead of {group.policies_text}{_format_saving(group)}"]
+        used = group.policies_used[-1]
+        notes = [f"use {group.policy} instead of {used}{_format_saving(group)}"]
     elif group.verdict == FIX_FIRST:
         if group.rebalances:
             notes = [f"{FIX_FIRST}, then keep {group.policies_used[-1]}"]
@@ -220,9 +221,9 @@ def _format_advice(group: GroupStory) -> str:
 
 
 def _format_saving(group: GroupStory) -> str:
-    if group.downtime_ms is None or group.downtime_after_ms is None:
+    if group.downtime_current_ms is None or group.downtime_after_ms is None:
         return ""
-    saved = format_rounded_duration(max(group.downtime_ms - group.downtime_after_ms, 0))
+    saved = format_rounded_duration(max(group.downtime_current_ms - group.downtime_after_ms, 0))
     uncertain = format_rounded_duration(group.uncertainty_ms or 0)
     return f": saves {saved} of downtime (uncertain by {uncertain})"
 

@@ -48,6 +48,9 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
+#: The expected downtime is the average of so many times since the last rebalance.
+HEARTBEAT_SHARES = 8
+
 if TYPE_CHECKING:
     from rota.engine.history.timing import GroupTiming
 
@@ -303,16 +306,28 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     def downtime_ms(self) -> int:
         """The expected downtime of the rebalance, in partition-milliseconds: two partitions without
         a consumer for one second are 2,000. A cooperative rebalance includes its second round.
+
+        Heartbeats begin anew with each rebalance, and nobody knows the time since the last one to
+        the second. So the result is an average over one heartbeat interval.
         """
-        from rota.engine.history.policies import PolicyProtocol  # noqa: PLC0415 (slow)
         from rota.engine.history.timing import GroupTiming  # noqa: PLC0415 (slow)
 
         timing = GroupTiming() if self._timing is None else self._timing
+        step = timing.heartbeats.interval // HEARTBEAT_SHARES
+        times = [
+            self._expect_downtime(timing, max(timing.stable_time + number * step, 0))
+            for number in range(-HEARTBEAT_SHARES // 2, HEARTBEAT_SHARES // 2)
+        ]
+        return sum(times) // len(times)
+
+    def _expect_downtime(self, timing: GroupTiming, since: int) -> int:
+        """:param since: the time since the last rebalance"""
+        from rota.engine.history.policies import PolicyProtocol  # noqa: PLC0415 (slow)
+
         claims = self._problem.claims
         staying = len(np.union1d(claims.member, np.flatnonzero(claims.generation != NO_GENERATION)))
         protocol = PolicyProtocol(self.protocol.name.lower())
         absent_time = timing.absent_time if self._left_static else 0
-        since = timing.stable_time
         callers = 0
         starts_at_once = staying < len(self.members) or len(self._left_static) < len(self._left)
         if not starts_at_once and absent_time:

@@ -378,6 +378,12 @@ ADVICE = Table(
         _nullable("downtime_ms", "bigint", "downtime in partition-milliseconds"),
         _nullable("downtime_at_least_ms", "bigint", "lower bound of the downtime"),
         _nullable("downtime_at_most_ms", "bigint", "upper bound of the downtime"),
+        _nullable(
+            "downtime_current_ms",
+            "bigint",
+            "downtime if the group had always used its latest policy: computed, or `downtime_ms` "
+            "if it used only one",
+        ),
         _nullable("downtime_after_ms", "bigint", _AFTER),
         _nullable("uncertainty_ms", "bigint", "a smaller saving of downtime is not advised"),
         _nullable("not_polled_ms", "bigint", "time without polls, in partition-milliseconds"),

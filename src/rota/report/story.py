@@ -216,7 +216,8 @@ ACTUAL_NUMBERS = (
     *("moved", "moves_needed", "revoked"),
 )
 REPLAYED_NUMBERS = (
-    *("rebalances_after", "downtime_after_ms", "uncertainty_ms", "delayed_records_after"),
+    *("rebalances_after", "downtime_current_ms", "downtime_after_ms", "uncertainty_ms"),
+    "delayed_records_after",
     *("moved_after", "revoked_after"),
 )
 #: Numbers that depend on samples of log ends.

