@@ -381,8 +381,8 @@ ADVICE = Table(
         _nullable(
             "downtime_current_ms",
             "bigint",
-            "downtime if the group had always used its latest policy: computed, or `downtime_ms` "
-            "if it used only one",
+            "expected downtime if the group had always used its latest policy: the mean of the "
+            "measured one (computed, if it used several) and the one that a replay gives",
         ),
         _nullable("downtime_after_ms", "bigint", _AFTER),
         _nullable("uncertainty_ms", "bigint", "a smaller saving of downtime is not advised"),

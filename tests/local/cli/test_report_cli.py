@@ -92,7 +92,7 @@ Java.
 1  orders-app                    OK               28     439 s    4,666   43 min
    app-5 and app-1 seem to have polled too slowly 3 times; app-5 joined and left
      5 times; a rolling deploy of 3 members in 112 s
-   use cooperative-sticky instead of range: saves 73 s of downtime (uncertain by
+   use cooperative-sticky instead of range: saves 75 s of downtime (uncertain by
      44 s)
 2  audit                         OK                9      74 s      744   25 min
    audit-3 joined and left 4 times

@@ -259,10 +259,10 @@ def decide(evaluation: PolicyEvaluation, **evidence: Any) -> Advice:
         (30_000, None, 20_001, KEEP, 10_000),
         (30_000, None, 19_999, CHANGE, 10_000),
         # the difference between the replay and the measure; the smaller one is compared
-        (200_000, 150_000, 101_000, KEEP, 50_000),
-        (200_000, 150_000, 99_000, CHANGE, 50_000),
-        (200_000, 250_000, 151_000, KEEP, 50_000),
-        (200_000, 250_000, 149_000, CHANGE, 50_000),
+        (200_000, 150_000, 151_000, KEEP, 25_000),
+        (200_000, 150_000, 149_000, CHANGE, 25_000),
+        (200_000, 250_000, 201_000, KEEP, 25_000),
+        (200_000, 250_000, 199_000, CHANGE, 25_000),
     ],
 )
 def test_a_change_saves_more_than_the_uncertainty(

@@ -7,10 +7,10 @@ that it would have delayed, then by moves.
 The best policy is chosen among those that the brokers and the client libraries of the last members
 are known to support, and that balance the load as evenly as now. Policies within
 :data:`NEAR_BEST_SHARE` of the best count as equally good: of these the smallest change of settings
-comes first. A change is advised only if it saves more than the *uncertainty*: the larger of
-:data:`MIN_SAVED_SHARE` of the downtime, the difference between the measured downtime and the one
-that the same replay computes for the policy in use, and half of the range of repeated replays. A
-group with few rebalances is left as it is.
+comes first. The policy in use is compared by the mean of its measured downtime and of the one that
+the same replay computes for it. A change is advised only if it saves more than the *uncertainty*:
+the largest of :data:`MIN_SAVED_SHARE` of the downtime, half of the difference between these two,
+and half of the range of repeated replays. A group with few rebalances is left as it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
 the group is stuck or failing, the verdict is to repair that first, never to keep it as it is.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 
 from rota.engine.history.client_settings import (
@@ -260,6 +260,8 @@ EVENNESS_TOLERANCE = 1.1
 MIN_SAVED_SHARE = 0.1
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 10_000
+#: The expected downtime is shown beside the measured one if it differs by a larger share.
+SMALL_DIFFERENCE = 0.05
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.
@@ -444,9 +446,10 @@ class _AdviceCase:
         self._clients = find_libraries(self.libraries)
         used = self._current_total.downtime
         modelled = evaluation.modelled_ms
-        error = 0 if modelled is None else abs(modelled - self.used.downtime)
-        #: The downtime with which other policies are compared.
-        self._compared = used if modelled is None else min(used, modelled)
+        error = 0 if modelled is None else abs(modelled - self.used.downtime) // 2
+        #: The downtime with which other policies are compared: the measured one may be a lucky or
+        #: an unlucky draw, because heartbeats decide how long an eager rebalance takes.
+        self._compared = used if modelled is None else (used + modelled) // 2
         #: The best policy that the group's libraries support; it may be the one in use.
         self.best = self._find_best()
         spread = evaluation.spreads.get(self.best.policy, 0)
@@ -455,10 +458,8 @@ class _AdviceCase:
 
     @property
     def current_downtime(self) -> int:
-        """The downtime of the policy in use at the end: measured, unless the policy changed."""
-        if self._current_total is self.used:
-            return self._evidence.total.downtime_ms
-        return self._current_total.downtime
+        """The expected downtime of the policy in use at the end."""
+        return self._compared
 
     @property
     def destination(self) -> str | None:
@@ -484,7 +485,7 @@ class _AdviceCase:
         return is_used or self._evidence.has_consumer_protocol
 
     def _find_best(self) -> PolicyTotal:
-        possible = [self._current_total]
+        possible = [replace(self._current_total, downtime=self._compared)]
         for label, policy in self._alternatives.items():
             total = self._totals.get(label)
             if (
@@ -601,7 +602,7 @@ class _AdviceCase:
         downtime = format_rounded_duration(best.downtime)
         text = (
             f"Use {change}: {downtime} of downtime instead of "
-            f"{format_rounded_duration(used.downtime)}{self._alone} (uncertain by "
+            f"{self._expected} (uncertain by "
             f"{format_rounded_duration(self.uncertainty)}){saved}"
         )
         costs = [f"{text} instead of {now}" for text, then, now in counts if then > now]
@@ -611,10 +612,15 @@ class _AdviceCase:
         return text + (f"; the price: {', '.join(costs)}." if costs else ".")
 
     @property
-    def _alone(self) -> str:
-        """Says that a downtime is not the measured one, because the group used several policies."""
-        is_measured = self._current_total is self.used
-        return "" if is_measured else f" with {self._policy.label} all the time"
+    def _expected(self) -> str:
+        """The expected downtime of the policy in use, and how it differs from the measured one."""
+        expected = format_rounded_duration(self._compared)
+        if self._current_total is not self.used:
+            return f"{expected} with {self._policy.label} all the time"
+        measured = self.used.downtime
+        if abs(self._compared - measured) <= SMALL_DIFFERENCE * measured:
+            return format_rounded_duration(measured)
+        return f"{expected} expected, {format_rounded_duration(measured)} measured"
 
     def _describe_keep(self, verdict: str) -> str:
         begin = "Repair this first; then keep" if verdict == FIX_FIRST else "Keep"

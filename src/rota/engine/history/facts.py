@@ -413,7 +413,7 @@ class Advice:
     downtime_ms: int | None = None
     downtime_at_least_ms: int | None = None
     downtime_at_most_ms: int | None = None
-    #: The downtime of the policy in use at the end, if it had been used all the time.
+    #: The expected downtime of the policy in use at the end, if it had been used all the time.
     downtime_current_ms: int | None = None
     downtime_after_ms: int | None = None
     #: A smaller saving is not advised.
