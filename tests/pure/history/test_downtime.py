@@ -393,6 +393,54 @@ def test_empty_between_the_last_leave_and_the_next_member(
     assert sum_downtime(found).downtime_ms == (away if reason is EMPTY else 0)
 
 
+def test_an_outage_counts_however_long_it_is() -> None:
+    failed = line("failed", 200_000, "a")
+    late = 200_000 + 40 * 60_000
+    generations = (group(1, 100_000, owner("a", 0)), group(2, 200_000))
+    found = measure(*generations, group(3, late, owner("a2", 0)), lines=[failed], until=late)
+    assert [one.reason for one in found] == [SILENT, EMPTY]
+    unended = measure(*generations, lines=[failed], until=late)
+    assert [(one.reason, one.ended) for one in unended] == [(SILENT, True), (EMPTY, False)]
+
+
+@pytest.mark.parametrize(
+    ("absences", "reason"),
+    [
+        ([600, 610, 590, 600], SHUT_DOWN),
+        # too few, or without a rhythm
+        ([600, 610, 590], EMPTY),
+        ([600, 610, 100, 600], EMPTY),
+    ],
+)
+def test_a_job_that_runs_again_and_again_is_shut_down_in_between(
+    absences: Sequence[int], reason: DowntimeReason
+) -> None:
+    generations, lines, at = [group(1, 100_000, owner("a1", 0))], [], 100_000
+    for number, seconds in enumerate(absences, 1):
+        at += 60_000
+        client_reason = "the consumer is being closed"
+        lines.append(line("left", at, f"a{number}", client_reason=client_reason))
+        generations.append(group(2 * number, at))
+        at += seconds * 1_000
+        generations.append(group(2 * number + 1, at, owner(f"a{number + 1}", 0)))
+    found = measure(*generations, lines=lines, until=at)
+    assert {one.reason for one in found if one.milliseconds > 1_000} == {reason}
+
+
+def test_a_group_that_polls_too_slowly_again_and_again_is_not_shut_down() -> None:
+    member = owner("a1", 0, rebalance_timeout=30_000)
+    generations, lines, at = [group(1, 100_000, member)], [], 100_000
+    for number in range(1, 6):
+        at += 60_000
+        lines.append(line("left", at, f"a{number}", client_reason="consumer poll timeout"))
+        generations.append(group(2 * number, at))
+        at += 40_000
+        back = owner(f"a{number + 1}", 0, rebalance_timeout=30_000)
+        generations.append(group(2 * number + 1, at, back))
+    found = measure(*generations, lines=lines, until=at)
+    assert sum(one.reason is EMPTY for one in found) == 5
+
+
 def test_shut_down_if_nobody_comes_back() -> None:
     found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), until=260_000)
     last = found[-1]
@@ -479,6 +527,21 @@ def test_a_log_whose_clock_is_a_little_off_shifts_times_by_as_much(by: int) -> N
     found = measure(A_AND_B, ALONE, cause=RebalanceCause.LEFT, lines=shifted(LEAVE, by))
     one = one_of_b(found)
     assert (one.since, one.until, one.evidence) == (200_000 + by, 202_000, STATED)
+
+
+@pytest.mark.parametrize("by", [-120_000, -5_000, 900, 60_000])
+def test_a_log_that_has_the_groups_generations_is_corrected(by: int) -> None:
+    stable = [line("stabilized", 201_980 + by), line("stabilized", 99_980 + by)]
+    stable = [replace(one, generation=2 - number) for number, one in enumerate(stable)]
+    lines = sorted([*stable, replace(CALLED, at=CALLED.at + by)], key=lambda one: one.at)
+    assert measure(A_AND_B, THREE, lines=lines) == measure(A_AND_B, THREE, lines=[CALLED])
+
+
+def test_a_log_whose_clock_jumps_is_not_used() -> None:
+    stable = [line("stabilized", 99_980 - 9_000), line("stabilized", 201_980 + 9_000)]
+    lines = [replace(one, generation=number) for number, one in enumerate(stable, 1)]
+    found = measure(A_AND_B, THREE, lines=[*lines, CALLED])
+    assert found == measure(A_AND_B, THREE)
 
 
 def test_a_leave_that_the_log_has_after_the_rebalance_is_not_lost() -> None:

@@ -201,7 +201,7 @@ class ConsumptionEnd(NamedTuple):
     #: The time of its last poll, if it polled too late.
     last_poll: TimeBounds | None = None
     #: It was closed: the last commit of a static member shows it. Of an empty group: all members
-    #: that left last were closed.
+    #: that left last were closed, and did not leave because of a slow poll.
     is_closed: bool = False
     #: The last sign of life of a member whose session expired.
     session_start: int | None = None
@@ -1053,7 +1053,10 @@ class ClassicDowntimeFinder:
         self._add(waiting, TimeBounds.exactly(after.at), after, after.generation)
         evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED
         at = TimeBounds.exactly(after.at)
-        is_closed = all(end.reason is not DowntimeReason.SILENT for end in waiting.values())
+        is_closed = all(
+            end.reason is not DowntimeReason.SILENT and end.last_poll is None
+            for end in waiting.values()
+        )
         if is_closed:
             self._closed_at.append(after.at)
         for pair, end in waiting.items():
@@ -1283,7 +1286,7 @@ class ConsumerDowntimeFinder:
         if emptied:
             at = TimeBounds.exactly(max(emptied[-1], old.until))
             yield from _list_downtime(pair, end, at, after, None)
-            is_closed = end.reason is not DowntimeReason.SILENT
+            is_closed = end.reason is not DowntimeReason.SILENT and end.last_poll is None
             end = ConsumptionEnd(
                 at,
                 DowntimeReason.EMPTY,
@@ -1322,7 +1325,7 @@ class ConsumerDowntimeFinder:
             at = TimeBounds.exactly(emptied[0].at)
             if emptied[0].kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
                 yield from _list_downtime(pair, end, at, after, number)
-            is_closed = end.reason is not DowntimeReason.SILENT
+            is_closed = end.reason is not DowntimeReason.SILENT and end.last_poll is None
             end = ConsumptionEnd(
                 at,
                 DowntimeReason.EMPTY,
