@@ -48,7 +48,7 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
-#: The expected downtime is the average of so many times since the last rebalance.
+#: The number of times since the last rebalance for which the expected downtime is averaged.
 HEARTBEAT_SHARES = 8
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ MIN_RUNS, SCHEDULE_TOLERANCE = 4, 1.5
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
 MIN_COMMITS = 3
-#: A member that has missed so many regular commits did not leave, but crashed or hung.
+#: A member that has missed this many regular commits did not leave: it crashed or hung.
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05

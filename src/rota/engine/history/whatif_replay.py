@@ -115,7 +115,7 @@ class DowntimeCounter:
         return DowntimeCost(int(waits.sum()), float(waits @ self._rates))
 
     def count_some(self, partitions: int, time: int) -> DowntimeCost:
-        """Returns the cost if so many partitions wait, of the average rate."""
+        """Returns the cost of a number of partitions that all wait for this time."""
         downtime = partitions * time
         return DowntimeCost(downtime, downtime * self._mean_rate)
 
