@@ -366,10 +366,10 @@ def _make_plan(case: Case, strategies: list[str], solver: str, args: argparse.Na
 
 
 def _read_timing(case: Case, args: argparse.Namespace) -> tuple[GroupTiming, list[str]]:
-    from rota.engine.history import downtime, facts, timing  # noqa: PLC0415 (slow)
+    from rota.engine.history import facts, heartbeats, timing  # noqa: PLC0415 (slow)
 
     settings = {
-        HEARTBEAT: ("Kafka's default", downtime.HEARTBEAT_INTERVAL),
+        HEARTBEAT: ("Kafka's default", heartbeats.HEARTBEAT_INTERVAL),
         SESSION: ("Kafka's default", facts.DEFAULT_SESSION_TIMEOUT),
     }
     settings |= {name: ("case file", value) for name, value in case.settings.items()}
@@ -380,9 +380,9 @@ def _read_timing(case: Case, args: argparse.Namespace) -> tuple[GroupTiming, lis
     (_, heartbeat), (_, session) = settings.values()
     if not 0 < heartbeat < session:
         raise InputError(f"{sources[0]} must be above 0 and below {sources[1]}")
-    heartbeats = downtime.Heartbeats(heartbeat, is_known=True)
+    beats = heartbeats.Heartbeats(heartbeat, is_known=True)
     stable = timing.LONG_STABLE if args.stable is None else round(args.stable * 1000)
-    return timing.GroupTiming(heartbeats, session_timeout=session, stable_time=stable), sources
+    return timing.GroupTiming(beats, session_timeout=session, stable_time=stable), sources
 
 
 def _timing_json(case: Case, args: argparse.Namespace) -> dict[str, object]:
@@ -399,7 +399,7 @@ def _timing_json(case: Case, args: argparse.Namespace) -> dict[str, object]:
 
 
 def _timing_notes(plan: Plan, case: Case, args: argparse.Namespace) -> list[str]:
-    from rota.engine.history.downtime import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
+    from rota.engine.history.consumption_end import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
 
     timing, (heartbeat, session) = _read_timing(case, args)
     stable = "long" if args.stable is None else format_duration(timing.stable_time)

@@ -355,7 +355,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         """The downtime if the static members that leave restart in the usual time instead, which
         causes no rebalance; None if none of them is static.
         """
-        from rota.engine.history.downtime import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
+        from rota.engine.history.consumption_end import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
 
         static = self._left_static
         return sum(len(one.owned) for one in static) * USUAL_RESTART_TIME if static else None

@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.engine.history import timing
-from rota.engine.history.downtime import HEARTBEAT_SLACK, Heartbeats
+from rota.engine.history.heartbeats import HEARTBEAT_SLACK, Heartbeats
 from rota.engine.plan import plan_rebalance
 from rota.errors import InputError
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rota.engine.history.downtime import HEARTBEAT_DRIFT, EventTimes, Heartbeats, JoinPhase
+from rota.engine.history.downtime import EventTimes
+from rota.engine.history.heartbeats import HEARTBEAT_DRIFT, Heartbeats, JoinPhase
 from rota.engine.history.policies import PolicyProtocol
 from rota.engine.history.restarts import MembershipEvent
 from rota.engine.history.timing import (

@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from rota.engine.history.downtime import HEARTBEAT_STEP, Heartbeats
 from rota.engine.history.facts import DEFAULT_SESSION_TIMEOUT
+from rota.engine.history.heartbeats import HEARTBEAT_STEP, Heartbeats
 from rota.engine.history.policies import PolicyProtocol
 from rota.engine.history.restarts import MembershipEvent
 

@@ -14,12 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.engine.history.downtime import (
-    HEARTBEAT_SLACK,
-    ConsumptionEnd,
-    EventTimes,
-    client_of,
-)
+from rota.engine.history.consumption_end import ConsumptionEnd
+from rota.engine.history.downtime import EventTimes
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     DowntimeReason,
@@ -27,6 +23,8 @@ from rota.engine.history.facts import (
     GenerationChange,
     GenerationMember,
 )
+from rota.engine.history.group_evidence import client_of
+from rota.engine.history.heartbeats import HEARTBEAT_SLACK
 from rota.engine.history.restarts import (
     MemberRestart,
     MembershipEvent,

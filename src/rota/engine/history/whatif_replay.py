@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.engine.assignors.problem import count_moves
-from rota.engine.history.downtime import HEARTBEAT_SLACK
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     MAX_SESSION_TIMEOUT,
@@ -30,6 +29,7 @@ from rota.engine.history.facts import (
     GenerationChange,
     GenerationMember,
 )
+from rota.engine.history.heartbeats import HEARTBEAT_SLACK
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.history.snapshot import (
     GroupSnapshot,

@@ -1,0 +1,531 @@
+"""When a member stopped consuming its partitions, and why.
+
+The journal shows that a member is gone, or that it joined a rebalance. When it stopped is stated by
+the broker's log, or limited by its commits and its timeouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from rota.engine.history.causes import LATEST_TIME
+from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
+    MAX_SESSION_TIMEOUT,
+    DowntimeReason,
+    EvidenceType,
+    Explanation,
+    Generation,
+    GenerationMember,
+    Rebalance,
+    RebalanceCause,
+)
+from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits, is_removal
+from rota.engine.history.heartbeats import (
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_SLACK,
+    MAX_HEARTBEAT_SHARE,
+    Heartbeats,
+    joined_time,
+    usual_heartbeat_interval,
+)
+
+#: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
+MAX_ASSIGNMENT_DELAY = 500
+#: Largest time from the moment at which a closing client stops reading to its LeaveGroup request
+#: (recorded: 66 ms).
+MAX_CLOSE_TIME = 250
+#: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
+CLOSE_COMMIT_SHARE = 0.995
+#: Used for a restart if nothing is known of it, or of an earlier one.
+USUAL_RESTART_TIME = 10_000
+#: ``auto.commit.interval.ms``.
+AUTO_COMMIT_INTERVAL = 5_000
+#: The least number of times between commits that show a rhythm.
+MIN_COMMITS = 3
+#: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
+STEADY_RHYTHM = 1.05
+#: A member that is called to join again so soon may never have received its assignment.
+SHORT_GENERATION = 10_000
+
+TopicAndPartition: TypeAlias = tuple[str, int]
+
+
+class TimeBounds(NamedTuple):
+    """A time that is not known exactly."""
+
+    earliest: int
+    estimate: int
+    latest: int
+
+    @classmethod
+    def exactly(cls, at: int) -> TimeBounds:
+        return cls(at, at, at)
+
+    @classmethod
+    def between(cls, earliest: int, estimate: int, latest: int) -> TimeBounds:
+        """Returns the bounds with the estimate moved between them."""
+        latest = max(earliest, latest)
+        return cls(earliest, min(max(estimate, earliest), latest), latest)
+
+
+class ConsumptionEnd(NamedTuple):
+    """The end of a member's consumption of partitions."""
+
+    time: TimeBounds
+    reason: DowntimeReason
+    member: GenerationMember
+    evidence: EvidenceType
+    #: The time of its last poll, if it polled too late.
+    last_poll: TimeBounds | None = None
+    #: It was closed: the last commit of a static member shows it. Of an empty group: all members
+    #: that left last were closed, and did not leave because of a slow poll.
+    is_closed: bool = False
+    #: The last sign of life of a member whose session expired.
+    session_start: int | None = None
+
+    @property
+    def is_leave(self) -> bool:
+        """Whether the member was closed, and left neither by a crash nor because of a slow poll."""
+        return self.reason is not DowntimeReason.SILENT and self.last_poll is None
+
+    def of_empty_group(self, at: int) -> ConsumptionEnd:
+        """Returns the end for the time from the moment at which the last member was gone."""
+        return ConsumptionEnd(
+            TimeBounds.exactly(at),
+            DowntimeReason.EMPTY,
+            self.member,
+            EvidenceType.INFERRED,
+            is_closed=self.is_leave,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePhases:
+    """When the members of a round were called to join, had joined, and got their assignment."""
+
+    start: TimeBounds
+    joined: int
+    assigned: int
+    #: The broker's log has the start.
+    is_stated: bool
+    #: The member whose JoinGroup request started it: it revoked its partitions before.
+    caller: str | None = None
+
+
+class JoinTimes(NamedTuple):
+    """When a join phase began, and when all had joined."""
+
+    start: int
+    joined: int
+
+
+class ConsumptionEndFinder:
+    """Finds out when the members of a classic group stopped consuming."""
+
+    def __init__(self, log: GroupLog, commits: MemberCommits, heartbeats: Heartbeats) -> None:
+        self._log = log
+        self._commits = commits
+        self._heartbeats = heartbeats
+        #: When each member joined its last rebalance, and when it was called to join it.
+        self._joined: dict[str, int] = {}
+        self._called: dict[str, int] = {}
+        #: The last join phase of each member, if the log has it.
+        self._phases: dict[str, JoinTimes] = {}
+        #: When the last downtime of each partition began at the earliest, and when it ended.
+        self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
+        #: For how long the last static member was away that returned within its session.
+        self._restart_time = USUAL_RESTART_TIME
+
+    def read_return(self, member: GenerationMember, at: int) -> None:
+        """Notes when a static member returned within its session."""
+        self._joined[member.member_id] = at
+
+    def read_round(self, after: Generation, phases: RebalancePhases) -> None:
+        """Notes when the members joined a round of a rebalance."""
+        joined = [member.member_id for member in after.members]
+        self._joined |= dict.fromkeys(joined, after.at)
+        self._called |= dict.fromkeys(joined, phases.start.estimate)
+        if phases.is_stated and phases.assigned > phases.joined + 1:
+            times = JoinTimes(phases.start.estimate, phases.joined)
+            self._phases |= dict.fromkeys(joined, times)
+
+    def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
+        """Notes the partitions that have an owner again."""
+        self._regained |= {pair: (end.time.earliest, at) for pair, end in ended.items()}
+
+    def regained_at(self, pair: TopicAndPartition) -> int:
+        """Returns when the last downtime of a partition ended, 0 if it never had one."""
+        return self._regained.get(pair, (0, 0))[1]
+
+    def find_phases(self, before: Generation, after: Generation) -> RebalancePhases:
+        """Returns the phases of a round, stated by the log or estimated."""
+        joined = joined_time(after)
+        line = self._log.find_start(before, after)
+        if line is not None and not after.sampled:
+            start = TimeBounds.exactly(min(line.at, joined))
+            caller = None if is_removal(line) else line.member_id
+            return RebalancePhases(start, joined, after.at, is_stated=True, caller=caller)
+        earliest = before.at
+        if after.sampled and after.not_before is not None:
+            earliest = after.not_before
+        ids = {member.member_id for member in before.members}
+        staying = sum(member.member_id in ids for member in after.members)
+        interval = min(map(usual_heartbeat_interval, after.members), default=HEARTBEAT_INTERVAL)
+        estimate = joined - interval * staying // (staying + 1)
+        start = TimeBounds.between(min(earliest, joined), estimate, joined)
+        return RebalancePhases(start, joined, after.at, is_stated=False)
+
+    def find_first_phases(self, rebalance: Rebalance, after: Generation) -> RebalancePhases:
+        """Returns the phases of a rebalance of a group that was empty or unknown before."""
+        joined, number = joined_time(after), rebalance.from_generation
+        line = None
+        if number is not None and not after.sampled:
+            line = self._log.find_last_start(number, after.generation, joined)
+        start = joined if line is None else min(line.at, joined)
+        return RebalancePhases(TimeBounds.exactly(start), joined, after.at, line is not None)
+
+    def end_by_move(
+        self, member: GenerationMember, before: Generation, after: Generation, *, has_hole: bool
+    ) -> ConsumptionEnd:
+        """Returns when a round of a cooperative rebalance took partitions from a member. An unknown
+        earlier round may have done so, but not before the member's last commit.
+        """
+        reason, evidence = DowntimeReason.MOVED, EvidenceType.INFERRED
+        earliest = after.at
+        if has_hole:
+            evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.BOUNDED
+            commit = self._commits.find_last(member, after.at, before.at)
+            known = after.not_before if after.sampled else None
+            earliest = max(known or before.at, commit or 0)
+        time = TimeBounds.between(earliest, after.at, after.at + MAX_ASSIGNMENT_DELAY)
+        return ConsumptionEnd(time, reason, member, evidence)
+
+    def end_by_revocation(
+        self, member: GenerationMember, before: Generation, phases: RebalancePhases, called: int
+    ) -> ConsumptionEnd:
+        """Returns when a member revoked its partitions to join an eager rebalance.
+
+        A client with automatic commits commits at that moment. For others it is estimated.
+        """
+        joined = phases.joined
+        commit = self._commits.find_last(member, joined, before.at)
+        seen = before.at if commit is None else commit
+        evidence = EvidenceType.STATED if phases.is_stated else EvidenceType.BOUNDED
+        evidence = EvidenceType.SAMPLED if before.sampled else evidence
+        start = phases.start.estimate if phases.is_stated else joined - HEARTBEAT_INTERVAL
+        if phases.is_stated and member.member_id == phases.caller:
+            # it revoked its partitions and then sent JoinGroup
+            time = TimeBounds.between(min(seen, start), start, start)
+        elif commit is not None and commit >= start:
+            time = TimeBounds.between(commit - CLOCK_SLACK, commit, joined)
+        else:
+            earliest = max(seen, start) if phases.is_stated else seen
+            if commit is None and joined - before.at < SHORT_GENERATION:
+                earliest = min(earliest, self._unconfirmed_since(member, before))
+            since_last = phases.start.estimate - joined_time(before)
+            waits = self._heartbeats.expect_waits(called, since_last)
+            at = joined - waits.mean_revoked_time(joined - start)
+            time = TimeBounds.between(earliest - CLOCK_SLACK, at, joined)
+        return ConsumptionEnd(time, DowntimeReason.REVOKED, member, evidence)
+
+    def _unconfirmed_since(self, member: GenerationMember, before: Generation) -> int:
+        """Returns since when a member may have been without its partitions, if it never received
+        the assignment of a generation.
+        """
+        known = (self._regained[pair] for pair in list_partitions(member) if pair in self._regained)
+        return min((since for since, at in known if at == before.at), default=before.at)
+
+    def _is_close_commit(self, member: GenerationMember, since: int, until: int) -> bool:
+        """Returns whether the last commit seems to be that of a closing client: it came before the
+        next one of its rhythm was due. Without a rhythm a close is more likely than a crash.
+        """
+        gaps = self._commits.list_gaps(member, until, since)
+        if len(gaps) < 2:
+            return True
+        return bool(gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE)
+
+    def _commits_automatically(self, generation: Generation, until: int) -> bool:
+        """Returns whether a member commits in a steady rhythm: such clients commit on closing."""
+        since = until - MAX_SESSION_TIMEOUT
+        for member in generation.members:
+            gaps = self._commits.list_gaps(member, until, since)
+            if len(gaps) >= MIN_COMMITS:
+                short, long = np.quantile(gaps, (0.25, 0.75))
+                if long <= short * STEADY_RHYTHM:
+                    return True
+        return False
+
+    def end_of_departure(
+        self,
+        member: GenerationMember,
+        before: Generation,
+        after: Generation,
+        phases: RebalancePhases,
+        explanation: Explanation,
+    ) -> ConsumptionEnd:
+        """Returns when a member that is gone stopped consuming."""
+        # the return of another static member shows nothing about this one
+        since = self._joined.get(member.member_id, before.at)
+        line = self._log.find_departure(member.member_id, since, after.at)
+        if line is None:
+            return self._infer_departure(member, since, after, phases, explanation)
+        line = replace(line, at=min(line.at, phases.joined))  # the log's clock may be ahead
+        if line.what == "failed" or "heartbeat expiration" in (line.reason or ""):
+            return self._end_by_silence(
+                member, since, TimeBounds.exactly(line.at), EvidenceType.STATED
+            )
+        left = TimeBounds(line.at - MAX_CLOSE_TIME, line.at, line.at)
+        if line.what == "dropped":  # it did not poll to join within its max.poll.interval.ms
+            is_unique = [one.client_id for one in before.members].count(member.client_id) == 1
+            is_back = is_unique and self._log.has_joined_again(member, before.at, line.at)
+            if is_back or _is_back(member, before, after):  # its process had crashed
+                start = phases.start.estimate
+                seen = self._commits.find_last(member, start, since) or since
+                interval = usual_heartbeat_interval(member)
+                time = TimeBounds.between(seen, seen + interval, max(seen, start))
+                reason = DowntimeReason.SILENT
+                return ConsumptionEnd(
+                    time, reason, member, EvidenceType.BOUNDED, session_start=seen
+                )
+            at, last = TimeBounds.exactly(line.at), self._find_last_poll(member, since, left)
+            return ConsumptionEnd(at, DowntimeReason.LEFT, member, EvidenceType.STATED, last)
+        commit = self._commits.find_last(member, line.at, since)
+        if member.group_instance_id is not None:  # an admin client may have removed it
+            seen = since if commit is None else commit
+            left = TimeBounds.between(seen, line.at, line.at)
+        cause = explanation.cause
+        is_late = "poll timeout" in (line.client_reason or "") or (
+            cause is RebalanceCause.SLOW_POLL and not line.client_reason
+        )
+        last_poll = self._find_last_poll(member, since, left) if is_late else None
+        if last_poll is not None:
+            left = TimeBounds.exactly(line.at)
+        return ConsumptionEnd(left, DowntimeReason.LEFT, member, EvidenceType.STATED, last_poll)
+
+    def _find_last_poll(
+        self, member: GenerationMember, since: int, left: TimeBounds
+    ) -> TimeBounds | None:
+        interval = member.rebalance_timeout
+        if interval is None:
+            return None
+        last = left.estimate - interval
+        # the client checks the time since its last poll with its heartbeats
+        slack = usual_heartbeat_interval(member)
+        since = min(since, self._called.get(member.member_id, since))  # it polled to join
+        return TimeBounds.between(max(since, last - slack), max(last, since), max(last, since))
+
+    def _find_missed_poll(
+        self, member: GenerationMember, since: int, until: int
+    ) -> TimeBounds | None:
+        """Returns when a static member stopped its heartbeats because it polled too late: it made
+        no commits since its last poll, although it committed regularly before.
+
+        :param until: the time of its last heartbeat
+        """
+        poll = member.rebalance_timeout
+        if member.group_instance_id is None or poll is None:
+            return None
+        commit = self._commits.find_last(member, until, since) or since
+        gaps = self._commits.list_gaps(member, until, until - MAX_SESSION_TIMEOUT)
+        rhythm = int(np.median(gaps)) if len(gaps) else poll
+        latest = until + self._heartbeats.interval + HEARTBEAT_SLACK
+        if rhythm >= poll or not poll <= latest - commit <= poll + 2 * rhythm + 2 * (
+            latest - until
+        ):
+            return None
+        # its last poll was between its last commit and the one that was due next
+        at = commit + poll
+        return TimeBounds.between(at, at + rhythm // 2, at + rhythm)
+
+    def _find_poll_before_return(
+        self, member: GenerationMember, since: int, back: int
+    ) -> TimeBounds | None:
+        """Returns when a static member stopped that returned within its session, if it polled too
+        late: its session began after a commit was due that did not come.
+        """
+        session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
+        commit = self._commits.find_last(member, back, since)
+        gaps = self._commits.list_gaps(member, back, back - MAX_SESSION_TIMEOUT)
+        if poll is None or commit is None or len(gaps) < MIN_COMMITS:
+            return None
+        rhythm = int(np.median(gaps))
+        begin = back - session
+        if commit + 2 * rhythm + HEARTBEAT_SLACK > begin or commit + poll + rhythm < begin:
+            return None
+        at = max(commit + poll, begin)
+        return TimeBounds.between(max(commit, begin), at + rhythm // 2, back)
+
+    def _end_by_silence(
+        self,
+        member: GenerationMember,
+        since: int,
+        expired: TimeBounds,
+        evidence: EvidenceType,
+    ) -> ConsumptionEnd:
+        """Returns the end of a member whose session expired: after its last heartbeat or commit,
+        before the next heartbeat.
+        """
+        session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+        interval = self._heartbeats.interval
+        commit = self._commits.find_last(member, expired.latest, since)
+        seen = max(expired.earliest - session, since, since if commit is None else commit)
+        missed = self._find_missed_poll(member, since, expired.latest - session)
+        start = max(expired.estimate - session, seen)
+        called = self._phases.get(member.member_id)
+        if called is not None and expired.earliest - session == called.joined:
+            # no SyncGroup request came: it ended before all had joined
+            began = max(called.start, self._log.joined_at(member.member_id))
+            time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
+            return ConsumptionEnd(
+                time,
+                DowntimeReason.SILENT,
+                member,
+                evidence,
+                session_start=time.estimate,
+            )
+        end = ConsumptionEnd(
+            TimeBounds.exactly(seen),
+            DowntimeReason.SILENT,
+            member,
+            evidence,
+            is_closed=True,
+            session_start=start,
+        )
+        if missed is not None:
+            first = max(seen, missed.earliest)
+            last = max(min(seen + interval, missed.latest), first)
+            time = TimeBounds.between(first, (first + last) // 2, expired.latest)
+            return end._replace(time=time, last_poll=self._find_last_poll(member, since, time))
+        if commit == seen and self._is_close_commit(member, since, expired.latest):
+            return end._replace(time=TimeBounds.between(seen, seen, seen + MAX_CLOSE_TIME))
+        latest = max(expired.latest - session + int(session * MAX_HEARTBEAT_SHARE), seen)
+        # it was gone when the next heartbeat and the next commit were due
+        due = self._find_next_commit(member, since, start)
+        if self._heartbeats.is_known or due > start + session * MAX_HEARTBEAT_SHARE:
+            due = min(due, start + interval)
+        due = max(due, start)
+        time = TimeBounds.between(seen, (start + due) // 2, min(latest, expired.latest))
+        # a member without partitions does not commit: more members are closed than crash
+        is_closed = member.group_instance_id is not None and not member.assigned
+        return end._replace(time=time, is_closed=is_closed)
+
+    def _find_next_commit(self, member: GenerationMember, since: int, last: int) -> int:
+        """Returns when a member's next commit was due, if it committed regularly.
+
+        :param last: its last sign of life
+        """
+        commit = self._commits.find_last(member, last + self._heartbeats.interval, since)
+        gaps = self._commits.list_gaps(member, last + self._heartbeats.interval, since)
+        if commit is None or len(gaps) < MIN_COMMITS or gaps.max() > 2 * gaps.min():
+            return LATEST_TIME
+        return commit + int(gaps.max()) + HEARTBEAT_SLACK
+
+    def _infer_departure(
+        self,
+        member: GenerationMember,
+        since: int,
+        after: Generation,
+        phases: RebalancePhases,
+        explanation: Explanation,
+    ) -> ConsumptionEnd:
+        cause = explanation.cause
+        is_certain = cause in {RebalanceCause.LEFT, RebalanceCause.SESSION_TIMEOUT}
+        likely = cause if is_certain else explanation.likely
+        is_static = member.group_instance_id is not None
+        latest = phases.joined
+        started = phases.start.estimate
+        if not after.members:  # the last leave ends the generation at once
+            started = latest = after.at
+        commit = self._commits.find_last(member, latest, since)
+        earliest = max(since if commit is None else commit, since)
+        if after.sampled and after.not_before is not None:
+            earliest = max(earliest, after.not_before)
+        is_closed = is_static and commit is not None
+        is_closed = is_closed and self._is_close_commit(member, since, latest)
+        silent = likely is RebalanceCause.SESSION_TIMEOUT or (
+            is_static and cause is not RebalanceCause.LEFT
+        )
+        session_start = None
+        if silent and not is_closed:
+            session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+            session_start = max(started - session, earliest)
+            estimate = started - session + usual_heartbeat_interval(member) // 2
+        elif commit is not None and self._commits.is_last_early(member, latest, since):
+            estimate = commit
+        else:
+            estimate = started
+        time = TimeBounds.between(earliest, estimate, latest)
+        reason = DowntimeReason.SILENT if silent else DowntimeReason.LEFT
+        evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.BOUNDED
+        return ConsumptionEnd(
+            time,
+            reason,
+            member,
+            evidence,
+            is_closed=is_closed and silent,
+            session_start=session_start,
+        )
+
+    def end_of_restart(
+        self, member: GenerationMember, before: Generation, back: int
+    ) -> ConsumptionEnd:
+        """Returns when a static member stopped that came back within its session."""
+        session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+        since = self._joined.get(member.member_id, before.at)
+        commit = self._commits.find_last(member, back, since)
+        earliest = max(back - session, since if commit is None else commit)
+        missed = self._find_poll_before_return(member, since, back)
+        if missed is not None:
+            evidence = EvidenceType.BOUNDED
+            last_poll = self._find_last_poll(member, since, missed)
+            reason = DowntimeReason.RESTARTED
+            return ConsumptionEnd(missed, reason, member, evidence, last_poll, is_closed=True)
+        # without commits, a usual restart; a client with automatic commits commits when it closes
+        estimate = back - min(self._restart_time, session // 2)
+        is_closed = True
+        if commit is not None and commit >= back - session:
+            estimate = commit
+            is_closed = self._is_close_commit(member, since, back)
+            if is_closed:
+                self._restart_time = back - commit
+        elif commit is None and member.assigned and self._commits_automatically(before, back):
+            # it would have committed when it closed
+            estimate, is_closed = earliest + min(back - earliest, AUTO_COMMIT_INTERVAL) // 2, False
+        time = TimeBounds.between(earliest, estimate, back)
+        evidence = EvidenceType.BOUNDED
+        return ConsumptionEnd(time, DowntimeReason.RESTARTED, member, evidence, is_closed=is_closed)
+
+    def find_return(
+        self,
+        member: GenerationMember,
+        before: Generation,
+        after: Generation,
+        phases: RebalancePhases,
+    ) -> int | None:
+        """Returns when a static member returned during a rebalance; None if its session had ended
+        before.
+        """
+        since = self._joined.get(member.member_id, before.at)
+        if self._log.find_departure(member.member_id, since, after.at) is not None:
+            return None
+        back = self._log.find_return(member.member_id, after.at)
+        return phases.joined if back is None else min(back, phases.joined)
+
+
+def _is_back(member: GenerationMember, before: Generation, after: Generation) -> bool:
+    """Returns whether a new member has the client id and the host of one that is gone."""
+    known = {one.member_id for one in before.members}
+    return any(
+        (one.client_id, one.client_host) == (member.client_id, member.client_host)
+        for one in after.members
+        if one.member_id not in known
+    )
+
+
+def list_partitions(member: GenerationMember) -> list[TopicAndPartition]:
+    return [(topic, number) for topic, numbers in member.assigned.items() for number in numbers]

@@ -1,0 +1,227 @@
+"""What the broker's log and the commits say about the members of a group."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.engine.history.causes import (
+    CommitTimes,
+    Int64Array,
+    find_last_commit,
+    is_last_commit_early,
+    recent_commit_gaps,
+)
+from rota.engine.history.facts import (
+    MAX_SESSION_TIMEOUT,
+    Generation,
+    GenerationChange,
+    GenerationMember,
+    LogLine,
+    PartitionsByTopic,
+)
+
+#: Largest difference between a client's action and its record or log line (recorded: 10 ms).
+CLOCK_SLACK = 10
+#: A log whose clock differs from the journal's by other times than this is not used.
+LOG_CLOCK_SCATTER = 1_000
+#: Number of a member's partitions whose commits are looked up.
+ENOUGH_PARTITIONS = 16
+#: Differences of a log's and a journal's times that the search for log lines allows.
+LOG_TIME_SLACK = 1_000
+
+_UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+class PassingMember(NamedTuple):
+    """A member that joined and left during a rebalance: it never had an assignment."""
+
+    member_id: str
+    joined: int
+    gone: int
+    #: Its session ended; otherwise it left.
+    is_crash: bool = False
+
+
+def client_of(member_id: str) -> str:
+    """Returns the client id or the static id at the begin of a member id, before a UUID; otherwise
+    the whole id.
+    """
+    return _UUID.sub("", member_id)
+
+
+def is_client_of(member: GenerationMember, member_id: str) -> bool:
+    return client_of(member_id) == (member.group_instance_id or member.client_id)
+
+
+class GroupLog:
+    """The broker's log lines about a group, searchable by time."""
+
+    def __init__(self, lines: Sequence[LogLine]) -> None:
+        self.lines = lines
+        self._times = [line.at for line in lines]
+        self._joins: dict[str, int] = {}
+        for line in lines:
+            if line.member_id is not None and line.what in {"joining", "joined"}:
+                self._joins.setdefault(line.member_id, line.at)
+        self._returns = {
+            line.member_id: line.at
+            for line in lines
+            if line.member_id is not None and line.what == "replaced"
+        }
+
+    def joined_at(self, member_id: str) -> int:
+        """Returns when a member first called to join, 0 if the log does not have it."""
+        return self._joins.get(member_id, 0)
+
+    def list_joins(self, members: Iterable[GenerationMember]) -> dict[str, int]:
+        """Returns when each of the members first called to join."""
+        ids = (member.member_id for member in members)
+        return {one: self._joins[one] for one in ids if one in self._joins}
+
+    def has_joined_again(self, member: GenerationMember, begin: int, end: int) -> bool:
+        """Returns whether another member with the same client id joined in this time."""
+        return any(
+            begin <= at <= end and one != member.member_id and is_client_of(member, one)
+            for one, at in self._joins.items()
+        )
+
+    def has_expiry(self, begin: int, end: int) -> bool:
+        """Returns whether a session ended in a join phase, which so long waited for it."""
+        return any(
+            line.what in {"failed", "dropped"} and begin + CLOCK_SLACK < line.at <= end
+            for line in self.between(begin, end)
+        )
+
+    def list_passing(self, begin: int, end: int, known: Container[str]) -> list[PassingMember]:
+        """Returns members that joined and left during a rebalance, without an assignment.
+
+        :param known: the members with an assignment
+        """
+        joined: dict[str, int] = {}
+        found = []
+        for line in self.between(begin, end):
+            member_id = line.member_id
+            if member_id is None or member_id in known:
+                continue
+            if line.what in {"joining", "joined"}:
+                joined.setdefault(member_id, line.at)
+            elif line.what in {"left", "failed"} and member_id in joined:
+                is_crash = line.what == "failed"
+                found.append(PassingMember(member_id, joined.pop(member_id), line.at, is_crash))
+        return found
+
+    def between(self, begin: int, end: int) -> Sequence[LogLine]:
+        first = bisect_left(self._times, begin - LOG_TIME_SLACK)
+        return self.lines[first : bisect_right(self._times, end + LOG_TIME_SLACK)]
+
+    def find_start(self, before: Generation, after: Generation) -> LogLine | None:
+        """Returns the first call to join a round."""
+        for line in self.between(before.at, after.at):
+            if (
+                line.what == "preparing"
+                and line.generation is not None
+                and before.generation
+                <= line.generation
+                < max(after.generation, before.generation + 1)
+            ):
+                return line
+        return None
+
+    def find_last_start(self, number: int, below: int, until: int) -> LogLine | None:
+        """Returns the last call to join before a time that names a generation in this range."""
+        for line in reversed(self.between(until - MAX_SESSION_TIMEOUT, until)):
+            is_call = line.what == "preparing" and line.generation is not None
+            if is_call and number <= (line.generation or 0) < max(below, number + 1):
+                return line
+        return None
+
+    def find_return(self, member_id: str, until: int) -> int | None:
+        """Returns when a static member returned under another member id within its session."""
+        at = self._returns.get(member_id)
+        return at if at is not None and at <= until + LOG_TIME_SLACK else None
+
+    def find_departure(self, member_id: str, begin: int, end: int) -> LogLine | None:
+        """Returns the line about a member that left, was removed, or did not join in time."""
+        found = None
+        for line in self.between(begin, end):
+            if line.what == "dropped" and member_id in (line.reason or ""):
+                return line
+            if line.member_id != member_id:
+                continue
+            if line.what in {"left", "failed", "fenced", "absent"}:
+                return line
+            if line.what == "preparing" and line.reason and found is None:
+                is_removal = "heartbeat expiration" in line.reason or "LeaveGroup" in line.reason
+                found = line if is_removal else None
+        return found
+
+
+def is_removal(line: LogLine) -> bool:
+    """Returns whether a call to join names a member that left, was removed, or is new."""
+    reason = line.reason or ""
+    return not reason.lower().startswith(("updating metadata", "leader "))
+
+
+def correct_log_clock(
+    lines: Sequence[LogLine], generations: Sequence[Generation]
+) -> Sequence[LogLine]:
+    """Returns the lines with times of the journal's clock. The line that a group has stabilized has
+    the same time as the state in its entry. Lines whose clock is not constant are left out.
+    """
+    stable = [one for one in lines if one.what == "stabilized" and one.generation is not None]
+    times: dict[int, list[int]] = {}
+    for generation in generations:
+        if generation.state_at is not None and generation.change is GenerationChange.REBALANCED:
+            times.setdefault(generation.generation, []).append(generation.state_at)
+    # the numbers of another incarnation begin again
+    offsets = np.array(
+        [
+            min((one.at - at for at in times[one.generation]), key=abs)
+            for one in stable
+            if one.generation in times
+        ],
+        dtype=np.int64,
+    )
+    if not len(offsets):
+        return lines
+    offset = int(np.median(offsets))
+    if np.median(np.abs(offsets - offset)) > LOG_CLOCK_SCATTER:
+        return ()
+    if abs(offset) <= CLOCK_SLACK:
+        return lines
+    return [replace(one, at=one.at - offset) for one in lines]
+
+
+class MemberCommits:
+    """The commits of members. A member commits all of its partitions at the same time, so only some
+    of them are looked up.
+    """
+
+    def __init__(self, commits: CommitTimes) -> None:
+        self._commits = commits
+
+    def find_last(
+        self, member: GenerationMember, until: int, since: int | None = None
+    ) -> int | None:
+        return find_last_commit(self._commits, _some_partitions(member), until, since=since)
+
+    def list_gaps(self, member: GenerationMember, until: int, since: int) -> Int64Array:
+        """Returns the last times between two commits, the latest last."""
+        return recent_commit_gaps(self._commits, _some_partitions(member), until, since)
+
+    def is_last_early(self, member: GenerationMember, until: int, since: int) -> bool:
+        return is_last_commit_early(self._commits, _some_partitions(member), until, since)
+
+
+def _some_partitions(member: GenerationMember) -> PartitionsByTopic:
+    size = sum(map(len, member.assigned.values()))
+    if size <= ENOUGH_PARTITIONS:
+        return member.assigned
+    step = -(-size // ENOUGH_PARTITIONS)
+    return {topic: numbers[::step] for topic, numbers in member.assigned.items()}

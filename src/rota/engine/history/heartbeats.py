@@ -1,0 +1,240 @@
+"""The heartbeats of a group's members, as its history shows them.
+
+The journal has no heartbeats. But members learn of a rebalance by them, so the times of join phases
+show their interval, and how fast they drift apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
+    Generation,
+    GenerationChange,
+    GenerationMember,
+    GroupType,
+    Rebalance,
+)
+from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits
+
+#: ``heartbeat.interval.ms``: the journal does not have it, so Kafka's default is assumed.
+HEARTBEAT_INTERVAL = 3_000
+#: The largest time by which a client's heartbeat is late, if the history does not show it.
+HEARTBEAT_DRIFT = 20
+#: Heartbeats count as evenly spread if the fastest member has sent this many more than the slowest.
+DRIFTED_HEARTBEATS = 3
+_SHARES = np.linspace(0, 1, 41)
+#: The least evidence for a heartbeat interval, and what an unusual interval loses: logarithms of
+#: likelihoods. The third is the share of join phases that wait for a late member.
+MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
+#: Intervals are set to multiples of this, or to a third of the session.
+HEARTBEAT_STEP = 500
+#: The longest interval that is tried, besides a third of the session.
+MAX_HEARTBEAT_INTERVAL = 60_000
+#: The number of join phases that are compared.
+ENOUGH_JOINS = 500
+#: The number of heartbeats after which drift can be measured, and the usual delay of a request.
+ENOUGH_BEATS, USUAL_LATENESS = 4, 30
+#: Time for a request and its response, and for work between two heartbeats.
+HEARTBEAT_SLACK = 100
+#: A heartbeat interval is at most this share of the session timeout, as Kafka recommends.
+MAX_HEARTBEAT_SHARE = 1 / 3
+
+
+def joined_time(generation: Generation) -> int:
+    """Returns when all members had joined, or the last one had left."""
+    if generation.change is GenerationChange.EMPTIED or generation.state_at is None:
+        return generation.at
+    return min(generation.state_at, generation.at)
+
+
+def usual_heartbeat_interval(member: GenerationMember) -> int:
+    return _usual_interval(member.session_timeout or DEFAULT_SESSION_TIMEOUT)
+
+
+def _usual_interval(session: int) -> int:
+    return max(int(min(HEARTBEAT_INTERVAL, session * MAX_HEARTBEAT_SHARE)), 1)
+
+
+class HeartbeatWaits(NamedTuple):
+    """The expected times until members learn of a rebalance, in milliseconds."""
+
+    #: Until the last of the members learns of it.
+    longest: int
+    #: From the moment at which a member learns of it until the last one does, on average.
+    mean_rest: int
+    #: In a longer join phase the members that revoked their partitions wait for later ones.
+    limit: int
+    #: A longer join phase waits for a late or a dead member.
+    longest_possible: int
+
+    def mean_revoked_time(self, join_time: int) -> int:
+        """Returns the mean time from a member's revocation until all members have joined."""
+        return min(self.mean_rest + max(join_time - self.limit, 0), join_time)
+
+
+class JoinPhase(NamedTuple):
+    """A join phase of the history, from the log; times are in milliseconds."""
+
+    #: The time since the last rebalance ended.
+    since_last: int
+    time: int
+    #: The number of members that learned of it by a heartbeat.
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeats:
+    """The heartbeats of a group's members.
+
+    They begin anew when a rebalance ends. Then each member's interval is longer by a constant of
+    its own, so they drift apart.
+    """
+
+    interval: int = HEARTBEAT_INTERVAL
+    #: The history shows the interval, and so when heartbeats are due.
+    is_known: bool = False
+    #: The largest time by which one is late.
+    drift: int = HEARTBEAT_DRIFT
+
+    @classmethod
+    def from_joins(cls, joins: Sequence[JoinPhase], session: int) -> Heartbeats:
+        """Finds the interval that explains the join phases of a history: they end at its multiples,
+        and none of them is longer.
+        """
+        usual = _usual_interval(session)
+        usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
+        if not usable:
+            return cls(usual)
+        since_last, join_time, members = np.array(usable, dtype=np.float64).T
+        most = min(session // 2, MAX_HEARTBEAT_INTERVAL)
+        whole = range(HEARTBEAT_STEP, most + 1, HEARTBEAT_STEP)
+        tried = np.array(sorted({*whole, max(session // 3, 1), usual}), dtype=np.float64)[:, None]
+        number = np.round((since_last + join_time) / tried)
+        late = since_last + join_time - number * tried
+        slack = number * HEARTBEAT_DRIFT + HEARTBEAT_SLACK
+        # the likelihood of each join time: the heartbeats are still near to each other, or spread
+        fits = (late >= -CLOCK_SLACK) & (late <= slack) & (number > 0)
+        near = np.where(fits & (join_time <= tried + slack), 1 / slack, 0)
+        share = np.minimum(join_time / tried, 1)
+        spread = np.where(
+            join_time <= tried + HEARTBEAT_SLACK, members / tried * share ** (members - 1), 0
+        )
+        likelihood = np.where(slack < tried / 2, near, spread)
+        score = np.log(likelihood * (1 - LATE_SHARE) + LATE_SHARE / session).sum(axis=1)
+        distance = [
+            np.abs(np.log(tried[:, 0] / common)) for common in (usual, max(session // 3, 1))
+        ]
+        score -= UNUSUAL * np.minimum(distance[0], distance[1] + 0.5)
+        best = int(np.argmax(score))
+        scale = np.where(join_time > 0, max(join_time.max(), HEARTBEAT_STEP), usual)
+        if score[best] + np.log(scale).sum() < MIN_FIT:
+            # join phases that last longer than the usual interval
+            longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
+            is_better = longer and score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
+            return cls(int(tried[best, 0]) if is_better else usual)
+        interval = int(tried[best, 0])
+        return cls(interval, is_known=True, drift=_find_drift(interval, usable))
+
+    @lru_cache(maxsize=4096)  # noqa: B019 (the value is small, and frozen)
+    def expect_waits(self, members: int, since_last: int) -> HeartbeatWaits:
+        """Returns how long members wait for the heartbeat that tells them of a rebalance.
+
+        :param since_last: the time since the last rebalance ended
+        """
+        drift = since_last // self.interval * self.drift
+        if drift >= DRIFTED_HEARTBEATS * self.interval:  # spread over the whole interval
+            last = self.interval * members // (max(members, 1) + 1)
+            rest = max(last - self.interval // 2, 0)
+            limit = last if self.is_known else self.interval
+            slack = HEARTBEAT_SLACK
+            return HeartbeatWaits(last, rest, limit + slack, self.interval + slack)
+        intervals = self.interval + self.drift * _SHARES
+        waits = np.sort(intervals - max(since_last, 0) % intervals)
+        shares = np.arange(len(waits) + 1) / len(waits)
+        longest = float(np.diff(shares ** max(members, 1)) @ waits)
+        mean_rest = max(longest - float(waits.mean()), 0)
+        limit = round(longest) if self.is_known else self.interval
+        limit += HEARTBEAT_SLACK
+        return HeartbeatWaits(round(longest), round(mean_rest), limit, limit)
+
+
+def _find_drift(interval: int, joins: Iterable[JoinPhase]) -> int:
+    """Returns the largest time by which a heartbeat is late."""
+    late = []
+    for since_last, join_time, _ in joins:
+        number, phase = divmod(since_last, interval)
+        spread = number * HEARTBEAT_DRIFT + USUAL_LATENESS
+        # otherwise some members may have sent this heartbeat already
+        if number >= ENOUGH_BEATS and spread < min(phase, interval / 2):
+            late.append((phase + join_time - interval - USUAL_LATENESS) / (number + 1))
+    if not late:
+        return HEARTBEAT_DRIFT
+    # the last of two or more members has at least two thirds of the largest drift
+    return min(max(round(1.5 * float(np.median(late))), 0), HEARTBEAT_DRIFT)
+
+
+def _list_joins(rebalances: Iterable[Rebalance], log: GroupLog) -> Iterator[JoinPhase]:
+    """Yields the join phases that the log has."""
+    for rebalance in rebalances:
+        before = rebalance.before
+        for after in rebalance.rounds:
+            if before is not None and after.kind is GroupType.CLASSIC and after.members:
+                line = log.find_start(before, after)
+                if line is not None and not log.has_expiry(line.at, joined_time(after)):
+                    ids = {member.member_id for member in before.members}
+                    called = sum(member.member_id in ids for member in after.members)
+                    since_last = line.at - joined_time(before)
+                    yield JoinPhase(since_last, max(joined_time(after) - line.at, 0), called)
+            before = after
+
+
+def _list_expiries(
+    generations: Sequence[Generation], log: GroupLog, commits: MemberCommits
+) -> Iterator[JoinPhase]:
+    """Yields the last heartbeats of members whose sessions ended, as join phases without a wait. A
+    heartbeat comes a whole number of intervals after the member's last rebalance.
+    """
+    times = [one.at for one in generations]
+    first_at: dict[str, int] = {}
+    for generation in generations:
+        for member in generation.members:
+            first_at.setdefault(member.member_id, generation.at)
+    for line in log.lines:
+        before = bisect_left(times, line.at) - 1
+        if line.what != "failed" or before < 0:
+            continue
+        last = generations[before]
+        failed = next((one for one in last.members if one.member_id == line.member_id), None)
+        if failed is None or last.kind is not GroupType.CLASSIC:
+            continue
+        heartbeat = line.at - (failed.session_timeout or DEFAULT_SESSION_TIMEOUT)
+        rebalanced = (
+            one.at
+            for one in reversed(generations[: before + 1])
+            if one.change is not GenerationChange.REPLACED
+        )
+        since = max(next(rebalanced, heartbeat), first_at[failed.member_id])
+        commit = commits.find_last(failed, heartbeat + CLOCK_SLACK)
+        if since < heartbeat - CLOCK_SLACK and (commit is None or commit < heartbeat - CLOCK_SLACK):
+            yield JoinPhase(heartbeat - since, 0, 1)
+
+
+def find_heartbeats(
+    generations: Sequence[Generation],
+    rebalances: Iterable[Rebalance],
+    log: GroupLog,
+    commits: MemberCommits,
+) -> Heartbeats:
+    """Returns the heartbeats of a group's members, from the join phases that the log has."""
+    joins = [*_list_joins(rebalances, log), *_list_expiries(generations, log, commits)]
+    sessions = (one.session_timeout for each in generations for one in each.members)
+    session = min((one for one in sessions if one), default=DEFAULT_SESSION_TIMEOUT)
+    return Heartbeats.from_joins(joins, session)
