@@ -490,7 +490,9 @@ class ConsumptionEndFinder:
         is_closed = True
         if commit is not None and commit >= back - session:
             estimate = commit
-            is_closed = self._is_close_commit(member, since, back)
+            # members of one deploy are away for the same time
+            is_usual = abs(back - commit - self._restart_time) <= HEARTBEAT_SLACK
+            is_closed = is_usual or self._is_close_commit(member, since, back)
             if is_closed:
                 self._restart_time = back - commit
         elif commit is None and member.assigned and self._commits_automatically(before, back):
