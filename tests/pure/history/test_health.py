@@ -499,7 +499,7 @@ def demo_health() -> dict[str, GroupHealthStatus]:
 def test_demo_groups() -> None:
     told = {group: (each.health, each.worst) for group, each in demo_health().items()}
     assert told == {
-        "session-replay": (OK, BEHIND),
+        "session-replay": (BEHIND, BEHIND),  # its lag of the peak stays
         "telemetry-ingest": (OK, BEHIND),
         "catalog-export": (FAILING, FAILING),
         "nightly-reconciliation": (OK, FAILING),
@@ -512,15 +512,17 @@ def test_demo_groups() -> None:
 
 
 def test_a_demo_group_falls_behind_in_the_peak_and_because_of_a_slow_member() -> None:
-    """telemetry-ingest has a slow member from 18:00 to 18:30."""
+    """session-replay does not catch up after the peak; telemetry-ingest has a slow member from
+    18:00 to 18:30.
+    """
     peak, slow = demo_health()["session-replay"], demo_health()["telemetry-ingest"]
     for status, first, last in (
-        (peak, 7 * HOUR, 22 * HOUR),
-        (slow, 17 * HOUR + 50, 18 * HOUR + 40),
+        (peak, 7 * HOUR, DAY // MINUTE),
+        (slow, 17 * HOUR + 50, 18 * HOUR + 45),
     ):
         assert status.worst_since is not None
         assert status.worst_until is not None
-        assert first * MINUTE <= status.worst_since < status.worst_until <= (last + 5) * MINUTE
+        assert first * MINUTE <= status.worst_since < status.worst_until <= last * MINUTE
 
 
 def test_a_demo_job_that_left_a_backlog_fails() -> None:

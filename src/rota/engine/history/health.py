@@ -18,7 +18,8 @@ group that commits every hour may wait for three hours.
   rebalances needs four for each member: two when it leaves and two when it joins.)
 - **Falling behind**: the group moves a partition, but less than arrives: for ``growth_time`` the
   lag in records grows from each sixth of that time to the next, and the age of the next record
-  grows by at least ``material_time``. Lag that rises with the traffic, at the same delay, is OK.
+  grows by at least ``material_time``. It lasts until that age becomes shorter again. Lag that rises
+  with the traffic, at the same delay, is OK.
 - **Unknown**: none of these is shown, and the group has no committed offset, or no partition of it
   has two samples. Instability needs no samples.
 - **OK** otherwise: no new records, or every partition moves. A group with a large lag that does not
@@ -422,13 +423,20 @@ class _History:
         # the record arrived before the first sample: longer ago than the lag has grown
         longer |= np.isnan(lags.seconds[end])
         found = longer & (at[end] - at[begin] >= settings.growth_time) & (end - begin >= 3)
+        age = np.nan_to_num(lags.seconds, nan=np.inf)
         for first, final in zip(begin[found].tolist(), end[found].tolist(), strict=True):
             number = int(partition[first])
             if not self._is_subscribed(number, int(at[final])):
                 continue
-            is_last = final + 1 == len(at) or partition[final + 1] != number
-            soon = self._until - at[final] <= max(int(self._limit[number]), 2 * step)
-            until = self._until if is_last and soon else int(at[final])
+            last = final
+            while (
+                last + 1 < len(at) and partition[last + 1] == number and age[last + 1] >= age[final]
+            ):
+                last += 1
+            is_last = last + 1 == len(at) or partition[last + 1] != number
+            soon = self._until - at[last] <= max(int(self._limit[number]), 2 * step)
+            until = self._until if is_last and soon else int(at[last])
+            since_then = "; its delay has not become shorter since" if last > final else ""
             topic, partition_number = self._partitions[number]
             minutes = (at[final] - at[first]) / MINUTE
             consumed = offset[final] - offset[first]
@@ -442,7 +450,7 @@ class _History:
                 f"{topic}-{partition_number}: the lag grew from {lag[first]:,} to {lag[final]:,} "
                 f"records {self._format_period(int(at[first]), int(at[final]))}: "
                 f"{arrived / minutes:,.0f} records a minute arrived, "
-                f"{consumed / minutes:,.0f} were consumed",
+                f"{consumed / minutes:,.0f} were consumed{since_then}",
             )
 
     def explain_unknown(self) -> str | None:
