@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -407,9 +408,10 @@ def test_an_outage_counts_however_long_it_is() -> None:
     ("absences", "reason"),
     [
         ([600, 610, 590, 600], SHUT_DOWN),
-        # too few, or without a rhythm
+        # too few, without a rhythm, or only away for a short time: deploys
         ([600, 610, 590], EMPTY),
         ([600, 610, 100, 600], EMPTY),
+        ([8, 9, 9, 8, 8], EMPTY),
     ],
 )
 def test_a_job_that_runs_again_and_again_is_shut_down_in_between(
@@ -439,6 +441,66 @@ def test_a_group_that_polls_too_slowly_again_and_again_is_not_shut_down() -> Non
         generations.append(group(2 * number + 1, at, back))
     found = measure(*generations, lines=lines, until=at)
     assert sum(one.reason is EMPTY for one in found) == 5
+
+
+def consumer(number: int, at: int, *members: GenerationMember) -> Generation:
+    """A generation of a consumer group (KIP-848)."""
+    strategy = "uniform" if members else None
+    return group(number, at, *members, strategy=strategy, kind=GroupType.CONSUMER)
+
+
+def test_the_schedule_of_a_consumer_group_counts_too() -> None:
+    generations, held, at = [], [], 0
+    for number in range(1, 7):
+        name = f"a{number}"
+        generations.append(consumer(2 * number - 1, at, owner(name, 0)))
+        held.append(owned(name, at, at + 60_000, partition=0))
+        generations.append(consumer(2 * number, at + 60_000))
+        at += 660_000
+    generations.append(consumer(13, at, owner("a7", 0)))
+    held.append(owned("a7", at, None, partition=0))
+    found = measure(*generations, ownership=held, until=at)
+    assert [one.reason for one in found if one.milliseconds > 1_000] == [SHUT_DOWN] * 6
+
+
+def test_partitions_of_a_consumer_group_have_the_same_reason_while_it_is_empty() -> None:
+    """One of its last members crashed, so nobody has shut down the group."""
+    late = 200_000 + 60 * MINUTE
+    generations = (
+        consumer(1, 100_000, owner("a", 0), owner("b", 1)),
+        consumer(2, 200_000),
+        consumer(3, late, owner("c", 0, 1)),
+    )
+    held = [owned(name, 100_000, 200_000, partition=number) for number, name in enumerate("ab")]
+    held += [owned("c", late, None, partition=number) for number in (0, 1)]
+    lines = [line("failed", 200_000, "a"), line("left", 200_000, "b")]
+    found = measure(*generations, ownership=held, lines=lines, until=late)
+    empty = [one for one in found if one.reason in {EMPTY, SHUT_DOWN}]
+    assert [(one.partition, one.reason) for one in empty] == [(0, EMPTY), (1, EMPTY)]
+
+
+def test_a_deleted_topic_of_a_consumer_group_is_not_down() -> None:
+    both = ("t", "u")
+    generations = (
+        consumer(1, 100_000, owner("a", 0, topics=both)),
+        consumer(2, 200_000, owner("a", 0, topics=both)),
+        consumer(3, 300_000, owner("a", 0, topics=both)),
+    )
+    first = replace(generations[0], members=(member("a", {"t": (0,), "u": (0,)}, topics=both),))
+    held = [owned("a", 100_000, None, partition=0)]
+    held.append(owned("a", 100_000, 200_000, partition=0, topic="u"))
+    assert not measure(first, *generations[1:], ownership=held, until=9_000_000)
+
+
+def test_pieces_do_not_overlap_if_the_journals_clock_goes_back() -> None:
+    times = (1_000_000, 1_300_000, 1_280_000, 1_290_000, 1_295_000)
+    members = ((owner("a", 0),), (), (owner("b", 0),), (), (owner("c", 0),))
+    numbered = enumerate(zip(times, members, strict=True), 1)
+    found = measure(
+        *(replace(group(number, at, *listed), offset=number) for number, (at, listed) in numbered)
+    )
+    for before, after in pairwise(sorted(found, key=lambda one: one.since)):
+        assert before.until <= after.since
 
 
 def test_shut_down_if_nobody_comes_back() -> None:
@@ -538,10 +600,32 @@ def test_a_log_that_has_the_groups_generations_is_corrected(by: int) -> None:
 
 
 def test_a_log_whose_clock_jumps_is_not_used() -> None:
-    stable = [line("stabilized", 99_980 - 9_000), line("stabilized", 201_980 + 9_000)]
-    lines = [replace(one, generation=number) for number, one in enumerate(stable, 1)]
-    found = measure(A_AND_B, THREE, lines=[*lines, CALLED])
+    first, last = line("stabilized", 99_980 - 9_000), line("stabilized", 201_980 + 9_000)
+    found = measure(A_AND_B, THREE, lines=[first, CALLED, replace(last, generation=2)])
     assert found == measure(A_AND_B, THREE)
+
+
+@pytest.mark.parametrize("by", [1_800, -60_000])
+def test_a_clock_that_jumps_leaves_only_the_lines_around_the_jump_out(by: int) -> None:
+    """As between the logs of two brokers."""
+    generations, lines, right = [A_AND_B], [line("stabilized", 99_980)], []
+    for number in range(2, 12):
+        at = 100_000 * number
+        offset = by if number > 6 else 0
+        call = call_to_join(at - 2_020 + offset, f"c{number}", "Adding new member", number - 1)
+        stable = replace(line("stabilized", at - 20 + offset), generation=number)
+        lines += [call, stable]
+        right.append(replace(call, at=call.at - offset))
+        generations.append(group(number, at, owner("a", 0), owner("b", 1)))
+    lines.sort(key=lambda one: one.at)
+    found = [one for one in measure(*generations, lines=lines) if one.partition == 0]
+    wanted = [one for one in measure(*generations, lines=right) if one.partition == 0]
+    unknown = [one.to_generation for one in found if one.evidence is BOUNDED]
+    assert unknown == [7]
+    for one, other in zip(found, wanted, strict=True):
+        if one.evidence is STATED:
+            assert (one.since, one.at_most_ms) == (other.since, other.at_most_ms)
+        assert one.until - one.at_most_ms <= other.since
 
 
 def test_a_leave_that_the_log_has_after_the_rebalance_is_not_lost() -> None:

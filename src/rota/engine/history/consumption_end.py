@@ -15,6 +15,7 @@ import numpy as np
 from rota.engine.history.causes import LATEST_TIME
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
     MAX_SESSION_TIMEOUT,
     DowntimeReason,
     EvidenceType,
@@ -26,7 +27,6 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits, is_removal
 from rota.engine.history.heartbeats import (
-    HEARTBEAT_INTERVAL,
     HEARTBEAT_SLACK,
     MAX_HEARTBEAT_SHARE,
     Heartbeats,
@@ -82,8 +82,7 @@ class ConsumptionEnd(NamedTuple):
     evidence: EvidenceType
     #: The time of its last poll, if it polled too late.
     last_poll: TimeBounds | None = None
-    #: It was closed: the last commit of a static member shows it. Of an empty group: all members
-    #: that left last were closed, and did not leave because of a slow poll.
+    #: It was closed: the last commit of a static member shows it.
     is_closed: bool = False
     #: The last sign of life of a member whose session expired.
     session_start: int | None = None
@@ -100,7 +99,6 @@ class ConsumptionEnd(NamedTuple):
             DowntimeReason.EMPTY,
             self.member,
             EvidenceType.INFERRED,
-            is_closed=self.is_leave,
         )
 
 
@@ -156,7 +154,8 @@ class ConsumptionEndFinder:
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
         """Notes the partitions that have an owner again."""
-        self._regained |= {pair: (end.time.earliest, at) for pair, end in ended.items()}
+        for pair, end in ended.items():  # the journal's clock may go back
+            self._regained[pair] = (end.time.earliest, max(at, self.regained_at(pair)))
 
     def regained_at(self, pair: TopicAndPartition) -> int:
         """Returns when the last downtime of a partition ended, 0 if it never had one."""

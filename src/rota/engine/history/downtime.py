@@ -35,14 +35,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from rota.engine.history.causes import CommitTimes, find_last_commit, recent_commit_gaps
+from rota.engine.history.causes import (
+    LATEST_TIME,
+    CommitTimes,
+    find_last_commit,
+    recent_commit_gaps,
+)
 from rota.engine.history.consumption_end import (
     MAX_ASSIGNMENT_DELAY,
     MAX_CLOSE_TIME,
@@ -56,7 +61,7 @@ from rota.engine.history.consumption_end import (
 )
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
-    MAX_SESSION_TIMEOUT,
+    MINUTE,
     Downtime,
     DowntimeReason,
     EvidenceType,
@@ -81,9 +86,11 @@ from rota.engine.history.heartbeats import Heartbeats, find_heartbeats
 from rota.engine.history.lag import EndOffsets
 from rota.engine.history.rebalances import EAGER_STRATEGIES, gave_up_everything
 
-#: A group is a scheduled job if it was empty so often, and its longest absence is at most this
-#: multiple of the shortest.
-MIN_RUNS, SCHEDULE_TOLERANCE = 4, 1.5
+#: Somebody has shut down a group on purpose if all members close and stay away for longer.
+SHUT_DOWN_AFTER = 30 * MINUTE
+#: A group is a scheduled job if all members closed so often, its longest absence is at most this
+#: multiple of the shortest, and it was away for at least this share of the time.
+MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
 #: A member that has missed this many regular commits did not leave: it crashed or hung.
 MISSED_COMMITS = 3
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
@@ -190,8 +197,8 @@ class ClassicDowntimeFinder:
         #: Partitions that nobody consumes at the moment.
         self._open: dict[TopicAndPartition, ConsumptionEnd] = {}
         self.found: list[Downtime] = []
-        #: When all members had closed.
-        self._closed_at: list[int] = []
+        #: When the last members were gone, if all of them had closed.
+        self.closed_at: set[int] = set()
         #: When static members returned in a rebalance, by their new member id.
         self._returns: dict[str, int] = {}
         #: By the offset of the generation.
@@ -334,9 +341,9 @@ class ClassicDowntimeFinder:
         evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED
         is_closed = all(end.is_leave for end in waiting.values())
         if is_closed:
-            self._closed_at.append(after.at)
+            self.closed_at.add(after.at)
         self._open = {
-            pair: end.of_empty_group(after.at)._replace(evidence=evidence, is_closed=is_closed)
+            pair: end.of_empty_group(after.at)._replace(evidence=evidence)
             for pair, end in waiting.items()
         }
 
@@ -376,22 +383,6 @@ class ClassicDowntimeFinder:
                 for span in found
                 if span.until >= since
             ]
-
-    def exclude_schedule(self) -> list[Downtime]:
-        """Returns the downtime that was found. A group that is empty again and again for about the
-        same time is a scheduled job: it was shut down in that time.
-        """
-        times = {one.since: one.until for one in self.found if one.reason is DowntimeReason.EMPTY}
-        lengths = [times[at] - at for at in self._closed_at if at in times]
-        if len(lengths) < MIN_RUNS or max(lengths) > SCHEDULE_TOLERANCE * min(lengths):
-            return self.found
-        absences = set(self._closed_at)
-        return [
-            replace(one, reason=DowntimeReason.SHUT_DOWN)
-            if one.reason is DowntimeReason.EMPTY and one.since in absences
-            else one
-            for one in self.found
-        ]
 
     def end(self, last: Generation | None, until: int) -> None:
         """Adds the downtime that has not ended, of a group that was deleted or at the end."""
@@ -457,9 +448,6 @@ def list_spans(
     spans = []
     for begin, stop, reason in times:
         since, until = begin.estimate, max(stop.estimate, begin.estimate)
-        is_long = not ended or until - since > MAX_SESSION_TIMEOUT
-        if reason is DowntimeReason.EMPTY and end.is_closed and is_long:
-            reason = DowntimeReason.SHUT_DOWN  # noqa: PLW2901
         at_most = max(stop.latest - begin.earliest, until - since)
         at_least = min(max(stop.earliest - begin.latest, 0), until - since)
         if at_most:
@@ -495,81 +483,90 @@ class ConsumerDowntimeFinder:
     ) -> None:
         self._generations = generations
         self._times = [one.at for one in generations]
+        self._emptied = [
+            number
+            for number, one in enumerate(generations)
+            if one.change is GenerationChange.EMPTIED
+        ]
         epochs = (one.after for one, _ in rebalances if one.after.kind is GroupType.CONSUMER)
         #: The time and the number of each epoch.
         self._epochs = sorted((one.at, one.generation) for one in epochs)
         self._log = log
         self._commits = commits
+        self._unwanted = _list_unwanted(generations, [one for one, _ in rebalances])
+        #: When the last members were gone, and whether all of them had closed.
+        self._closed: dict[int, bool] = {}
 
-    def find(self, ownership: Iterable[PartitionOwnership], until: int) -> Iterator[Downtime]:
+    @property
+    def closed_at(self) -> set[int]:
+        """When the last members were gone, if all of them had closed."""
+        return {at for at, is_closed in self._closed.items() if is_closed}
+
+    def find(self, ownership: Iterable[PartitionOwnership], until: int) -> list[Downtime]:
         """:param until: the end of the evidence"""
         by_partition: defaultdict[TopicAndPartition, list[PartitionOwnership]] = defaultdict(list)
         for owned in ownership:
             by_partition[owned.topic, owned.partition].append(owned)
+        found: list[Downtime] = []
         for pair, spans in sorted(by_partition.items()):
             spans.sort(key=attrgetter("since"))
             last = spans[0]
             for following in spans[1:]:
                 if last.until is not None and following.since > last.until:
-                    yield from self._between(pair, last, following)
+                    found += self._between(pair, last, following, until)
                 if last.until is not None and (
                     following.until is None or following.until > last.until
                 ):
                     last = following
             if last.until is not None:
-                yield from self._unended(pair, last, until)
-
-    def _unended(
-        self, pair: TopicAndPartition, old: PartitionOwnership, until: int
-    ) -> Iterator[Downtime]:
-        """Returns the downtime of a partition that has no owner at the end."""
-        assert old.until is not None
-        first = bisect_left(self._times, old.until)
-        during = self._generations[max(first - 1, 0) :]
-        if not self._is_downtime(pair, during):
-            return
-        after = during[-1]
-        if after.kind is not GroupType.CONSUMER or after.incarnation != during[0].incarnation:
-            return
-        end = self._end_of(old, None, during)
-        emptied = [one.at for one in during if one.change is GenerationChange.EMPTIED]
-        if emptied:
-            at = max(emptied[-1], old.until)
-            yield from _list_downtime(pair, end, TimeBounds.exactly(at), after, None)
-            end = end.of_empty_group(at)
-        yield from _list_downtime(pair, end, TimeBounds.exactly(until), after, None, ended=False)
-
-    def _is_downtime(self, pair: TopicAndPartition, during: Sequence[Generation]) -> bool:
-        """Returns whether the group was a consumer group, existed and subscribed to the topic."""
-        return any(one.kind is GroupType.CONSUMER for one in during) and not any(
-            one.change is GenerationChange.DELETED
-            or (one.members and pair[0] not in subscribed_topics(one))
-            for one in during
-        )
+                found += self._between(pair, last, None, until)
+        return found
 
     def _between(
-        self, pair: TopicAndPartition, old: PartitionOwnership, new: PartitionOwnership
+        self,
+        pair: TopicAndPartition,
+        old: PartitionOwnership,
+        new: PartitionOwnership | None,
+        until: int,
     ) -> Iterator[Downtime]:
+        """Yields the downtime of a partition after an owner, until it has a new one or until the
+        end.
+        """
         assert old.until is not None
-        first, last = bisect_left(self._times, old.until), bisect_right(self._times, new.since)
-        during = self._generations[max(first - 1, 0) : last]
-        if not self._is_downtime(pair, during):
-            return
+        first = max(bisect_left(self._times, old.until) - 1, 0)
+        last = len(self._times) if new is None else bisect_right(self._times, new.since)
+        during = self._generations[first:last]
         after = during[-1]
+        unwanted = self._unwanted.get(pair[0], ())
+        if bisect_left(unwanted, first) < bisect_left(unwanted, last):
+            return
+        if new is None:
+            if after.kind is not GroupType.CONSUMER or after.incarnation != during[0].incarnation:
+                return
+            gained, number = TimeBounds.exactly(until), None
+        else:
+            if all(one.kind is not GroupType.CONSUMER for one in during):
+                return
+            gained = TimeBounds(new.since, new.since, new.since + MAX_ASSIGNMENT_DELAY)
+            number = self._rebalance_until(new)
         end = self._end_of(old, new, during)
-        gained = TimeBounds(new.since, new.since, new.since + MAX_ASSIGNMENT_DELAY)
-        number = self._rebalance_until(new)
-        emptied = [
-            one
-            for one in during
-            if one.change is GenerationChange.EMPTIED and old.until <= one.at <= new.since
-        ]
-        if emptied:
-            at = emptied[0].at
-            if emptied[0].kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
+        emptied = self._find_emptied(old.until, first, last)
+        if emptied is not None:
+            at = emptied.at
+            if emptied.kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
                 yield from _list_downtime(pair, end, TimeBounds.exactly(at), after, number)
+                self._closed[at] = self._closed.get(at, True) and end.is_leave
             end = end.of_empty_group(at)
-        yield from _list_downtime(pair, end, gained, after, number)
+        is_ended = new is not None
+        yield from _list_downtime(pair, end, gained, after, number, ended=is_ended)
+
+    def _find_emptied(self, since: int, first: int, last: int) -> Generation | None:
+        """Returns the first of these generations in which the last members were gone."""
+        numbers = self._emptied[
+            bisect_left(self._emptied, first) : bisect_left(self._emptied, last)
+        ]
+        listed = (self._generations[number] for number in numbers)
+        return next((one for one in listed if one.at >= since), None)
 
     def _rebalance_until(self, new: PartitionOwnership) -> int | None:
         """Returns the last epoch that the new owner may have reached."""
@@ -636,8 +633,55 @@ def _list_downtime(  # noqa: PLR0913 (one caller class)
     return [span.of_partition(after.group, pair) for span in spans]
 
 
-def subscribed_topics(generation: Generation) -> set[str]:
-    return {topic for one in generation.members for topic in (*one.topics, *one.assigned)}
+def _list_unwanted(
+    generations: Sequence[Generation], rebalances: Iterable[Rebalance]
+) -> dict[str, list[int]]:
+    """Returns the positions of the generations in which a topic had no subscriber or did not exist,
+    or which show that the group was deleted.
+    """
+    wanted = [
+        {topic for x in one.members for topic in (*x.topics, *x.assigned)} for one in generations
+    ]
+    absent = {(one.after.incarnation, one.after.offset): one.absent for one in rebalances}
+    topics = set().union(*wanted)
+    found: dict[str, list[int]] = {topic: [] for topic in topics}
+    for number, one in enumerate(generations):
+        gone = set(absent.get((one.incarnation, one.offset), ()))
+        if one.change is GenerationChange.DELETED:
+            gone = topics
+        elif one.members:
+            gone |= topics - wanted[number]
+        for topic in gone & topics:
+            found[topic].append(number)
+    return found
+
+
+def _mark_shut_down(
+    found: Sequence[Downtime], closed_at: Collection[int], first: int, until: int
+) -> list[Downtime]:
+    """Returns the downtime, with the reason of the times in which somebody had shut down the group:
+    all members closed, and came back after a long time, never, or in a regular rhythm.
+
+    :param closed_at: when the last members were gone, if all of them had closed
+    :param first: the begin of the evidence; ``until`` is its end
+    """
+    ends: defaultdict[int, int] = defaultdict(int)
+    for one in found:
+        if one.reason is DowntimeReason.EMPTY and one.since in closed_at:
+            ends[one.since] = max(ends[one.since], one.until if one.ended else LATEST_TIME)
+    lengths = [end - at for at, end in ends.items() if end < LATEST_TIME]
+    is_scheduled = (
+        len(lengths) >= MIN_RUNS
+        and max(lengths) <= SCHEDULE_TOLERANCE * min(lengths)
+        and sum(lengths) >= IDLE_SHARE * (until - first)
+    )
+    shut_down = {at for at, end in ends.items() if is_scheduled or end - at > SHUT_DOWN_AFTER}
+    return [
+        replace(one, reason=DowntimeReason.SHUT_DOWN)
+        if one.reason is DowntimeReason.EMPTY and one.since in shut_down
+        else one
+        for one in found
+    ]
 
 
 def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
@@ -677,10 +721,13 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
             finder.read_return(last, generation)
         last = generation
     finder.end(last, until)
-    found = finder.exclude_schedule()
+    found, closed_at = finder.found, finder.closed_at
     if any(one.kind is GroupType.CONSUMER for one in generations):
         others = ConsumerDowntimeFinder(generations, list(explained.values()), log, commits)
         found += others.find(ownership, until)
+        closed_at |= others.closed_at
+    if closed_at:
+        found = _mark_shut_down(found, closed_at, generations[0].at, until)
     found.sort(key=attrgetter("topic", "partition", "since"))
     return GroupDowntime(found, finder.events, heartbeats, until)
 

@@ -6,9 +6,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
-
-import numpy as np
 
 from rota.engine.history.causes import (
     CommitTimes,
@@ -28,8 +28,8 @@ from rota.engine.history.facts import (
 
 #: Largest difference between a client's action and its record or log line (recorded: 10 ms).
 CLOCK_SLACK = 10
-#: A log whose clock differs from the journal's by other times than this is not used.
-LOG_CLOCK_SCATTER = 1_000
+#: A log's clock that differs from the journal's by so much more or less than before has jumped.
+LOG_CLOCK_STEP = 100
 #: Number of a member's partitions whose commits are looked up.
 ENOUGH_PARTITIONS = 16
 #: Differences of a log's and a journal's times that the search for log lines allows.
@@ -55,10 +55,6 @@ def client_of(member_id: str) -> str:
     return _UUID.sub("", member_id)
 
 
-def is_client_of(member: GenerationMember, member_id: str) -> bool:
-    return client_of(member_id) == (member.group_instance_id or member.client_id)
-
-
 class GroupLog:
     """The broker's log lines about a group, searchable by time."""
 
@@ -69,6 +65,11 @@ class GroupLog:
         for line in lines:
             if line.member_id is not None and line.what in {"joining", "joined"}:
                 self._joins.setdefault(line.member_id, line.at)
+        self._joins_by_client: dict[str, list[tuple[int, str]]] = {}
+        for member_id, at in self._joins.items():
+            self._joins_by_client.setdefault(client_of(member_id), []).append((at, member_id))
+        for joins in self._joins_by_client.values():
+            joins.sort()
         self._returns = {
             line.member_id: line.at
             for line in lines
@@ -86,10 +87,9 @@ class GroupLog:
 
     def has_joined_again(self, member: GenerationMember, begin: int, end: int) -> bool:
         """Returns whether another member with the same client id joined in this time."""
-        return any(
-            begin <= at <= end and one != member.member_id and is_client_of(member, one)
-            for one, at in self._joins.items()
-        )
+        joins = self._joins_by_client.get(member.group_instance_id or member.client_id, [])
+        first, last = bisect_left(joins, (begin, "")), bisect_right(joins, (end, chr(0x10FFFF)))
+        return any(member_id != member.member_id for _, member_id in joins[first:last])
 
     def has_expiry(self, begin: int, end: int) -> bool:
         """Returns whether a session ended in a join phase, which so long waited for it."""
@@ -172,30 +172,29 @@ def correct_log_clock(
     lines: Sequence[LogLine], generations: Sequence[Generation]
 ) -> Sequence[LogLine]:
     """Returns the lines with times of the journal's clock. The line that a group has stabilized has
-    the same time as the state in its entry. Lines whose clock is not constant are left out.
+    the same time as the state in its entry. If the clock jumps between two such lines, as between
+    the logs of two brokers, the lines between them are left out.
     """
-    stable = [one for one in lines if one.what == "stabilized" and one.generation is not None]
     times: dict[int, list[int]] = {}
     for generation in generations:
         if generation.state_at is not None and generation.change is GenerationChange.REBALANCED:
             times.setdefault(generation.generation, []).append(generation.state_at)
     # the numbers of another incarnation begin again
-    offsets = np.array(
-        [
-            min((one.at - at for at in times[one.generation]), key=abs)
-            for one in stable
-            if one.generation in times
-        ],
-        dtype=np.int64,
-    )
-    if not len(offsets):
+    known = [
+        (place, min((line.at - at for at in times[line.generation]), key=abs))
+        for place, line in enumerate(lines)
+        if line.what == "stabilized" and line.generation in times
+    ]
+    if all(abs(offset) <= CLOCK_SLACK for _, offset in known):
         return lines
-    offset = int(np.median(offsets))
-    if np.median(np.abs(offsets - offset)) > LOG_CLOCK_SCATTER:
-        return ()
-    if abs(offset) <= CLOCK_SLACK:
-        return lines
-    return [replace(one, at=one.at - offset) for one in lines]
+    corrected: list[LogLine] = []
+    places = [(-1, known[0][1]), *known, (len(lines), known[-1][1])]
+    for (first, before), (last, after) in pairwise(places):
+        if abs(after - before) <= LOG_CLOCK_STEP:
+            offset = before if abs(before) > CLOCK_SLACK else 0
+            corrected += (replace(one, at=one.at - offset) for one in lines[first + 1 : last])
+        corrected += (replace(one, at=one.at - after) for one in lines[last : last + 1])
+    return sorted(corrected, key=attrgetter("at"))
 
 
 class MemberCommits:

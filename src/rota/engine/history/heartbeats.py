@@ -16,6 +16,7 @@ import numpy as np
 
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
     Generation,
     GenerationChange,
     GenerationMember,
@@ -24,8 +25,6 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits
 
-#: ``heartbeat.interval.ms``: the journal does not have it, so Kafka's default is assumed.
-HEARTBEAT_INTERVAL = 3_000
 #: The largest time by which a client's heartbeat is late, if the history does not show it.
 HEARTBEAT_DRIFT = 20
 #: Heartbeats count as evenly spread if the fastest member has sent this many more than the slowest.
