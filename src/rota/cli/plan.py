@@ -369,7 +369,7 @@ def _read_timing(case: Case, args: argparse.Namespace) -> tuple[GroupTiming, lis
     from rota.engine.history import facts, heartbeats, timing  # noqa: PLC0415 (slow)
 
     settings = {
-        HEARTBEAT: ("Kafka's default", heartbeats.HEARTBEAT_INTERVAL),
+        HEARTBEAT: ("Kafka's default", facts.HEARTBEAT_INTERVAL),
         SESSION: ("Kafka's default", facts.DEFAULT_SESSION_TIMEOUT),
     }
     settings |= {name: ("case file", value) for name, value in case.settings.items()}

@@ -108,9 +108,10 @@ def cost_counts(rows: Iterable[WhatIf], policy: str) -> list[tuple[object, ...]]
 @pytest.mark.parametrize("custom", [StaticInName, ExactInName])
 def test_a_custom_strategy_may_be_named_like_a_policy(custom: type[Sticky]) -> None:
     """Its rows are its own, and the advice does not take it for the policy of that name."""
-    history_builder = HistoryBuilder({"t": 24}).at(0, "a", "b", "c")
+    others = "bcdefgh"
+    history_builder = HistoryBuilder({"t": 24}).at(0, "a", *others)
     for second in range(100, 1_300, 100):
-        history_builder.at(second, "b", "c").at(second + 2, f"a#{second}", "b", "c")
+        history_builder.at(second, *others).at(second + 2, f"a#{second}", *others)
     told, steps = history_builder.generations, history_builder.rebalances
     evaluation = evaluate_policies(
         told, steps, history_builder.downtime, strategies=[f"{__name__}:{custom.__name__}"]

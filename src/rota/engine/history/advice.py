@@ -10,10 +10,11 @@ are known to support, and that balance the load as evenly as now. Policies withi
 comes first. The policy in use is compared by the mean of its measured downtime and of the one that
 the same replay computes for it. A change is advised only if it saves more than the *uncertainty*:
 the largest of :data:`MIN_SAVED_SHARE` of the downtime, half of the difference between these two,
-and half of the range of repeated replays. A group with few rebalances is left as it is.
+and half of the range of repeated replays of either policy. A group with few rebalances is left as
+it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
-the group is stuck or failing, the verdict is to repair that first, never to keep it as it is.
+the group is stuck or failing, the headline begins with that, and the first step is its repair.
 
 ``client_settings.py`` has the settings of each client library.
 """
@@ -39,6 +40,7 @@ from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     Advice,
+    DowntimeReason,
     Generation,
     GroupHealth,
     GroupHealthStatus,
@@ -260,8 +262,6 @@ EVENNESS_TOLERANCE = 1.1
 MIN_SAVED_SHARE = 0.1
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 10_000
-#: The expected downtime is shown beside the measured one if it differs by a larger share.
-SMALL_DIFFERENCE = 0.05
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.
@@ -452,7 +452,8 @@ class _AdviceCase:
         self._compared = used if modelled is None else (used + modelled) // 2
         #: The best policy that the group's libraries support; it may be the one in use.
         self.best = self._find_best()
-        spread = evaluation.spreads.get(self.best.policy, 0)
+        labels = (self._policy.label, self.best.policy)
+        spread = max(evaluation.spreads.get(label, 0) for label in labels)
         #: A policy that saves less is not certain to be better.
         self.uncertainty = max(round(MIN_SAVED_SHARE * used), error, spread // 2, MIN_SAVED)
 
@@ -470,6 +471,12 @@ class _AdviceCase:
         if UNKNOWN_LIBRARY in self.libraries or not all(x.consumer_protocol for x in self._clients):
             return None
         return "group.protocol=consumer"
+
+    @property
+    def _is_sick(self) -> bool:
+        """Whether the group is stuck or failing."""
+        health = self._evidence.health
+        return health is not None and health.health in SICK
 
     @property
     def _session_timeout(self) -> int | None:
@@ -522,13 +529,16 @@ class _AdviceCase:
         return len(self._rebalances) + restarts < MIN_EVENTS
 
     def verdict(self, best: PolicyTotal) -> str:
-        health = self._evidence.health
-        keep = FIX_FIRST if health is not None and health.health in SICK else KEEP
+        keep = FIX_FIRST if self._is_sick else KEEP
         if not self._known:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label} or self._is_thin:
             return keep
-        return CHANGE if self._compared - best.downtime > self.uncertainty else keep
+        saved = self._compared - best.downtime
+        # the measured downtime and the replayed one have to show a saving: one of them may be wrong
+        least_saved = saved - abs(self._compared - self._current_total.downtime)
+        is_certain = least_saved > max(MIN_SAVED_SHARE * best.downtime, MIN_SAVED) / 2
+        return CHANGE if is_certain and saved > self.uncertainty else keep
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
         """Returns a few sentences: what happened and why, its cost, what no strategy prevents, the
@@ -537,7 +547,7 @@ class _AdviceCase:
         group = self._generations[0].group
         health = self._evidence.health
         first = ":"
-        if health is not None and health.health in SICK:
+        if health is not None and self._is_sick:
             first = f" is {health.health}: {health.reason};"
         if not self._rebalances:
             return f"{group}{first} no rebalances."
@@ -547,7 +557,7 @@ class _AdviceCase:
         used, total = self.used, self._evidence.total
         span = self._rebalances[-1].after.at - self._rebalances[0].after.at
         health = self._evidence.health
-        told = HEALTH_PATTERNS.get(health.health) if health and health.health in SICK else None
+        told = HEALTH_PATTERNS.get(health.health) if health and self._is_sick else None
         text = "".join(
             f"{one.text}; " for one in self._evidence.patterns if one.pattern is not told
         )
@@ -571,6 +581,9 @@ class _AdviceCase:
             text += f" ({parts[0][0]})"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} not polled"
+        shut_down = total.by_reason.get(DowntimeReason.SHUT_DOWN, 0)
+        if shut_down and self._is_sick:
+            text += f" (not counted: {format_rounded_duration(shut_down)} of a closed group)"
         text += f"; {_format_count(used.moved, 'partition')} moved"
         if used.moved:
             needed = used.moved - used.needless
@@ -617,10 +630,8 @@ class _AdviceCase:
         expected = format_rounded_duration(self._compared)
         if self._current_total is not self.used:
             return f"{expected} with {self._policy.label} all the time"
-        measured = self.used.downtime
-        if abs(self._compared - measured) <= SMALL_DIFFERENCE * measured:
-            return format_rounded_duration(measured)
-        return f"{expected} expected, {format_rounded_duration(measured)} measured"
+        measured = format_rounded_duration(self.used.downtime)
+        return measured if measured == expected else f"{expected} expected, {measured} measured"
 
     def _describe_keep(self, verdict: str) -> str:
         begin = "Repair this first; then keep" if verdict == FIX_FIRST else "Keep"
@@ -633,14 +644,17 @@ class _AdviceCase:
         uncertain = format_rounded_duration(self.uncertainty)
         if least < self._current_total.downtime:
             return (
-                f"{begin} {label}: no other policy that suits the group saves more downtime than "
-                f"the uncertainty of {uncertain}."
+                f"{begin} {label}: no other policy that suits the group would save more than "
+                f"{uncertain} of downtime, the uncertainty of this estimate."
             )
         return f"{begin} {label}: no other policy has less downtime."
 
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
         """Returns what to repair, then the steps of the migration."""
         steps = list(dict.fromkeys(one.fix for one in self._evidence.patterns if one.fix))
+        health = self._evidence.health
+        if health is not None and self._is_sick and verdict == CHANGE:
+            steps.insert(0, f"Repair the group first: it is {health.health}: {health.reason}.")
         slow_polls, expired = (
             self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
         )

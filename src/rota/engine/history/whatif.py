@@ -88,7 +88,7 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 #: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
 #: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
 #: replay with the median downtime counts. In long histories such differences cancel out.
-DRAWS = 3
+DRAWS = 5
 MAX_DRAWN_EVENTS = 200
 
 
@@ -405,18 +405,21 @@ class HistoryReplay:
         rest = sum_downtime(piece for piece in downtime.found if not piece.ended)
         self._unended = DowntimeCost(rest.downtime_ms, rest.delayed_records or 0)
         self._rates = downtime.arrival_rates
+        self._shut_down = sorted(
+            {
+                (piece.since, piece.until)
+                for piece in downtime.found
+                if piece.reason is DowntimeReason.SHUT_DOWN
+            }
+        )
         #: By how much the downtime of a policy differs between replays.
         self.spreads: dict[str, int] = {}
 
-    def rows_under(self, choices: Iterable[GroupPolicy], *, modelled: bool = False) -> list[WhatIf]:
-        """Returns the rows of policies.
-
-        :param modelled: take expected times where measured ones are known
-        """
+    def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         return [
             _make_row(self._group, choice.label, outcome, has_rates=bool(self._rates))
             for choice in choices
-            for outcome in self._replay_policy(choice, modelled=modelled)
+            for outcome in self._replay_policy(choice)
             if not outcome.is_start
         ]
 
@@ -429,16 +432,16 @@ class HistoryReplay:
         )
 
     def total_under(self, used: Sequence[GroupPolicy]) -> int | None:
-        """Returns the downtime that the replay computes for the policy that was used; None if the
-        group used several, or one that Rota does not know.
+        """Returns the downtime of the used policy if the same happens to the processes again; None
+        if the group used several policies, or one that Rota does not know.
         """
         if len(used) != 1 or not used[0].known:
             return None
         policy = used[0]
         if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
             return None
-        rows = self.rows_under((policy,), modelled=True)
-        return sum(row.downtime_ms for row in rows if self._counts(row.at))
+        outcomes = self._replay_processes(policy)
+        return sum(one.cost.downtime for one in outcomes if self._counts(one.at))
 
     def _counts(self, at: int) -> bool:
         return self._since is None or at >= self._since
@@ -482,16 +485,15 @@ class HistoryReplay:
             place = layout.index.get(topic)
             if place is not None and number < layout.counts[place]:
                 rates[layout.starts[place] + number] = rate
-        return DowntimeCounter(rates)
+        return DowntimeCounter(rates, self._shut_down)
 
-    def _replay_policy(
-        self, choice: GroupPolicy, *, modelled: bool = False
-    ) -> Iterable[PolicyOutcome]:
+    def _replay_policy(self, choice: GroupPolicy) -> Iterable[PolicyOutcome]:
         if self._is_same(choice):
-            place = make_placement_function(choice, self._topic_ids)
-            # every eager strategy revokes all partitions
-            times = {} if modelled else self._revoked_times
-            return self._replay_history(choice, place, times)
+            return self._replay_history(choice)
+        return self._replay_processes(choice)
+
+    def _replay_processes(self, choice: GroupPolicy) -> list[PolicyOutcome]:
+        """Replays what happened to the processes: the median of several draws of heartbeats."""
         draws = DRAWS if len(self._process_events) <= MAX_DRAWN_EVENTS else 1
         replays = (
             whatif_replay.MembershipReplay(
@@ -513,19 +515,21 @@ class HistoryReplay:
             sum(outcome.cost.downtime for outcome in found if self._counts(outcome.at))
             for found in outcomes
         ]
-        self.spreads[choice.label] = max(counted) - min(counted)
+        counted = sorted(counted)[draws // 4 : draws - draws // 4]  # without the extremes
+        self.spreads[choice.label] = counted[-1] - counted[0]
         return outcomes[sorted(range(draws), key=totals.__getitem__)[draws // 2]]
 
-    def _replay_history(
-        self,
-        choice: GroupPolicy,
-        place: PlacementFunction,
-        revoked_times: Mapping[tuple[int, int], int],
-    ) -> Iterator[PolicyOutcome]:
+    def _replay_history(self, choice: GroupPolicy) -> Iterator[PolicyOutcome]:
         """Replays the rebalances of the history; each starts from the assignment before."""
-        interval, layout = self._assignment_interval, self._index.layout
+        place = make_placement_function(choice, self._topic_ids)
+        layout = self._index.layout
         clock = HistoryClock(
-            choice, self._index, self._timing, interval, revoked_times, self._counter
+            choice,
+            self._index,
+            self._timing,
+            self._assignment_interval,
+            self._revoked_times,  # every eager strategy revokes all partitions
+            self._counter,
         )
         unassigned = np.full(layout.size, UNASSIGNED, dtype=np.int32)
         last = SnapshotPlacement(unassigned, unassigned, 0, 0, 0)

@@ -13,18 +13,21 @@ same kind of membership. :class:`MembershipReplay` finds the rebalances under an
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from rota.engine.assignors.problem import count_moves
+from rota.engine.history.client_settings import DEFAULT_POLL_INTERVAL
+from rota.engine.history.downtime import SHUT_DOWN_AFTER
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
-    MAX_SESSION_TIMEOUT,
     Generation,
     GenerationChange,
     GenerationMember,
@@ -96,10 +99,13 @@ NO_DOWNTIME = DowntimeCost()
 class DowntimeCounter:
     """Adds up waits of partitions."""
 
-    def __init__(self, rates: Float64Array) -> None:
-        """:param rates: records per millisecond that arrive in each partition of the layout"""
+    def __init__(self, rates: Float64Array, shut_down: Sequence[tuple[int, int]] = ()) -> None:
+        """:param rates: records per millisecond that arrive in each partition of the layout
+        :param shut_down: when somebody had shut down the group, in order
+        """
         self._rates = rates
         self._mean_rate = float(rates.mean()) if len(rates) else 0.0
+        self._shut_down = shut_down
 
     def count(self, lost: Int64Array, until: Int64Array | int, emptied_at: int) -> DowntimeCost:
         """Returns the cost of partitions that wait; the time in which the group was shut down is
@@ -109,9 +115,17 @@ class DowntimeCounter:
         :param until: until when each of them waits
         :param emptied_at: 0: the group was never empty in that time
         """
-        if emptied_at and np.max(until, initial=0) - emptied_at > MAX_SESSION_TIMEOUT:
+        if emptied_at and np.max(until, initial=0) - emptied_at > SHUT_DOWN_AFTER:
             until = emptied_at
         waits = np.where(lost > 0, np.maximum(until - lost, 0), 0)
+        if self._shut_down and waits.any():
+            last = int(np.max(until))
+            first = bisect_right(self._shut_down, int(lost[waits > 0].min()), key=itemgetter(1))
+            for begin, end in self._shut_down[first:]:
+                if begin >= last:
+                    break
+                overlap = np.minimum(until, end) - np.maximum(lost, begin)
+                waits -= np.where(lost > 0, np.maximum(overlap, 0), 0)
         return DowntimeCost(int(waits.sum()), float(waits @ self._rates))
 
     def count_some(self, partitions: int, time: int) -> DowntimeCost:
@@ -429,8 +443,8 @@ class MembershipReplay:
         if rows[-1] + 1 == len(self._history):
             found += self._advance(self._until)
             found += self._end()
-        else:
-            found += self._advance(END_OF_TIME)
+        else:  # the group was deleted
+            found += self._advance(self._generation(rows[-1] + 1).at)
         shown = {row for row, _ in found}
         found += [self._outcome(row, None) for row in rows if row not in shown]
         returns: dict[int, PolicyOutcome] = {}  # one row for all that return at one time
@@ -696,7 +710,7 @@ class MembershipReplay:
 
     def _rebalance_timeout(self) -> int:
         limits = (self._facts[number].rebalance_timeout for number in self._members)
-        return max((one for one in limits if one), default=END_OF_TIME)
+        return max((one for one in limits if one), default=DEFAULT_POLL_INTERVAL)
 
     def _complete(self, at: int) -> list[tuple[int, PolicyOutcome]]:
         """Completes a join phase: assigns partitions."""
