@@ -16,9 +16,9 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rota.engine.history.advice import (
     CHANGE,
@@ -30,7 +30,7 @@ from rota.engine.history.advice import (
 from rota.engine.history.downtime import DowntimeTotal, find_downtime, sum_downtime
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.history.whatif import evaluate_policies
-from rota.engine.simulator.scenario import Scenario, read_scenario
+from rota.engine.simulator.scenario import read_scenario
 from tests.support.downtime_scenarios import (
     downtime_scenario,
     simulate_policy,
@@ -118,7 +118,7 @@ def compare_scenario(seed: int, *, with_log: bool = True) -> ScenarioComparison:
     evaluation = evaluate_policies(evidence.generations, evidence.rebalances, downtime)
     given = AdviceEvidence(evaluation=evaluation, total=measured)
     advice = advise_group(evidence.generations, evidence.rebalances, given)
-    truths = _Truths(scenario)
+    truths = _Truths(made)
     truths.known[used].append(true_total(simulation, not_polled=False))
     totals = sum_by_policy(evaluation.rows)
     actual = next(totals[row.policy] for row in evaluation.rows if row.actual)
@@ -167,13 +167,14 @@ def _list_suitable(
 class _Truths:
     """The true downtime of a scenario under each policy."""
 
-    scenario: Scenario
+    made: Mapping[str, Any]
     known: defaultdict[Choice, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def of(self, choice: Choice) -> list[int]:
         found = self.known[choice]
-        members = [replace(one, session=choice.session) for one in self.scenario.members]
-        scenario = replace(self.scenario, members=tuple(members))
+        # members that join later are like the first ones
+        members = [{**one, "session": f"{choice.session}ms"} for one in self.made["members"]]
+        scenario = read_scenario({**self.made, "members": members}, source=str(choice))
         while len(found) < RUNS:
             simulation = simulate_policy(
                 scenario, choice.strategy, choice.is_static, seed=len(found), skip_commits=True

@@ -261,7 +261,7 @@ EVENNESS_TOLERANCE = 1.1
 #: A change has to save this share of the downtime ...
 MIN_SAVED_SHARE = 0.1
 #: ... and at least this many partition-milliseconds.
-MIN_SAVED = 10_000
+MIN_SAVED = 5_000
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.

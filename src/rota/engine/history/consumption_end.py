@@ -43,6 +43,8 @@ MAX_CLOSE_TIME = 250
 CLOSE_COMMIT_SHARE = 0.995
 #: Used for a restart if nothing is known of it, or of an earlier one.
 USUAL_RESTART_TIME = 10_000
+#: Members of one deploy return within this time of each other.
+MAX_RESTART_GAP = 60_000
 #: ``auto.commit.interval.ms``.
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
@@ -136,16 +138,32 @@ class ConsumptionEndFinder:
         self._phases: dict[str, JoinTimes] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
-        #: For how long the last static member was away that returned within its session.
+        #: For how long the last static member was away that returned within its session, and when
+        #: it returned.
         self._restart_time = USUAL_RESTART_TIME
+        self._restarted_at = 0
+        #: Static members of a rebalance that waited as long as it may for one of them, with their
+        #: assignment before it, and when they joined the rebalance before it.
+        self._awaited: dict[str, tuple[GenerationMember, int]] = {}
 
     def read_return(self, member: GenerationMember, at: int) -> None:
         """Notes when a static member returned within its session."""
         self._joined[member.member_id] = at
 
-    def read_round(self, after: Generation, phases: RebalancePhases) -> None:
+    def read_round(
+        self, before: Generation | None, after: Generation, phases: RebalancePhases
+    ) -> None:
         """Notes when the members joined a round of a rebalance."""
         joined = [member.member_id for member in after.members]
+        waited = phases.joined - phases.start.estimate if phases.is_stated else 0
+        timeouts = (member.rebalance_timeout or 0 for member in after.members)
+        self._awaited = {}
+        if before is not None and waited and waited >= max(timeouts, default=0):
+            self._awaited = {
+                member.member_id: (member, self._joined.get(member.member_id, before.at))
+                for member in before.members
+                if member.group_instance_id is not None
+            }
         self._joined |= dict.fromkeys(joined, after.at)
         self._called |= dict.fromkeys(joined, phases.start.estimate)
         if phases.is_stated and phases.assigned > phases.joined + 1:
@@ -331,6 +349,7 @@ class ConsumptionEndFinder:
             return None
         commit = self._commits.find_last(member, until, since) or since
         gaps = self._commits.list_gaps(member, until, until - MAX_SESSION_TIMEOUT)
+        gaps = gaps[gaps < poll]
         rhythm = int(np.median(gaps)) if len(gaps) else poll
         latest = until + self._heartbeats.interval + HEARTBEAT_SLACK
         if rhythm >= poll or not poll <= latest - commit <= poll + 2 * rhythm + 2 * (
@@ -348,16 +367,21 @@ class ConsumptionEndFinder:
         late: its session began after a commit was due that did not come.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
-        commit = self._commits.find_last(member, back, since)
+        if poll is None or not member.assigned:
+            return None
         gaps = self._commits.list_gaps(member, back, back - MAX_SESSION_TIMEOUT)
-        if poll is None or commit is None or len(gaps) < MIN_COMMITS:
+        gaps = gaps[gaps < poll]  # it may have polled too late before
+        if len(gaps) < MIN_COMMITS:
             return None
         rhythm = int(np.median(gaps))
+        commit = self._commits.find_last(member, back, since)
+        # its last poll came before the next commit was due; the first poll may have been the last
+        last_poll, late = (since, 0) if commit is None else (commit, rhythm // 2)
         begin = back - session
-        if commit + 2 * rhythm + HEARTBEAT_SLACK > begin or commit + poll + rhythm < begin:
+        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin or last_poll + poll + rhythm < begin:
             return None
-        at = max(commit + poll, begin)
-        return TimeBounds.between(max(commit, begin), at + rhythm // 2, back)
+        at = max(last_poll + poll, begin)
+        return TimeBounds.between(max(last_poll, begin), at + late, back)
 
     def _end_by_silence(
         self,
@@ -387,12 +411,13 @@ class ConsumptionEndFinder:
                 evidence,
                 session_start=time.estimate,
             )
+        is_static = member.group_instance_id is not None  # others leave when they are closed
         end = ConsumptionEnd(
             TimeBounds.exactly(seen),
             DowntimeReason.SILENT,
             member,
             evidence,
-            is_closed=True,
+            is_closed=is_static,
             session_start=start,
         )
         if missed is not None:
@@ -400,7 +425,8 @@ class ConsumptionEndFinder:
             last = max(min(seen + interval, missed.latest), first)
             time = TimeBounds.between(first, (first + last) // 2, expired.latest)
             return end._replace(time=time, last_poll=self._find_last_poll(member, since, time))
-        if commit == seen and self._is_close_commit(member, since, expired.latest):
+        is_last_sign = is_static and commit is not None and commit >= seen - CLOCK_SLACK
+        if is_last_sign and self._is_close_commit(member, since, expired.latest):
             return end._replace(time=TimeBounds.between(seen, seen, seen + MAX_CLOSE_TIME))
         latest = max(expired.latest - session + int(session * MAX_HEARTBEAT_SHARE), seen)
         # it was gone when the next heartbeat and the next commit were due
@@ -410,8 +436,7 @@ class ConsumptionEndFinder:
         due = max(due, start)
         time = TimeBounds.between(seen, (start + due) // 2, min(latest, expired.latest))
         # a member without partitions does not commit: more members are closed than crash
-        is_closed = member.group_instance_id is not None and not member.assigned
-        return end._replace(time=time, is_closed=is_closed)
+        return end._replace(time=time, is_closed=is_static and not member.assigned)
 
     def _find_next_commit(self, member: GenerationMember, since: int, last: int) -> int:
         """Returns when a member's next commit was due, if it committed regularly.
@@ -484,8 +509,14 @@ class ConsumptionEndFinder:
             last_poll = self._find_last_poll(member, since, missed)
             reason = DowntimeReason.RESTARTED
             return ConsumptionEnd(missed, reason, member, evidence, last_poll, is_closed=True)
-        # without commits, a usual restart; a client with automatic commits commits when it closes
-        estimate = back - min(self._restart_time, session // 2)
+        if commit is None and member.member_id in self._awaited:
+            return self._end_of_awaited(member, back)
+        # without commits, as the members that returned a minute ago, or a usual restart; a client
+        # with automatic commits commits when it closes
+        usual = min(USUAL_RESTART_TIME, (back - since) // 2)
+        if back - self._restarted_at <= MAX_RESTART_GAP:
+            usual, self._restarted_at = self._restart_time, back
+        estimate = back - min(usual, session // 2)
         is_closed = True
         if commit is not None and commit >= back - session:
             estimate = commit
@@ -493,13 +524,28 @@ class ConsumptionEndFinder:
             is_usual = abs(back - commit - self._restart_time) <= HEARTBEAT_SLACK
             is_closed = is_usual or self._is_close_commit(member, since, back)
             if is_closed:
-                self._restart_time = back - commit
+                self._restart_time, self._restarted_at = back - commit, back
         elif commit is None and member.assigned and self._commits_automatically(before, back):
             # it would have committed when it closed
             estimate, is_closed = earliest + min(back - earliest, AUTO_COMMIT_INTERVAL) // 2, False
         time = TimeBounds.between(earliest, estimate, back)
         evidence = EvidenceType.BOUNDED
         return ConsumptionEnd(time, DowntimeReason.RESTARTED, member, evidence, is_closed=is_closed)
+
+    def _end_of_awaited(self, member: GenerationMember, back: int) -> ConsumptionEnd:
+        """Returns when a static member stopped that a rebalance waited for in vain: it stays a
+        member without having joined, and its session begins when the wait ends.
+        """
+        old, since = self._awaited[member.member_id]
+        commit = self._commits.find_last(old, back, since)
+        seen = max(since, self._called.get(member.member_id, since)) if commit is None else commit
+        return ConsumptionEnd(
+            TimeBounds.between(seen, seen, back),
+            DowntimeReason.RESTARTED,
+            member,
+            EvidenceType.BOUNDED,
+            is_closed=self._is_close_commit(old, since, back),
+        )
 
     def find_return(
         self,

@@ -231,7 +231,7 @@ class ClassicDowntimeFinder:
                 phases = self._ends.find_first_phases(rebalance, after)
             rounds.append(phases)
             self._assign(after, rebalance)
-            self._ends.read_round(after, phases)
+            self._ends.read_round(before, after, phases)
             before = after
         first, self._returns, returns = rounds[0], {}, self._returns
         self.events[rebalance.after.offset] = EventTimes(

@@ -162,7 +162,8 @@ class Heartbeats:
         mean_rest = max(longest - float(waits.mean()), 0)
         limit = round(longest) if self.is_known else self.interval
         limit += HEARTBEAT_SLACK
-        return HeartbeatWaits(round(longest), round(mean_rest), limit, limit)
+        possible = max(limit, round(float(waits[-1])) + HEARTBEAT_SLACK)
+        return HeartbeatWaits(round(longest), round(mean_rest), limit, possible)
 
 
 def _find_drift(interval: int, joins: Iterable[JoinPhase]) -> int:

@@ -9,9 +9,10 @@ finds out what the group does then.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from rota.engine.history.consumption_end import ConsumptionEnd
@@ -119,7 +120,7 @@ def list_rebalances(
     present: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
     incarnation = -1
-    assigned_at = 0
+    assigned_at = returned_at = 0
     for (generation, rebalance, event_times), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
         names = _name_members(generation.members)
@@ -149,10 +150,15 @@ def list_rebalances(
             )
             stayed = sum(member_name(one) in names for one in present)
             row = _date(row, event_times, stayed, timing, assigned_at)
+            if event_times is not None:
+                has_returned = returned_at > assigned_at
+                late = _late_time(event_times, stayed, timing, assigned_at, returned=has_returned)
+                row = row._replace(late_time=late)
             rebalances.append(row)
             assigned_at = generation.at
         else:
             at = times.reserve(generation, generation.at)
+            returned_at = generation.at
             row = _rebalance_at(generation, at, None)._replace(gone=gone, start=generation.at)
             rebalances.append(row)
         present, counts = generation.members, now
@@ -200,19 +206,27 @@ def _date(
         join_time=join_time,
         sync_time=times.assigned - times.joined,
         since_last=times.start - last,
-        late_time=_late_time(times, members, timing, last),
         second_late_time=max(
             max(times.later_joins, default=0) - timing.second_join_time - HEARTBEAT_SLACK, 0
         ),
     )
 
 
-def _late_time(times: EventTimes, members: int, timing: GroupTiming, last: int) -> int:
-    """Returns how long a rebalance waited for a late or a dead member."""
+def _late_time(
+    times: EventTimes, members: int, timing: GroupTiming, last: int, *, returned: bool
+) -> int:
+    """Returns how long a rebalance waited for a late or a dead member.
+
+    :param returned: a static member has returned since the last rebalance: its heartbeats began
+        at that moment
+    """
     join_time = times.joined - times.start
     if not members:
         return join_time
-    limit = timing.heartbeats.expect_waits(members, times.start - last).longest_possible
+    heartbeats = timing.heartbeats
+    limit = heartbeats.expect_waits(members, times.start - last).longest_possible
+    if returned:
+        limit = max(limit, heartbeats.interval + HEARTBEAT_SLACK)
     return max(join_time - limit, 0)
 
 
@@ -278,7 +292,7 @@ class ProcessEvent(NamedTuple):
     member: GenerationMember | None = None
     #: The application that the process belongs to: it has the same name after a restart.
     application: str = ""
-    #: The last sign of life of a process that crashed.
+    #: The last sign of life of a process that crashed, or whose session ended; 0: not known.
     session_start: int = 0
     #: The time for which the rebalance that followed waited for a late member.
     late_time: int = 0
@@ -294,7 +308,7 @@ def list_process_events(
     clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
     present: dict[str, GenerationMember] = {}
-    incarnation, last = -1, 0
+    incarnation, last, returned = -1, 0, 0
     for row, counted in enumerate(history):
         event = counted.event
         generation = event.generation
@@ -309,7 +323,8 @@ def list_process_events(
                 )
                 stayed = sum(member.member_id in present for member in generation.members)
                 if is_usual and stayed:
-                    late = _late_time(event.times, stayed, timing, last)
+                    has_returned = returned > last
+                    late = _late_time(event.times, stayed, timing, last, returned=has_returned)
             events += [one._replace(late_time=late) for one in found]
         else:
             events += [
@@ -322,21 +337,60 @@ def list_process_events(
         incarnation = generation.incarnation
         if event.rebalance is not None:
             last = generation.at
-    return events
+        elif generation.change is GenerationChange.REPLACED:
+            returned = generation.at
+    awaited = _list_awaiting_rows(history, events)
+    return [one._replace(late_time=0) if one.row in awaited else one for one in events]
+
+
+def _list_awaiting_rows(
+    history: Sequence[CountedEvent], events: Iterable[ProcessEvent]
+) -> set[int]:
+    """Returns the rebalances that waited for a static member that was gone: under another policy
+    its absence is an event of its own.
+    """
+    rows: set[int] = set()
+    for event in events:
+        if event.type in {ProcessEventType.CLOSED, ProcessEventType.CRASHED}:
+            row = event.row - 1
+            while row >= 0 and history[row].event.generation.at > event.at:
+                rows.add(row)
+                row -= 1
+    return rows
 
 
 def _name_applications(
     history: Sequence[CountedEvent], restarts: Sequence[MemberRestart]
 ) -> dict[str, str]:
-    """Returns the application of each member id: the first id of a chain of restarts."""
+    """Returns the application of each member id: a static id, or the first id of a chain of
+    restarts.
+
+    A member that is only in an earlier round of a rebalance is matched by its client id, if no two
+    members have it at the same time.
+    """
     before = {one.new_member_id: one.old_member_id for one in restarts}
+    rounds = [one.members for counted in history for one in _list_rounds(counted.event)]
+    shared: set[str] = set()
+    for members in rounds:
+        numbers = Counter(member.client_id for member in members)
+        shared.update(name for name, number in numbers.items() if number > 1)
     names: dict[str, str] = {}
-    for counted in history:
-        for member in counted.event.generation.members:
-            if member.member_id not in names:
-                old = before.get(member.member_id, "")
-                names[member.member_id] = names.get(old, member.member_id)
+    by_client: dict[str, str] = {}
+    for member in chain.from_iterable(rounds):
+        client = member.client_id
+        if member.group_instance_id is not None:
+            names[member.member_id] = member_name(member)
+        elif member.member_id not in names:
+            name = names.get(before.get(member.member_id, ""))
+            if name is None and client not in shared:
+                name = by_client.get(client)
+            names[member.member_id] = name or member.member_id
+        by_client[client] = names[member.member_id]
     return names
+
+
+def _list_rounds(event: MembershipEvent) -> Sequence[Generation]:
+    return (event.generation,) if event.rebalance is None else event.rebalance.rounds
 
 
 class _Client(NamedTuple):
@@ -345,13 +399,15 @@ class _Client(NamedTuple):
     member: GenerationMember
     #: None: the client id does not tell its members apart.
     application: str | None
+    #: When it left, if it is in no generation.
+    gone_at: int | None = None
 
 
 def _list_clients(history: Sequence[CountedEvent], names: Mapping[str, str]) -> dict[str, _Client]:
     """Returns the clients by the begin of their member ids."""
     clients: dict[str, _Client] = {}
-    for counted in history:
-        for member in counted.event.generation.members:
+    for one in (each for counted in history for each in _list_rounds(counted.event)):
+        for member in one.members:
             client, name = client_of(member.member_id), names[member.member_id]
             known = clients.setdefault(client, _Client(member, name))
             if known.application != name:
@@ -363,18 +419,25 @@ def _list_passing(
     row: int,
     counted: CountedEvent,
     present: Mapping[str, GenerationMember],
-    clients: Mapping[str, _Client],
+    clients: dict[str, _Client],
 ) -> Iterator[ProcessEvent]:
-    """Yields the events of members that joined and left during a rebalance."""
+    """Yields the events of members that joined and left during a rebalance; adds their clients."""
     times = counted.event.times
     some = next(iter((*present.values(), *counted.event.generation.members)), None)
     if times is None or some is None:
         return
     for one in times.passing:
         client = client_of(one.member_id)
-        known, application = clients.get(client, _Client(some, None))
-        member = replace(known, member_id=one.member_id, client_id=client, assigned={}, owned={})
-        name = application or one.member_id
+        known = clients.get(client, _Client(some, None))
+        member = replace(
+            known.member, member_id=one.member_id, client_id=client, assigned={}, owned={}
+        )
+        name = known.application or one.member_id
+        if client not in clients or known.gone_at is not None:
+            # it never got partitions, nor did another member with its client id
+            if known.gone_at is not None and one.joined < known.gone_at:
+                name = one.member_id  # another process
+            clients[client] = _Client(member, name, one.gone)
         yield ProcessEvent(one.joined, row, ProcessEventType.STARTED, member, name)
         if one.is_crash:
             session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
@@ -394,7 +457,7 @@ def _read_event(
     generation, rebalance, times = event
     start = generation.at if times is None else min(times.start, generation.at)
     found = False
-    rounds = (generation,) if rebalance is None else rebalance.rounds
+    rounds = _list_rounds(event)
     before = present
     for number, one in enumerate(rounds):
         now = {member.member_id: member for member in one.members}
@@ -406,6 +469,7 @@ def _read_event(
             is_silent = member.group_instance_id is not None and rebalance is not None
             if end is not None:
                 is_silent = end.reason is not DowntimeReason.LEFT and not end.is_closed
+            is_expired = end is not None and end.session_start is not None
             application = names.get(member.member_id, member.member_id)
             if end is not None and end.last_poll is not None:
                 last = end.last_poll.estimate
@@ -416,7 +480,7 @@ def _read_event(
                 ProcessEventType.CRASHED if is_silent else ProcessEventType.CLOSED,
                 member,
                 application,
-                find_session_start(member, event) if is_silent else 0,
+                find_session_start(member, event) if is_silent or is_expired else 0,
             )
         for name in sorted(now.keys() - before.keys()):
             found = True

@@ -67,7 +67,7 @@ END_OF_TIME = 2**62
 #: A consumer that closes gives up its LeaveGroup request after this time.
 CLOSE_TIMEOUT = 30_000
 #: The time from a heartbeat's response until the member has joined.
-JOIN_TIME = 15
+JOIN_TIME = 8
 #: Two rounds end a cooperative rebalance, unless the strategy is unstable.
 MAX_ROUNDS = 8
 
@@ -390,8 +390,9 @@ class MembershipReplay:
         self._is_stopped = np.zeros(count, dtype=np.bool_)
         self._base = np.zeros(count, dtype=np.int64)
         self._session_end = np.full(count, END_OF_TIME, dtype=np.int64)
-        drift = np.random.default_rng(self._draw).random(count) * self._timing.heartbeats.drift
-        self._interval = self._timing.heartbeats.interval + drift.astype(np.int64)
+        heartbeats = self._timing.heartbeats
+        drift = np.random.default_rng(self._draw).integers(0, heartbeats.drift + 1, count)
+        self._interval = heartbeats.interval + drift
         self._members: dict[int, SnapshotMember] = {}
         #: Members that polled too late in the history, but not under the policy: by application,
         #: and by the number under which they returned.
@@ -635,9 +636,13 @@ class MembershipReplay:
         self._state[number] = DEAD
         self._joined[number] = has_joined
         if not has_joined:  # otherwise the session begins when all have joined
+            heartbeat = event.session_start
+            commits = (self._owners == number).any() and not self._is_stopped[number]
+            if not heartbeat and not commits:
+                since_base = max(event.at - int(self._base[number]), 0)
+                heartbeat = event.at - since_base % int(self._interval[number])
             # the last commit of a process that closes is a sign of life, too
-            is_crash = event.type is ProcessEventType.CRASHED
-            heartbeat = event.session_start if is_crash else event.at
+            heartbeat = heartbeat or event.at
             self._session_end[number] = max(heartbeat + self._session_of(number), event.at)
         return []
 
