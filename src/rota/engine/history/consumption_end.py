@@ -399,19 +399,24 @@ class ConsumptionEndFinder:
         seen = max(expired.earliest - session, since, since if commit is None else commit)
         missed = self._find_missed_poll(member, since, expired.latest - session)
         start = max(expired.estimate - session, seen)
+        is_static = member.group_instance_id is not None  # others leave when they are closed
         called = self._phases.get(member.member_id)
         if called is not None and expired.earliest - session == called.joined:
             # no SyncGroup request came: it ended before all had joined
             began = max(called.start, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
+            is_closed = is_static
+            if member.member_id in self._awaited:
+                end = self._end_of_awaited(member, called.joined)
+                time, is_closed = end.time, end.is_closed
             return ConsumptionEnd(
                 time,
                 DowntimeReason.SILENT,
                 member,
                 evidence,
+                is_closed=is_closed,
                 session_start=time.estimate,
             )
-        is_static = member.group_instance_id is not None  # others leave when they are closed
         end = ConsumptionEnd(
             TimeBounds.exactly(seen),
             DowntimeReason.SILENT,
