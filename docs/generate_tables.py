@@ -44,6 +44,8 @@ class Example:
 
     question: str
     sql: str
+    #: What the answer does not say.
+    note: str
 
 
 EXAMPLES = (
@@ -58,6 +60,8 @@ WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout
 ORDER BY downtime_seconds DESC, `group`, rollout
 """,
+        "A deploy of static members that return within their session causes no rebalance. Its downtime "
+        "is in `gold/downtime`, with the reason `restarted`.",
     ),
     Example(
         "Who owned a partition while it was more than ten seconds behind?",
@@ -73,6 +77,7 @@ WHERE l.lag_seconds > 10
 GROUP BY l.`group`, l.topic, l.partition, o.client_id, o.client_host, o.since
 ORDER BY seconds DESC, l.`group`, l.topic, l.partition
 """,
+        "The owner is null where no member had the partition.",
     ),
     Example(
         "What would each policy have saved each group?",
@@ -92,6 +97,9 @@ JOIN used ON used.`group` = w.`group`
 GROUP BY w.`group`, w.policy
 ORDER BY seconds_saved DESC, w.`group`, w.policy
 """,
+        "The query compares with the measured downtime, which may be a lucky or an unlucky one. The "
+        "advice compares with the expected downtime, `downtime_current_ms` in `gold/advice`, and "
+        "ignores savings below `uncertainty_ms`.",
     ),
 )
 
@@ -112,7 +120,7 @@ def _lines() -> Iterator[str]:
                 yield from _table(table)
     yield EXAMPLES_INTRO
     for example in EXAMPLES:
-        yield f"**{example.question}**\n\n```sql\n{example.sql}```\n"
+        yield f"**{example.question}**\n\n```sql\n{example.sql}```\n\n{example.note}\n"
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -214,7 +214,8 @@ def _strategies_to_compare(args: argparse.Namespace) -> list[tuple[list[str], st
     }
     for option, is_given in given.items():
         if is_given:
-            args.error(f"--compare cannot be combined with --{option}")
+            why = "the other options are for one strategy, named with --strategy"
+            args.error(f"--compare cannot be combined with --{option}: {why}")
     named = flags.custom_strategies(
         args, "--compare has every built-in strategy: leave out one of the two options"
     )

@@ -87,14 +87,15 @@ TEXT_COLUMNS = (1, 2)
 BOLD = partial(Text, style="bold")
 
 DOWNTIME_LEGEND = (
-    "downtime: time in which no member consumed a partition, summed over all partitions; delayed: "
-    "records that arrived in it"
+    "downtime: time in which no member consumed a partition, added up over all partitions, so it "
+    "may be longer than the time window; delayed: records that arrived in it"
 )
 
 LAG_LEGEND = "lag (sampled): largest age of the first uncommitted record, also between commits"
 
 EVIDENCE_LEGEND = (
-    "Downtime is inferred from the journal unless marked sampled.",
+    "Downtime is stated by the broker's log, inferred from the journal, or bounded; gold/downtime "
+    "says which.",
     "Savings come from a replay of the same history under the other policy.",
 )
 
@@ -137,6 +138,12 @@ def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     yield Text()
 
 
+def _format_delayed(group: GroupStory) -> str:
+    if group.delayed_records is None:
+        return "unknown" if group.downtime_ms else "0"
+    return f"{group.delayed_records:,}"
+
+
 def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     shown = groups[:SHOWN_GROUPS]
     titles = ["#", "group", "health", "rebalances", "downtime", "delayed"]
@@ -144,7 +151,7 @@ def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
         [
             *(str(rank), group.name, group.health.health, f"{group.rebalances:,}"),
             _format_downtime(group.downtime_ms),
-            "unknown" if group.delayed_records is None else f"{group.delayed_records:,}",
+            _format_delayed(group),
         ]
         for rank, group in enumerate(shown, 1)
     ]

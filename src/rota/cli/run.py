@@ -133,7 +133,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--strategy MODULE:CLASS", text, repeated=True)
     text = (
         "interval at which the broker assigns in a consumer group (consumer.assignment.interval.ms,"
-        " KIP-1263), for the replay under KIP-848 (default 1s; 0s: at once, as before Kafka 4.4)"
+        " KIP-1263), for the replay under KIP-848 (default 1s; 0s: at once, as before Kafka 4.3)"
     )
     add("--assignment-interval TIME", text, type=_parse_duration_or_zero, default=1_000)
     add("--redact", "hash hosts, client ids, member ids and group.instance.ids in every table")

@@ -26,7 +26,7 @@ from rota.engine.model.text import count_noun, list_first_names
 from rota.errors import InputError, Unreachable
 from rota.pipeline import follow, poll, store
 from rota.pipeline.cluster import DEFAULT_SETTINGS, JOURNAL_ACLS, LiveCluster, run_with_client
-from rota.pipeline.demo import serve_day, write_day
+from rota.pipeline.demo import check_demo_groups, serve_day, write_day
 from rota.pipeline.follow import MicroBatchResult
 from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
@@ -52,6 +52,7 @@ def run_analysis(args: argparse.Namespace) -> None:
             ends=tuple(args.ends),
         )
         if args.demo:
+            check_demo_groups(options.groups)
             evidence = stack.enter_context(_demo_evidence(out, args.master, progress))
         elif args.poll is not None:
             polled = stack.enter_context(_sample_groups(args, out, options, progress))

@@ -7,6 +7,7 @@ looked up). No other part of the pipeline depends on the simulation.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import secrets
 import socket
@@ -25,6 +26,7 @@ from rota.broker.storage.log import KeyValue, Log
 from rota.engine.coordinator.coordinator import DEFAULT_JOURNAL_PARTITIONS
 from rota.engine.formats import journal
 from rota.engine.model.config import TopicConfig
+from rota.engine.model.text import suggest_or_list_names
 from rota.engine.simulator.day import (
     DAY,
     GROUP_PLANS,
@@ -36,6 +38,7 @@ from rota.engine.simulator.day import (
 )
 from rota.engine.simulator.seeded_random import mix_numbers
 from rota.engine.simulator.trace import SimulatedLogLine
+from rota.errors import InputError
 from rota.pipeline.cluster import JOURNAL_TOPIC, LiveCluster
 
 #: Monday, 2026-01-05, 00:00 UTC: the demo is always the same.
@@ -69,6 +72,14 @@ class DemoDay:
     groups: int
     #: Number of records in the journal.
     records: int
+
+
+def check_demo_groups(globs: Sequence[str]) -> None:
+    """Raises InputError if no group of the day matches."""
+    names = [plan.group for plan in GROUP_PLANS]
+    if globs and not any(fnmatch.filter(names, glob) for glob in globs):
+        near = suggest_or_list_names(globs, names)
+        raise InputError(f"--group {' '.join(globs)}: the demo has no such group{near}")
 
 
 def write_day(

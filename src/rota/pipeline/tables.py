@@ -225,7 +225,7 @@ DOWNTIME = Table(
     row="a time in which no member consumed a partition. Add up lengths to get downtime in "
     "partition-milliseconds; the sums in other tables leave out the reasons `not polled` and "
     "`shut down`",
-    key=("group", "topic", "partition", "since", "reason"),
+    key=("group", "topic", "partition", "since", "until", "reason"),
     columns=(
         *_GROUP_PARTITION,
         Column("since", "timestamp", "start: the last owner stopped consuming"),

@@ -131,6 +131,15 @@ def test_an_unknown_group_is_named_before_spark_starts(
     assert not out.exists()
 
 
+def test_an_unknown_group_of_the_demo_is_named_before_the_day_is_simulated(
+    rota_run: RunCommand, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    code, _, text = rota_run("--demo", "--group", "catalog-exprot", "--out", out)
+    assert (code, out.exists()) == (4, False)
+    assert "the demo has no such group; did you mean catalog-export?" in text
+
+
 def test_a_group_that_may_be_in_the_journal_is_looked_for(shop: rota.Broker) -> None:
     found = LiveCluster(settings={"bootstrap.servers": shop.bootstrap_servers})
     cluster.check_groups_exist(found, ("billing", "deleted*"))

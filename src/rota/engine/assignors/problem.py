@@ -172,7 +172,12 @@ class Problem:
             claims=_empty_claims(np.array(generation, dtype=np.int32)),
             racks=_read_racks(cluster, layout, subscriptions),
             skipped_topics=skipped,
-            notes=tuple(f"topic {name!r} has no metadata: skipped" for name in skipped),
+            notes=tuple(
+                f"topic {name!r} has no partitions: skipped"
+                if name in cluster.partitions
+                else f"topic {name!r} has no metadata: skipped"
+                for name in skipped
+            ),
         )
         if ownership is stated_ownership and not any(len(one.owned) for one in subscriptions):
             return problem

@@ -583,7 +583,7 @@ class _AdviceCase:
             text += f", and {format_rounded_duration(total.not_polled_ms)} not polled"
         shut_down = total.by_reason.get(DowntimeReason.SHUT_DOWN, 0)
         if shut_down and self._is_sick:
-            text += f" (not counted: {format_rounded_duration(shut_down)} of a closed group)"
+            text += f"; not counted: {format_rounded_duration(shut_down)} after all members closed"
         text += f"; {_format_count(used.moved, 'partition')} moved"
         if used.moved:
             needed = used.moved - used.needless
