@@ -140,7 +140,7 @@ def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
 
 def _format_delayed(group: GroupStory) -> str:
     if group.delayed_records is None:
-        return "unknown" if group.downtime_ms else "0"
+        return "0" if group.downtime_ms == 0 else "unknown"
     return f"{group.delayed_records:,}"
 
 

@@ -38,7 +38,7 @@ SCENARIOS = {path.stem: path.read_text() for path in sorted((ROOT / "examples").
 SCENARIOS["orders-billing"] = ORDERS_BILLING
 IN_USE = "as in the scenario"
 #: The groups that get advice to change their policy.
-CHANGED = {"rolling-deploy", "static-restart", "switch-strategy"}
+CHANGED = {"orders-billing", "rolling-deploy", "static-restart", "switch-strategy"}
 #: ``rota simulate`` skips commits, so it measures a little differently.
 LARGEST_ERROR = 200
 #: The order of two policies counts if one has this share more downtime, and so much more.

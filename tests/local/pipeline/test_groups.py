@@ -194,7 +194,12 @@ def test_health_and_protocol_are_in_the_advice() -> None:
     for has_protocol in (False, True):
         options = GroupOptions(until=known.until, has_consumer_protocol=has_protocol)
         (advice,) = compute_rows(parts, options)["advice"]
-        assert advice["verdict"] == "fix first"
+        # a change of the policy comes after the repair
+        assert advice["verdict"] == "change"
+        assert advice["headline"].startswith("a-coop is stuck: orders-3 has 120 records")
+        assert any(
+            step.startswith("Repair the group first: it is stuck") for step in advice["steps"][:1]
+        )
         assert advice["patterns"][0]["pattern"] == "stuck partition"
         assert (advice["destination"] is not None) <= has_protocol
 
