@@ -60,8 +60,8 @@ WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout
 ORDER BY downtime_seconds DESC, `group`, rollout
 """,
-        "A deploy of static members that return within their session causes no rebalance. Its downtime "
-        "is in `gold/downtime`, with the reason `restarted`.",
+        "A deploy of static members that return within their session causes no rebalance. Its "
+        "downtime is in `gold/downtime`, with the reason `restarted`.",
     ),
     Example(
         "Who owned a partition while it was more than ten seconds behind?",
@@ -97,9 +97,9 @@ JOIN used ON used.`group` = w.`group`
 GROUP BY w.`group`, w.policy
 ORDER BY seconds_saved DESC, w.`group`, w.policy
 """,
-        "The query compares with the measured downtime, which may be a lucky or an unlucky one. The "
-        "advice compares with the expected downtime, `downtime_current_ms` in `gold/advice`, and "
-        "ignores savings below `uncertainty_ms`.",
+        "The query compares with the measured downtime, which may be a lucky or an unlucky one. "
+        "The advice compares with the expected downtime, `downtime_current_ms` in `gold/advice`, "
+        "and ignores savings below `uncertainty_ms`.",
     ),
 )
 
