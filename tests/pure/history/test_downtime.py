@@ -367,6 +367,30 @@ def test_restarted_at_most_a_session_ago_without_commits() -> None:
     ]
 
 
+#: The last commits of a member that commits every five seconds, and then closes.
+CLOSE_COMMITS = [*range(110_000, 250_001, 5_000), 252_000]
+
+
+def test_a_static_member_that_closed_before_the_end_is_away() -> None:
+    (found,) = measure(STATIC, commits={1: CLOSE_COMMITS}, until=282_000)
+    assert pieces([found]) == [Piece(1, RESTARTED, BOUNDED, 252_000, 282_000, 0, 30_000)]
+    assert not found.ended
+
+
+@pytest.mark.parametrize(
+    ("commits", "until"),
+    [
+        ([*CLOSE_COMMITS[:-1], 255_000], 285_000),  # it may poll too late
+        (CLOSE_COMMITS, 266_000),  # two commits may be late
+        (CLOSE_COMMITS, 298_000),  # it sends heartbeats: its session would have ended
+        (CLOSE_COMMITS[-3:], 282_000),  # no rhythm
+    ],
+    ids=["regular", "early", "alive", "few"],
+)
+def test_a_static_member_without_a_closing_commit_is_not(commits: list[int], until: int) -> None:
+    assert measure(STATIC, commits={1: commits}, until=until) == []
+
+
 # Empty and shut down
 
 

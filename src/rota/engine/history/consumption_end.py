@@ -49,8 +49,14 @@ MAX_RESTART_GAP = 60_000
 AUTO_COMMIT_INTERVAL = 5_000
 #: The least number of times between commits that show a rhythm.
 MIN_COMMITS = 3
+#: A member that has missed this many regular commits did not leave: it crashed, hung, or is a
+#: static member that closed.
+MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
+#: The time between two polls of a member that polls too late, as a share of its
+#: ``max.poll.interval.ms``: if it is much longer, a crash is as likely.
+LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
 
@@ -86,6 +92,8 @@ class ConsumptionEnd(NamedTuple):
     last_poll: TimeBounds | None = None
     #: It was closed: the last commit of a static member shows it.
     is_closed: bool = False
+    #: Nothing shows whether a static member was closed or crashed.
+    is_guess: bool = False
     #: The last sign of life of a member whose session expired.
     session_start: int | None = None
 
@@ -364,7 +372,8 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped that returned within its session, if it polled too
-        late: its session began after a commit was due that did not come.
+        late: its session began after a commit was due that did not come, or it made no commit for
+        its ``max.poll.interval.ms``, or a little longer.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
         if poll is None or not member.assigned:
@@ -378,7 +387,11 @@ class ConsumptionEndFinder:
         # its last poll came before the next commit was due; the first poll may have been the last
         last_poll, late = (since, 0) if commit is None else (commit, rhythm // 2)
         begin = back - session
-        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin or last_poll + poll + rhythm < begin:
+        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin:  # within its last session
+            is_usual = poll <= back - last_poll <= poll * LATE_POLL_SHARE + rhythm
+            if not is_usual or (commit and self._is_close_commit(member, since, back)):
+                return None
+        elif last_poll + poll + rhythm < begin:
             return None
         at = max(last_poll + poll, begin)
         return TimeBounds.between(max(last_poll, begin), at + late, back)
@@ -441,7 +454,8 @@ class ConsumptionEndFinder:
         due = max(due, start)
         time = TimeBounds.between(seen, (start + due) // 2, min(latest, expired.latest))
         # a member without partitions does not commit: more members are closed than crash
-        return end._replace(time=time, is_closed=is_static and not member.assigned)
+        is_guess = is_static and not member.assigned
+        return end._replace(time=time, is_closed=is_guess, is_guess=is_guess)
 
     def _find_next_commit(self, member: GenerationMember, since: int, last: int) -> int:
         """Returns when a member's next commit was due, if it committed regularly.
@@ -535,7 +549,41 @@ class ConsumptionEndFinder:
             estimate, is_closed = earliest + min(back - earliest, AUTO_COMMIT_INTERVAL) // 2, False
         time = TimeBounds.between(earliest, estimate, back)
         evidence = EvidenceType.BOUNDED
-        return ConsumptionEnd(time, DowntimeReason.RESTARTED, member, evidence, is_closed=is_closed)
+        return ConsumptionEnd(
+            time,
+            DowntimeReason.RESTARTED,
+            member,
+            evidence,
+            is_closed=is_closed,
+            is_guess=is_closed and commit is None,
+        )
+
+    def find_unended(
+        self, member: GenerationMember, before: Generation, until: int
+    ) -> ConsumptionEnd | None:
+        """Returns when a static member closed that has not returned at the end of the evidence:
+        the commit of its close was its last one, although it committed in a steady rhythm.
+        """
+        session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+        since = self._joined.get(member.member_id, before.at)
+        commit = self._commits.find_last(member, until, since)
+        gaps = self._commits.list_gaps(member, until, since)
+        if member.group_instance_id is None or commit is None or len(gaps) <= MIN_COMMITS:
+            return None
+        usual = gaps[:-1]
+        is_steady = usual.max() <= usual.min() * STEADY_RHYTHM
+        silence = until - commit
+        if not is_steady or not MISSED_COMMITS * usual.max() < silence <= session:
+            return None
+        if gaps[-1] >= usual.min() * CLOSE_COMMIT_SHARE:
+            return None
+        return ConsumptionEnd(
+            TimeBounds.between(commit, commit, until),
+            DowntimeReason.RESTARTED,
+            member,
+            EvidenceType.BOUNDED,
+            is_closed=True,
+        )
 
     def _end_of_awaited(self, member: GenerationMember, back: int) -> ConsumptionEnd:
         """Returns when a static member stopped that a rebalance waited for in vain: it stays a

@@ -52,6 +52,7 @@ from rota.engine.history.consumption_end import (
     MAX_ASSIGNMENT_DELAY,
     MAX_CLOSE_TIME,
     MIN_COMMITS,
+    MISSED_COMMITS,
     ConsumptionEnd,
     ConsumptionEndFinder,
     RebalancePhases,
@@ -91,8 +92,6 @@ SHUT_DOWN_AFTER = 30 * MINUTE
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
-#: A member that has missed this many regular commits did not leave: it crashed or hung.
-MISSED_COMMITS = 3
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
 UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
 
@@ -383,6 +382,16 @@ class ClassicDowntimeFinder:
                 for span in found
                 if span.until >= since
             ]
+
+    def find_absent(self, last: Generation, until: int) -> None:
+        """Begins the downtime of static members that are away at the end of the evidence."""
+        if last.kind is GroupType.CONSUMER:
+            return
+        for member in last.members:
+            end = self._ends.find_unended(member, last, until)
+            if end is not None:
+                for pair in list_partitions(member):
+                    self._open.setdefault(pair, end)
 
     def end(self, last: Generation | None, until: int) -> None:
         """Adds the downtime that has not ended, of a group that was deleted or at the end."""
@@ -720,6 +729,8 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
         elif generation.change is GenerationChange.REPLACED and last is not None:
             finder.read_return(last, generation)
         last = generation
+    if last is not None:
+        finder.find_absent(last, until)
     finder.end(last, until)
     found, closed_at = finder.found, finder.closed_at
     if any(one.kind is GroupType.CONSUMER for one in generations):
