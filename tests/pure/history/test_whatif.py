@@ -8,6 +8,8 @@ from itertools import takewhile
 
 import pytest
 
+from rota.engine.history.advice import sum_by_policy
+from rota.engine.history.downtime import find_downtime
 from rota.engine.history.facts import (
     Generation,
     GenerationChange,
@@ -21,6 +23,7 @@ from rota.engine.history.generations import read_history
 from rota.engine.history.policies import GroupPolicy, MembershipType
 from rota.engine.history.rebalances import compute_cost, diff_generations, find_rebalances
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
+from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import simulate
 from tests.pure.history.example_history import (
     NOT_MEASURED,
@@ -34,6 +37,7 @@ from tests.pure.history.example_history import (
 )
 from tests.pure.history.history import random_history
 from tests.support import first_recording
+from tests.support.downtime_scenarios import simulate_policy, simulated_evidence, true_total
 from tests.support.examples import first
 from tests.support.expected_history import simulate_history
 from tests.support.policies import policy_of
@@ -465,3 +469,43 @@ def test_added_partitions_are_seen() -> None:
         (True, 0),
         (True, 0),
     ]
+
+
+SLOW_DEPLOY = """
+group = "g"
+strategy = "range"
+duration = "10m"
+heartbeat_drift = "20ms"
+[topics]
+t = 24
+[[members]]
+name = "m"
+count = 12
+client_id = "{name}"
+static = true
+auto_commit = true
+[[events]]
+at = "40s"
+deploy = "m"
+down = "31950ms"
+between = "1100ms"
+"""
+
+
+def test_a_close_that_waits_for_a_rebalance_delays_the_rest_of_the_deploy() -> None:
+    """A dynamic member that closes in a rebalance leaves after it, and its process starts again
+    later, and so does the next process of the deploy. Without that, the replay has 26 % more.
+    """
+    evidence = simulated_evidence(simulate_policy(read_scenario(SLOW_DEPLOY)))
+    downtime = find_downtime(
+        evidence.generations,
+        evidence.rebalances,
+        evidence.explanations,
+        commits=evidence.commit_times,
+        until=evidence.end,
+        lines=evidence.lines,
+    )
+    evaluation = evaluate_policies(evidence.generations, evidence.rebalances, downtime)
+    expected = sum_by_policy(evaluation.rows)["cooperative-sticky"].downtime
+    truth = true_total(simulate_policy(read_scenario(SLOW_DEPLOY), "cooperative-sticky", False))
+    assert expected == pytest.approx(truth, rel=0.05)

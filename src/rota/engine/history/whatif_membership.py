@@ -41,6 +41,9 @@ from rota.engine.history.snapshot import (
 )
 from rota.engine.history.timing import GroupTiming
 
+#: The longest time in a rolling deploy from the return of a member to the close of the next one.
+MAX_DEPLOY_PAUSE = 60_000
+
 
 class Absence(NamedTuple):
     """A member that is gone; ``number`` is its number in the history index."""
@@ -296,6 +299,11 @@ class ProcessEvent(NamedTuple):
     session_start: int = 0
     #: The time for which the rebalance that followed waited for a late member.
     late_time: int = 0
+    #: Nothing shows whether it was closed or crashed.
+    is_guess: bool = False
+    #: The rolling deploy that the event belongs to, 0 if none: if a member takes longer to close,
+    #: all later events of the deploy come later.
+    deploy: int = 0
 
 
 def list_process_events(
@@ -340,7 +348,39 @@ def list_process_events(
         elif generation.change is GenerationChange.REPLACED:
             returned = generation.at
     awaited = _list_awaiting_rows(history, events)
-    return [one._replace(late_time=0) if one.row in awaited else one for one in events]
+    events = [one._replace(late_time=0) if one.row in awaited else one for one in events]
+    return _number_deploys(events)
+
+
+def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
+    """Returns the events with the number of their rolling deploy: each application is closed a
+    short time after the one before is back, and all are away for the same time.
+    """
+    restarts: list[tuple[int, int]] = []
+    closed: dict[str, int] = {}
+    for number, event in sorted(enumerate(events), key=lambda pair: (pair[1].at, pair[0])):
+        if event.type is ProcessEventType.CLOSED and not event.is_guess:
+            closed[event.application] = number
+        elif event.type is ProcessEventType.STARTED and event.application in closed:
+            restarts.append((closed.pop(event.application), number))
+    restarts.sort(key=lambda pair: events[pair[0]].at)
+    deploys: dict[int, int] = {}
+    names: set[str] = set()
+    for number, (one, other) in enumerate(pairwise(restarts), 1):
+        away, next_away = (events[back].at - events[gone].at for gone, back in (one, other))
+        between = events[other[0]].at - events[one[1]].at
+        names.add(events[one[0]].application)
+        is_next = (
+            -HEARTBEAT_SLACK <= between <= MAX_DEPLOY_PAUSE
+            and abs(away - next_away) <= HEARTBEAT_SLACK
+            and events[other[0]].application not in names
+        )
+        if is_next:
+            deploy = deploys.get(one[0], number)
+            deploys |= dict.fromkeys((*one, *other), deploy)
+        else:
+            names.clear()
+    return [one._replace(deploy=deploys.get(place, 0)) for place, one in enumerate(events)]
 
 
 def _list_awaiting_rows(
@@ -481,6 +521,7 @@ def _read_event(
                 member,
                 application,
                 find_session_start(member, event) if is_silent or is_expired else 0,
+                is_guess=end is not None and end.is_guess,
             )
         for name in sorted(now.keys() - before.keys()):
             found = True

@@ -13,10 +13,12 @@ same kind of membership. :class:`MembershipReplay` finds the rebalances under an
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -398,8 +400,13 @@ class MembershipReplay:
         #: and by the number under which they returned.
         self._remaining: dict[str, int] = {}
         self._returned: dict[int, int] = {}
-        #: When members closed that wait for the response to JoinGroup. They leave after it.
-        self._leaving: dict[int, int] = {}
+        #: The close of members that wait for the response to JoinGroup. They leave after it.
+        self._leaving: dict[int, ProcessEvent] = {}
+        #: By rolling deploy: by how much closes were delayed, and the events that wait for one.
+        self._delays: Counter[int] = Counter()
+        self._blocked: dict[int, list[ProcessEvent]] = {}
+        #: Events that waited until now.
+        self._released: list[ProcessEvent] = []
         #: The time of the last event.
         self._now = 0
         self._facts: dict[int, GenerationMember] = {}
@@ -437,15 +444,11 @@ class MembershipReplay:
         self._start()
         first = rows[0]
         found = [self._begin(first, [one for one in events if one.row == first])]
-        later = (one for one in events if one.row != first)
-        for event in sorted(later, key=lambda one: (one.at, one.row)):
-            found += self._advance(event.at)
-            found += self._read(event)
-        if rows[-1] + 1 == len(self._history):
-            found += self._advance(self._until)
+        is_last = rows[-1] + 1 == len(self._history)  # otherwise the group was deleted
+        end = self._until if is_last else self._generation(rows[-1] + 1).at
+        found += self._read_events((one for one in events if one.row != first), end)
+        if is_last:
             found += self._end()
-        else:  # the group was deleted
-            found += self._advance(self._generation(rows[-1] + 1).at)
         shown = {row for row, _ in found}
         found += [self._outcome(row, None) for row in rows if row not in shown]
         returns: dict[int, PolicyOutcome] = {}  # one row for all that return at one time
@@ -455,6 +458,34 @@ class MembershipReplay:
                 returns[row] = outcome._replace(cost=before + outcome.cost)
         outcomes = [one for _, one in found if one.happens_at is not None] + [*returns.values()]
         yield from sorted(outcomes, key=lambda one: one.at)
+
+    def _read_events(
+        self, events: Iterable[ProcessEvent], end: int
+    ) -> list[tuple[int, PolicyOutcome]]:
+        """Reads events in the order of their times under the policy."""
+        found: list[tuple[int, PolicyOutcome]] = []
+        numbers = count()
+        queue = [(one.at, one.row, next(numbers), one) for one in events]
+        heapq.heapify(queue)
+        while True:
+            at = min(queue[0][0], end) if queue else end
+            found += self._advance(at)
+            for event in self._released:
+                delay = self._delays[event.deploy]
+                heapq.heappush(queue, (event.at + delay, event.row, next(numbers), event))
+            if self._released:
+                self._released = []
+                continue
+            if not queue or queue[0][0] > end:
+                return found
+            _, row, place, event = heapq.heappop(queue)
+            shifted = event.at + self._delays[event.deploy]
+            if shifted > at:
+                heapq.heappush(queue, (shifted, row, place, event))
+            elif event.deploy in self._blocked:
+                self._blocked[event.deploy].append(event)
+            else:
+                found += self._read(event._replace(at=shifted))
 
     def _end(self) -> list[tuple[int, PolicyOutcome]]:
         """Completes the rebalance that runs at the end, unless it waits for the end of a session.
@@ -628,7 +659,9 @@ class MembershipReplay:
         self._lose(self._owners == number, revoked_at)
         is_leaving = event.type is ProcessEventType.CLOSED and not self._is_static
         if is_leaving and has_joined:
-            self._leaving[number] = event.at
+            self._leaving[number] = event
+            if event.deploy:
+                self._blocked.setdefault(event.deploy, [])
         elif is_leaving:
             self._call(event)
             self._remove([number])
@@ -687,6 +720,8 @@ class MembershipReplay:
                 return found
             else:
                 found += self._complete(completion)
+                if self._released:
+                    return found
 
     def _expire(self, at: int) -> list[tuple[int, PolicyOutcome]]:
         """Removes the members whose sessions end."""
@@ -732,7 +767,11 @@ class MembershipReplay:
                 missing |= stopped
             self._remove(np.flatnonzero(missing).tolist())
             leaving, self._leaving = self._leaving, {}
-            self._remove(number for number, since in leaving.items() if at <= since + CLOSE_TIMEOUT)
+            self._remove(number for number, one in leaving.items() if at <= one.at + CLOSE_TIMEOUT)
+            for one in leaving.values():
+                if one.deploy:
+                    self._delays[one.deploy] += min(at - one.at, CLOSE_TIMEOUT)
+                    self._released += self._blocked.pop(one.deploy, [])
         snapshot = self._snapshot = self._take_snapshot()
         before = self._owners if phase.owners is None else phase.owners
         if not self._members:
