@@ -324,6 +324,25 @@ def test_replays_that_differ_are_uncertain() -> None:
     assert (far.verdict, far.uncertainty_ms) == (KEEP, 110_000)
 
 
+@pytest.mark.parametrize(
+    ("used", "other", "verdict"),
+    [
+        ((), (490_000,), CHANGE),  # three quarters of 100 s saved, a quarter of 290 s lost
+        ((), (510_000,), KEEP),
+        ((300_000,), (590_000,), CHANGE),  # the policy in use is worse, too
+        ((300_000,), (610_000,), KEEP),
+        ((), (100_000, 390_000), CHANGE),
+        ((), (100_000, 510_000), KEEP),
+    ],
+)
+def test_a_change_saves_downtime_on_average_over_all_readings(
+    used: tuple[int, ...], other: tuple[int, ...], verdict: str
+) -> None:
+    readings = {"sticky": other, "range": used}
+    evaluation = replace(evaluation_of(200_000, sticky=100_000), other_readings=readings)
+    assert decide(evaluation).verdict == verdict
+
+
 def test_the_headline_has_every_reason_and_the_time_without_polls() -> None:
     total = DowntimeTotal(
         downtime_ms=70_000,

@@ -262,6 +262,9 @@ EVENNESS_TOLERANCE = 1.1
 MIN_SAVED_SHARE = 0.1
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 5_000
+#: How likely another reading of the evidence is: few members crash, most keep the default of
+#: ``heartbeat.interval.ms``.
+OTHER_READING_SHARE = 0.25
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.
@@ -281,6 +284,8 @@ class PolicyEvaluation:
     modelled_ms: int | None = None
     #: By how much the downtime of a policy differs between replays.
     spreads: Mapping[str, int] = field(default_factory=dict)
+    #: The downtime of a policy under each other reading of the evidence.
+    other_readings: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def advised_policy(self, advice: Advice) -> GroupPolicy | None:
         """Returns the policy that the group should change to; None if no change is advised."""
@@ -501,6 +506,7 @@ class _AdviceCase:
                 and is_migration_possible(self._policy, policy, self._clients)
                 and (self._has_consumer_protocol or policy.protocol is not PolicyProtocol.CONSUMER)
                 and total.is_as_even_as(self.used)
+                and self._saves_on_average(total)
             ):
                 possible.append(total)
         least = min(total.downtime for total in possible)
@@ -516,6 +522,20 @@ class _AdviceCase:
                 total.policy,
             ),
         )
+
+    def _saves_on_average(self, total: PolicyTotal) -> bool:
+        """Whether a policy is expected to save downtime, although the evidence can be read in
+        several ways: each other reading counts with :data:`OTHER_READING_SHARE`.
+        """
+        readings = self._evidence.evaluation.other_readings
+        found = readings.get(total.policy)
+        if not found:
+            return True
+        used = readings.get(self.used.policy) or (0,) * len(found)
+        lost = sum(then - max(now, self._compared) for then, now in zip(found, used, strict=True))
+        saved = self._compared - total.downtime
+        share = OTHER_READING_SHARE
+        return saved * (1 - share * len(found)) > lost * share
 
     def _migration_size(self, label: str) -> int:
         wanted = self._alternatives.get(label)

@@ -102,6 +102,11 @@ class Heartbeats:
     is_known: bool = False
     #: The largest time by which one is late.
     drift: int = HEARTBEAT_DRIFT
+    session: int = DEFAULT_SESSION_TIMEOUT
+
+    @property
+    def longest_usual_interval(self) -> int:
+        return max(int(self.session * MAX_HEARTBEAT_SHARE), 1)
 
     @classmethod
     def from_joins(cls, joins: Sequence[JoinPhase], session: int) -> Heartbeats:
@@ -111,7 +116,7 @@ class Heartbeats:
         usual = _usual_interval(session)
         usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
         if not usable:
-            return cls(usual)
+            return cls(usual, session=session)
         since_last, join_time, members = np.array(usable, dtype=np.float64).T
         most = min(session // 2, MAX_HEARTBEAT_INTERVAL)
         whole = range(HEARTBEAT_STEP, most + 1, HEARTBEAT_STEP)
@@ -138,9 +143,10 @@ class Heartbeats:
             # join phases that last longer than the usual interval
             longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
             is_better = longer and score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
-            return cls(int(tried[best, 0]) if is_better else usual)
+            return cls(int(tried[best, 0]) if is_better else usual, session=session)
         interval = int(tried[best, 0])
-        return cls(interval, is_known=True, drift=_find_drift(interval, usable))
+        drift = _find_drift(interval, usable)
+        return cls(interval, is_known=True, drift=drift, session=session)
 
     @lru_cache(maxsize=4096)  # noqa: B019 (the value is small, and frozen)
     def expect_waits(self, members: int, since_last: int) -> HeartbeatWaits:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -64,6 +64,7 @@ from rota.engine.history.timing import (
     ASSIGNMENT_INTERVAL,
     GroupTiming,
 )
+from rota.engine.history.whatif_membership import ProcessEvent, ProcessEventType
 from rota.engine.history.whatif_replay import (
     NO_DOWNTIME,
     NO_MOVES,
@@ -366,7 +367,15 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
         alternatives={policy.label: policy for policy in others},
         modelled_ms=replay.total_under(reproduction.used),
         spreads=replay.spreads,
+        other_readings=replay.other_readings,
     )
+
+
+class _Reading(NamedTuple):
+    """What may have happened to a group's processes, and its times."""
+
+    events: list[ProcessEvent]
+    timing: GroupTiming
 
 
 class HistoryReplay:
@@ -414,6 +423,8 @@ class HistoryReplay:
         )
         #: By how much the downtime of a policy differs between replays.
         self.spreads: dict[str, int] = {}
+        #: The downtime of a policy under each other reading of the evidence.
+        self.other_readings: dict[str, tuple[int, ...]] = {}
 
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         return [
@@ -440,8 +451,7 @@ class HistoryReplay:
         policy = used[0]
         if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
             return None
-        outcomes = self._replay_processes(policy)
-        return sum(one.cost.downtime for one in outcomes if self._counts(one.at))
+        return self._sum_downtime(self._replay_processes(policy))
 
     def _counts(self, at: int) -> bool:
         return self._since is None or at >= self._since
@@ -495,29 +505,57 @@ class HistoryReplay:
     def _replay_processes(self, choice: GroupPolicy) -> list[PolicyOutcome]:
         """Replays what happened to the processes: the median of several draws of heartbeats."""
         draws = DRAWS if len(self._process_events) <= MAX_DRAWN_EVENTS else 1
-        replays = (
-            whatif_replay.MembershipReplay(
-                choice,
-                self._index,
-                self._timing,
-                self._assignment_interval,
-                self._history,
-                make_placement_function(choice, self._topic_ids),  # hooks may have a state
-                self._counter,
-                self._until,
-                draw,
-            )
-            for draw in range(draws)
-        )
-        outcomes = [list(replay.run(self._process_events)) for replay in replays]
+        usual = _Reading(self._process_events, self._timing)
+        outcomes = [self._replay_reading(choice, usual, draw) for draw in range(draws)]
         totals = [sum(outcome.cost.downtime for outcome in found) for found in outcomes]
-        counted = [
-            sum(outcome.cost.downtime for outcome in found if self._counts(outcome.at))
-            for found in outcomes
-        ]
-        counted = sorted(counted)[draws // 4 : draws - draws // 4]  # without the extremes
+        counted = sorted(map(self._sum_downtime, outcomes))
+        counted = counted[draws // 4 : draws - draws // 4]  # without the extremes
         self.spreads[choice.label] = counted[-1] - counted[0]
+        self.other_readings[choice.label] = tuple(
+            self._sum_downtime(self._replay_reading(choice, reading)) for reading in self._readings
+        )
         return outcomes[sorted(range(draws), key=totals.__getitem__)[draws // 2]]
+
+    def _replay_reading(
+        self, choice: GroupPolicy, reading: _Reading, draw: int = 0
+    ) -> list[PolicyOutcome]:
+        replay = whatif_replay.MembershipReplay(
+            choice,
+            self._index,
+            reading.timing,
+            self._assignment_interval,
+            self._history,
+            make_placement_function(choice, self._topic_ids),  # hooks may have a state
+            self._counter,
+            self._until,
+            draw,
+        )
+        return list(replay.run(reading.events))
+
+    def _sum_downtime(self, outcomes: Iterable[PolicyOutcome]) -> int:
+        return sum(outcome.cost.downtime for outcome in outcomes if self._counts(outcome.at))
+
+    @cached_property
+    def _readings(self) -> list[_Reading]:
+        """How else the evidence of static members can be read, which rebalance seldom: they send
+        heartbeats less often, and those that seem to have closed have crashed.
+        """
+        found: list[_Reading] = []
+        if any(membership is not MembershipType.STATIC for membership, _ in self._memberships):
+            return found
+        events, timing = self._process_events, self._timing
+        heartbeats = timing.heartbeats
+        longest = heartbeats.longest_usual_interval
+        if not heartbeats.is_known and longest > heartbeats.interval:
+            seldom = replace(heartbeats, interval=longest)
+            found.append(_Reading(events, replace(timing, heartbeats=seldom)))
+        if any(event.is_guess for event in events):
+            crashes = [
+                event._replace(type=ProcessEventType.CRASHED) if event.is_guess else event
+                for event in events
+            ]
+            found.append(_Reading(crashes, timing))
+        return found
 
     def _replay_history(self, choice: GroupPolicy) -> Iterator[PolicyOutcome]:
         """Replays the rebalances of the history; each starts from the assignment before."""
