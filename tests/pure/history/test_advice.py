@@ -340,7 +340,10 @@ def test_a_change_saves_downtime_on_average_over_all_readings(
 ) -> None:
     readings = {"sticky": other, "range": used}
     evaluation = replace(evaluation_of(200_000, sticky=100_000), other_readings=readings)
-    assert decide(evaluation).verdict == verdict
+    found = decide(evaluation)
+    assert found.verdict == verdict
+    is_said = "sticky may save 100 s of downtime, or cost more." in found.headline
+    assert is_said == (verdict == KEEP)
 
 
 def test_the_headline_has_every_reason_and_the_time_without_polls() -> None:

@@ -496,8 +496,8 @@ class _AdviceCase:
         is_used = self._policy.protocol is PolicyProtocol.CONSUMER
         return is_used or self._evidence.has_consumer_protocol
 
-    def _find_best(self) -> PolicyTotal:
-        possible = [replace(self._current_total, downtime=self._compared)]
+    def _list_suitable(self) -> Iterator[PolicyTotal]:
+        """Yields the alternatives that the group could use."""
         for label, policy in self._alternatives.items():
             total = self._totals.get(label)
             if (
@@ -506,9 +506,12 @@ class _AdviceCase:
                 and is_migration_possible(self._policy, policy, self._clients)
                 and (self._has_consumer_protocol or policy.protocol is not PolicyProtocol.CONSUMER)
                 and total.is_as_even_as(self.used)
-                and self._saves_on_average(total)
             ):
-                possible.append(total)
+                yield total
+
+    def _find_best(self) -> PolicyTotal:
+        possible = [replace(self._current_total, downtime=self._compared)]
+        possible += filter(self._saves_on_average, self._list_suitable())
         least = min(total.downtime for total in possible)
         limit = least + max(NEAR_BEST_SHARE * least, MIN_SAVED / 2)
         return min(
@@ -533,9 +536,11 @@ class _AdviceCase:
             return True
         used = readings.get(self.used.policy) or (0,) * len(found)
         lost = sum(then - max(now, self._compared) for then, now in zip(found, used, strict=True))
-        saved = self._compared - total.downtime
         share = OTHER_READING_SHARE
-        return saved * (1 - share * len(found)) > lost * share
+        return self._saved_by(total) * (1 - share * len(found)) > lost * share
+
+    def _saved_by(self, total: PolicyTotal) -> int:
+        return self._compared - total.downtime
 
     def _migration_size(self, label: str) -> int:
         wanted = self._alternatives.get(label)
@@ -554,7 +559,7 @@ class _AdviceCase:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label} or self._is_thin:
             return keep
-        saved = self._compared - best.downtime
+        saved = self._saved_by(best)
         # the measured downtime and the replayed one have to show a saving: one of them may be wrong
         least_saved = saved - abs(self._compared - self._current_total.downtime)
         is_certain = least_saved > max(MIN_SAVED_SHARE * best.downtime, MIN_SAVED) / 2
@@ -660,8 +665,18 @@ class _AdviceCase:
             number = _format_count(len(self._rebalances), "rebalance")
             few = "is not enough" if len(self._rebalances) == 1 else "are too few"
             return f"{begin} {label}: {number} {few} to compare policies."
-        least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         uncertain = format_rounded_duration(self.uncertainty)
+        doubtful = [one for one in self._list_suitable() if not self._saves_on_average(one)]
+        doubtful = [one for one in doubtful if self._saved_by(one) > self.uncertainty]
+        if doubtful:
+            other = min(doubtful, key=lambda one: one.downtime)
+            return (
+                f"{begin} {label}: {other.policy} may save "
+                f"{format_rounded_duration(self._saved_by(other))} of downtime, or cost more. The "
+                "evidence does not show whether members that were away had closed or crashed, or "
+                "how often they send heartbeats."
+            )
+        least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
             return (
                 f"{begin} {label}: no other policy that suits the group would save more than "
