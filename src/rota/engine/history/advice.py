@@ -10,8 +10,9 @@ are known to support, and that balance the load as evenly as now. Policies withi
 comes first. The policy in use is compared by the mean of its measured downtime and of the one that
 the same replay computes for it. A change is advised only if it saves more than the *uncertainty*:
 the largest of :data:`MIN_SAVED_SHARE` of the downtime, half of the difference between these two,
-and half of the range of repeated replays of either policy. A group with few rebalances is left as
-it is.
+and half of the range of repeated replays of either policy. The evidence of static members can be
+read in several ways (``whatif.py``); a change must save downtime on average over these readings. A
+group with few rebalances is left as it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
 the group is stuck or failing, the headline begins with that, and the first step is its repair.

@@ -4,6 +4,10 @@ Each policy starts from its own previous result and runs through the same histor
 subscriptions and partitions. The policy that was really used is replayed too, with the owned
 partitions that members reported. If the result differs from the journal, Rota does not know the
 strategy, and the rows of that policy are taken from the journal.
+
+A policy with another kind of membership is replayed several times, with other heartbeats, and in
+groups of static members also in other readings of the evidence: what it leaves open may have been
+otherwise.
 """
 
 from __future__ import annotations
