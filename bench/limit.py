@@ -100,7 +100,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "replay": Limit(seconds=30, mib=1024),
         "day": Limit(seconds=60),
         "decode": Limit(seconds=1),  # 300,000 records
-        "whatif": Limit(seconds=1),
+        "whatif": Limit(seconds=2),
         "downtime": Limit(seconds=2),
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),

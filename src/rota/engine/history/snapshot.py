@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +67,7 @@ def largest_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return most
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotMember:
+class SnapshotMember(NamedTuple):
     """A member of a snapshot; ``number`` identifies it throughout the history."""
 
     number: int
@@ -128,7 +127,7 @@ class HistoryIndex:
     ) -> GroupSnapshot:
         """Returns the snapshot of these members; equal arguments return the same object."""
         by_number = {member.number: member for member in members}
-        by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
+        by_id = {member.member_id: member for _, member in sorted(by_number.items())}
         sorted_members = tuple(by_id.values())
         topic_counts = subscribed_counts({member.topics for member in sorted_members}, counts)
         key = (sorted_members, tuple(topic_counts.items()))

@@ -12,7 +12,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -92,8 +92,10 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
 #: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
 #: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
-#: replay with the median downtime counts. In long histories such differences cancel out.
-DRAWS = 5
+#: replay with the median downtime counts. In long histories such differences cancel out. If the
+#: first replays differ by a small share, no more are needed.
+MIN_DRAWS, DRAWS = 2, 5
+STABLE_SHARE = 0.03
 MAX_DRAWN_EVENTS = 200
 
 
@@ -510,8 +512,12 @@ class HistoryReplay:
         """Replays what happened to the processes: the median of several draws of heartbeats."""
         draws = DRAWS if len(self._process_events) <= MAX_DRAWN_EVENTS else 1
         usual = _Reading(self._process_events, self._timing)
-        outcomes = [self._replay_reading(choice, usual, draw) for draw in range(draws)]
-        totals = [sum(outcome.cost.downtime for outcome in found) for found in outcomes]
+        outcomes: list[list[PolicyOutcome]] = []
+        totals: list[int] = []
+        while len(outcomes) < draws and not _is_stable(totals):
+            outcomes.append(self._replay_reading(choice, usual, len(outcomes)))
+            totals.append(sum(outcome.cost.downtime for outcome in outcomes[-1]))
+        draws = len(outcomes)
         counted = sorted(map(self._sum_downtime, outcomes))
         counted = counted[draws // 4 : draws - draws // 4]  # without the extremes
         self.spreads[choice.label] = counted[-1] - counted[0]
@@ -602,13 +608,21 @@ class HistoryReplay:
             )
 
 
+def _is_stable(totals: Sequence[int]) -> bool:
+    """Returns whether more draws would give nearly the same downtime."""
+    return len(totals) >= MIN_DRAWS and max(totals) - min(totals) <= STABLE_SHARE * min(totals)
+
+
 def _mean_revoked_times(downtime: GroupDowntime) -> dict[tuple[int, int], int]:
     """Returns for how long each eager rebalance revoked a partition, on average."""
-    times: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    times: Counter[tuple[int, int]] = Counter()
+    pieces: Counter[tuple[int, int]] = Counter()
     for piece in downtime.found:
         if piece.reason is DowntimeReason.REVOKED and piece.to_generation is not None:
-            times[piece.incarnation, piece.to_generation].append(piece.milliseconds)
-    return {end: sum(found) // len(found) for end, found in times.items()}
+            end = piece.incarnation, piece.to_generation
+            times[end] += piece.until - piece.since
+            pieces[end] += 1
+    return {end: time // pieces[end] for end, time in times.items()}
 
 
 def _actual_rows(

@@ -17,7 +17,6 @@ import heapq
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -105,7 +104,7 @@ class DowntimeCounter:
         """:param rates: records per millisecond that arrive in each partition of the layout
         :param shut_down: when somebody had shut down the group, in order
         """
-        self._rates = rates
+        self._rates = rates if rates.any() else None
         self._mean_rate = float(rates.mean()) if len(rates) else 0.0
         self._shut_down = shut_down
 
@@ -128,7 +127,8 @@ class DowntimeCounter:
                     break
                 overlap = np.minimum(until, end) - np.maximum(lost, begin)
                 waits -= np.where(lost > 0, np.maximum(overlap, 0), 0)
-        return DowntimeCost(int(waits.sum()), float(waits @ self._rates))
+        delayed = 0.0 if self._rates is None else float(waits @ self._rates)
+        return DowntimeCost(int(waits.sum()), delayed)
 
     def count_some(self, partitions: int, time: int) -> DowntimeCost:
         """Returns the cost of a number of partitions that all wait for this time."""
@@ -582,6 +582,9 @@ class MembershipReplay:
 
     def _regain(self, at: int) -> DowntimeCost:
         """Ends the downtime of partitions that have a live owner; returns the downtime."""
+        if not self._lost.any():
+            self._emptied_at = 0
+            return NO_DOWNTIME
         owned = (self._lost > 0) & (self._owners != UNASSIGNED)
         owned &= self._state[self._owners] == ALIVE
         waited = self._counter.count(np.where(owned, self._lost, 0), at, self._emptied_at)
@@ -604,7 +607,7 @@ class MembershipReplay:
             return self._read_stop(event)
         if event.member is not None and (number := self._number(event)) in self._members:
             known = self._members[number]
-            self._members[number] = replace(known, topics=event.member.topics)
+            self._members[number] = known._replace(topics=event.member.topics)
         if self._protocol is not PolicyProtocol.CONSUMER or (
             self._take_snapshot() is not self._snapshot
         ):
@@ -622,6 +625,8 @@ class MembershipReplay:
         """Returns which members do not poll: a member without partitions has no work that keeps it
         from polling.
         """
+        if not self._is_stopped.any():
+            return self._is_stopped
         has_partitions = np.zeros(len(self._state), dtype=np.bool_)
         has_partitions[self._owners[self._owners != UNASSIGNED]] = True
         return self._is_stopped & has_partitions
@@ -737,14 +742,16 @@ class MembershipReplay:
         assert phase is not None
         if self._protocol is PolicyProtocol.CONSUMER:
             return max(phase.start, self._assigned_at + self._assignment_interval)
-        missing = ~self._joined
-        alive = missing & (self._state == ALIVE)
-        stopped = alive & (phase.heard == END_OF_TIME)
-        heard = phase.heard[alive & ~stopped]
+        alive = ~self._joined & (self._state == ALIVE)
+        heard = phase.heard[alive]
+        has_stopped = False
+        if self._is_stopped.any():
+            heard = heard[heard != END_OF_TIME]
+            has_stopped = len(heard) < int(np.count_nonzero(alive))
         end = max(int(heard.max(initial=phase.start)) + JOIN_TIME + phase.late_time, phase.start)
-        sessions = self._session_end[missing & (self._state == DEAD)]
-        if len(sessions) or stopped.any():
-            waits = END_OF_TIME if stopped.any() else int(sessions.max())
+        sessions = self._session_end[~self._joined & (self._state == DEAD)]
+        if len(sessions) or has_stopped:
+            waits = END_OF_TIME if has_stopped else int(sessions.max())
             end = max(end, min(waits, phase.start + self._rebalance_timeout()))
         return max(end, phase.delay_until, self._now)
 
@@ -761,17 +768,12 @@ class MembershipReplay:
             missing = (self._state == DEAD) & ~self._joined
             if self._is_static:  # the rebalance timeout does not remove static members
                 missing &= self._session_end <= at
-            else:
+            elif self._is_stopped.any():
                 stopped = (self._state == ALIVE) & ~self._joined & (phase.heard == END_OF_TIME)
                 self._lose(stopped[self._owners] & (self._owners != UNASSIGNED), at)
                 missing |= stopped
             self._remove(np.flatnonzero(missing).tolist())
-            leaving, self._leaving = self._leaving, {}
-            self._remove(number for number, one in leaving.items() if at <= one.at + CLOSE_TIMEOUT)
-            for one in leaving.values():
-                if one.deploy:
-                    self._delays[one.deploy] += min(at - one.at, CLOSE_TIMEOUT)
-                    self._released += self._blocked.pop(one.deploy, [])
+            self._close_waiting(at)
         snapshot = self._snapshot = self._take_snapshot()
         before = self._owners if phase.owners is None else phase.owners
         if not self._members:
@@ -796,6 +798,15 @@ class MembershipReplay:
         cost += self._regain(regained)
         self._settle(at, assigned)
         return [self._outcome(phase.row, assigned, moves, cost)]
+
+    def _close_waiting(self, at: int) -> None:
+        """Removes the members that closed while they waited for the rebalance."""
+        leaving, self._leaving = self._leaving, {}
+        self._remove(number for number, one in leaving.items() if at <= one.at + CLOSE_TIMEOUT)
+        for one in leaving.values():
+            if one.deploy:
+                self._delays[one.deploy] += min(at - one.at, CLOSE_TIMEOUT)
+                self._released += self._blocked.pop(one.deploy, [])
 
     def _complete_round(
         self, phase: _Phase, at: int, assigned: int, before: IntArray
@@ -828,9 +839,9 @@ class MembershipReplay:
         """
         self._base[self._state == ALIVE] = assigned + RESPONSE_TIME
         self._assigned_at = assigned
-        limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
         for number in np.flatnonzero(self._state == DEAD).tolist():
             self._joined[number] = False
+            limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
             self._session_end[number] = at + min(self._session_of(number), limit)
 
 
