@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from rota.engine.history.facts import (
     Rebalance,
 )
 from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits
+from rota.engine.history.rebalances import EAGER_STRATEGIES
 
 #: The largest time by which a client's heartbeat is late, if the history does not show it.
 HEARTBEAT_DRIFT = 20
@@ -43,6 +44,10 @@ ENOUGH_JOINS = 500
 ENOUGH_BEATS, USUAL_LATENESS = 4, 30
 #: Time for a request and its response, and for work between two heartbeats.
 HEARTBEAT_SLACK = 100
+#: The usual time from a member's revocation until it has joined, and the longest for callbacks.
+JOIN_TIME, MAX_JOIN_TIME = 8, 1_000
+#: The number of revocations that show the time of the callbacks.
+MIN_REVOCATIONS, ENOUGH_REVOCATIONS = 2, 20
 #: A heartbeat interval is at most this share of the session timeout, as Kafka recommends.
 MAX_HEARTBEAT_SHARE = 1 / 3
 
@@ -103,6 +108,8 @@ class Heartbeats:
     #: The largest time by which one is late.
     drift: int = HEARTBEAT_DRIFT
     session: int = DEFAULT_SESSION_TIMEOUT
+    #: The time from a member's revocation until it has joined or left: its callbacks run in it.
+    join_time: int = JOIN_TIME
 
     @property
     def longest_usual_interval(self) -> int:
@@ -233,9 +240,37 @@ def _list_expiries(
             yield JoinPhase(heartbeat - since, 0, 1)
 
 
+def _list_join_times(
+    generations: Sequence[Generation],
+    rebalances: Sequence[Rebalance],
+    log: GroupLog,
+    commits: MemberCommits,
+) -> Iterator[int]:
+    """Yields the times from the last commit of a member, which it makes when it revokes its
+    partitions, until all have joined or it has left.
+    """
+    for rebalance in rebalances[-ENOUGH_REVOCATIONS:]:
+        before, after = rebalance.before, rebalance.rounds[0]
+        if before is None or after.strategy not in EAGER_STRATEGIES:
+            continue
+        line, joined = log.find_start(before, after), joined_time(after)
+        ids = {member.member_id for member in after.members}
+        called = [member for member in before.members if member.member_id in ids]
+        if line is not None and not log.has_expiry(line.at, joined):
+            found = [commits.find_last(member, joined, line.at) for member in called]
+            if any(found):
+                yield joined - max(one for one in found if one is not None)
+    members = {member.member_id: member for each in generations for member in each.members}
+    left = [line for line in log.lines if line.what == "left" and line.member_id in members]
+    for line in left[-ENOUGH_REVOCATIONS:]:
+        commit = commits.find_last(members[line.member_id or ""], line.at, line.at - MAX_JOIN_TIME)
+        if commit is not None:
+            yield line.at - commit
+
+
 def find_heartbeats(
     generations: Sequence[Generation],
-    rebalances: Iterable[Rebalance],
+    rebalances: Sequence[Rebalance],
     log: GroupLog,
     commits: MemberCommits,
 ) -> Heartbeats:
@@ -243,4 +278,9 @@ def find_heartbeats(
     joins = [*_list_joins(rebalances, log), *_list_expiries(generations, log, commits)]
     sessions = (one.session_timeout for each in generations for one in each.members)
     session = min((one for one in sessions if one), default=DEFAULT_SESSION_TIMEOUT)
-    return Heartbeats.from_joins(joins, session)
+    heartbeats = Heartbeats.from_joins(joins, session)
+    times = sorted(_list_join_times(generations, rebalances, log, commits))
+    if len(times) < MIN_REVOCATIONS:
+        return heartbeats
+    join_time = min(max(times[len(times) // 2], JOIN_TIME), MAX_JOIN_TIME)
+    return replace(heartbeats, join_time=join_time)

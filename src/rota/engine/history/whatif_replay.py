@@ -67,8 +67,6 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 END_OF_TIME = 2**62
 #: A consumer that closes gives up its LeaveGroup request after this time.
 CLOSE_TIMEOUT = 30_000
-#: The time from a heartbeat's response until the member has joined.
-JOIN_TIME = 8
 #: Two rounds end a cooperative rebalance, unless the strategy is unstable.
 MAX_ROUNDS = 8
 
@@ -748,7 +746,8 @@ class MembershipReplay:
         if self._is_stopped.any():
             heard = heard[heard != END_OF_TIME]
             has_stopped = len(heard) < int(np.count_nonzero(alive))
-        end = max(int(heard.max(initial=phase.start)) + JOIN_TIME + phase.late_time, phase.start)
+        join_time = self._timing.heartbeats.join_time + phase.late_time
+        end = max(int(heard.max(initial=phase.start)) + join_time, phase.start)
         sessions = self._session_end[~self._joined & (self._state == DEAD)]
         if len(sessions) or has_stopped:
             waits = END_OF_TIME if has_stopped else int(sessions.max())
