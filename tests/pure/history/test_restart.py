@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from rota.engine.history.facts import RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.restarts import MemberRestart, find_restarts, list_membership_events
@@ -66,6 +68,22 @@ def test_strangers_one_after_the_other_are_a_rolling_deploy() -> None:
     history_builder.at(65, "c", "x", "y")
     assert restart_pairs(history_builder) == [("a", "x", 5_000), ("b", "y", 5_000)]
     assert not any(one.is_matched_by_name for one in found(history_builder))
+
+
+@pytest.mark.parametrize("begin", ["app", "job"])
+def test_members_of_another_application_replace_nobody(begin: str) -> None:
+    first, second = f"{begin}-4", f"{begin}-5"
+    history_builder = (
+        HistoryBuilder()
+        .at(0, "app-1", "app-2", "app-3")
+        .at(10, "app-2", "app-3")
+        .at(15, "app-2", "app-3", first)
+        .at(60, "app-3", first)
+        .at(65, "app-3", first, second)
+    )
+    pairs = [("app-1", first, 5_000), ("app-2", second, 5_000)]
+    # the first of them may be one of a kind, but one restart is no rolling deploy
+    assert restart_pairs(history_builder) == (pairs if begin == "app" else [])
 
 
 def test_one_that_goes_and_another_that_comes_are_no_deploy() -> None:

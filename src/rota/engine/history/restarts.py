@@ -38,6 +38,8 @@ from rota.engine.history.rebalances import diff_generations
 
 #: A member that is matched only by order must join within this time after the other one left.
 MAX_DEPLOY_GAP = 5 * MINUTE
+#: Client ids that begin with the same characters belong to one application.
+NAME_BEGIN = 2
 
 
 class MembershipEvent(NamedTuple):
@@ -192,13 +194,23 @@ def _match_by_name(
 def _match_in_order(
     absent: Sequence[_AbsentMember],
     joining: Sequence[GenerationMember],
-    staying: Sequence[GenerationMember],  # noqa: ARG001 (not compared)
+    staying: Sequence[GenerationMember],
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
-    """Matches members with the same topics, longest absence first."""
+    """Matches members with the same topics, longest absence first. Members with client ids like
+    those of others replace none whose client id is unlike them.
+    """
     pairs = []
     unmatched = sorted(absent, key=lambda one: one.since)
+    begins = Counter(one.client_id[:NAME_BEGIN] for one in (*joining, *staying))
+    begins.update(one.member.client_id[:NAME_BEGIN] for one in absent)
     for one in sorted(joining, key=lambda member: member.member_id):
-        same = (gone for gone in unmatched if {*gone.member.topics} == {*one.topics})
+        begin = one.client_id[:NAME_BEGIN]
+        same = (
+            gone
+            for gone in unmatched
+            if {*gone.member.topics} == {*one.topics}
+            and (begins[begin] == 1 or gone.member.client_id.startswith(begin))
+        )
         if one.group_instance_id is None and (match := next(same, None)) is not None:
             unmatched.remove(match)
             pairs.append((match, one))
