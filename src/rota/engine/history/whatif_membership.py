@@ -301,9 +301,12 @@ class ProcessEvent(NamedTuple):
     late_time: int = 0
     #: Nothing shows whether it was closed or crashed.
     is_guess: bool = False
-    #: The rolling deploy that the event belongs to, 0 if none: if a member takes longer to close,
-    #: all later events of the deploy come later.
-    deploy: int = 0
+    #: The events that are delayed together, 0 if none: those of a rolling deploy, or of a process
+    #: that polls too late again and again.
+    sequence: int = 0
+    #: Of a process that starts and then polls too late: the time of its first assignment, which was
+    #: its last poll; 0: it polled later.
+    stops_at: int = 0
 
 
 def list_process_events(
@@ -316,6 +319,8 @@ def list_process_events(
     clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
     present: dict[str, GenerationMember] = {}
+    #: When each member first had partitions.
+    assigned_at: dict[str, int] = {}
     incarnation, last, returned = -1, 0, 0
     for row, counted in enumerate(history):
         event = counted.event
@@ -342,6 +347,10 @@ def list_process_events(
                 for one in generation.members
             ]
         present = {member.member_id: member for member in generation.members}
+        for one in _list_rounds(event):
+            for member in one.members:
+                if member.assigned:
+                    assigned_at.setdefault(member.member_id, one.at)
         incarnation = generation.incarnation
         if event.rebalance is not None:
             last = generation.at
@@ -349,11 +358,41 @@ def list_process_events(
             returned = generation.at
     awaited = _list_awaiting_rows(history, events)
     events = [one._replace(late_time=0) if one.row in awaited else one for one in events]
-    return _number_deploys(events)
+    return _join_slow_polls(_number_deploys(events), assigned_at)
+
+
+def _join_slow_polls(
+    events: Sequence[ProcessEvent], assigned_at: Mapping[str, int]
+) -> list[ProcessEvent]:
+    """Returns the events, with the last poll of a process in the event of its start if that poll
+    came with its first assignment: under another policy it comes at another time, and so does what
+    follows.
+    """
+    joined: list[ProcessEvent | None] = list(events)
+    started: dict[str, int] = {}
+    sequences: dict[str, int] = {}
+    #: The sequences of processes that have left and will start again.
+    away: dict[str, int] = {}
+    for place, event in enumerate(events):
+        name = event.member.member_id if event.member is not None else ""
+        if event.type is ProcessEventType.STARTED:
+            started[name] = place
+            joined[place] = event._replace(sequence=away.pop(event.application, event.sequence))
+        elif event.type is ProcessEventType.STOPPED_POLLING and name in started:
+            if abs(event.at - assigned_at.get(name, 0)) <= HEARTBEAT_SLACK:
+                number = sequences.setdefault(event.application, -1 - len(sequences))
+                begin = joined[started[name]]
+                assert begin is not None
+                joined[started[name]] = begin._replace(stops_at=event.at, sequence=number)
+                joined[place] = None
+                away[event.application] = number
+        elif event.application in away:  # it leaves
+            joined[place] = event._replace(sequence=away[event.application])
+    return [one for one in joined if one is not None]
 
 
 def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
-    """Returns the events with the number of their rolling deploy: each application is closed a
+    """Returns the events with the numbers of rolling deploys: each application is closed a
     short time after the one before is back, and all are away for the same time.
     """
     restarts: list[tuple[int, int]] = []
@@ -380,7 +419,7 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
             deploys |= dict.fromkeys((*one, *other), deploy)
         else:
             names.clear()
-    return [one._replace(deploy=deploys.get(place, 0)) for place, one in enumerate(events)]
+    return [one._replace(sequence=deploys.get(place, 0)) for place, one in enumerate(events)]
 
 
 def _list_awaiting_rows(

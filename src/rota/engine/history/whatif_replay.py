@@ -400,9 +400,13 @@ class MembershipReplay:
         self._returned: dict[int, int] = {}
         #: The close of members that wait for the response to JoinGroup. They leave after it.
         self._leaving: dict[int, ProcessEvent] = {}
-        #: By rolling deploy: by how much closes were delayed, and the events that wait for one.
+        #: The starts of members that stop polling when they get partitions.
+        self._stopping: dict[int, ProcessEvent] = {}
+        #: By sequence: by how much its events are delayed, and those that wait for a close.
         self._delays: Counter[int] = Counter()
         self._blocked: dict[int, list[ProcessEvent]] = {}
+        #: The delays have changed.
+        self._is_shifted = False
         #: Events that waited until now.
         self._released: list[ProcessEvent] = []
         #: The time of the last event.
@@ -468,22 +472,22 @@ class MembershipReplay:
         while True:
             at = min(queue[0][0], end) if queue else end
             found += self._advance(at)
-            for event in self._released:
-                delay = self._delays[event.deploy]
-                heapq.heappush(queue, (event.at + delay, event.row, next(numbers), event))
-            if self._released:
-                self._released = []
+            if self._is_shifted:
+                waiting = [event for *_, event in queue] + self._released
+                queue = [
+                    (one.at + self._delays[one.sequence], one.row, next(numbers), one)
+                    for one in sorted(waiting, key=lambda one: one.row)
+                ]
+                heapq.heapify(queue)
+                self._released, self._is_shifted = [], False
                 continue
             if not queue or queue[0][0] > end:
                 return found
-            _, row, place, event = heapq.heappop(queue)
-            shifted = event.at + self._delays[event.deploy]
-            if shifted > at:
-                heapq.heappush(queue, (shifted, row, place, event))
-            elif event.deploy in self._blocked:
-                self._blocked[event.deploy].append(event)
+            *_, event = heapq.heappop(queue)
+            if event.sequence in self._blocked:
+                self._blocked[event.sequence].append(event)
             else:
-                found += self._read(event._replace(at=shifted))
+                found += self._read(event._replace(at=max(at, self._now)))
 
     def _end(self) -> list[tuple[int, PolicyOutcome]]:
         """Completes the rebalance that runs at the end, unless it waits for the end of a session.
@@ -536,6 +540,7 @@ class MembershipReplay:
             self._protocol, (self._snapshot,), self._owners, self._place
         )
         self._owners, self._assigned_at = self._placed.owners, generation.at
+        self._stop_assigned(generation.at)
         is_start = generation.change is GenerationChange.FIRST_SAMPLE
         return self._outcome(row, generation.at, moves, is_start=is_start)
 
@@ -563,11 +568,23 @@ class MembershipReplay:
         self._joined[number] = True
         self._session_end[number] = END_OF_TIME
         self._is_stopped[number] = False
+        if event.stops_at:
+            self._stopping[number] = event
+
+    def _stop_assigned(self, at: int) -> None:
+        """Lets the members stop polling that do so with their first partitions."""
+        for number, event in list(self._stopping.items()):
+            if (self._owners == number).any():
+                del self._stopping[number]
+                self._is_stopped[number] = True
+                self._delays[event.sequence] = at - event.stops_at
+                self._is_shifted = True
 
     def _remove(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._state[number] = ABSENT
             self._session_end[number] = END_OF_TIME
+            self._stopping.pop(number, None)
             del self._members[number]
 
     def _session_of(self, number: int) -> int:
@@ -642,13 +659,15 @@ class MembershipReplay:
         self._add(event)  # a static member is back within its session
         if self._phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
             return []
+        self._stop_assigned(event.at)
         return [self._outcome(event.row, None, cost=self._regain(event.at))]
 
     def _read_stop(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
         number, phase = self._number(event), self._phase
         if self._state[number] != ALIVE:
             return []
-        if self._is_stopped[number] and not self._stopped_members()[number]:
+        is_working = self._stopped_members()[number]
+        if number in self._stopping or (self._is_stopped[number] and not is_working):
             self._remaining[event.application] = number
             return []
         self._stop_rows[number] = event.row
@@ -663,8 +682,8 @@ class MembershipReplay:
         is_leaving = event.type is ProcessEventType.CLOSED and not self._is_static
         if is_leaving and has_joined:
             self._leaving[number] = event
-            if event.deploy:
-                self._blocked.setdefault(event.deploy, [])
+            if event.sequence:
+                self._blocked.setdefault(event.sequence, [])
         elif is_leaving:
             self._call(event)
             self._remove([number])
@@ -723,7 +742,7 @@ class MembershipReplay:
                 return found
             else:
                 found += self._complete(completion)
-                if self._released:
+                if self._is_shifted:
                     return found
 
     def _expire(self, at: int) -> list[tuple[int, PolicyOutcome]]:
@@ -803,9 +822,10 @@ class MembershipReplay:
         leaving, self._leaving = self._leaving, {}
         self._remove(number for number, one in leaving.items() if at <= one.at + CLOSE_TIMEOUT)
         for one in leaving.values():
-            if one.deploy:
-                self._delays[one.deploy] += min(at - one.at, CLOSE_TIMEOUT)
-                self._released += self._blocked.pop(one.deploy, [])
+            if one.sequence:
+                self._delays[one.sequence] += min(at - one.at, CLOSE_TIMEOUT)
+                self._released += self._blocked.pop(one.sequence, [])
+                self._is_shifted = True
 
     def _complete_round(
         self, phase: _Phase, at: int, assigned: int, before: IntArray
@@ -838,6 +858,7 @@ class MembershipReplay:
         """
         self._base[self._state == ALIVE] = assigned + RESPONSE_TIME
         self._assigned_at = assigned
+        self._stop_assigned(assigned + RESPONSE_TIME)
         for number in np.flatnonzero(self._state == DEAD).tolist():
             self._joined[number] = False
             limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
