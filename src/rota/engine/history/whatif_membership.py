@@ -358,7 +358,43 @@ def list_process_events(
             returned = generation.at
     awaited = _list_awaiting_rows(history, events)
     events = [one._replace(late_time=0) if one.row in awaited else one for one in events]
-    return _join_slow_polls(_number_deploys(events), assigned_at)
+    events = _number_deploys(_close_in_deploys(events))
+    return _join_slow_polls(events, assigned_at)
+
+
+def _pair_restarts(
+    events: Sequence[ProcessEvent], *gone: ProcessEventType
+) -> list[tuple[ProcessEvent, ProcessEvent]]:
+    """Returns the events with which processes stopped and started again, by the time of the stop.
+
+    :param gone: the types of events with which they stopped
+    """
+    found: list[tuple[ProcessEvent, ProcessEvent]] = []
+    stopped: dict[str, ProcessEvent] = {}
+    for event in sorted(events, key=lambda one: one.at):
+        if event.type in gone:
+            stopped[event.application] = event
+        elif event.type is ProcessEventType.STARTED and event.application in stopped:
+            found.append((stopped.pop(event.application), event))
+    return sorted(found, key=lambda pair: pair[0].at)
+
+
+def _close_in_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
+    """Returns the events, with the close of static members that seem to have crashed, but were away
+    for as long as the process before or after them in a rolling deploy.
+    """
+    closes = [(gone.at, back.at) for gone, back in _pair_restarts(events, ProcessEventType.CLOSED)]
+    closed: dict[int, ProcessEvent] = {}
+    for gone, back in _pair_restarts(events, ProcessEventType.CRASHED):
+        since = gone.session_start
+        is_static = gone.member is not None and gone.member.group_instance_id is not None
+        if is_static and any(
+            abs((end - begin) - (back.at - since)) <= HEARTBEAT_SLACK
+            and (0 <= since - end <= MAX_DEPLOY_PAUSE or 0 <= begin - back.at <= MAX_DEPLOY_PAUSE)
+            for begin, end in closes
+        ):
+            closed[id(gone)] = gone._replace(at=since, type=ProcessEventType.CLOSED)
+    return [closed.get(id(one), one) for one in events]
 
 
 def _join_slow_polls(
@@ -395,31 +431,23 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
     """Returns the events with the numbers of rolling deploys: each application is closed a
     short time after the one before is back, and all are away for the same time.
     """
-    restarts: list[tuple[int, int]] = []
-    closed: dict[str, int] = {}
-    for number, event in sorted(enumerate(events), key=lambda pair: (pair[1].at, pair[0])):
-        if event.type is ProcessEventType.CLOSED and not event.is_guess:
-            closed[event.application] = number
-        elif event.type is ProcessEventType.STARTED and event.application in closed:
-            restarts.append((closed.pop(event.application), number))
-    restarts.sort(key=lambda pair: events[pair[0]].at)
+    known = [one for one in events if not one.is_guess]
     deploys: dict[int, int] = {}
     names: set[str] = set()
-    for number, (one, other) in enumerate(pairwise(restarts), 1):
-        away, next_away = (events[back].at - events[gone].at for gone, back in (one, other))
-        between = events[other[0]].at - events[one[1]].at
-        names.add(events[one[0]].application)
+    restarts = _pair_restarts(known, ProcessEventType.CLOSED)
+    for number, ((gone, back), (other, other_back)) in enumerate(pairwise(restarts), 1):
+        names.add(gone.application)
         is_next = (
-            -HEARTBEAT_SLACK <= between <= MAX_DEPLOY_PAUSE
-            and abs(away - next_away) <= HEARTBEAT_SLACK
-            and events[other[0]].application not in names
+            -HEARTBEAT_SLACK <= other.at - back.at <= MAX_DEPLOY_PAUSE
+            and abs((back.at - gone.at) - (other_back.at - other.at)) <= HEARTBEAT_SLACK
+            and other.application not in names
         )
         if is_next:
-            deploy = deploys.get(one[0], number)
-            deploys |= dict.fromkeys((*one, *other), deploy)
+            deploy = deploys.get(id(gone), number)
+            deploys |= dict.fromkeys(map(id, (gone, back, other, other_back)), deploy)
         else:
             names.clear()
-    return [one._replace(sequence=deploys.get(place, 0)) for place, one in enumerate(events)]
+    return [one._replace(sequence=deploys.get(id(one), 0)) for one in events]
 
 
 def _list_awaiting_rows(
