@@ -102,6 +102,10 @@ class ConsumptionEnd(NamedTuple):
         """Whether the member was closed, and left neither by a crash nor because of a slow poll."""
         return self.reason is not DowntimeReason.SILENT and self.last_poll is None
 
+    def has_polled_since(self, at: int) -> bool:
+        """Whether the member polled after it got a partition."""
+        return self.last_poll is None or self.last_poll.latest + HEARTBEAT_SLACK >= at
+
     def of_empty_group(self, at: int) -> ConsumptionEnd:
         """Returns the end for the time from the moment at which the last member was gone."""
         return ConsumptionEnd(

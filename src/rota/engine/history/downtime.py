@@ -21,7 +21,7 @@ When downtime begins:
   such time is listed, but not counted in sums.
 - *not polled*: from the last poll, ``max.poll.interval.ms`` before the client left because of it.
   The member may have worked on its last records in that time, so sums leave it out, and have it in
-  a column of its own.
+  a column of its own. If it got the partition after its last poll, it never read it: *left*.
 
 Downtime ends when a member gets the partition: at the record of its generation, or at the record
 of its current assignment in a consumer group. Nothing counts before the first owner of a
@@ -377,11 +377,10 @@ class ClassicDowntimeFinder:
                 found = list_spans(end, gained, after.incarnation, to_generation, ended=ended)
                 spans[id(end)] = found
             since = self._ends.regained_at(pair)
-            self.found += [
-                span.after(since).of_partition(after.group, pair)
-                for span in found
-                if span.until >= since
-            ]
+            spans_left = [span.after(since) for span in found if span.until >= since]
+            if not end.has_polled_since(since):  # it never read the partition
+                spans_left = [span._replace(reason=end.reason) for span in spans_left]
+            self.found += [span.of_partition(after.group, pair) for span in spans_left]
 
     def find_absent(self, last: Generation, until: int) -> None:
         """Begins the downtime of static members that are away at the end of the evidence."""

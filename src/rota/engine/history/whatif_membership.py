@@ -128,7 +128,10 @@ def list_rebalances(
         starts_incarnation = generation.incarnation != incarnation
         names = _name_members(generation.members)
         ends = {} if event_times is None else event_times.gone
-        gone = tuple(_absence(index.number(member_name(end.member)), end) for end in ends.values())
+        gone = tuple(
+            _absence(index.number(member_name(end.member)), end, assigned_at)
+            for end in ends.values()
+        )
         snapshot = _take_snapshot(index, generation.members, now)
         incarnation = generation.incarnation
         if generation.change is GenerationChange.FIRST_SAMPLE:
@@ -181,10 +184,12 @@ def _name_members(members: Iterable[GenerationMember]) -> set[str]:
     return {member_name(member) for member in members}
 
 
-def _absence(number: int, end: ConsumptionEnd) -> Absence:
+def _absence(number: int, end: ConsumptionEnd, assigned_at: int) -> Absence:
+    """:param assigned_at: when the last rebalance ended"""
     silent = end.reason in {DowntimeReason.SILENT, DowntimeReason.RESTARTED} and not end.is_closed
     session = end.member.session_timeout or DEFAULT_SESSION_TIMEOUT
-    return Absence(number, end.time.estimate, silent, session)
+    since = end.time.estimate if end.has_polled_since(assigned_at) else assigned_at
+    return Absence(number, since, silent, session)
 
 
 def _date(
@@ -307,6 +312,8 @@ class ProcessEvent(NamedTuple):
     #: Of a process that starts and then polls too late: the time of its first assignment, which was
     #: its last poll; 0: it polled later.
     stops_at: int = 0
+    #: Its last poll was before its last assignment: it did not read these partitions.
+    is_too_early: bool = False
 
 
 def list_process_events(
@@ -326,7 +333,7 @@ def list_process_events(
         event = counted.event
         generation = event.generation
         if generation.incarnation == incarnation:
-            found = list(_read_event(row, counted, present, names))
+            found = list(_read_event(row, counted, present, names, last))
             found += _list_passing(row, counted, present, clients)
             late = 0
             if event.times is not None and event.rebalance is not None:
@@ -559,7 +566,9 @@ def _read_event(
     counted: CountedEvent,
     present: Mapping[str, GenerationMember],
     names: Mapping[str, str],
+    assigned_at: int,
 ) -> Iterator[ProcessEvent]:
+    """:param assigned_at: when the last rebalance ended"""
     event = counted.event
     generation, rebalance, times = event
     start = generation.at if times is None else min(times.start, generation.at)
@@ -579,8 +588,14 @@ def _read_event(
             is_expired = end is not None and end.session_start is not None
             application = names.get(member.member_id, member.member_id)
             if end is not None and end.last_poll is not None:
-                last = end.last_poll.estimate
-                yield ProcessEvent(last, row, ProcessEventType.STOPPED_POLLING, member, application)
+                yield ProcessEvent(
+                    end.last_poll.estimate,
+                    row,
+                    ProcessEventType.STOPPED_POLLING,
+                    member,
+                    application,
+                    is_too_early=not end.has_polled_since(assigned_at),
+                )
             yield ProcessEvent(
                 find_leave_time(member, event),
                 row,

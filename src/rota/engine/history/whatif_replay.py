@@ -400,6 +400,8 @@ class MembershipReplay:
         self._returned: dict[int, int] = {}
         #: The close of members that wait for the response to JoinGroup. They leave after it.
         self._leaving: dict[int, ProcessEvent] = {}
+        #: Members that stopped polling before they got their partitions.
+        self._reads_nothing = np.zeros(count, dtype=np.bool_)
         #: The starts of members that stop polling when they get partitions.
         self._stopping: dict[int, ProcessEvent] = {}
         #: By sequence: by how much its events are delayed, and those that wait for a close.
@@ -567,7 +569,7 @@ class MembershipReplay:
         self._base[number] = event.at
         self._joined[number] = True
         self._session_end[number] = END_OF_TIME
-        self._is_stopped[number] = False
+        self._is_stopped[number] = self._reads_nothing[number] = False
         if event.stops_at:
             self._stopping[number] = event
 
@@ -601,7 +603,7 @@ class MembershipReplay:
             self._emptied_at = 0
             return NO_DOWNTIME
         owned = (self._lost > 0) & (self._owners != UNASSIGNED)
-        owned &= self._state[self._owners] == ALIVE
+        owned &= (self._state[self._owners] == ALIVE) & ~self._reads_nothing[self._owners]
         waited = self._counter.count(np.where(owned, self._lost, 0), at, self._emptied_at)
         self._lost[owned] = 0
         self._emptied_at = 0
@@ -633,7 +635,11 @@ class MembershipReplay:
         number = self._number(event)
         self._is_stopped[number] = self._state[number] == ALIVE
         phase = self._phase
-        if phase is not None and self._stopped_members()[number] and phase.heard[number] > event.at:
+        if phase is None or self._protocol is PolicyProtocol.CONSUMER:
+            return
+        if self._joined[number] or phase.heard[number] <= event.at:
+            self._reads_nothing[number] = event.is_too_early and self._is_stopped[number]
+        elif self._stopped_members()[number]:
             phase.heard[number] = END_OF_TIME
 
     def _stopped_members(self) -> npt.NDArray[np.bool_]:
@@ -650,7 +656,7 @@ class MembershipReplay:
         remaining = self._remaining.pop(event.application, None)
         if remaining is not None and self._state[remaining] == ALIVE:
             self._returned[self._number(event)] = remaining
-            self._is_stopped[remaining] = False
+            self._is_stopped[remaining] = self._reads_nothing[remaining] = False
             return []
         if self._state[self._number(event)] == ABSENT:
             self._call(event)
