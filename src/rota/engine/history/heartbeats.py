@@ -38,6 +38,8 @@ MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
 HEARTBEAT_STEP = 500
 #: The longest interval that is tried, besides a third of the session.
 MAX_HEARTBEAT_INTERVAL = 60_000
+#: The largest number of members that count as independent.
+MAX_SPREAD = 30
 #: The number of join phases that are compared.
 ENOUGH_JOINS = 500
 #: The number of heartbeats after which drift can be measured, and the usual delay of a request.
@@ -135,8 +137,9 @@ class Heartbeats:
         fits = (late >= -CLOCK_SLACK) & (late <= slack) & (number > 0)
         near = np.where(fits & (join_time <= tried + slack), 1 / slack, 0)
         share = np.minimum(join_time / tried, 1)
+        spread_out = np.minimum(members, MAX_SPREAD)  # many are never spread quite evenly
         spread = np.where(
-            join_time <= tried + HEARTBEAT_SLACK, members / tried * share ** (members - 1), 0
+            join_time <= tried + HEARTBEAT_SLACK, spread_out / tried * share ** (spread_out - 1), 0
         )
         likelihood = np.where(slack < tried / 2, near, spread)
         score = np.log(likelihood * (1 - LATE_SHARE) + LATE_SHARE / session).sum(axis=1)
@@ -147,13 +150,23 @@ class Heartbeats:
         best = int(np.argmax(score))
         scale = np.where(join_time > 0, max(join_time.max(), HEARTBEAT_STEP), usual)
         if score[best] + np.log(scale).sum() < MIN_FIT:
-            # join phases that last longer than the usual interval
+            # join phases that last longer than the usual interval, or never as long
             longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
-            is_better = longer and score[best] > score[tried[:, 0] == usual][0] + MIN_FIT
+            gain = score[best] - score[tried[:, 0] == usual][0]
+            is_better = gain > (MIN_FIT if longer else 2 * MIN_FIT)
             return cls(int(tried[best, 0]) if is_better else usual, session=session)
         interval = int(tried[best, 0])
         drift = _find_drift(interval, usable)
         return cls(interval, is_known=True, drift=drift, session=session)
+
+    def with_second_join(self, time: int) -> Heartbeats:
+        """Returns the heartbeats that explain the usual time of the second round of a cooperative
+        rebalance: one interval and a little more; the same if none does.
+        """
+        for interval in (time // HEARTBEAT_STEP * HEARTBEAT_STEP, self.longest_usual_interval):
+            if interval - CLOCK_SLACK <= time <= interval + HEARTBEAT_SLACK:
+                return replace(self, interval=interval, is_known=True)
+        return self
 
     @lru_cache(maxsize=4096)  # noqa: B019 (the value is small, and frozen)
     def expect_waits(self, members: int, since_last: int) -> HeartbeatWaits:

@@ -19,7 +19,7 @@ What-if (``whatif.py``) and ``rota plan`` use the same functions:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from rota.engine.history.facts import DEFAULT_SESSION_TIMEOUT
@@ -67,7 +67,7 @@ class GroupTiming:
             if HEARTBEAT_STEP <= join < MAX_USUAL_JOIN_TIME
         )
         if second and not heartbeats.is_known:
-            heartbeats = replace(heartbeats, interval=second[len(second) // 2], is_known=True)
+            heartbeats = heartbeats.with_second_join(second[len(second) // 2])
         syncs = sorted(times.assigned - times.joined for times in known)
         sync = syncs[len(syncs) // 2] if syncs else DEFAULT_SYNC_TIME
         return cls(heartbeats, max(sync, 0))
