@@ -33,6 +33,7 @@ from rota.engine.history.heartbeats import (
     joined_time,
     usual_heartbeat_interval,
 )
+from rota.engine.history.rebalances import EAGER_STRATEGIES
 
 #: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
 MAX_ASSIGNMENT_DELAY = 500
@@ -217,6 +218,32 @@ class ConsumptionEndFinder:
             line = self._log.find_last_start(number, after.generation, joined)
         start = joined if line is None else min(line.at, joined)
         return RebalancePhases(TimeBounds.exactly(start), joined, after.at, line is not None)
+
+    def find_running_phases(self, last: Generation, until: int) -> RebalancePhases | None:
+        """Returns the phases of a rebalance that has begun after the last generation, and runs at
+        the end of the evidence; None if the log has none.
+        """
+        line = self._log.find_last_start(last.generation, last.generation + 1, until)
+        if line is None or line.at <= last.at or line.at >= until:
+            return None
+        start = TimeBounds.exactly(line.at)
+        return RebalancePhases(start, until, until, is_stated=True, caller=line.member_id)
+
+    def end_in_running_rebalance(
+        self, member: GenerationMember, last: Generation, phases: RebalancePhases, until: int
+    ) -> ConsumptionEnd | None:
+        """Returns when a member of the last generation stopped, if it did so by the end."""
+        line = self._log.find_departure(member.member_id, last.at, until)
+        if line is not None and line.what == "failed":
+            since = self._joined.get(member.member_id, last.at)
+            expired = TimeBounds.exactly(line.at)
+            return self._end_by_silence(member, since, expired, EvidenceType.STATED)
+        if line is not None:
+            left = TimeBounds.between(line.at - MAX_CLOSE_TIME, line.at, line.at)
+            return ConsumptionEnd(left, DowntimeReason.LEFT, member, EvidenceType.STATED)
+        if last.strategy not in EAGER_STRATEGIES:
+            return None
+        return self.end_by_revocation(member, last, phases, len(last.members))
 
     def end_by_move(
         self, member: GenerationMember, before: Generation, after: Generation, *, has_hole: bool

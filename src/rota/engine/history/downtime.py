@@ -382,12 +382,17 @@ class ClassicDowntimeFinder:
                 spans_left = [span._replace(reason=end.reason) for span in spans_left]
             self.found += [span.of_partition(after.group, pair) for span in spans_left]
 
-    def find_absent(self, last: Generation, until: int) -> None:
-        """Begins the downtime of static members that are away at the end of the evidence."""
+    def find_unended(self, last: Generation, until: int) -> None:
+        """Begins the downtime that has begun after the last generation: of static members that are
+        away, and of a rebalance that runs.
+        """
         if last.kind is GroupType.CONSUMER:
             return
+        phases = self._ends.find_running_phases(last, until)
         for member in last.members:
             end = self._ends.find_unended(member, last, until)
+            if end is None and phases is not None:
+                end = self._ends.end_in_running_rebalance(member, last, phases, until)
             if end is not None:
                 for pair in list_partitions(member):
                     self._open.setdefault(pair, end)
@@ -729,7 +734,7 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
             finder.read_return(last, generation)
         last = generation
     if last is not None:
-        finder.find_absent(last, until)
+        finder.find_unended(last, until)
     finder.end(last, until)
     found, closed_at = finder.found, finder.closed_at
     if any(one.kind is GroupType.CONSUMER for one in generations):
