@@ -55,9 +55,6 @@ MIN_COMMITS = 3
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
-#: The time between two polls of a member that polls too late, as a share of its
-#: ``max.poll.interval.ms``: if it is much longer, a crash is as likely.
-LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
 
@@ -403,8 +400,7 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped that returned within its session, if it polled too
-        late: its session began after a commit was due that did not come, or it made no commit for
-        its ``max.poll.interval.ms``, or a little longer.
+        late: its session began after a commit was due that did not come.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
         if poll is None or not member.assigned:
@@ -418,11 +414,7 @@ class ConsumptionEndFinder:
         # its last poll came before the next commit was due; the first poll may have been the last
         last_poll, late = (since, 0) if commit is None else (commit, rhythm // 2)
         begin = back - session
-        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin:  # within its last session
-            is_usual = poll <= back - last_poll <= poll * LATE_POLL_SHARE + rhythm
-            if not is_usual or (commit and self._is_close_commit(member, since, back)):
-                return None
-        elif last_poll + poll + rhythm < begin:
+        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin or last_poll + poll + rhythm < begin:
             return None
         at = max(last_poll + poll, begin)
         return TimeBounds.between(max(last_poll, begin), at + late, back)
