@@ -479,15 +479,27 @@ def _name_applications(
     """Returns the application of each member id: a static id, or the first id of a chain of
     restarts.
 
-    A member that is only in an earlier round of a rebalance is matched by its client id, if no two
-    members have it at the same time.
+    A member that is only in an earlier round of a rebalance, or that came back before the broker
+    removed it, is matched by its client id, if no two processes have it at the same time.
     """
     before = {one.new_member_id: one.old_member_id for one in restarts}
     rounds = [one.members for counted in history for one in _list_rounds(counted.event)]
+    crashed_at = {
+        name: end.time.estimate
+        for counted in history
+        if counted.event.times is not None
+        for name, end in counted.event.times.gone.items()
+        if end.reason is DowntimeReason.SILENT
+    }
     shared: set[str] = set()
-    for members in rounds:
-        numbers = Counter(member.client_id for member in members)
-        shared.update(name for name, number in numbers.items() if number > 1)
+    for counted in history:
+        for one in _list_rounds(counted.event):
+            numbers = Counter(
+                member.client_id
+                for member in one.members
+                if crashed_at.get(member.member_id, one.at) >= one.at
+            )
+            shared.update(name for name, number in numbers.items() if number > 1)
     names: dict[str, str] = {}
     by_client: dict[str, str] = {}
     for member in chain.from_iterable(rounds):
