@@ -425,7 +425,7 @@ class MembershipReplay:
         self._assigned_at = 0
         #: When the last member was gone; 0: the group has members, or the last one crashed.
         self._emptied_at = 0
-        #: The last member that stopped has crashed.
+        #: The last member that stopped has crashed, or polled too late.
         self._has_crashed = False
         self._counted_row = -1
 
@@ -677,7 +677,9 @@ class MembershipReplay:
             self._remaining[event.application] = number
             return []
         self._stop_rows[number] = event.row
-        self._has_crashed = event.type is ProcessEventType.CRASHED
+        # one that polled too late still runs
+        has_closed = event.type is ProcessEventType.CLOSED and not self._is_stopped[number]
+        self._has_crashed = not has_closed
         revoked_at = event.at
         has_joined = False
         if phase is not None and self._protocol is not PolicyProtocol.CONSUMER:
