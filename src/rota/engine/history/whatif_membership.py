@@ -337,8 +337,10 @@ def list_process_events(
             found += _list_passing(row, counted, present, clients)
             late = 0
             if event.times is not None and event.rebalance is not None:
+                began = event.times.start + HEARTBEAT_SLACK
                 is_usual = all(
-                    end.reason is DowntimeReason.LEFT and end.last_poll is None
+                    end.reason is DowntimeReason.LEFT
+                    and (end.last_poll is None or end.time.estimate <= began)
                     for end in event.times.gone.values()
                 )
                 stayed = sum(member.member_id in present for member in generation.members)
