@@ -317,6 +317,15 @@ def test_the_policy_with_fewer_delayed_records_comes_before_the_one_with_fewer_m
     assert unknown.delayed_records is unknown.delayed_records_after is None
 
 
+def test_a_replay_that_misses_half_of_the_downtime_may_miss_half_of_the_other_policys() -> None:
+    def verdict(other: int) -> str:
+        evaluation = evaluation_of(200_000, 100_000, spreads={"sticky": 0}, sticky=other)
+        return decide(evaluation).verdict
+
+    # 200 s - 2 x 70 s exceeds the uncertainty, 50 s
+    assert (verdict(70_000), verdict(80_000)) == (CHANGE, KEEP)
+
+
 def test_replays_that_differ_are_uncertain() -> None:
     near = decide(evaluation_of(200_000, spreads={"sticky": 100_000}, sticky=100_000))
     assert (near.verdict, near.uncertainty_ms) == (CHANGE, 50_000)

@@ -561,6 +561,53 @@ def test_a_slow_poll_begins_after_the_member_joined() -> None:
     assert (waiting.since, waiting.until) == (99_980, 200_000)
 
 
+def test_a_member_that_never_polled_after_its_assignment_did_not_read_its_partitions() -> None:
+    late = owner("b", 1, rebalance_timeout=30_000)
+    began = call_to_join(165_000, "a", "rebalance failed")
+    again = group(2, 171_000, owner("a", 0), late)
+    gone = group(3, 202_000, owner("a", 0, 1))
+    # the client polled last 30 s before it left: after it had joined, before its assignment
+    left = line("left", 200_000, "b", client_reason="consumer poll timeout has expired.")
+    leave = call_to_join(200_000, "b", "Removing member b on LeaveGroup", 2)
+    found = measure(
+        replace(A_AND_B, members=(owner("a", 0), late)),
+        again,
+        gone,
+        cause=RebalanceCause.SLOW_POLL,
+        lines=[began, left, leave],
+    )
+    last = [one for one in pieces(found) if one.partition == 1][-2:]
+    assert [(one.reason, one.since, one.until) for one in last] == [
+        (LEFT, 171_000, 200_000),
+        (LEFT, 200_000, 202_000),
+    ]
+
+
+# A rebalance at the end
+
+
+@pytest.mark.parametrize(
+    ("strategy", "lines", "expected"),
+    [
+        # both revoked their partitions when a heartbeat told them
+        ("range", [call_to_join(200_000, "c", "Adding new member c")], ["revoked", "revoked"]),
+        ("cooperative-sticky", [call_to_join(200_000, "c", "Adding new member c")], []),
+        ("cooperative-sticky", LEAVE, ["left"]),
+        ("range", LEAVE, ["left", "revoked"]),
+        ("range", [call_to_join(90_000, "c", "Adding new member c", 0)], []),  # it has ended
+    ],
+    ids=["eager", "cooperative", "cooperative leave", "eager leave", "before"],
+)
+def test_a_rebalance_that_runs_at_the_end_counts(
+    strategy: str, lines: list[LogLine], expected: list[str]
+) -> None:
+    found = measure(replace(A_AND_B, strategy=strategy), lines=lines, until=230_000)
+    assert sorted(one.reason for one in found) == expected
+    for one in found:
+        assert not one.ended
+        assert 200_000 <= one.since - START < one.until - START == 230_000
+
+
 # What is not downtime
 
 

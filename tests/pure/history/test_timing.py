@@ -52,12 +52,23 @@ def test_the_usual_interval_is_preferred_where_it_fits() -> None:
         joins_at(1_000, *TIMES[:2]),
         # no rhythm
         [JoinPhase(*one, 3) for one in ((7_300, 111), (19_100, 2_900), (31_450, 1_234))],
-        # heartbeats have drifted apart since the last rebalance
-        [one._replace(since_last=one.since_last + 3_600_000) for one in joins_at(1_000, *TIMES)],
     ],
 )
 def test_few_or_irregular_joins_leave_the_interval_unknown(joins: list[JoinPhase]) -> None:
     assert Heartbeats.from_joins(joins, 45_000) == Heartbeats(3_000, is_known=False)
+
+
+def test_heartbeats_that_have_drifted_apart_show_a_short_interval_but_not_when_they_are_due() -> (
+    None
+):
+    joins = [one._replace(since_last=one.since_last + 3_600_000) for one in joins_at(1_000, *TIMES)]
+    assert Heartbeats.from_joins(joins, 45_000) == Heartbeats(1_000, is_known=False)
+
+
+def test_many_members_show_a_short_interval_soon() -> None:
+    joins = [JoinPhase(333_990, 1_016, 197), JoinPhase(148_989, 970, 197)]
+    assert Heartbeats.from_joins(joins, 45_000) == Heartbeats(1_000, is_known=False)
+    assert Heartbeats.from_joins(joins[:1], 45_000) == Heartbeats(3_000, is_known=False)
 
 
 def test_a_short_session_has_a_short_interval() -> None:
@@ -141,6 +152,11 @@ def test_the_history_shows_the_sync_time() -> None:
 def test_second_rounds_show_the_heartbeat_interval_if_nothing_else_does() -> None:
     events = [event(0, 20, 2_010), event(0, 20, 2_005, 2_015), event(0, 20, 60_000)]
     found = GroupTiming.from_history(events, Heartbeats())
-    assert found.heartbeats == Heartbeats(2_010, is_known=True)
+    assert found.heartbeats == Heartbeats(2_000, is_known=True)
     known = Heartbeats(5_000, is_known=True)
     assert GroupTiming.from_history(events, known).heartbeats == known
+    # a third of the session, and a round that waited for a late member
+    thirds = Heartbeats(session=11_000)
+    found = GroupTiming.from_history([event(0, 20, 3_690)], thirds)
+    assert found.heartbeats == Heartbeats(3_666, is_known=True, session=11_000)
+    assert GroupTiming.from_history([event(0, 20, 3_790)], thirds).heartbeats == thirds

@@ -564,11 +564,10 @@ class _AdviceCase:
         # the measured downtime and the replayed one have to show a saving: one of them may be wrong
         least_saved = saved - abs(self._compared - self._current_total.downtime)
         is_certain = least_saved > max(MIN_SAVED_SHARE * best.downtime, MIN_SAVED) / 2
-        evaluation, used = self._evidence.evaluation, self._current_total.downtime
-        if evaluation.modelled_ms and best.policy in evaluation.spreads:
-            # the replay may be wrong by the same factor for both policies
-            scaled = best.downtime * max(used / evaluation.modelled_ms, 1)
-            is_certain &= used - scaled > self.uncertainty
+        modelled, used = self._evidence.evaluation.modelled_ms, self._current_total.downtime
+        if modelled and modelled < used and best.policy in self._evidence.evaluation.spreads:
+            # the replay misses as much of the downtime of either policy
+            is_certain &= used - best.downtime * used / modelled > self.uncertainty
         return CHANGE if is_certain and saved > self.uncertainty else keep
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
