@@ -152,8 +152,9 @@ class Heartbeats:
         if score[best] + np.log(scale).sum() < MIN_FIT:
             # join phases that last longer than the usual interval, or never as long
             longer = tried[best, 0] > usual and join_time.max() > usual + HEARTBEAT_SLACK
+            shorter = tried[best, 0] < usual
             gain = score[best] - score[tried[:, 0] == usual][0]
-            is_better = gain > (MIN_FIT if longer else 2 * MIN_FIT)
+            is_better = (longer and gain > MIN_FIT) or (shorter and gain > 2 * MIN_FIT)
             return cls(int(tried[best, 0]) if is_better else usual, session=session)
         interval = int(tried[best, 0])
         drift = _find_drift(interval, usable)
