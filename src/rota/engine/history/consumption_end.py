@@ -55,6 +55,8 @@ MIN_COMMITS = 3
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
+#: The longest time between two polls of a member that polls too late, in intervals.
+LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
 
@@ -400,7 +402,8 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped that returned within its session, if it polled too
-        late: its session began after a commit was due that did not come.
+        late: its session began after a commit was due that did not come, or it never made one and
+        was away for its ``max.poll.interval.ms``, or a little longer.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
         if poll is None or not member.assigned:
@@ -414,7 +417,9 @@ class ConsumptionEndFinder:
         # its last poll came before the next commit was due; the first poll may have been the last
         last_poll, late = (since, 0) if commit is None else (commit, rhythm // 2)
         begin = back - session
-        if last_poll + 2 * rhythm + HEARTBEAT_SLACK > begin or last_poll + poll + rhythm < begin:
+        polled_once = commit is None and poll <= back - since <= LATE_POLL_SHARE * poll
+        is_expired = last_poll + 2 * rhythm + HEARTBEAT_SLACK <= begin <= last_poll + poll + rhythm
+        if not polled_once and not is_expired:
             return None
         at = max(last_poll + poll, begin)
         return TimeBounds.between(max(last_poll, begin), at + late, back)
