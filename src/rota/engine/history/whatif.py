@@ -94,7 +94,7 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 #: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
 #: replay with the median downtime counts. In long histories such differences cancel out. If the
 #: first replays differ by a small share, no more are needed.
-MIN_DRAWS, DRAWS = 2, 5
+MIN_DRAWS, DRAWS = 3, 9
 STABLE_SHARE = 0.03
 MAX_DRAWN_EVENTS = 200
 
