@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+import numpy as np
 import pytest
 
 from rota.engine.history.advice import sum_by_policy
-from rota.engine.history.downtime import find_downtime
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.downtime import GroupDowntime, find_downtime
 from rota.engine.history.facts import (
     Generation,
     GenerationChange,
@@ -22,7 +24,13 @@ from rota.engine.history.facts import (
 from rota.engine.history.generations import read_history
 from rota.engine.history.policies import GroupPolicy, MembershipType
 from rota.engine.history.rebalances import compute_cost, diff_generations, find_rebalances
-from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
+from rota.engine.history.whatif import (
+    HistoryReplay,
+    _merge_intervals,
+    evaluate_policies,
+    reproduce_rebalances,
+)
+from rota.engine.history.whatif_replay import DowntimeCounter
 from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import simulate
 from tests.pure.history.example_history import (
@@ -37,7 +45,12 @@ from tests.pure.history.example_history import (
 )
 from tests.pure.history.history import random_history
 from tests.support import first_recording
-from tests.support.downtime_scenarios import simulate_policy, simulated_evidence, true_total
+from tests.support.downtime_scenarios import (
+    SimulatedEvidence,
+    simulate_policy,
+    simulated_evidence,
+    true_total,
+)
 from tests.support.examples import first
 from tests.support.expected_history import simulate_history
 from tests.support.policies import policy_of
@@ -489,6 +502,19 @@ auto_commit = true
 """
 
 
+def measure_scenario(text: str) -> tuple[SimulatedEvidence, GroupDowntime]:
+    evidence = simulated_evidence(simulate_policy(read_scenario(text)))
+    downtime = find_downtime(
+        evidence.generations,
+        evidence.rebalances,
+        evidence.explanations,
+        commits=evidence.commit_times,
+        until=evidence.end,
+        lines=evidence.lines,
+    )
+    return evidence, downtime
+
+
 def check_simulated_policy(
     used: str,
     policy: str,
@@ -511,15 +537,7 @@ def check_simulated_policy(
         settings=settings,
         events=events,
     )
-    evidence = simulated_evidence(simulate_policy(read_scenario(text)))
-    downtime = find_downtime(
-        evidence.generations,
-        evidence.rebalances,
-        evidence.explanations,
-        commits=evidence.commit_times,
-        until=evidence.end,
-        lines=evidence.lines,
-    )
+    evidence, downtime = measure_scenario(text)
     evaluation = evaluate_policies(evidence.generations, evidence.rebalances, downtime)
     totals = {
         label.removesuffix(" 45s"): total.downtime
@@ -571,16 +589,50 @@ def test_a_group_whose_last_member_polls_too_late_is_down_until_the_end() -> Non
     )
 
 
-def test_members_revoke_their_partitions_before_their_callbacks() -> None:
+@pytest.mark.parametrize(("settings", "expected"), [("", 8), ('listener = "50ms"', 55)])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_commits_show_how_long_callbacks_take(strategy: str, settings: str, expected: int) -> None:
     events = "".join(
-        f'[[events]]\nat = "{at}ms"\nrestart = "m-0"\ndown = "5s"\n'
-        for at in range(40_210, 500_000, 41_170)
+        f'[[events]]\nat = "{at}s"\nrestart = "m-0"\ndown = "5s"\n' for at in (60, 101, 142)
     )
-    check_simulated_policy(
-        "cooperative-sticky",
-        "range",
-        events,
-        settings='listener = "50ms"',
-        members=20,
-        partitions=40,
+    text = SCENARIO.format(
+        strategy=strategy,
+        static="false",
+        members=4,
+        partitions=8,
+        settings=settings,
+        events=events,
     )
+    assert measure_scenario(text)[1].heartbeats.join_time == pytest.approx(expected, abs=3)
+
+
+#: Two members and their partitions of each topic.
+PAIRS = (("a", (0, 1)), ("b", (2, 3)))
+
+
+def test_a_topic_without_subscribers_is_not_down_in_a_replay() -> None:
+    both = ("t", "u")
+    first = [member(name, {"t": own, "u": own}, topics=both) for name, own in PAIRS]
+    later = [member(name, {"t": own}) for name, own in PAIRS]
+    generations = [
+        replace(generation(number, members), at=START + 60_000 * number, offset=number)
+        for number, members in enumerate((first, later, later), 1)
+    ]
+    rebalances = find_rebalances(generations)
+    explained = [explain_rebalance(one, {}) for one in rebalances]
+    until = START + 3_600_000
+    downtime = find_downtime(generations, rebalances, explained, commits={}, until=until)
+    modelled = evaluate_policies(generations, rebalances, downtime).modelled_ms
+    assert modelled is not None
+    assert modelled < 10_000
+
+
+def test_shut_down_times_that_overlap_are_subtracted_once() -> None:
+    minute = 60_000
+    intervals = [(minute, 45 * minute), (minute, 55 * minute), (70 * minute, 80 * minute)]
+    merged = _merge_intervals(intervals)
+    assert merged == [(minute, 55 * minute), (70 * minute, 80 * minute)]
+    counter = DowntimeCounter(np.zeros(2), merged)
+    lost = np.array([minute, minute])
+    until = np.array([45 * minute, 56 * minute])
+    assert counter.count(lost, until, 0).downtime == minute

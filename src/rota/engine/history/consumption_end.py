@@ -170,7 +170,8 @@ class ConsumptionEndFinder:
         waited = phases.joined - phases.start.estimate if phases.is_stated else 0
         timeouts = (member.rebalance_timeout or 0 for member in after.members)
         self._awaited = {}
-        if before is not None and waited and waited >= max(timeouts, default=0):
+        longest = max(timeouts, default=0)
+        if before is not None and longest and waited >= longest - CLOCK_SLACK:
             self._awaited = {
                 member.member_id: (member, self._joined.get(member.member_id, before.at))
                 for member in before.members
@@ -442,7 +443,8 @@ class ConsumptionEndFinder:
         start = max(expired.estimate - session, seen)
         is_static = member.group_instance_id is not None  # others leave when they are closed
         called = self._phases.get(member.member_id)
-        if called is not None and expired.earliest - session == called.joined:
+        since_joined = 0 if called is None else expired.earliest - session - called.joined
+        if called is not None and abs(since_joined) <= CLOCK_SLACK:
             # no SyncGroup request came: it ended before all had joined
             began = max(called.start, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)

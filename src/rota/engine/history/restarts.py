@@ -196,8 +196,8 @@ def _match_in_order(
     joining: Sequence[GenerationMember],
     staying: Sequence[GenerationMember],
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
-    """Matches members with the same topics, longest absence first. Members with client ids like
-    those of others replace none whose client id is unlike them.
+    """Matches members with the same topics, longest absence first. If another member has a client
+    id that begins like that of the new one, it replaces only members whose client id does.
     """
     pairs = []
     unmatched = sorted(absent, key=lambda one: one.since)

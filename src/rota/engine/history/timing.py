@@ -38,7 +38,8 @@ MAX_USUAL_JOIN_TIME = 10_000
 
 
 #: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``,
-#: ``group.consumer.session.timeout.ms`` and, from Kafka 4.3, ``consumer.assignment.interval.ms``.
+#: ``group.consumer.session.timeout.ms`` and, from Kafka 4.3,
+#: ``group.consumer.assignment.interval.ms``.
 CONSUMER_HEARTBEAT_INTERVAL = 5_000
 CONSUMER_SESSION_TIMEOUT = 45_000
 ASSIGNMENT_INTERVAL = 1_000

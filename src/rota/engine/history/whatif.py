@@ -420,12 +420,10 @@ class HistoryReplay:
         rest = sum_downtime(piece for piece in downtime.found if not piece.ended)
         self._unended = DowntimeCost(rest.downtime_ms, rest.delayed_records or 0)
         self._rates = downtime.arrival_rates
-        self._shut_down = sorted(
-            {
-                (piece.since, piece.until)
-                for piece in downtime.found
-                if piece.reason is DowntimeReason.SHUT_DOWN
-            }
+        self._shut_down = _merge_intervals(
+            (piece.since, piece.until)
+            for piece in downtime.found
+            if piece.reason is DowntimeReason.SHUT_DOWN
         )
         #: By how much the downtime of a policy differs between replays.
         self.spreads: dict[str, int] = {}
@@ -606,6 +604,17 @@ class HistoryReplay:
             yield PolicyOutcome(
                 each.incarnation, each.generation, each.at + 1, None, last, NO_MOVES, self._unended
             )
+
+
+def _merge_intervals(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the times that are in any of the intervals, in order."""
+    merged: list[tuple[int, int]] = []
+    for since, until in sorted(set(intervals)):
+        if merged and since <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(until, merged[-1][1])
+        else:
+            merged.append((since, until))
+    return merged
 
 
 def _is_stable(totals: Sequence[int]) -> bool:

@@ -312,8 +312,8 @@ class ProcessEvent(NamedTuple):
     #: Of a process that starts and then polls too late: the time of its first assignment, which was
     #: its last poll; 0: it polled later.
     stops_at: int = 0
-    #: Its last poll was before its last assignment: it did not read these partitions.
-    is_too_early: bool = False
+    #: Its last poll was before its last assignment: it did not read those partitions.
+    polled_before_assignment: bool = False
 
 
 def list_process_events(
@@ -608,7 +608,7 @@ def _read_event(
                     ProcessEventType.STOPPED_POLLING,
                     member,
                     application,
-                    is_too_early=not end.has_polled_since(assigned_at),
+                    polled_before_assignment=not end.has_polled_since(assigned_at),
                 )
             yield ProcessEvent(
                 find_leave_time(member, event),

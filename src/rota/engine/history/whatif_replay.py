@@ -472,8 +472,9 @@ class MembershipReplay:
         queue = [(one.at, one.row, next(numbers), one) for one in events]
         heapq.heapify(queue)
         while True:
-            at = min(queue[0][0], end) if queue else end
-            found += self._advance(at)
+            if not self._is_shifted:
+                at = min(queue[0][0], end) if queue else end
+                found += self._advance(at)
             if self._is_shifted:
                 waiting = [event for *_, event in queue] + self._released
                 queue = [
@@ -638,7 +639,9 @@ class MembershipReplay:
         if phase is None or self._protocol is PolicyProtocol.CONSUMER:
             return
         if self._joined[number] or phase.heard[number] <= event.at:
-            self._reads_nothing[number] = event.is_too_early and self._is_stopped[number]
+            self._reads_nothing[number] = (
+                event.polled_before_assignment and self._is_stopped[number]
+            )
         elif self._stopped_members()[number]:
             phase.heard[number] = END_OF_TIME
 
@@ -657,6 +660,8 @@ class MembershipReplay:
         if remaining is not None and self._state[remaining] == ALIVE:
             self._returned[self._number(event)] = remaining
             self._is_stopped[remaining] = self._reads_nothing[remaining] = False
+            if event.stops_at:
+                self._stopping[remaining] = event
             return []
         if self._state[self._number(event)] == ABSENT:
             self._call(event)
@@ -801,6 +806,10 @@ class MembershipReplay:
             self._remove(np.flatnonzero(missing).tolist())
             self._close_waiting(at)
         snapshot = self._snapshot = self._take_snapshot()
+        if self._members:  # partitions that nobody subscribes to are not down
+            subscribed = np.zeros(len(self._lost), dtype=np.bool_)
+            subscribed[snapshot.partition_numbers] = True
+            self._lost[~subscribed] = 0
         before = self._owners if phase.owners is None else phase.owners
         if not self._members:
             self._placed = self._place(snapshot, snapshot.previous_positions(before))
@@ -812,8 +821,9 @@ class MembershipReplay:
         if self._protocol is PolicyProtocol.COOPERATIVE:
             return self._complete_round(phase, at, assigned, before)
         if self._protocol is PolicyProtocol.EAGER:
-            held = (before != UNASSIGNED) & (self._state[before] == ALIVE)
-            self._lose(held, phase.heard[before])
+            heard = phase.heard[before]
+            held = (before != UNASSIGNED) & (self._state[before] == ALIVE) & (heard < END_OF_TIME)
+            self._lose(held, heard)
         self._placed, moves = run_rebalance(self._protocol, (snapshot,), before, self._place)
         self._owners = self._placed.owners
         cost = NO_DOWNTIME
@@ -864,9 +874,11 @@ class MembershipReplay:
         """Begins the heartbeats of the members anew, and the sessions of those that have joined
         and stopped since.
         """
-        self._base[self._state == ALIVE] = assigned + RESPONSE_TIME
         self._assigned_at = assigned
         self._stop_assigned(assigned + RESPONSE_TIME)
+        if self._protocol is PolicyProtocol.CONSUMER:  # heartbeats and sessions go on
+            return
+        self._base[self._state == ALIVE] = assigned + RESPONSE_TIME
         for number in np.flatnonzero(self._state == DEAD).tolist():
             self._joined[number] = False
             limit = self._rebalance_timeout()  # those that do not send SyncGroup are removed
