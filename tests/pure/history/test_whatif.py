@@ -487,10 +487,10 @@ def test_added_partitions_are_seen() -> None:
 SCENARIO = """
 group = "g"
 strategy = "{strategy}"
-duration = "10m"
+duration = "15m"
 heartbeat_drift = "20ms"
 [topics]
-t = {partitions}
+{topics}
 [[members]]
 name = "m"
 count = {members}
@@ -522,7 +522,7 @@ def check_simulated_policy(
     *,
     settings: str = "",
     members: int = 2,
-    partitions: int = 4,
+    topics: str = "t = 4",
     tolerance: float = 0.05,
 ) -> None:
     """Compares a replay with simulating the policy. Policies are labels without the session."""
@@ -533,7 +533,7 @@ def check_simulated_policy(
         strategy=strategy,
         static=str(static).lower(),
         members=members,
-        partitions=partitions,
+        topics=topics,
         settings=settings,
         events=events,
     )
@@ -552,7 +552,9 @@ def test_a_close_that_waits_for_a_rebalance_delays_the_rest_of_the_deploy() -> N
     later, and so does the next process of the deploy. Without that, the replay has 26 % more.
     """
     deploy = '[[events]]\nat = "40s"\ndeploy = "m"\ndown = "31950ms"\nbetween = "1100ms"'
-    check_simulated_policy("range, static", "cooperative-sticky", deploy, members=12, partitions=24)
+    check_simulated_policy(
+        "range, static", "cooperative-sticky", deploy, members=12, topics="t = 24"
+    )
 
 
 def test_a_slow_poll_begins_when_the_policy_gives_partitions() -> None:
@@ -563,6 +565,17 @@ def test_a_slow_poll_begins_when_the_policy_gives_partitions() -> None:
         '[[events]]\nat = "40s"\nslow = "m-0"\nprocessing = "33s"\nfor = "4m"',
         settings='max_poll = "30s"\nheartbeat = "5s"',
         tolerance=0.1,
+    )
+
+
+def test_a_member_that_polls_in_time_without_partitions_does_not_shift_its_later_events() -> None:
+    check_simulated_policy(
+        "roundrobin",
+        "range, static",
+        '[[events]]\nat = "40s"\nslow = "m-1"\nprocessing = "33s"\nfor = "11m"\n'
+        '[[events]]\nat = "450s"\nleave = "m-0"',
+        settings='max_poll = "30s"',
+        topics="t = 1\nu = 1",
     )
 
 
@@ -585,7 +598,7 @@ def test_a_group_whose_last_member_polls_too_late_is_down_until_the_end() -> Non
         "cooperative-sticky",
         '[[events]]\nat = "60s"\nstall = "m-0"\nfor = "9m"\n[[events]]\nat = "100s"\nleave = "m-1"',
         settings='max_poll = "5m"',
-        partitions=2,
+        topics="t = 2",
     )
 
 
@@ -599,7 +612,7 @@ def test_commits_show_how_long_callbacks_take(strategy: str, settings: str, expe
         strategy=strategy,
         static="false",
         members=4,
-        partitions=8,
+        topics="t = 8",
         settings=settings,
         events=events,
     )
