@@ -103,7 +103,7 @@ def test_topics_without_metadata_are_left_out_and_said(
 ) -> None:
     group = {"a": stack.enter_context(consumer(["t", "gone"], adapt("range")))}
     assert rebalance(group, "range", metadata({"t": 1}), 1) == {"a": {("t", 0)}}
-    assert "topic 'gone' has no metadata: skipped" in caplog.text
+    assert "topic 'gone' has no partitions: skipped" in caplog.text
 
 
 @pytest.mark.parametrize(
