@@ -55,7 +55,8 @@ MIN_COMMITS = 3
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
-#: The longest time between two polls of a member that polls too late, in intervals.
+#: The longest time between two polls of a member that polls too late again and again, as a multiple
+#: of its ``max.poll.interval.ms``.
 LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
@@ -232,7 +233,9 @@ class ConsumptionEndFinder:
     def end_in_running_rebalance(
         self, member: GenerationMember, last: Generation, phases: RebalancePhases, until: int
     ) -> ConsumptionEnd | None:
-        """Returns when a member of the last generation stopped, if it did so by the end."""
+        """Returns when a member of the last generation stopped consuming because of a rebalance
+        that runs at the end of the evidence; None if it has not stopped.
+        """
         line = self._log.find_departure(member.member_id, last.at, until)
         if line is not None and line.what == "failed":
             since = self._joined.get(member.member_id, last.at)

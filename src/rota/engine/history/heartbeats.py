@@ -38,7 +38,7 @@ MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
 HEARTBEAT_STEP = 500
 #: The longest interval that is tried, besides a third of the session.
 MAX_HEARTBEAT_INTERVAL = 60_000
-#: The largest number of members that count as independent.
+#: Heartbeats of more members are never spread evenly: so many count as independent.
 MAX_SPREAD = 30
 #: The number of join phases that are compared.
 ENOUGH_JOINS = 500
@@ -137,7 +137,7 @@ class Heartbeats:
         fits = (late >= -CLOCK_SLACK) & (late <= slack) & (number > 0)
         near = np.where(fits & (join_time <= tried + slack), 1 / slack, 0)
         share = np.minimum(join_time / tried, 1)
-        spread_out = np.minimum(members, MAX_SPREAD)  # many are never spread quite evenly
+        spread_out = np.minimum(members, MAX_SPREAD)
         spread = np.where(
             join_time <= tried + HEARTBEAT_SLACK, spread_out / tried * share ** (spread_out - 1), 0
         )
@@ -161,8 +161,9 @@ class Heartbeats:
         return cls(interval, is_known=True, drift=drift, session=session)
 
     def with_second_join(self, time: int) -> Heartbeats:
-        """Returns the heartbeats that explain the usual time of the second round of a cooperative
-        rebalance: one interval and a little more; the same if none does.
+        """Returns the heartbeats with the interval that explains how long the second round of a
+        cooperative rebalance takes: one interval and a little more. Returns the same heartbeats if
+        no interval does.
         """
         for interval in (time // HEARTBEAT_STEP * HEARTBEAT_STEP, self.longest_usual_interval):
             if interval - CLOCK_SLACK <= time <= interval + HEARTBEAT_SLACK:

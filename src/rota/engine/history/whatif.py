@@ -5,9 +5,9 @@ subscriptions and partitions. The policy that was really used is replayed too, w
 partitions that members reported. If the result differs from the journal, Rota does not know the
 strategy, and the rows of that policy are taken from the journal.
 
-A policy with another kind of membership is replayed several times, with other heartbeats, and in
-groups of static members also in other readings of the evidence: what it leaves open may have been
-otherwise.
+A policy with another kind of membership is replayed several times, each time with other heartbeats.
+Static members leave less evidence. So a group of them is also replayed with other assumptions about
+what the evidence leaves open.
 """
 
 from __future__ import annotations
@@ -545,8 +545,8 @@ class HistoryReplay:
 
     @cached_property
     def _readings(self) -> list[_Reading]:
-        """How else the evidence of static members can be read, which rebalance seldom: they send
-        heartbeats less often, and those that seem to have closed have crashed.
+        """The other readings of the evidence, in a group of static members: the members send
+        heartbeats less often; those that may have closed or crashed have crashed.
         """
         found: list[_Reading] = []
         if any(membership is not MembershipType.STATIC for membership, _ in self._memberships):

@@ -389,7 +389,7 @@ def _pair_restarts(
 
 
 def _close_in_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
-    """Returns the events, with the close of static members that seem to have crashed, but were away
+    """Returns the events; static members that seem to have crashed have closed if they were away
     for as long as the process before or after them in a rolling deploy.
     """
     closes = [(gone.at, back.at) for gone, back in _pair_restarts(events, ProcessEventType.CLOSED)]
