@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 import rota
 from rota.engine.history.causes import CommitTimes, explain_rebalance
+from rota.engine.history.downtime import GroupDowntime, find_downtime
 from rota.engine.history.facts import Explanation, Generation, JournalRecord, LogLine, Rebalance
 from rota.engine.history.generations import read_history
 from rota.engine.history.lag import EndOffsets
@@ -346,6 +347,18 @@ def simulated_evidence(simulation: Simulation, *, with_log: bool = True) -> Simu
         end_offsets=_sample_end_offsets(scenario, numbers),
         partition_numbers=numbers,
         end=scenario.duration,
+    )
+
+
+def measure_evidence(evidence: SimulatedEvidence) -> GroupDowntime:
+    """Measures the downtime of a group from the evidence that its simulation left."""
+    return find_downtime(
+        evidence.generations,
+        evidence.rebalances,
+        evidence.explanations,
+        commits=evidence.commit_times,
+        until=evidence.end,
+        lines=evidence.lines,
     )
 
 

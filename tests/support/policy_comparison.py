@@ -27,12 +27,13 @@ from rota.engine.history.advice import (
     advise_group,
     sum_by_policy,
 )
-from rota.engine.history.downtime import DowntimeTotal, find_downtime, sum_downtime
+from rota.engine.history.downtime import DowntimeTotal, sum_downtime
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.history.whatif import evaluate_policies
 from rota.engine.simulator.scenario import read_scenario
 from tests.support.downtime_scenarios import (
     downtime_scenario,
+    measure_evidence,
     simulate_policy,
     simulated_evidence,
     true_total,
@@ -106,14 +107,7 @@ def compare_scenario(seed: int, *, with_log: bool = True) -> ScenarioComparison:
     evidence = simulated_evidence(simulation, with_log=with_log)
     member = scenario.members[0]
     used = Choice(made["strategy"], member.static, member.session)
-    downtime = find_downtime(
-        evidence.generations,
-        evidence.rebalances,
-        evidence.explanations,
-        commits=evidence.commit_times,
-        until=evidence.end,
-        lines=evidence.lines,
-    )
+    downtime = measure_evidence(evidence)
     measured = sum_downtime(downtime.found)
     evaluation = evaluate_policies(evidence.generations, evidence.rebalances, downtime)
     given = AdviceEvidence(evaluation=evaluation, total=measured)

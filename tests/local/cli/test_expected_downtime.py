@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from rota.engine.history.downtime import find_downtime
 from rota.engine.history.facts import Generation, Rebalance
 from rota.engine.history.whatif import evaluate_policies
 from rota.engine.simulator.scenario import read_scenario
@@ -27,6 +26,7 @@ from rota.engine.simulator.simulation import Simulation
 from tests.support.command import RotaCommand
 from tests.support.downtime_scenarios import (
     ORDERS_BILLING,
+    measure_evidence,
     simulate_policy,
     simulated_evidence,
     true_gaps,
@@ -97,14 +97,7 @@ class SimulatedGroup:
     def whatif(self) -> Counter[str]:
         """The downtime that what-if computes, by policy."""
         evidence = self.evidence
-        measured = find_downtime(
-            evidence.generations,
-            evidence.rebalances,
-            evidence.explanations,
-            commits=evidence.commit_times,
-            until=evidence.end,
-            lines=evidence.lines,
-        )
+        measured = measure_evidence(evidence)
         total: Counter[str] = Counter()
         for row in evaluate_policies(evidence.generations, evidence.rebalances, measured).rows:
             total[row.policy] += row.downtime_ms

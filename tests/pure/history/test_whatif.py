@@ -47,6 +47,7 @@ from tests.pure.history.history import random_history
 from tests.support import first_recording
 from tests.support.downtime_scenarios import (
     SimulatedEvidence,
+    measure_evidence,
     simulate_policy,
     simulated_evidence,
     true_total,
@@ -504,14 +505,7 @@ auto_commit = true
 
 def measure_scenario(text: str) -> tuple[SimulatedEvidence, GroupDowntime]:
     evidence = simulated_evidence(simulate_policy(read_scenario(text)))
-    downtime = find_downtime(
-        evidence.generations,
-        evidence.rebalances,
-        evidence.explanations,
-        commits=evidence.commit_times,
-        until=evidence.end,
-        lines=evidence.lines,
-    )
+    downtime = measure_evidence(evidence)
     return evidence, downtime
 
 
