@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -149,8 +150,11 @@ logger.gateway.level = warn
 def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator[SparkSession]:
     """Opens a session; raises Unreachable. ``large``: with Java's optimizing compiler."""
     _remove_stale_folders()
-    folder = Path(tempfile.mkdtemp(prefix=f"{TEMP_FOLDER_PREFIX}{os.getpid()}-"))
+    # the name comes first: Ctrl-C can arrive as soon as the folder exists, before mkdtemp returns
+    name = f"{TEMP_FOLDER_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+    folder = Path(tempfile.gettempdir(), name)
     try:
+        folder.mkdir(mode=0o700)
         remote = master.startswith(CONNECT_SCHEME)
         opened = _connect_spark(master) if remote else _start_spark(master, folder, large=large)
         with opened as spark:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from rota.pipeline.session import TEMP_FOLDER_PREFIX
+from rota.pipeline.session import TEMP_FOLDER_PREFIX, open_session
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand, environment
 from tests.support.waiting import wait_until
@@ -42,3 +47,54 @@ def test_no_java_remains(
     assert "No such file" not in ended.err
     assert ended.code == 130
     assert not list(temp.glob(f"{TEMP_FOLDER_PREFIX}*"))
+
+
+TraceFunction = Callable[[FrameType, str, object], Any]
+
+
+class BeforeJava(Exception):
+    """Ends an attempt that no Ctrl-C has interrupted."""
+
+
+def interrupt_at_line(number: int) -> bool:
+    """Opens a session and raises KeyboardInterrupt at a line that Python runs; returns False if
+    fewer lines run before Rota looks for Java."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction:
+        nonlocal lines
+        if frame.f_code.co_name == "find_java":
+            raise BeforeJava
+        if event in {"line", "return"}:
+            lines += 1
+            if lines == number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with open_session():
+            pytest.fail("a session was opened")
+    except KeyboardInterrupt:
+        return True
+    except BeforeJava:
+        return False
+    finally:
+        sys.settrace(before)
+
+
+# an interrupt between opening a file and the ``with`` that closes it, in Python's own modules
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_no_folder_remains_whatever_line_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that arrives while the kernel makes the folder interrupts the next line."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert not interrupt_at_line(sys.maxsize)  # and fills caches, so that the lines stay the same
+    line = 1
+    while interrupt_at_line(line):
+        assert not list(tmp_path.iterdir()), line
+        line += 1
+    assert line > 100
