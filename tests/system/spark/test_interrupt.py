@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from rota.pipeline.session import TEMP_FOLDER_PREFIX, open_session
+from rota.pipeline import session
+from rota.pipeline.session import TEMP_FOLDER_PREFIX
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand, environment
 from tests.support.waiting import wait_until
@@ -52,20 +54,21 @@ def test_no_java_remains(
 TraceFunction = Callable[[FrameType, str, object], Any]
 
 
-class BeforeJava(Exception):
+class BeforeSpark(Exception):
     """Ends an attempt that no Ctrl-C has interrupted."""
 
 
 def interrupt_at_line(number: int) -> bool:
-    """Opens a session and raises KeyboardInterrupt at a line that Python runs; returns False if
-    fewer lines run before Rota looks for Java."""
+    """Opens a session and raises KeyboardInterrupt at a line of Rota's or Python's code for paths;
+    returns False if fewer lines run before Rota starts Spark in the folder."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction:
         nonlocal lines
-        if frame.f_code.co_name == "find_java":
-            raise BeforeJava
-        if event in {"line", "return"}:
+        code = frame.f_code
+        if code.co_name == "_start_spark":
+            raise BeforeSpark
+        if code.co_filename in {session.__file__, pathlib.__file__} and event in {"line", "return"}:
             lines += 1
             if lines == number:
                 sys.settrace(None)
@@ -75,17 +78,17 @@ def interrupt_at_line(number: int) -> bool:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        with open_session():
+        with session.open_session():
             pytest.fail("a session was opened")
     except KeyboardInterrupt:
         return True
-    except BeforeJava:
+    except BeforeSpark:
         return False
     finally:
         sys.settrace(before)
 
 
-# an interrupt between opening a file and the ``with`` that closes it, in Python's own modules
+# an interrupt between opening a folder and the ``with`` that closes it, in Python's own modules
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_no_folder_remains_whatever_line_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,4 +100,4 @@ def test_no_folder_remains_whatever_line_is_interrupted(
     while interrupt_at_line(line):
         assert not list(tmp_path.iterdir()), line
         line += 1
-    assert line > 100
+    assert line > 50
