@@ -17,7 +17,11 @@ from rota.engine.history.facts import (
     RebalanceCause,
 )
 from rota.engine.history.rebalances import compute_cost, find_rebalances
-from rota.engine.history.whatif import HistoryReplay, evaluate_policies
+from rota.engine.history.whatif import (
+    HistoryReplay,
+    evaluate_policies,
+    list_advised_ownership,
+)
 from tests.pure.history.example_history import NOT_MEASURED, measure_downtime
 from tests.support.examples import examples
 from tests.support.policies import policy_of
@@ -96,6 +100,9 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
     for one in downtime.found:
         assert 0 <= one.at_least_ms <= one.milliseconds <= one.at_most_ms
     evaluation = evaluate_policies(told, history, downtime)
+    for policy in evaluation.alternatives.values():
+        for owned in list_advised_ownership(told, history, policy, downtime):
+            assert owned.until is None or owned.since < owned.until
     rows = evaluation.rows
     keys = [(row.incarnation, row.to_generation, row.at, row.policy) for row in rows]
     assert len(set(keys)) == len(keys)

@@ -759,8 +759,13 @@ def list_advised_ownership(
         owners = new
     owned = np.flatnonzero(owners != UNASSIGNED)
     spans += [(place, int(owners[place]), int(since[place]), None) for place in owned.tolist()]
-    # the last entry of an id wins: its first generation
-    members = {one.member_id: one for each in reversed(generations) for one in each.members}
+    # the last entry of a name wins: its first generation
+    members = {
+        name: one
+        for each in reversed(generations)
+        for one in each.members
+        for name in (one.member_id, whatif_membership.member_name(one))
+    }
     rows = []
     for place, owner, start, until in sorted(spans, key=itemgetter(0, 2)):
         topic, member = int(layout.topic_of[place]), members[index.member_id(owner)]
