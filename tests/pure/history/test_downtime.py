@@ -367,6 +367,30 @@ def test_restarted_at_most_a_session_ago_without_commits() -> None:
     ]
 
 
+LIMITED = member("r!b", {"t": (1,)}, rebalance_timeout=300_000)
+#: It commits every five seconds, and no more from 140 s on.
+QUIET_COMMITS = [*range(5_000, 140_001, 5_000)]
+
+
+@pytest.mark.parametrize(
+    ("back", "library", "reasons"),
+    [
+        (200_000, "java", [RESTARTED]),  # nothing to commit; its poll interval has not passed
+        (445_000, "java", [NOT_POLLED, RESTARTED]),
+        (445_000, "sarama", [RESTARTED]),  # it has no poll interval
+    ],
+)
+def test_a_static_member_without_commits_polled_too_late_only_after_its_interval(
+    back: int, library: str, reasons: list[DowntimeReason]
+) -> None:
+    old = replace(LIMITED, library=library)
+    new = replace(old, member_id="r!b2")
+    returned = group(1, back, new, change=GenerationChange.REPLACED, offset=9)
+    found = measure(group(1, 0, old), returned, commits={1: QUIET_COMMITS}, until=back + 1_000)
+    assert [one.reason for one in found] == reasons
+    assert all(one.since >= START + 140_000 for one in found)
+
+
 #: The last commits of a member that commits every five seconds, and then closes.
 CLOSE_COMMITS = [*range(110_000, 250_001, 5_000), 252_000]
 
@@ -416,6 +440,35 @@ def test_empty_between_the_last_leave_and_the_next_member(
     assert empty == Piece(0, reason, INFERRED, 200_000, back, away, away + DELAY)
     assert [one.to_generation for one in found] == [2, 3]
     assert sum_downtime(found).downtime_ms == (away if reason is EMPTY else 0)
+
+
+def test_a_static_group_that_closed_is_shut_down() -> None:
+    """Its sessions end 45 s after its members closed, which is part of it."""
+    before = group(1, 100_000, owner("s!a", 0))
+    back = 297_000 + 31 * MINUTE
+    generations = (before, group(2, 297_000), group(3, back, owner("s!a2", 0)))
+    cause = RebalanceCause.SESSION_TIMEOUT
+    found = measure(*generations, cause=cause, commits={0: CLOSE_COMMITS}, until=back)
+    assert [(one.reason, one.since - START) for one in found] == [
+        (SHUT_DOWN, 252_000),
+        (SHUT_DOWN, 297_000),
+    ]
+    crashed = measure(*generations, cause=cause, commits={0: CLOSE_COMMITS[:-1]}, until=back)
+    assert [one.reason for one in crashed] == [SILENT, EMPTY]
+
+
+def test_a_group_is_back_when_it_has_one_of_its_partitions_again() -> None:
+    both = member("a", {"t": (0,), "u": (0,)}, topics=("t", "u"))
+    one = member("b", {"t": (0,)}, topics=("t", "u"))  # the topic u was deleted
+    fields = {"strategy": "cooperative-sticky"}
+    found = measure(
+        group(1, 100_000, both, **fields),
+        group(2, 200_000),
+        group(3, 210_000, one, **fields),
+        cause=RebalanceCause.LEFT,
+    )
+    times = {(each.topic, each.reason, each.ended) for each in found if each.milliseconds > 1}
+    assert times == {("t", EMPTY, True), ("u", EMPTY, False)}
 
 
 def test_an_outage_counts_however_long_it_is() -> None:
@@ -501,6 +554,14 @@ def test_partitions_of_a_consumer_group_have_the_same_reason_while_it_is_empty()
     found = measure(*generations, ownership=held, lines=lines, until=late)
     empty = [one for one in found if one.reason in {EMPTY, SHUT_DOWN}]
     assert [(one.partition, one.reason) for one in empty] == [(0, EMPTY), (1, EMPTY)]
+
+
+def test_the_downtime_before_a_consumer_group_was_empty_belongs_to_its_last_epoch() -> None:
+    held = [owned("a", 100_000, 200_000, partition=0)]
+    commits = {0: range(105_000, 156_000, 5_000)}
+    generations = (consumer(1, 100_000, owner("a", 0)), consumer(2, 200_000))
+    found = measure(*generations, ownership=held, commits=commits)
+    assert [(one.reason, one.to_generation) for one in found] == [(SILENT, 2), (EMPTY, None)]
 
 
 def test_a_deleted_topic_of_a_consumer_group_is_not_down() -> None:

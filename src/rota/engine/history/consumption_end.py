@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rota.engine.history.causes import LATEST_TIME
+from rota.engine.history.client_settings import NO_POLL_LIMIT_LIBRARIES
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     HEARTBEAT_INTERVAL,
@@ -101,7 +102,9 @@ class ConsumptionEnd(NamedTuple):
     @property
     def is_leave(self) -> bool:
         """Whether the member was closed, and left neither by a crash nor because of a slow poll."""
-        return self.reason is not DowntimeReason.SILENT and self.last_poll is None
+        has_left = self.reason is not DowntimeReason.SILENT
+        has_closed = self.is_closed and not self.is_guess  # a static member
+        return (has_left or has_closed) and self.last_poll is None
 
     def has_polled_since(self, at: int) -> bool:
         """Whether the member polled after it got a partition."""
@@ -369,7 +372,7 @@ class ConsumptionEndFinder:
     def _find_last_poll(
         self, member: GenerationMember, since: int, left: TimeBounds
     ) -> TimeBounds | None:
-        interval = member.rebalance_timeout
+        interval = _find_poll_limit(member)
         if interval is None:
             return None
         last = left.estimate - interval
@@ -386,7 +389,7 @@ class ConsumptionEndFinder:
 
         :param until: the time of its last heartbeat
         """
-        poll = member.rebalance_timeout
+        poll = _find_poll_limit(member)
         if member.group_instance_id is None or poll is None:
             return None
         commit = self._commits.find_last(member, until, since) or since
@@ -406,10 +409,11 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped that returned within its session, if it polled too
-        late: its session began after a commit was due that did not come, or it never made one and
-        was away for its ``max.poll.interval.ms``, or a little longer.
+        late: its session began after a commit was due that did not come, and its
+        ``max.poll.interval.ms`` had passed; or it never made a commit and was away for that time,
+        or a little longer.
         """
-        session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, member.rebalance_timeout
+        session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, _find_poll_limit(member)
         if poll is None or not member.assigned:
             return None
         gaps = self._commits.list_gaps(member, back, back - MAX_SESSION_TIMEOUT)
@@ -423,7 +427,8 @@ class ConsumptionEndFinder:
         begin = back - session
         polled_once = commit is None and poll <= back - since <= LATE_POLL_SHARE * poll
         is_expired = last_poll + 2 * rhythm + HEARTBEAT_SLACK <= begin <= last_poll + poll + rhythm
-        if not polled_once and not is_expired:
+        has_passed = last_poll + poll <= back
+        if not polled_once and not (is_expired and has_passed):
             return None
         at = max(last_poll + poll, begin)
         return TimeBounds.between(max(last_poll, begin), at + late, back)
@@ -570,7 +575,8 @@ class ConsumptionEndFinder:
             usual, self._restarted_at = self._restart_time, back
         estimate = back - min(usual, session // 2)
         is_closed = True
-        if commit is not None and commit >= back - session:
+        is_shown = commit is not None and commit >= back - session
+        if commit is not None and is_shown:
             estimate = commit
             # members of one deploy are away for the same time
             is_usual = abs(back - commit - self._restart_time) <= HEARTBEAT_SLACK
@@ -588,7 +594,7 @@ class ConsumptionEndFinder:
             member,
             evidence,
             is_closed=is_closed,
-            is_guess=is_closed and commit is None,
+            is_guess=is_closed and not is_shown,
         )
 
     def find_unended(
@@ -658,6 +664,13 @@ def _is_back(member: GenerationMember, before: Generation, after: Generation) ->
         for one in after.members
         if one.member_id not in known
     )
+
+
+def _find_poll_limit(member: GenerationMember) -> int | None:
+    """Returns ``max.poll.interval.ms``: JoinGroup has it as the rebalance timeout. None if it is
+    unknown, or the client library does not limit the time between polls.
+    """
+    return None if member.library in NO_POLL_LIMIT_LIBRARIES else member.rebalance_timeout
 
 
 def list_partitions(member: GenerationMember) -> list[TopicAndPartition]:

@@ -17,8 +17,8 @@ When downtime begins:
 - *restarted*: a static member came back under a new member id. It stopped after its last commit,
   and less than one session timeout before it came back.
 - *empty*: from the leave of the last member until a member has the partition again. If this takes
-  longer than the largest session timeout, or does not end, somebody has *shut down* the group:
-  such time is listed, but not counted in sums.
+  longer than :data:`SHUT_DOWN_AFTER` or does not end, and all members had closed, somebody has
+  *shut down* the group: such time is listed, but not counted in sums.
 - *not polled*: from the last poll, ``max.poll.interval.ms`` before the client left because of it.
   The member may have worked on its last records in that time, so sums leave it out, and have it in
   a column of its own. If it got the partition after its last poll, it never read it: *left*.
@@ -109,6 +109,11 @@ class DowntimeTotal:
     delayed_records: int | None = None
     added_lag_ms: int | None = None
     by_reason: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shut_down_ms(self) -> int:
+        """The time after all members had closed; not part of the others."""
+        return self.by_reason.get(DowntimeReason.SHUT_DOWN, 0)
 
 
 def sum_downtime(found: Iterable[Downtime]) -> DowntimeTotal:
@@ -567,7 +572,8 @@ class ConsumerDowntimeFinder:
         if emptied is not None:
             at = emptied.at
             if emptied.kind is GroupType.CONSUMER:  # ClassicDowntimeFinder has it otherwise
-                yield from _list_downtime(pair, end, TimeBounds.exactly(at), after, number)
+                until_empty = TimeBounds.exactly(at)
+                yield from _list_downtime(pair, end, until_empty, emptied, emptied.generation)
                 self._closed[at] = self._closed.get(at, True) and end.is_leave
             end = end.of_empty_group(at)
         is_ended = new is not None
@@ -678,10 +684,11 @@ def _mark_shut_down(
     :param closed_at: when the last members were gone, if all of them had closed
     :param first: the begin of the evidence; ``until`` is its end
     """
-    ends: defaultdict[int, int] = defaultdict(int)
+    ends: defaultdict[int, int] = defaultdict(lambda: LATEST_TIME)
     for one in found:
         if one.reason is DowntimeReason.EMPTY and one.since in closed_at:
-            ends[one.since] = max(ends[one.since], one.until if one.ended else LATEST_TIME)
+            # members are back when they have one of the partitions again
+            ends[one.since] = min(ends[one.since], one.until if one.ended else LATEST_TIME)
     lengths = [end - at for at, end in ends.items() if end < LATEST_TIME]
     is_scheduled = (
         len(lengths) >= MIN_RUNS
@@ -691,7 +698,9 @@ def _mark_shut_down(
     shut_down = {at for at, end in ends.items() if is_scheduled or end - at > SHUT_DOWN_AFTER}
     return [
         replace(one, reason=DowntimeReason.SHUT_DOWN)
-        if one.reason is DowntimeReason.EMPTY and one.since in shut_down
+        if (one.reason is DowntimeReason.EMPTY and one.since in shut_down)
+        # the sessions of static members that had closed
+        or (one.reason is DowntimeReason.SILENT and one.until in shut_down)
         else one
         for one in found
     ]

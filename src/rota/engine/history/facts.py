@@ -245,7 +245,7 @@ class DowntimeReason(enum.StrEnum):
     RESTARTED = "restarted"
     #: The group had no members for a while, as between two deploys.
     EMPTY = "empty"
-    #: The group had no members for longer than the largest session timeout, or has none at the end.
+    #: All members of the group had closed, and came back after a long time, on a schedule or never.
     SHUT_DOWN = "shut down"
     #: The owner did not poll. It may have worked on its last records.
     NOT_POLLED = "not polled"

@@ -130,7 +130,8 @@ class Heartbeats:
         most = min(session // 2, MAX_HEARTBEAT_INTERVAL)
         whole = range(HEARTBEAT_STEP, most + 1, HEARTBEAT_STEP)
         tried = np.array(sorted({*whole, max(session // 3, 1), usual}), dtype=np.float64)[:, None]
-        number = np.round((since_last + join_time) / tried)
+        # a clock that goes back gives negative times
+        number = np.maximum(np.round((since_last + join_time) / tried), 0)
         late = since_last + join_time - number * tried
         slack = number * HEARTBEAT_DRIFT + HEARTBEAT_SLACK
         # the likelihood of each join time: the heartbeats are still near to each other, or spread
