@@ -432,7 +432,7 @@ class Restarts:
         )
 
     def _health(self) -> pa.RecordBatch:
-        same = {"reason": "every offset moves", "worst_reason": "every offset moves"}
+        same = {"reason": "no partition is stuck", "worst_reason": "no partition is stuck"}
         row = {"group": self.group, "health": "OK", "worst": "OK", "lag": 0, **same}
         return arrow.rows_to_batch(HEALTH, [row])
 

@@ -31,7 +31,7 @@ from rota.engine.history.facts import (
     RebalanceCause,
     WhatIf,
 )
-from rota.engine.history.policies import MembershipType
+from rota.engine.history.policies import MembershipType, label_used_policies
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history.example_history import (
@@ -326,6 +326,31 @@ def test_a_replay_that_misses_half_of_the_downtime_may_miss_half_of_the_other_po
     assert (verdict(70_000), verdict(80_000)) == (CHANGE, KEEP)
 
 
+def test_a_replay_with_much_more_downtime_than_was_measured_shows_no_saving() -> None:
+    def verdict(used: int, modelled: int) -> str:
+        evaluation = evaluation_of(used, modelled, spreads={"sticky": 0}, sticky=46_000)
+        return decide(evaluation).verdict
+
+    # 171 s were measured, and the uncertainty is 549 s
+    assert (verdict(171_000, 1_269_000), verdict(171_000, 200_000)) == (KEEP, CHANGE)
+
+
+def test_after_a_change_of_policy_a_new_one_has_to_save_some_of_the_measured_downtime() -> None:
+    def verdict(measured: int) -> str:
+        both = (policy_of("range"), policy_of("range, static 45s"))
+        label = label_used_policies(both)
+        rows = [
+            row(label, measured, 10, actual=True),
+            row("range, static 45s", 1_300_000),
+            row("sticky, static 45s", 208_000),
+        ]
+        alternatives = {each.policy: policy_of(each.policy) for each in rows[1:]}
+        return decide(PolicyEvaluation(rows=rows, used=both, alternatives=alternatives)).verdict
+
+    # the replay has 1,300 s with the last policy
+    assert (verdict(214_000), verdict(900_000)) == (KEEP, CHANGE)
+
+
 def test_replays_that_differ_are_uncertain() -> None:
     near = decide(evaluation_of(200_000, spreads={"sticky": 100_000}, sticky=100_000))
     assert (near.verdict, near.uncertainty_ms) == (CHANGE, 50_000)
@@ -362,9 +387,13 @@ def test_the_headline_has_every_reason_and_the_time_without_polls() -> None:
         by_reason={"left": 20_000, "not polled": 300_000, "revoked": 50_000, "shut down": 999_000},
     )
     assert (
-        "70 s of downtime (50 s revoked, 20 s left), and 300 s not polled; 10 partitions moved"
+        "70 s of downtime (50 s revoked, 20 s left), and 300 s not polled; not counted: 17 min "
+        "after all members closed; 10 partitions moved"
         in decide(evaluation_of(70_000), total=total).headline
     )
+    total = replace(total, by_reason={"left": 49, "revoked": 69_951}, not_polled_ms=0)
+    headline = decide(evaluation_of(70_000), total=total).headline
+    assert "70 s of downtime (revoked); 10 partitions moved" in headline
 
 
 # The protocol of the broker (KIP-848)

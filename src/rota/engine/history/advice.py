@@ -41,7 +41,6 @@ from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     Advice,
-    DowntimeReason,
     Generation,
     GroupHealth,
     GroupHealthStatus,
@@ -263,6 +262,8 @@ EVENNESS_TOLERANCE = 1.1
 MIN_SAVED_SHARE = 0.1
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 5_000
+#: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
+SHOWN_DOWNTIME = 50
 #: How likely another reading of the evidence is: few members crash, most keep the default of
 #: ``heartbeat.interval.ms``.
 OTHER_READING_SHARE = 0.25
@@ -565,9 +566,11 @@ class _AdviceCase:
         least_saved = saved - abs(self._compared - self._current_total.downtime)
         is_certain = least_saved > max(MIN_SAVED_SHARE * best.downtime, MIN_SAVED) / 2
         modelled, used = self._evidence.evaluation.modelled_ms, self._current_total.downtime
-        if modelled and modelled < used and best.policy in self._evidence.evaluation.spreads:
-            # the replay misses as much of the downtime of either policy
+        if modelled and best.policy in self._evidence.evaluation.spreads:
+            # the replay has as much too little or too much of the downtime of either policy
             is_certain &= used - best.downtime * used / modelled > self.uncertainty
+        elif modelled is None:  # after a change of policy, only the sum was measured
+            is_certain &= self.used.downtime - best.downtime > self.uncertainty
         return CHANGE if is_certain and saved > self.uncertainty else keep
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
@@ -604,6 +607,7 @@ class _AdviceCase:
             if reason not in UNCOUNTED_REASONS
         }
         parts = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
+        parts = [pair for pair in parts if pair[1] >= SHOWN_DOWNTIME or pair is parts[0]]
         if len(parts) > 1:
             shown = (f"{format_rounded_duration(time)} {reason}" for reason, time in parts)
             text += f" ({', '.join(shown)})"
@@ -611,9 +615,9 @@ class _AdviceCase:
             text += f" ({parts[0][0]})"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} not polled"
-        shut_down = total.by_reason.get(DowntimeReason.SHUT_DOWN, 0)
-        if shut_down and self._is_sick:
-            text += f"; not counted: {format_rounded_duration(shut_down)} after all members closed"
+        if total.shut_down_ms >= SHOWN_DOWNTIME:
+            time = format_rounded_duration(total.shut_down_ms)
+            text += f"; not counted: {time} after all members closed"
         text += f"; {_format_count(used.moved, 'partition')} moved"
         if used.moved:
             needed = used.moved - used.needless

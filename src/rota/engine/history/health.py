@@ -58,6 +58,7 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.lag import EndOffsets, Int64Array, compute_lags, running_maximum
 from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits, SubscriptionHistory
+from rota.engine.model.text import count_noun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,9 +471,9 @@ class _History:
     def explain_ok(self, waiting: Int64Array) -> str:
         """:param waiting: the records that wait, by partition"""
         if not waiting.any():
-            return f"no records wait in {len(waiting):,} partitions"
+            return f"no records wait in {count_noun(len(waiting), 'partition')}"
         last = self._presence[-1]
-        why = "every offset moves"
+        why = "no partition is stuck"
         if last.has_members is False:
             who = f"no members since {_format_time(last.since, self._until)}"
             why = f"{who}, as in its earlier absences" if self._is_scheduled else who

@@ -748,10 +748,15 @@ def _returned_static(before: Generation, generation: Generation) -> set[str]:
     }
 
 
+#: Longer spans are shown in days, in hours.
+DAYS_FROM = 72
+
+
 def format_span(milliseconds: int) -> str:
-    """Formats a length of time as ``25 s``, ``9 min`` or ``3 h``."""
+    """Formats a length of time as ``25 s``, ``9 min``, ``3 h`` or ``5 days``."""
     if milliseconds < 2 * MINUTE:
         return f"{max(round(milliseconds / 1_000), 1)} s"
     if milliseconds < 120 * MINUTE:
         return f"{round(milliseconds / MINUTE)} min"
-    return f"{round(milliseconds / MINUTE / 60)} h"
+    hours = milliseconds / MINUTE / 60
+    return f"{round(hours)} h" if hours < DAYS_FROM else f"{round(hours / 24):,} days"
