@@ -198,7 +198,9 @@ def _plan_one_strategy(
         exceeded.append(f"{plan.moved} partitions move, more than --max-moves {args.max_moves}")
     if args.max_downtime is not None and plan.downtime_ms > args.max_downtime * 1000:
         limit = f"--max-downtime {args.max_downtime:g}s"
-        exceeded.append(f"{plan.downtime_ms / 1000:,.1f} seconds of downtime, more than {limit}")
+        exceeded.append(
+            f"the downtime is {plan.downtime_ms / 1000:,.1f} partition-seconds, more than {limit}"
+        )
     for text in exceeded:
         render.print_notice(text)
     return bool(exceeded)
@@ -400,14 +402,12 @@ def _timing_json(case: Case, args: argparse.Namespace) -> dict[str, object]:
 
 
 def _timing_notes(plan: Plan, case: Case, args: argparse.Namespace) -> list[str]:
-    from rota.engine.history.consumption_end import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
-
     timing, (heartbeat, session) = _read_timing(case, args)
-    stable = "long" if args.stable is None else format_duration(timing.stable_time)
-    notes = [f"expected downtime: with {heartbeat}, in a group that was stable for {stable}"]
+    ago = "long" if args.stable is None else format_duration(timing.stable_time)
+    notes = [f"expected downtime: with {heartbeat}, if the last rebalance was {ago} ago"]
     if plan.restart_downtime_ms is not None:
         restart = f"{plan.restart_downtime_ms / 1000:,.1f}s"
-        usual = format_duration(USUAL_RESTART_TIME)
+        usual = format_duration(plan.restart_time_ms)
         notes.append(
             "a static member does not leave the group: its partitions wait for the end of its "
             f"session, {session}. If it is back after {usual} instead, no rebalance happens, and "

@@ -153,8 +153,13 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     """Returns whether the limit is exceeded; partitions that were never read always exceed it."""
     if limit is None:
         return False
-    if simulation.total.downtime_ms > limit * 1000:
-        seconds = f"{simulation.total.downtime_ms / 1000:,.1f} partition-seconds"
+    total = simulation.total
+    # somebody may have shut the group down on purpose, but nobody reads its partitions
+    unread_ms = total.downtime_ms + total.shut_down_ms
+    if unread_ms > limit * 1000:
+        seconds = f"{unread_ms / 1000:,.1f} partition-seconds"
+        if total.shut_down_ms:
+            seconds += f", with {_format_seconds(total.shut_down_ms)} after all members closed"
         render.print_notice(f"the downtime is {seconds}, more than --max-downtime {limit:g}s")
         return True
     if simulation.unread:
@@ -326,6 +331,9 @@ def _simulation_summary(simulation: Simulation) -> str:
         )
     if total.not_polled_ms:
         facts.append(f"{_format_seconds(total.not_polled_ms)} not polled")
+    if total.shut_down_ms:
+        time = _format_seconds(total.shut_down_ms)
+        facts.append(f"not counted: {time} after all members closed")
     if total.delayed_records:
         facts.append(
             f"{count_noun(total.delayed_records, 'record')} delayed, by at most "
@@ -371,6 +379,8 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
     render.print_table(("policy", *numbers), rows, numbers)
     render.print_lines("")
     _print_reasons(simulations)
+    if any(each.total.shut_down_ms for each in simulations):
+        render.print_lines("", "shut down: time after all members closed; downtime is without it")
     print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
     render.print_lines(_comparison_advice(simulations))
     for each in simulations:
@@ -381,7 +391,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
 
 def _print_reasons(simulations: Sequence[Simulation]) -> None:
     known = {reason for each in simulations for reason in each.total.by_reason}
-    reasons = [one for one in DowntimeReason if one in known and one not in UNCOUNTED_REASONS]
+    reasons = [one for one in DowntimeReason if one in known - {DowntimeReason.NOT_POLLED}]
     if reasons:
         rows = [
             (

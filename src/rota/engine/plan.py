@@ -351,14 +351,21 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return [one for one in self._left if one.group_instance_id is not None]
 
     @property
+    def restart_time_ms(self) -> int:
+        """How long a static member may be away in a usual restart: half of its session at most."""
+        from rota.engine.history.consumption_end import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
+        from rota.engine.history.timing import GroupTiming  # noqa: PLC0415 (slow)
+
+        timing = GroupTiming() if self._timing is None else self._timing
+        return min(USUAL_RESTART_TIME, timing.session_timeout // 2)
+
+    @property
     def restart_downtime_ms(self) -> int | None:
         """The downtime if the static members that leave restart in the usual time instead, which
         causes no rebalance; None if none of them is static.
         """
-        from rota.engine.history.consumption_end import USUAL_RESTART_TIME  # noqa: PLC0415 (slow)
-
         static = self._left_static
-        return sum(len(one.owned) for one in static) * USUAL_RESTART_TIME if static else None
+        return sum(len(one.owned) for one in static) * self.restart_time_ms if static else None
 
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:

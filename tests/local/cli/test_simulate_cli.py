@@ -28,6 +28,25 @@ def simulate_json(run: RotaCommand, *arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_a_group_that_closes_for_long_exceeds_the_limit(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
+    path = tmp_path / "closed.toml"
+    path.write_text(
+        'duration = "2h"\nstrategy = "range"\ntopics = {orders = 12}\n'
+        '[[members]]\nname = "billing"\ncount = 2\n'
+        '[[events]]\nat = "10m"\nleave = ["billing-0", "billing-1"]\n'
+        '[[events]]\nat = "55m"\njoin = ["billing-0", "billing-1"]\n'
+    )
+    code, out, err = rota_command("simulate", str(path), "--max-downtime", "8h")
+    # 12 partitions for 45 minutes, in which somebody may have wanted the group to rest
+    assert re.search(r"not counted: 32,\d{3}\.\ds after all members closed", out)
+    assert code == 1
+    assert "after all members closed, more than --max-downtime 28800s" in err
+    out = rota_command("simulate", str(path), "--compare").checked().out
+    assert "shut down: time after all members closed; downtime is without it" in out
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(rota_command: RotaCommand, example: Path) -> None:
     code, out, err = rota_command("simulate", str(example))
