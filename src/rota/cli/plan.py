@@ -188,7 +188,9 @@ def _plan_one_strategy(
         render.print_json(result)
     else:
         print_plan(plan, strategies, reason, everything=args.all, names=names)
-        _print_notes((*_timing_notes(plan, start, args), *notes))
+        _print_notes(
+            (*_timing_notes(plan, start, args), *_migration_notes(strategies, args), *notes)
+        )
         if args.prove:
             render.print_lines("", _proof_text(plan))
         for other in SOLVERS.keys() - {plan.solver} if plan.solver else ():
@@ -414,6 +416,14 @@ def _timing_notes(plan: Plan, case: Case, args: argparse.Namespace) -> list[str]
             f"the expected downtime is {restart}"
         )
     return notes
+
+
+def _migration_notes(strategies: list[str], args: argparse.Namespace) -> list[str]:
+    origin = flags.split_names(args.origin)
+    if not origin or origin == strategies:
+        return []
+    restarts = "the restarts before it have downtime of their own, which rota simulate shows"
+    return [f"this is one rebalance after the migration from {', '.join(origin)}; {restarts}"]
 
 
 def _apply_start(

@@ -155,12 +155,11 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
         return False
     total = simulation.total
     # somebody may have shut the group down on purpose, but nobody reads its partitions
-    unread_ms = total.downtime_ms + total.shut_down_ms
-    if unread_ms > limit * 1000:
-        seconds = f"{unread_ms / 1000:,.1f} partition-seconds"
+    if total.downtime_ms + total.shut_down_ms > limit * 1000:
+        text = f"the downtime is {total.downtime_ms / 1000:,.1f} partition-seconds, "
         if total.shut_down_ms:
-            seconds += f", with {_format_seconds(total.shut_down_ms)} after all members closed"
-        render.print_notice(f"the downtime is {seconds}, more than --max-downtime {limit:g}s")
+            text += f"and {_format_seconds(total.shut_down_ms)} after all members closed, "
+        render.print_notice(f"{text}more than --max-downtime {limit:g}s")
         return True
     if simulation.unread:
         unread = count_noun(len(simulation.unread), "partition")

@@ -333,6 +333,11 @@ def test_a_replay_with_much_more_downtime_than_was_measured_shows_no_saving() ->
 
     # 171 s were measured, and the uncertainty is 549 s
     assert (verdict(171_000, 1_269_000), verdict(171_000, 200_000)) == (KEEP, CHANGE)
+    evaluation = evaluation_of(171_000, 1_269_000, spreads={"sticky": 0}, sticky=46_000)
+    assert decide(evaluation).headline.endswith(
+        "Keep range: sticky may save 11 min of downtime, or nothing: the replay of range has "
+        "21 min of downtime, and 171 s were measured."
+    )
 
 
 def test_after_a_change_of_policy_a_new_one_has_to_save_some_of_the_measured_downtime() -> None:

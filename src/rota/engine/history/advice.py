@@ -675,15 +675,22 @@ class _AdviceCase:
             few = "is not enough" if len(self._rebalances) == 1 else "are too few"
             return f"{begin} {label}: {number} {few} to compare policies."
         uncertain = format_rounded_duration(self.uncertainty)
-        doubtful = [one for one in self._list_suitable() if not self._saves_on_average(one)]
-        doubtful = [one for one in doubtful if self._saved_by(one) > self.uncertainty]
-        if doubtful:
-            other = min(doubtful, key=lambda one: one.downtime)
+        better = [one for one in self._list_suitable() if self._saved_by(one) > self.uncertainty]
+        doubtful = [one for one in better if not self._saves_on_average(one)]
+        if better:
+            other = min(doubtful or better, key=lambda one: one.downtime)
+            saved = format_rounded_duration(self._saved_by(other))
+            text = f"{begin} {label}: {other.policy} may save {saved} of downtime, or "
+            measured, modelled = self.used.downtime, self._evidence.evaluation.modelled_ms
+            if doubtful:
+                return (
+                    f"{text}cost more. The evidence does not show whether members that were away "
+                    "had closed or crashed, or how often they send heartbeats."
+                )
+            replayed = self._current_total.downtime if modelled is None else modelled
             return (
-                f"{begin} {label}: {other.policy} may save "
-                f"{format_rounded_duration(self._saved_by(other))} of downtime, or cost more. The "
-                "evidence does not show whether members that were away had closed or crashed, or "
-                "how often they send heartbeats."
+                f"{text}nothing: the replay of {label} has {format_rounded_duration(replayed)} "
+                f"of downtime, and {format_rounded_duration(measured)} were measured."
             )
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:

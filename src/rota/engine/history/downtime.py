@@ -184,7 +184,8 @@ class GroupDowntime:
         rates = {pair: by_number[n] for pair, n in numbers.items() if n in by_number}
         found = count_delayed_records(self.found, ends, numbers)
         # the same downtime at the same times of the day delays as many records
-        known = [one for one in found if one.delayed_records is not None]
+        counted = [one for one in found if one.reason not in UNCOUNTED_REASONS]
+        known = [one for one in counted if one.delayed_records is not None]
         expected = sum(one.milliseconds * rates.get((one.topic, one.partition), 0) for one in known)
         delayed = sum(one.delayed_records or 0 for one in known)
         if expected and delayed:
