@@ -124,6 +124,17 @@ def test_member_ids_may_begin_with_any_word() -> None:
     ]
 
 
+def test_a_static_member_has_the_member_id_that_it_had_first() -> None:
+    history_builder = HistoryBuilder().at(0, "i!a", "j!b").at(100, "i!a").at(200, "i!a", "j!b2")
+    assert replay_under(history_builder, "cooperative-sticky, static 45s", 0)[0][:2] == ("i!a", "a")
+    owners = replay_under(history_builder, "cooperative-sticky, static 45s", 11)
+    assert [(name, client) for name, client, _, _ in owners] == [
+        ("j!b", "b"),
+        ("i!a", "a"),
+        ("j!b", "b"),
+    ]
+
+
 def test_an_empty_group_owns_nothing() -> None:
     history_builder = HistoryBuilder().at(0, "a").at(10).at(100, "a")
     assert replay_under(history_builder, "roundrobin", 3) == [
