@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rota.broker.storage.cleaner import LogCleaner
+from rota.broker.log_manager import LogCleaner
 from rota.broker.storage.compaction import compact_log, inspect_log
 from rota.broker.storage.log import Log
 from rota.broker.storage.log_directory import LogDirectory, open_log_directory
