@@ -26,7 +26,13 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCause,
 )
-from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits, is_removal
+from rota.engine.history.group_evidence import (
+    CLOCK_SLACK,
+    GroupLog,
+    MemberCommits,
+    is_expiry,
+    is_removal,
+)
 from rota.engine.history.heartbeats import (
     HEARTBEAT_SLACK,
     MAX_HEARTBEAT_SHARE,
@@ -240,7 +246,7 @@ class ConsumptionEndFinder:
         that runs at the end of the evidence; None if it has not stopped.
         """
         line = self._log.find_departure(member.member_id, last.at, until)
-        if line is not None and line.what == "failed":
+        if line is not None and is_expiry(line):
             since = self._joined.get(member.member_id, last.at)
             expired = TimeBounds.exactly(line.at)
             return self._end_by_silence(member, since, expired, EvidenceType.STATED)
@@ -337,7 +343,7 @@ class ConsumptionEndFinder:
         if line is None:
             return self._infer_departure(member, since, after, phases, explanation)
         line = replace(line, at=min(line.at, phases.joined))  # the log's clock may be ahead
-        if line.what == "failed" or "heartbeat expiration" in (line.reason or ""):
+        if is_expiry(line):
             return self._end_by_silence(
                 member, since, TimeBounds.exactly(line.at), EvidenceType.STATED
             )

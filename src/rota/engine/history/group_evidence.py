@@ -162,6 +162,12 @@ class GroupLog:
         return found
 
 
+def is_expiry(line: LogLine) -> bool:
+    """Returns whether a line shows that the session of a member expired."""
+    reason = line.reason or ""
+    return line.what == "failed" or "heartbeat expiration" in reason or "session expired" in reason
+
+
 def is_removal(line: LogLine) -> bool:
     """Returns whether a call to join names a member that left, was removed, or is new."""
     reason = line.reason or ""

@@ -272,11 +272,12 @@ class HistoryClock:
                 start = max(start, since + CONSUMER_SESSION_TIMEOUT)
             self._lost[held] = since
         if not snapshot.members:
-            held = (before != UNASSIGNED) & (self._lost == 0)
-            self._lost[held] = start
+            emptied = rebalance.at
+            cost = self._counter.count(self._lost, emptied, self._emptied_at)
+            self._lost[(before != UNASSIGNED) | (self._lost > 0)] = emptied
             if not any(absence.is_silent for absence in rebalance.gone):
-                self._emptied_at = self._emptied_at or start
-            return NO_DOWNTIME
+                self._emptied_at = self._emptied_at or emptied
+            return cost
         absent = snapshot.absent_owners(before) & (self._lost == 0)
         self._lost[absent] = start
         since_last = start - self._assigned_at
