@@ -588,13 +588,52 @@ def test_pieces_do_not_overlap_if_the_journals_clock_goes_back() -> None:
         assert before.until <= after.since
 
 
-def test_shut_down_if_nobody_comes_back() -> None:
-    found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), until=260_000)
+@pytest.mark.parametrize(("away", "reason"), [(MINUTE, EMPTY), (31 * MINUTE, SHUT_DOWN)])
+def test_shut_down_if_nobody_comes_back(away: int, reason: DowntimeReason) -> None:
+    """A deploy that stops all members counts also while it runs."""
+    until = 200_000 + away
+    found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), until=until)
     last = found[-1]
-    assert (last.reason, last.ended, last.milliseconds) == (SHUT_DOWN, False, 60_000)
+    assert (last.reason, last.ended, last.milliseconds) == (reason, False, away)
     total = sum_downtime(found)
-    assert total.by_reason["shut down"] == 60_000
-    assert total.downtime_ms + 60_000 == sum(total.by_reason.values())
+    assert total.by_reason[reason] == away
+    counted = sum(total.by_reason.values()) - (away if reason is SHUT_DOWN else 0)
+    assert total.downtime_ms == counted
+
+
+def test_a_group_that_closes_again_and_again_without_a_commit_is_not_a_scheduled_job() -> None:
+    generations, lines, at = [group(1, 100_000, owner("a1", 0))], [], 100_000
+    for number in range(1, 7):
+        at += 20_000
+        lines.append(line("left", at, f"a{number}", client_reason="the consumer is being closed"))
+        generations.append(group(2 * number, at))
+        at += 300_000
+        generations.append(group(2 * number + 1, at, owner(f"a{number + 1}", 0)))
+
+    def reasons(*commits: int) -> set[DowntimeReason]:
+        found = measure(*generations, lines=lines, commits={0: list(commits)}, until=at)
+        return {one.reason for one in found if one.milliseconds > 1_000}
+
+    assert reasons(110_000) == {EMPTY}
+    assert reasons(*range(110_000, at, 320_000)) == {SHUT_DOWN}
+
+
+def test_a_group_that_was_deleted_is_not_down_if_the_tombstone_is_missing() -> None:
+    later = 9 * 24 * 60 * MINUTE
+    again = replace(group(1, later, owner("z", 0)), incarnation=1)
+    found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), again, until=later)
+    assert sum_downtime(found).downtime_ms == 0
+
+
+def test_a_topic_that_an_eager_leader_left_out_for_a_while_is_down() -> None:
+    both = member("a", {"t": (0,), "u": (0,)}, topics=("t", "u"))
+    one = member("a", {"t": (0,)}, topics=("t", "u"))
+    found = measure(
+        group(1, 100_000, both), group(2, 200_000, one), group(3, 4_200_000, both), until=4_300_000
+    )
+    (left_out,) = [each for each in found if each.topic == "u" and each.milliseconds > 10_000]
+    assert left_out.until == START + 4_200_000
+    assert (left_out.evidence, left_out.at_least_ms) == (BOUNDED, 0)
 
 
 # Not polled
@@ -689,7 +728,7 @@ def test_nothing_counts_after_the_group_was_deleted() -> None:
     deleted = group(2, 230_000, change=GenerationChange.DELETED, offset=9)
     again = replace(group(1, 290_000, owner("z", 0)), incarnation=1)
     found = measure(group(1, 100_000, owner("a", 0)), group(2, 200_000), deleted, again)
-    assert [(one.until - START, one.ended) for one in found if one.reason is SHUT_DOWN] == [
+    assert [(one.until - START, one.ended) for one in found if one.reason is EMPTY] == [
         (230_000, False)
     ]
     assert max(one.until for one in found) == START + 230_000

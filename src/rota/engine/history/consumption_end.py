@@ -297,7 +297,7 @@ class ConsumptionEndFinder:
                 earliest = min(earliest, self._unconfirmed_since(member, before))
             since_last = phases.start.estimate - joined_time(before)
             waits = self._heartbeats.expect_waits(called, since_last)
-            at = joined - waits.mean_revoked_time(joined - start)
+            at = max(joined - waits.mean_revoked_time(joined - start), min(before.at, joined))
             time = TimeBounds.between(earliest - CLOCK_SLACK, at, joined)
         return ConsumptionEnd(time, DowntimeReason.REVOKED, member, evidence)
 

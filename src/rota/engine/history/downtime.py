@@ -17,8 +17,8 @@ When downtime begins:
 - *restarted*: a static member came back under a new member id. It stopped after its last commit,
   and less than one session timeout before it came back.
 - *empty*: from the leave of the last member until a member has the partition again. If this takes
-  longer than :data:`SHUT_DOWN_AFTER` or does not end, and all members had closed, somebody has
-  *shut down* the group: such time is listed, but not counted in sums.
+  longer than :data:`SHUT_DOWN_AFTER`, and all members had closed, somebody has *shut down* the
+  group: such time is listed, but not counted in sums.
 - *not polled*: from the last poll, ``max.poll.interval.ms`` before the client left because of it.
   The member may have worked on its last records in that time, so sums leave it out, and have it in
   a column of its own. If it got the partition after its last poll, it never read it: *left*.
@@ -38,7 +38,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -86,6 +86,9 @@ from rota.engine.history.group_evidence import (
 from rota.engine.history.heartbeats import Heartbeats, find_heartbeats
 from rota.engine.history.lag import EndOffsets
 from rota.engine.history.rebalances import EAGER_STRATEGIES, gave_up_everything
+
+#: Incarnation and offset of a generation.
+Position: TypeAlias = tuple[int, int]
 
 #: Somebody has shut down a group on purpose if all members close and stay away for longer.
 SHUT_DOWN_AFTER = 30 * MINUTE
@@ -196,9 +199,17 @@ class GroupDowntime:
 class ClassicDowntimeFinder:
     """Finds the downtime of a classic group."""
 
-    def __init__(self, log: GroupLog, commits: MemberCommits, heartbeats: Heartbeats) -> None:
+    def __init__(
+        self,
+        log: GroupLog,
+        commits: MemberCommits,
+        heartbeats: Heartbeats,
+        last_assigned: Mapping[TopicAndPartition, Position],
+    ) -> None:
+        """:param last_assigned: the last generation that assigned each partition"""
         self._log = log
         self._ends = ConsumptionEndFinder(log, commits, heartbeats)
+        self._last_assigned = last_assigned
         #: Partitions that nobody consumes at the moment.
         self._open: dict[TopicAndPartition, ConsumptionEnd] = {}
         self.found: list[Downtime] = []
@@ -217,6 +228,8 @@ class ClassicDowntimeFinder:
             gone = old.get(member_identity(member))
             if gone is not None and gone.member_id != member.member_id:
                 end = ends[gone.member_id] = self._ends.end_of_restart(gone, before, after.at)
+                if after.kind is GroupType.CONSUMER:  # ConsumerDowntimeFinder has its downtime
+                    continue
                 for pair in list_partitions(gone):
                     self._open.setdefault(pair, end)
                 self._close(list_partitions(member), after, to_generation=None)
@@ -334,10 +347,15 @@ class ClassicDowntimeFinder:
         known = {topic for topic, _ in assigned}
         self._close(assigned, after, to_generation=rebalance.after.generation)
         is_eager = after.strategy in EAGER_STRATEGIES
-        for pair in list(self._open):
+        position = after.incarnation, after.offset
+        for pair, end in list(self._open.items()):
             gone = pair[0] not in topics and pair[0] not in known
-            if gone or is_eager or pair[0] in rebalance.absent:
+            is_left_out = is_eager and self._last_assigned.get(pair, position) <= position
+            if gone or is_left_out or pair[0] in rebalance.absent:
                 del self._open[pair]
+            elif is_eager:  # the leader left it out for a while: perhaps the topic was deleted
+                time = end.time._replace(latest=LATEST_TIME)
+                self._open[pair] = end._replace(time=time, evidence=EvidenceType.BOUNDED)
 
     def _empty(self, after: Generation) -> None:
         """Begins the time in which the group has no members."""
@@ -676,25 +694,45 @@ def _list_unwanted(
     return found
 
 
+def _has_committed(commits: CommitTimes, absences: Sequence[tuple[int, int]], first: int) -> bool:
+    """Returns whether a group made commits in most of its runs between absences. One that does not,
+    and closes again and again, fails again and again.
+    """
+    if not commits:
+        return True
+    times = np.sort(np.concatenate(list(commits.values())))
+    runs = zip([first, *(end for _, end in absences)], (at for at, _ in absences), strict=False)
+    busy = [bisect_left(times, begin) < bisect_right(times, end) for begin, end in runs]
+    return 2 * sum(busy) > len(busy)
+
+
 def _mark_shut_down(
-    found: Sequence[Downtime], closed_at: Collection[int], first: int, until: int
+    found: Sequence[Downtime],
+    closed_at: Collection[int],
+    commits: CommitTimes,
+    first: int,
+    until: int,
 ) -> list[Downtime]:
     """Returns the downtime, with the reason of the times in which somebody had shut down the group:
-    all members closed, and came back after a long time, never, or in a regular rhythm.
+    all members closed, and stayed away for a long time, or came back in a regular rhythm.
 
     :param closed_at: when the last members were gone, if all of them had closed
     :param first: the begin of the evidence; ``until`` is its end
     """
     ends: defaultdict[int, int] = defaultdict(lambda: LATEST_TIME)
+    back: set[int] = set()
     for one in found:
         if one.reason is DowntimeReason.EMPTY and one.since in closed_at:
             # members are back when they have one of the partitions again
-            ends[one.since] = min(ends[one.since], one.until if one.ended else LATEST_TIME)
-    lengths = [end - at for at, end in ends.items() if end < LATEST_TIME]
+            ends[one.since] = min(ends[one.since], one.until)
+            if one.ended:
+                back.add(one.since)
+    lengths = [ends[at] - at for at in back]
     is_scheduled = (
         len(lengths) >= MIN_RUNS
         and max(lengths) <= SCHEDULE_TOLERANCE * min(lengths)
         and sum(lengths) >= IDLE_SHARE * (until - first)
+        and _has_committed(commits, sorted(ends.items()), first)
     )
     shut_down = {at for at, end in ends.items() if is_scheduled or end - at > SHUT_DOWN_AFTER}
     return [
@@ -732,11 +770,19 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
         (one.after.incarnation, one.after.offset): (one, why)
         for one, why in zip(rebalances, explanations, strict=True)
     }
-    finder = ClassicDowntimeFinder(log, member_commits, heartbeats)
+    last_assigned = {
+        pair: (generation.incarnation, generation.offset)
+        for generation in generations
+        for member in generation.members
+        for pair in list_partitions(member)
+    }
+    finder = ClassicDowntimeFinder(log, member_commits, heartbeats, last_assigned)
     last: Generation | None = None
     for generation in generations:
         if last is not None and generation.change is GenerationChange.DELETED:
             finder.end(last, generation.at)
+        elif last is not None and generation.incarnation != last.incarnation:
+            finder.end(last, last.at)  # its deletion is not in the evidence
         pair = explained.get((generation.incarnation, generation.offset))
         if pair is not None:
             finder.read_rebalance(*pair)
@@ -752,7 +798,7 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
         found += others.find(ownership, until)
         closed_at |= others.closed_at
     if closed_at:
-        found = _mark_shut_down(found, closed_at, generations[0].at, until)
+        found = _mark_shut_down(found, closed_at, commits, generations[0].at, until)
     found.sort(key=attrgetter("topic", "partition", "since"))
     return GroupDowntime(found, finder.events, heartbeats, until)
 
@@ -783,12 +829,28 @@ def count_delayed_records(
     arrived = np.maximum(end.end - begin.end, 0)
     first_at = ends.passed_at(np.where(known, begin.sample, -1), begin.end)
     result = list(found)
+    consumed_at = _next_consumption(found)
     for place, row in enumerate(rows):
         if not known[place]:
             continue
         one, count = found[row], int(arrived[place])
         first = first_at[place]
-        waited = one.milliseconds if np.isnan(first) else one.until - int(first)
-        added = min(max(waited, 0), one.milliseconds) if count else 0
+        until = consumed_at[row]
+        waited = until - (one.since if np.isnan(first) else max(int(first), one.since))
+        added = max(waited, 0) if count else 0
         result[row] = replace(one, delayed_records=count, added_lag_ms=added)
     return result
+
+
+def _next_consumption(found: Sequence[Downtime]) -> list[int]:
+    """Returns when a partition has a consumer again, for each piece: downtime of another reason may
+    follow at once. Time that sums do not count is not part of it.
+    """
+    ends = [one.until for one in found]
+    following: dict[tuple[str, int, int], int] = {}
+    for row in reversed(range(len(found))):
+        one = found[row]
+        ends[row] = following.get((one.topic, one.partition, one.until), one.until)
+        if one.reason not in UNCOUNTED_REASONS:
+            following[one.topic, one.partition, one.since] = ends[row]
+    return ends

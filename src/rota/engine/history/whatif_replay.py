@@ -495,7 +495,8 @@ class MembershipReplay:
 
     def _end(self) -> list[tuple[int, PolicyOutcome]]:
         """Completes the rebalance that runs at the end, unless it waits for the end of a session.
-        Returns its row, and one with the downtime that has not ended, unless all have closed.
+        Returns its row, and one with the downtime that has not ended, unless the group was shut
+        down.
         """
         found: list[tuple[int, PolicyOutcome]] = []
         while self._phase is not None:
@@ -503,7 +504,7 @@ class MembershipReplay:
             if completion > self._until + MAX_USUAL_JOIN_TIME:
                 break
             found += self._complete(completion)
-        if self._emptied_at:
+        if self._emptied_at and self._until - self._emptied_at > SHUT_DOWN_AFTER:
             return found
         rest = self._counter.count(self._lost, self._until, 0)
         if rest.downtime:
