@@ -415,9 +415,9 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped that returned within its session, if it polled too
-        late: its session began after a commit was due that did not come, and its
-        ``max.poll.interval.ms`` had passed; or it never made a commit and was away for that time,
-        or a little longer.
+        late: it was away for its ``max.poll.interval.ms``, and did not make the commit of a close.
+        In a shorter session it sent heartbeats after a commit was due that did not come; or it
+        never made a commit, and was away only a little longer.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, _find_poll_limit(member)
         if poll is None or not member.assigned:
@@ -431,10 +431,14 @@ class ConsumptionEndFinder:
         # its last poll came before the next commit was due; the first poll may have been the last
         last_poll, late = (since, 0) if commit is None else (commit, rhythm // 2)
         begin = back - session
-        polled_once = commit is None and poll <= back - since <= LATE_POLL_SHARE * poll
-        is_expired = last_poll + 2 * rhythm + HEARTBEAT_SLACK <= begin <= last_poll + poll + rhythm
-        has_passed = last_poll + poll <= back
-        if not polled_once and not (is_expired and has_passed):
+        if last_poll + poll > back:
+            return None
+        if session >= poll:
+            if commit is not None and gaps[-1] < gaps[-5:-1].min() * CLOSE_COMMIT_SHARE:
+                return None
+        elif commit is None and back - since <= LATE_POLL_SHARE * poll:
+            pass
+        elif not last_poll + 2 * rhythm + HEARTBEAT_SLACK <= begin <= last_poll + poll + rhythm:
             return None
         at = max(last_poll + poll, begin)
         return TimeBounds.between(max(last_poll, begin), at + late, back)
