@@ -218,8 +218,13 @@ def test_static_members_need_ids_that_last_and_a_session(
     ]
     removed = static.partition(" (")[0]
     assert migration_steps("range, static 12s", "range", name) == [
-        f"Remove {removed} from every member's settings."
+        f"Remove {removed} from every member's settings, and restart the members one after the "
+        "other."
     ]
+    steps = list_migration_steps(
+        policy_of("range, static 5min"), policy_of("range"), find_libraries([name]), 300_000
+    )
+    assert "at the same time: otherwise each rebalance waits up to 5min" in steps[-1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ comes first. The policy in use is compared by the mean of its measured downtime 
 the same replay computes for it. A change is advised only if it saves more than the *uncertainty*:
 the largest of :data:`MIN_SAVED_SHARE` of the downtime, half of the difference between these two,
 and half of the range of repeated replays of either policy. The evidence of static members can be
-read in several ways (``whatif.py``); a change must save downtime on average over these readings. A
+read in several ways (``whatif.py``); a change must cost no more in any of these readings. A
 group with few rebalances is left as it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
@@ -23,7 +23,7 @@ the group is stuck or failing, the headline begins with that, and the first step
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
 
@@ -40,6 +40,7 @@ from rota.engine.history.client_settings import (
 from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
+    DEFAULT_SESSION_TIMEOUT,
     Advice,
     Generation,
     GroupHealth,
@@ -113,11 +114,25 @@ def list_migration_steps(
     if wanted.membership is MembershipType.STATIC:
         steps += _static_steps(used, wanted, libraries, session_timeout)
     elif used.membership is not MembershipType.DYNAMIC:
+        is_last = (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol)
+        restart = ", and restart the members one after the other" if is_last else ""
         steps.append(
             format_step(
-                "Remove {} from every member's settings.", libraries, lambda one: one.static_id
+                f"Remove {{}} from every member's settings{restart}.",
+                libraries,
+                lambda one: one.static_id,
             )
         )
+        if session_timeout is not None and session_timeout > DEFAULT_SESSION_TIMEOUT:
+            session = format_duration(session_timeout)
+            steps.append(
+                format_step(
+                    "Set {} at the same time: otherwise each rebalance waits up to "
+                    f"{session} for a member that crashed.",
+                    libraries,
+                    lambda one: one.session_setting(DEFAULT_SESSION_TIMEOUT),
+                )
+            )
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
         return tuple(steps)
     if wanted.protocol is not PolicyProtocol.CONSUMER:
@@ -264,9 +279,6 @@ MIN_SAVED_SHARE = 0.1
 MIN_SAVED = 5_000
 #: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
 SHOWN_DOWNTIME = 50
-#: How likely another reading of the evidence is: few members crash, most keep the default of
-#: ``heartbeat.interval.ms``.
-OTHER_READING_SHARE = 0.25
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.
@@ -381,7 +393,7 @@ def advise_group(
         downtime_at_least_ms=total.downtime_at_least_ms,
         downtime_at_most_ms=total.downtime_at_most_ms,
         downtime_current_ms=case.current_downtime,
-        downtime_after_ms=best.downtime if verdict == CHANGE else total.downtime_ms,
+        downtime_after_ms=best.downtime if verdict == CHANGE else case.current_downtime,
         uncertainty_ms=case.uncertainty,
         not_polled_ms=total.not_polled_ms,
         downtime_by_reason=total.by_reason,
@@ -492,11 +504,14 @@ class _AdviceCase:
         timeouts = {member.session_timeout for member in last}
         return timeouts.pop() if len(timeouts) == 1 else None
 
-    @property
-    def _has_consumer_protocol(self) -> bool:
-        """Whether the brokers are known to have the consumer protocol."""
-        is_used = self._policy.protocol is PolicyProtocol.CONSUMER
-        return is_used or self._evidence.has_consumer_protocol
+    def _has_protocol(self, protocol: PolicyProtocol) -> bool:
+        """Whether the group can use a protocol: not one that the brokers may not have, and no
+        longer the classic one, which Kafka 6.0 removes from the Java consumer.
+        """
+        is_consumer = protocol is PolicyProtocol.CONSUMER
+        if self._policy.protocol is PolicyProtocol.CONSUMER:
+            return is_consumer
+        return self._evidence.has_consumer_protocol or not is_consumer
 
     def _list_suitable(self) -> Iterator[PolicyTotal]:
         """Yields the alternatives that the group could use."""
@@ -506,40 +521,35 @@ class _AdviceCase:
                 total is not None
                 and policy.known
                 and is_migration_possible(self._policy, policy, self._clients)
-                and (self._has_consumer_protocol or policy.protocol is not PolicyProtocol.CONSUMER)
+                and self._has_protocol(policy.protocol)
                 and total.is_as_even_as(self.used)
             ):
                 yield total
 
     def _find_best(self) -> PolicyTotal:
         possible = [replace(self._current_total, downtime=self._compared)]
-        possible += filter(self._saves_on_average, self._list_suitable())
-        least = min(total.downtime for total in possible)
-        limit = least + max(NEAR_BEST_SHARE * least, MIN_SAVED / 2)
+        possible += filter(self._saves_in_every_reading, self._list_suitable())
+        near = _keep_nearly_least(possible, lambda total: total.downtime, MIN_SAVED // 2)
+        size = min(self._migration_size(total.policy) for total in near)
+        near = [total for total in near if self._migration_size(total.policy) == size]
+        near = _keep_nearly_least(near, lambda total: total.delayed)
         return min(
-            (total for total in possible if total.downtime <= limit),
-            key=lambda total: (
-                self._migration_size(total.policy),
-                total.downtime,
-                total.delayed,
-                total.moved,
-                total.rebalances,
-                total.policy,
-            ),
+            near,
+            key=lambda total: (total.moved, total.downtime, total.rebalances, total.policy),
         )
 
-    def _saves_on_average(self, total: PolicyTotal) -> bool:
-        """Whether a policy is expected to save downtime, although the evidence can be read in
-        several ways: each other reading counts with :data:`OTHER_READING_SHARE`.
+    def _saves_in_every_reading(self, total: PolicyTotal) -> bool:
+        """Whether a policy has no more downtime than the one in use, however the evidence is read:
+        as much more as the least saving counts as equal.
         """
         readings = self._evidence.evaluation.other_readings
         found = readings.get(total.policy)
         if not found:
             return True
         used = readings.get(self.used.policy) or (0,) * len(found)
-        lost = sum(then - max(now, self._compared) for then, now in zip(found, used, strict=True))
-        share = OTHER_READING_SHARE
-        return self._saved_by(total) * (1 - share * len(found)) > lost * share
+        limit = max(round(MIN_SAVED_SHARE * self._compared), MIN_SAVED)
+        pairs = zip(found, used, strict=True)
+        return all(then - max(now, self._compared) <= limit for then, now in pairs)
 
     def _saved_by(self, total: PolicyTotal) -> int:
         return self._compared - total.downtime
@@ -554,6 +564,10 @@ class _AdviceCase:
         rows = self._evidence.evaluation.rows
         restarts = sum(row.actual and not row.happens for row in rows)
         return len(self._rebalances) + restarts < MIN_EVENTS
+
+    @property
+    def _has_members(self) -> bool:
+        return bool(self._generations[-1].members)
 
     def verdict(self, best: PolicyTotal) -> str:
         keep = FIX_FIRST if self._is_sick else KEEP
@@ -629,7 +643,13 @@ class _AdviceCase:
         causes = [one for one in self._evidence.patterns if one.fix]
         causes.sort(key=lambda one: one.pattern not in UNPREVENTABLE)
         fixes = list(dict.fromkeys(one.fix for one in causes if one.fix))
-        if causes and causes[0].pattern in UNPREVENTABLE:
+        # a static member that closes looks like one that crashes
+        is_certain = (
+            self._policy.membership is MembershipType.DYNAMIC
+            or not causes
+            or causes[0].pattern is not PatternType.CRASHES
+        )
+        if causes and causes[0].pattern in UNPREVENTABLE and is_certain:
             fixes.insert(0, f"No strategy prevents {UNPREVENTABLE[causes[0].pattern]}.")
         return " ".join((f"{text}.", *fixes))
 
@@ -668,19 +688,20 @@ class _AdviceCase:
         return measured if measured == expected else f"{expected} expected, {measured} measured"
 
     def _describe_keep(self, verdict: str) -> str:
-        begin = "Repair this first; then keep" if verdict == FIX_FIRST else "Keep"
         label = self._policy.label
+        if verdict == FIX_FIRST:
+            return f"Repair this first; then keep {label}."
         if self._is_thin:
             number = _format_count(len(self._rebalances), "rebalance")
             few = "is not enough" if len(self._rebalances) == 1 else "are too few"
-            return f"{begin} {label}: {number} {few} to compare policies."
+            return f"Keep {label}: {number} {few} to compare policies."
         uncertain = format_rounded_duration(self.uncertainty)
         better = [one for one in self._list_suitable() if self._saved_by(one) > self.uncertainty]
-        doubtful = [one for one in better if not self._saves_on_average(one)]
+        doubtful = [one for one in better if not self._saves_in_every_reading(one)]
         if better:
             other = min(doubtful or better, key=lambda one: one.downtime)
             saved = format_rounded_duration(self._saved_by(other))
-            text = f"{begin} {label}: {other.policy} may save {saved} of downtime, or "
+            text = f"Keep {label}: {other.policy} may save {saved} of downtime, or "
             measured, modelled = self.used.downtime, self._evidence.evaluation.modelled_ms
             if doubtful:
                 return (
@@ -695,41 +716,31 @@ class _AdviceCase:
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
             return (
-                f"{begin} {label}: no other policy that suits the group would save more than "
-                f"{uncertain} of downtime, the uncertainty of this estimate."
+                f"Keep {label}: no other policy that suits the group saves more than this "
+                f"estimate may be wrong ({uncertain})."
             )
-        return f"{begin} {label}: no other policy has less downtime."
+        return f"Keep {label}: no other policy has less downtime."
 
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
         """Returns what to repair, then the steps of the migration."""
         steps = list(dict.fromkeys(one.fix for one in self._evidence.patterns if one.fix))
         health = self._evidence.health
+        if health is not None and health.health is GroupHealth.FAILING and not self._has_members:
+            steps.insert(0, "Start the members again, or find out who stopped them.")
         if health is not None and self._is_sick and verdict == CHANGE:
             steps.insert(0, f"Repair the group first: it is {health.health}: {health.reason}.")
-        slow_polls, expired = (
-            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
-        )
-        told = {one.pattern for one in self._evidence.patterns}
-        if slow_polls and PatternType.SLOW_POLLS not in told:
-            limited = [one for one in self._clients if one.slow_poll_hint]
-            limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
-            count = _format_count(slow_polls, "rebalance")
-            text = f"Slow polls caused {count}, which no policy prevents: {{}}."
-            hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
-            steps.append(hint)
-        # the pods of a deploy that were away for longer than their session did not crash
-        is_deploy = (
-            PatternType.ROLLING_DEPLOY in told
-            and self._policy.membership is not MembershipType.DYNAMIC
-        )
-        if expired and PatternType.CRASHES not in told and not is_deploy:
-            count = _format_count(expired, "rebalance")
-            steps.append(
-                f"Members that stopped sending heartbeats caused {count}, which no policy "
-                "prevents: look for crashes, long pauses of the process or network failures at "
-                "those times (gold/rebalances lists them)."
-            )
+        steps += self._list_repairs()
         if verdict == CHANGE:
+            if steps:
+                steps.append(
+                    "Then run Rota again before you change the policy: its saving may come from "
+                    "rebalances that no longer happen."
+                )
+            if self._policy.solver == OTHER_SOLVER:
+                steps.append(
+                    f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
+                    "the saving is an estimate."
+                )
             if UNKNOWN_LIBRARY in self.libraries:
                 who, end = "the members", "are for Java"
                 if len(self.libraries) > 1:
@@ -741,22 +752,53 @@ class _AdviceCase:
                 self._clients,
                 self._session_timeout,
             )
-            if self._policy.solver == OTHER_SOLVER:
-                steps.append(
-                    f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
-                    "the saving is an estimate."
-                )
-        if self.destination is not None:
+        wanted = self._alternatives[best.policy] if verdict == CHANGE else self._policy
+        if self.destination is not None and wanted.protocol is not PolicyProtocol.CONSUMER:
             needed = (
                 x.consumer_protocol.minimum_client for x in self._clients if x.consumer_protocol
             )
             steps.append(
-                "Plan for the broker's protocol (KIP-848, group.protocol=consumer): the brokers "
+                ("Or skip these steps and go to" if verdict == CHANGE else "Plan for")
+                + " the broker's protocol (KIP-848, group.protocol=consumer): the brokers "
                 f"have it; members need {', or '.join(dict.fromkeys(needed))}. The classic "
                 "protocol is deprecated in Kafka 5.0, and Kafka 6.0 removes it from the Java "
                 "consumer."
             )
         return tuple(steps)
+
+    def _list_repairs(self) -> Iterator[str]:
+        """Yields what to repair besides the patterns."""
+        slow_polls, expired = (
+            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
+        )
+        told = {one.pattern for one in self._evidence.patterns}
+        if slow_polls and PatternType.SLOW_POLLS not in told:
+            limited = [one for one in self._clients if one.slow_poll_hint]
+            limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+            count = _format_count(slow_polls, "rebalance")
+            text = f"Slow polls caused {count}, which no policy prevents: {{}}."
+            hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
+            yield hint
+        # the pods of a deploy that were away for longer than their session did not crash
+        is_deploy = (
+            PatternType.ROLLING_DEPLOY in told
+            and self._policy.membership is not MembershipType.DYNAMIC
+        )
+        if expired and PatternType.CRASHES not in told and not is_deploy:
+            count = _format_count(expired, "rebalance")
+            yield (
+                f"Members that stopped sending heartbeats caused {count}, which no policy "
+                "prevents: look for crashes, long pauses of the process or network failures at "
+                "those times (gold/rebalances lists them)."
+            )
+
+
+def _keep_nearly_least(
+    totals: Sequence[PolicyTotal], count: Callable[[PolicyTotal], int], slack: int = 0
+) -> list[PolicyTotal]:
+    least = min(map(count, totals))
+    limit = least + max(NEAR_BEST_SHARE * least, slack)
+    return [total for total in totals if count(total) <= limit]
 
 
 def _describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: int | None) -> str:

@@ -36,6 +36,7 @@ from rota.engine.history.client_settings import (
     join_names,
 )
 from rota.engine.history.facts import (
+    DEFAULT_SESSION_TIMEOUT,
     HEARTBEAT_INTERVAL,
     MINUTE,
     Explanation,
@@ -120,7 +121,8 @@ def find_patterns(  # noqa: PLR0913 (all but two are options)
         *scaled,
         *_find_deploys(steps, generations),
     ]
-    return sorted(found, key=lambda one: _ORDER.index(one.pattern))
+    found.sort(key=lambda one: _ORDER.index(one.pattern))
+    return _put_failures_before_lag(found)
 
 
 _ORDER = (
@@ -133,6 +135,28 @@ _ORDER = (
     PatternType.AUTOSCALER,
     PatternType.ROLLING_DEPLOY,
 )
+
+
+def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
+    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
+    comes after them, and has no repair of its own.
+    """
+    failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
+    caused = [
+        one
+        for one in found
+        if one.pattern is PatternType.GROWING_LAG
+        and any(
+            2 * (min(one.until, each.until) - max(one.since, each.since)) > one.until - one.since
+            for each in failures
+        )
+    ]
+    others = [one for one in found if one not in caused]
+    last = max((others.index(one) for one in failures), default=-1) + 1
+    return [*others[:last], *(replace(one, fix=None) for one in caused), *others[last:]]
+
+
+_FAILURE_PATTERNS = (PatternType.CRASHES, PatternType.SLOW_POLLS)
 
 
 class _Step:
@@ -353,7 +377,8 @@ def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pat
         labels,
         (did, f" within {format_span(span)}" if series == 1 else f" in {series} series"),
         "Look for crashes, long pauses of the process or network failures at those times "
-        "(gold/rebalances lists them).",
+        "(gold/rebalances lists them)."
+        + (" A static member that is closed looks the same." if is_static else ""),
     )
 
 
@@ -418,8 +443,8 @@ def _find_late_joins(
     ordered = sorted(time for _, time in joins)
     # the lower third: late joins may be frequent
     usual = ordered[(len(ordered) - 1) // 3] if len(ordered) >= MIN_USUAL_JOINS else None
-    limit = max(MIN_LATE_JOIN, LATE_JOIN_FACTOR * (usual or HEARTBEAT_INTERVAL))
-    late = [(step, time) for step, time in joins if time > limit]
+    limit = None if usual is None else max(MIN_LATE_JOIN, LATE_JOIN_FACTOR * usual)
+    late = [(step, time) for step, time in joins if time > (limit or _longest_join_time(step))]
     if not late:
         return
     members = [_find_late_member(step, time, commits) for step, time in late]
@@ -436,6 +461,14 @@ def _find_late_joins(
         member=names[0] if len(set(names)) == 1 else None,
         since=late[0][0].started_at,
     )
+
+
+def _longest_join_time(step: _Step) -> int:
+    """Returns how long members may take to join, if nothing shows what is usual: the longest
+    ``heartbeat.interval.ms`` that Kafka recommends is a third of the session.
+    """
+    sessions = [one.session_timeout or DEFAULT_SESSION_TIMEOUT for one in step.before]
+    return max(LATE_JOIN_FACTOR * HEARTBEAT_INTERVAL, max(sessions) // 3 + MAX_JOIN_DELAY)
 
 
 def _join_time(step: _Step) -> int | None:
