@@ -100,8 +100,14 @@ class ScenarioComparison:
         return self.advised_truth <= self.best_truth * (1 + TOLERANCE) + SMALL
 
 
-def compare_scenario(seed: int, *, with_log: bool = True) -> ScenarioComparison:
+def compare_scenario(
+    seed: int, *, with_log: bool = True, static_session: str | None = None
+) -> ScenarioComparison:
+    """:param static_session: the session of all members, which are static then"""
     made = downtime_scenario(seed)
+    if static_session is not None:
+        settings = {"static": True, "session": static_session, "heartbeat": "3s"}
+        made["members"] = [{**one, **settings} for one in made["members"]]
     scenario = read_scenario(made, source=f"seed {seed}")
     simulation = simulate_policy(scenario, seed=0)
     evidence = simulated_evidence(simulation, with_log=with_log)

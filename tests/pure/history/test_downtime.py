@@ -540,6 +540,23 @@ def test_the_schedule_of_a_consumer_group_counts_too() -> None:
     assert [one.reason for one in found if one.milliseconds > 1_000] == [SHUT_DOWN] * 6
 
 
+def test_a_static_member_of_a_consumer_group_returns_once() -> None:
+    before = consumer(3, 100_000, owner("s!a", 0), owner("b", 1))
+    after = consumer(3, 165_000, owner("s!a2", 0), owner("b", 1))
+    returned = replace(after, change=GenerationChange.REPLACED, offset=9)
+    held = [
+        replace(owned("a", 100_000, 160_000, partition=0), group_instance_id="s"),
+        replace(owned("a2", 165_000, None, partition=0), group_instance_id="s"),
+        owned("b", 100_000, None, partition=1),
+    ]
+    (found,) = measure(before, returned, ownership=held, until=200_000)
+    assert (found.reason, found.since - START, found.until - START) == (
+        DowntimeReason.RESTARTED,
+        160_000,
+        165_000,
+    )
+
+
 def test_partitions_of_a_consumer_group_have_the_same_reason_while_it_is_empty() -> None:
     """One of its last members crashed, so nobody has shut down the group."""
     late = 200_000 + 60 * MINUTE

@@ -431,6 +431,13 @@ def test_usual_joins_are_not_late() -> None:
     assert kinds == []
 
 
+def test_two_joins_of_members_with_few_heartbeats_are_not_late() -> None:
+    events = at(10, join="x-0", like="m"), at(40, leave="x-0")
+    found = simulate(*events, heartbeat="10s", session="30s").patterns()
+
+    assert [one for one in found if one.pattern is PatternType.LATE_JOIN] == []
+
+
 def test_the_initial_delay_is_no_late_join() -> None:
     assert simulate(apart="2s").texts() == []
 
@@ -562,6 +569,29 @@ def test_health_comes_before_rebalances() -> None:
         PatternType.ROLLING_DEPLOY,
     ]
     assert found[0].text == "a partition has been stuck (the group is 12 records behind)"
+
+
+@pytest.mark.parametrize(("share", "is_caused"), [(0.6, True), (0.4, False)])
+def test_lag_that_grew_mostly_while_members_polled_too_slowly_is_their_consequence(
+    share: float, is_caused: bool
+) -> None:
+    history = recorded()["a-slow"]
+    told = [explain_rebalance(one, {}, history.lines) for one in history.rebalances]
+    (slow,) = find_patterns(history.rebalances, told)
+    until = slow.since + round((slow.until - slow.since) / share)
+    status = replace(
+        HEALTHY,
+        worst=GroupHealth.FALLING_BEHIND,
+        worst_since=slow.since,
+        worst_until=until,
+        worst_topic="t",
+    )
+    found = find_patterns(history.rebalances, told, health=status, end=until)
+
+    order = [PatternType.SLOW_POLLS, PatternType.GROWING_LAG]
+    assert [one.pattern for one in found] == (order if is_caused else order[::-1])
+    (lag,) = (one for one in found if one.pattern is PatternType.GROWING_LAG)
+    assert (lag.fix is None) == is_caused
 
 
 # the demo's day

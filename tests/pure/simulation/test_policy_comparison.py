@@ -27,6 +27,24 @@ def test_some_groups() -> None:
     assert share_within(whatif_errors(found), 0.25) >= 0.5
 
 
+@pytest.mark.parametrize("seed", [700, 710])
+def test_slow_polls_of_static_members_with_a_long_session(seed: int) -> None:
+    """They return within their session; only their commits show that they did not poll."""
+    found = compare_scenario(seed, static_session="600s")
+    assert found.is_within_bounds
+    assert found.measured.not_polled_ms == 600_000
+    assert abs(found.measured_error) <= TOLERANCE
+    assert not found.is_worse
+
+
+@pytest.mark.check
+def test_dynamic_membership_is_not_advised_if_members_may_have_crashed() -> None:
+    """With this session a dynamic member that crashes stops the group for five minutes."""
+    found = compare_scenario(713, static_session="300s")
+    assert found.is_within_bounds
+    assert not found.is_worse
+
+
 @pytest.mark.nightly
 def test_many_groups() -> None:
     """The shares are those that docs/downtime.md states, rounded down."""
