@@ -119,7 +119,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     text = "strategy of the current assignment, if no member owns partitions (default: the same)"
     add("--from NAME", text, dest="origin", action="append")
-    add("--compare", "compare all strategies")
+    add("--compare", "compare all strategies; the best one has the solver of the group")
     text = f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})"
     add("--budget-ms MS", text, type=number, default=DEFAULT_BUDGET_MS)
     add = flag_adder(parser, "the expected downtime")
