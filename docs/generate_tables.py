@@ -32,7 +32,9 @@ EXAMPLES_INTRO = """\
 ## Three questions
 
 Spark reads a table from its folder. Replace `DIR` with the path of `--out`, and pass the query to
-`spark.sql`. `group` is a keyword of SQL, so put it in backticks.
+`spark.sql`. `group` is a keyword of SQL, so put it in backticks. DuckDB reads the same files with
+`read_parquet('DIR/gold/rebalances/*.parquet')`. There, put `"group"` and `"at"` in double quotes:
+since DuckDB 1.3, `at` is a keyword too.
 """
 
 LEVELS = {"bronze": "the evidence", "silver": "decoded", "gold": "results"}

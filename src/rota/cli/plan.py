@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rota.cli import flags, render
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
-from rota.cli.plan_group import HEARTBEAT, SESSION, Case, parse_case
+from rota.cli.plan_group import HEARTBEAT, SESSION, Case, parse_case, verb_of_plan
 from rota.engine.assignors import registry
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, TimeBudget, check_solver
 from rota.engine.model.duration import format_duration
@@ -119,7 +119,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     text = "strategy of the current assignment, if no member owns partitions (default: the same)"
     add("--from NAME", text, dest="origin", action="append")
-    add("--compare", "compare all strategies")
+    add("--compare", "compare all strategies; the best one has the solver of the group")
     text = f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})"
     add("--budget-ms MS", text, type=number, default=DEFAULT_BUDGET_MS)
     add = flag_adder(parser, "the expected downtime")
@@ -147,22 +147,17 @@ def run(args: argparse.Namespace) -> bool:
     compared = _strategies_to_compare(args) if args.compare else []
     live = _live_group_from_flags(args)
     before, after = _cases_from_flags(args, live)
-    nothing = _describe_nothing_to_plan(before, after)
-    if args.compare:
-        plans = [_plan_change(before, after, *choice, args) for choice in compared]
-        if args.json:
-            render.print_json(
-                {"compare": [_plan_json(plan) for plan in plans]} | _timing_json(after, args)
-            )
-        else:
-            notes = _timing_notes(plans[0], after, args)
-            print_comparison(plans, notes, has_best=nothing is None)
-        exceeded = False
+    if not args.compare:
+        return _plan_one_strategy(before, after, live, args)
+    plans = [_plan_change(before, after, *choice, args) for choice in compared]
+    _check_something_is_planned(before, after, args)
+    if args.json:
+        result = {"compare": [_plan_json(plan) for plan in plans]}
+        render.print_json(result | _timing_json(after, args))
     else:
-        exceeded = _plan_one_strategy(before, after, live, args)
-    if nothing is not None:
-        render.print_notice(f"nothing to plan: {nothing}")
-    return exceeded
+        notes = [*_timing_notes(plans, after, args), *_comparison_notes(args)]
+        print_comparison(plans, _choose_solver(args, [*registry.BUILT_IN], live)[0], notes)
+    return False
 
 
 def _plan_one_strategy(
@@ -173,8 +168,9 @@ def _plan_one_strategy(
     solver, reason = _choose_solver(args, strategies, live)
     start = _apply_start(before, after, strategies, solver, args)
     if args.max_moves is not None or args.max_downtime is not None:
-        _check_moves_are_possible(before, start, live)
+        _check_limits(before, start, live, strategies, args)
     plan = _make_plan(start, strategies, solver, args)
+    _check_something_is_planned(before, after, args)
     names = {} if live is None else live.short_names
     notes = () if live is None else live.notes(args.add, plan.strategy)
     if args.json:
@@ -189,7 +185,7 @@ def _plan_one_strategy(
     else:
         print_plan(plan, strategies, reason, everything=args.all, names=names)
         _print_notes(
-            (*_timing_notes(plan, start, args), *_migration_notes(strategies, args), *notes)
+            (*_timing_notes([plan], start, args), *_migration_notes(strategies, args), *notes)
         )
         if args.prove:
             render.print_lines("", _proof_text(plan))
@@ -199,10 +195,9 @@ def _plan_one_strategy(
     if args.max_moves is not None and plan.moved > args.max_moves:
         exceeded.append(f"{plan.moved} partitions move, more than --max-moves {args.max_moves}")
     if args.max_downtime is not None and plan.downtime_ms > args.max_downtime * 1000:
-        limit = f"--max-downtime {args.max_downtime:g}s"
-        exceeded.append(
-            f"the downtime is {plan.downtime_ms / 1000:,.1f} partition-seconds, more than {limit}"
-        )
+        found = f"the expected downtime is {plan.downtime_ms / 1000:,.1f} partition-seconds"
+        limit = format_duration(round(args.max_downtime * 1000))
+        exceeded.append(f"{found}, more than --max-downtime {limit}")
     for text in exceeded:
         render.print_notice(text)
     return bool(exceeded)
@@ -213,13 +208,11 @@ def _strategies_to_compare(args: argparse.Namespace) -> list[tuple[list[str], st
         "max-moves": args.max_moves is not None,
         "max-downtime": args.max_downtime is not None,
         "prove": args.prove,
-        "solver": args.solver is not None,
         "all": args.all,
     }
     for option, is_given in given.items():
         if is_given:
-            why = "the other options are for one strategy, named with --strategy"
-            args.error(f"--compare cannot be combined with --{option}: {why}")
+            args.error(f"--{option} needs one strategy: leave out --compare")
     named = flags.custom_strategies(
         args, "--compare has every built-in strategy: leave out one of the two options"
     )
@@ -254,17 +247,31 @@ def _describe_nothing_to_plan(before: Case, after: Case) -> str | None:
     return f"the topics of the members have no partitions ({list_first_names(topics)}); {hint}"
 
 
-def _check_moves_are_possible(before: Case, start: Case, live: LiveGroup | None) -> None:
-    """Raises InputError if no member of ``start`` owns a partition: none could move."""
-    nothing = _describe_nothing_to_plan(before, start)
-    members = (*start.members, *start.left)
-    if nothing is None and not any(len(each.owned) or each.user_data for each in members):
+def _check_something_is_planned(before: Case, after: Case, args: argparse.Namespace) -> None:
+    if (nothing := _describe_nothing_to_plan(before, after)) is not None:
+        raise InputError(f"nothing to {verb_of_plan(args)}: {nothing}")
+
+
+def _check_limits(
+    before: Case,
+    start: Case,
+    live: LiveGroup | None,
+    strategies: list[str],
+    args: argparse.Namespace,
+) -> None:
+    """Raises InputError if the limits would always hold: they would check nothing."""
+    _check_something_is_planned(before, start, args)
+    if not any(len(each.owned) or each.user_data for each in (*start.members, *start.left)):
         hint = "add the owned partitions to the case file, or give a change, such as --add 1"
         if live is not None:
             hint = "start the group's members first, or leave out the limit"
-        nothing = f"no member owns a partition, so none can move; {hint}"
-    if nothing is not None:
-        raise InputError(f"nothing to check: {nothing}")
+        result = "none can move" if args.max_moves is not None else "no downtime can be computed"
+        raise InputError(f"nothing to check: no member owns a partition, so {result}; {hint}")
+    if args.max_downtime is not None and _migration_notes(strategies, args):
+        raise InputError(
+            "nothing to check: the downtime of a migration is that of its restarts; rota simulate "
+            "--max-downtime checks it, with a scenario such as examples/switch-strategy.toml"
+        )
 
 
 def _live_group_from_flags(args: argparse.Namespace) -> LiveGroup | None:
@@ -403,10 +410,15 @@ def _timing_json(case: Case, args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def _timing_notes(plan: Plan, case: Case, args: argparse.Namespace) -> list[str]:
-    timing, (heartbeat, session) = _read_timing(case, args)
+def _timing_notes(plans: Sequence[Plan], case: Case, args: argparse.Namespace) -> list[str]:
+    plan, (timing, (heartbeat, session)) = plans[0], _read_timing(case, args)
     ago = "long" if args.stable is None else format_duration(timing.stable_time)
     notes = [f"expected downtime: with {heartbeat}, if the last rebalance was {ago} ago"]
+    if not plan.changes_members and any(each.downtime_ms for each in plans):
+        notes.append(
+            "no member joins or leaves: the plan assumes that one of the members starts a "
+            "rebalance, and waits for all others"
+        )
     if plan.restart_downtime_ms is not None:
         restart = f"{plan.restart_downtime_ms / 1000:,.1f}s"
         usual = format_duration(plan.restart_time_ms)
@@ -422,8 +434,18 @@ def _migration_notes(strategies: list[str], args: argparse.Namespace) -> list[st
     origin = flags.split_names(args.origin)
     if not origin or origin == strategies:
         return []
+    rows = "each row of another strategy" if args.compare else "this"
     restarts = "the restarts before it have downtime of their own, which rota simulate shows"
-    return [f"this is one rebalance after the migration from {', '.join(origin)}; {restarts}"]
+    return [f"{rows} is one rebalance after the migration from {', '.join(origin)}; {restarts}"]
+
+
+def _comparison_notes(args: argparse.Namespace) -> list[str]:
+    notes = _migration_notes([], args)
+    if args.stable is None:
+        notes.append(
+            "in a rolling deploy the next rebalance begins sooner; --stable 30s shows that case"
+        )
+    return notes
 
 
 def _apply_start(
@@ -504,10 +526,8 @@ def _print_notes(notes: Sequence[str]) -> None:
     render.print_lines(*(f"note: {note}" for note in notes))
 
 
-def print_comparison(
-    plans: Sequence[Plan], timing_notes: Sequence[str], *, has_best: bool = True
-) -> None:
-    """Prints several plans of one group side by side, and the best of them."""
+def print_comparison(plans: Sequence[Plan], solver: str, timing_notes: Sequence[str]) -> None:
+    """Prints several plans of one group side by side, and the best that its solver can make."""
     counts = ("idle", "moved", "needed", "revoked", "downtime")
     titles = ("strategy", "solver", "protocol", "loads", *counts)
     rows = [
@@ -520,14 +540,18 @@ def print_comparison(
     ]
     render.print_table(titles, rows, counts)
     print(f"\n{COMPARISON_LEGEND}\n")  # noqa: T201
-    if has_best:
-        best = min(plans, key=_plan_rank)
-        ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
-        name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
-        render.print_lines(
-            f"best for this group: {name}: loads {render.format_loads(best.target_loads)}, "
-            f"expected downtime {_format_downtime(best)}, {best.moved} moved"
-        )
+    # only Rota runs a strategy of the user's, with its own solver
+    solvers = {None, solver}
+    best = min(
+        (one for one in plans if one.solver in solvers or one.strategy not in registry.BUILT_IN),
+        key=_plan_rank,
+    )
+    ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
+    name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
+    render.print_lines(
+        f"best for this group: {name}: loads {render.format_loads(best.target_loads)}, "
+        f"expected downtime {_format_downtime(best)}, {best.moved} moved"
+    )
     notes = dict.fromkeys(note for plan in plans for note in plan.notes)
     _print_notes([*timing_notes, *notes])
 

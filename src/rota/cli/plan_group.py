@@ -95,6 +95,11 @@ def parse_case(text: str, source: str) -> Case:
         data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
         hint = suggest_command(text, source, "plan")
+        if "Extra data" in str(error) and text.lstrip().startswith("{"):
+            looks = "this looks like a file of records for rota produce"
+            raise InputError(
+                f"{source}: several JSON values: {looks}; rota plan needs a case file"
+            ) from None
         raise InputError(f"{source}: not JSON: {hint or error}") from None
     except RecursionError:
         raise InputError(f"{source}: not a case file: nested too deeply") from None
@@ -274,6 +279,11 @@ class LiveGroup:
         raise InputError(f"--remove {label!r}: no such member; {hint}")
 
 
+def verb_of_plan(args: argparse.Namespace) -> str:
+    """Returns what the command does: with a limit it checks the plan."""
+    return "plan" if args.max_moves is None and args.max_downtime is None else "check"
+
+
 def read_live_group(args: argparse.Namespace) -> LiveGroup:
     """Returns the group of --group, once it is stable; raises InputError or TimedOut."""
 
@@ -284,11 +294,13 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
         topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
         if not members:
             if not args.add and not args.member:
-                is_checked = args.max_moves is not None or args.max_downtime is not None
-                what = "check" if is_checked else "plan"
+                limits = {"--max-moves": args.max_moves, "--max-downtime": args.max_downtime}
+                given = " and ".join(name for name, limit in limits.items() if limit is not None)
+                leave_out = given and f"leave out {given} and "
                 raise InputError(
-                    f"nothing to {what}: group {args.group!r} is empty; --add 3, without a limit, "
-                    "plans three members that subscribe to the topics of its committed offsets"
+                    f"nothing to {verb_of_plan(args)}: the group has no members; {leave_out}add "
+                    "--add 3: it plans three members that subscribe to the topics of the group's "
+                    "committed offsets"
                 )
             topics = {each.topic for each in await admin.fetch_committed(args.group)}
         cluster = (await admin.fetch_metadata(topics)).cluster()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shutil
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from rich.console import Console
 from rich.progress import Progress
@@ -23,9 +24,10 @@ from rota.cli import flags, render
 from rota.cli.simulate import NARROW
 from rota.engine.assignors.registry import BUILT_IN, StrategyList, resolve_strategies
 from rota.engine.assignors.sticky import check_solver
+from rota.engine.history.advice import PolicyTotal
 from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal, sum_downtime
 from rota.engine.history.facts import Downtime, DowntimeReason
-from rota.engine.model.duration import format_clock, format_duration
+from rota.engine.model.duration import format_clock, format_duration, format_rounded_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.engine.simulator.rebalances import SimulatedRebalance
 from rota.engine.simulator.scenario import (
@@ -59,7 +61,7 @@ PROGRESS_AFTER = 1.0
 def run_simulate(args: argparse.Namespace) -> bool:
     """Runs the scenario and prints the result; returns whether ``--max-downtime`` is exceeded."""
     if args.compare and args.max_downtime is not None:
-        args.error("--max-downtime cannot be combined with --compare: it needs one policy")
+        args.error("--max-downtime needs one strategy: leave out --compare")
     if args.width is not None and (args.compare or args.json):
         args.error("--width is for the timeline, which --compare and --json do not print")
     check_solver(args.solver)
@@ -117,7 +119,7 @@ def _run_simulations(
 
 
 def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
-    reason = "--compare has every built-in strategy: leave out one of both"
+    reason = "--compare has every built-in strategy: leave out one of the two options"
     named = flags.custom_strategies(args, reason)
     memberships = (False, True) if args.static is None else (args.static,)
     policies = [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
@@ -130,18 +132,17 @@ def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
         simulations.append(found.get((name, static)) or replace(own, policy=label, static=static))
     if args.json:
         rows = [{**each.summary(), "notes": list(each.notes)} for each in simulations]
-        best = [each.policy for each in best_simulations(simulations)]
-        render.print_json({"compare": rows, "best": best[0] if best else None, "same": best[1:]})
+        similar = [each.policy for each in similar_simulations(simulations)]
+        best = [] if similar else [each.policy for each in best_simulations(simulations)]
+        result = {"best": best[0] if best else None, "same": best[1:], "similar": similar}
+        render.print_json({"compare": rows, **result})
     else:
         print_comparison(simulations, everything=args.all)
 
 
 def _uniform_policy(scenario: Scenario) -> tuple[str, bool] | None:
     """Returns the policy that all members of the scenario have all the time."""
-    if any(
-        isinstance(event, DeployEvent) and (event.strategy, event.static) != (None, None)
-        for event in scenario.events
-    ):
+    if any(_changes_policy(event) for event in scenario.events):
         return None
     used = {(members.strategy or scenario.strategy, members.static) for members in scenario.members}
     (strategy, static), *others = used
@@ -158,8 +159,9 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     if total.downtime_ms + total.shut_down_ms > limit * 1000:
         text = f"the downtime is {total.downtime_ms / 1000:,.1f} partition-seconds, "
         if total.shut_down_ms:
-            text += f"and {_format_seconds(total.shut_down_ms)} after all members closed, "
-        render.print_notice(f"{text}more than --max-downtime {limit:g}s")
+            text += f"and {format_rounded_duration(total.shut_down_ms)} after all members closed, "
+        given = format_duration(round(limit * 1000))
+        render.print_notice(f"{text}more than --max-downtime {given}")
         return True
     if simulation.unread:
         unread = count_noun(len(simulation.unread), "partition")
@@ -168,6 +170,8 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     return False
 
 
+#: Smaller differences between two policies are noise, in percent, however many rebalances happen.
+MIN_NOISE = 10.0
 SHOWN_REBALANCES = 30
 SHOWN_PARTITIONS = 3
 SHOWN_NOTES = 5
@@ -190,7 +194,7 @@ delayed: records that arrived during downtime; added lag: the longest that one w
 moved: partitions that changed owner although the old owner still subscribed to them
 needed: the smallest number of moves to the best balance; revoked: partitions that members gave up
 loads: the fewest and the most partitions of a member at the end
-idle: the largest number of members without partitions"""
+most idle: the largest number of members without partitions after a rebalance"""
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
@@ -257,12 +261,12 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
         for rebalance in simulation.rebalances[:limit]
     ]
     outside = simulation.downtime_outside
-    if outside:
+    total = sum_downtime(outside)
+    if total.downtime_ms or total.not_polled_ms:
         sums = simulation.sum_by_process(outside).items()
         owners = [f"{owner} {_format_seconds(time)}" for owner, time in sums]
-        reason = f"outside of rebalances: {list_first_names(owners)}"
-        cells = _downtime_cells(sum_downtime(outside))
-        rows.append(("", "", reason, *("" for _ in counts), *cells))
+        reason = f"outside of rebalances: {list_first_names(owners) or 'not polled'}"
+        rows.append(("", "", reason, *("" for _ in counts), *_downtime_cells(total)))
     render.print_table(
         (*first, "why", *counts, *DOWNTIME_COLUMNS), rows, first + counts + DOWNTIME_COLUMNS
     )
@@ -331,7 +335,7 @@ def _simulation_summary(simulation: Simulation) -> str:
     if total.not_polled_ms:
         facts.append(f"{_format_seconds(total.not_polled_ms)} not polled")
     if total.shut_down_ms:
-        time = _format_seconds(total.shut_down_ms)
+        time = format_rounded_duration(total.shut_down_ms)
         facts.append(f"not counted: {time} after all members closed")
     if total.delayed_records:
         facts.append(
@@ -363,7 +367,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
         f"{format_clock(scenario.duration)}, seed {own.seed}",
         "",
     )
-    counts = ("rebalances", "moved", "needed", "revoked", "loads", "idle")
+    counts = ("rebalances", "moved", "needed", "revoked", "loads", "most idle")
     rows = [
         (
             _policy_name(each),
@@ -385,6 +389,20 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
     for each in simulations:
         if not each.is_sound:
             render.print_lines(f"not sound: {_policy_name(each)}: {_soundness_problem(each)}")
+        elif not _is_as_even(each, own):
+            name = _policy_name(each)
+            render.print_lines(f"not the best: {name}: it balances the load less evenly")
+    if any(_changes_policy(event) for event in scenario.events):
+        render.print_lines(
+            "deploys of the scenario change the policy; in all rows but the first, every "
+            "member has the policy of the row from the start"
+        )
+    seeds = f"--seed {own.seed + 1} and --seed {own.seed + 2}"
+    rebalances = count_noun(_most_rebalances(simulations), "rebalance")
+    render.print_lines(
+        f"the result is one draw: with {rebalances}, differences below "
+        f"{_noise(simulations):.0f} % are noise; repeat with {seeds}"
+    )
     _print_notes(_merge_notes(simulations), everything=everything)
 
 
@@ -415,10 +433,58 @@ def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
 
 
 def best_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
-    """Returns the sound simulations that rank first; several if they are equally good."""
-    sound = [each for each in simulations if each.is_sound]
-    best = min(map(_simulation_rank, sound), default=None)
-    return [each for each in sound if _simulation_rank(each) == best]
+    """Returns the possible simulations that rank first; several if they are equally good."""
+    possible = _possible_simulations(simulations)
+    best = min(map(_simulation_rank, possible), default=None)
+    return [each for each in possible if _simulation_rank(each) == best]
+
+
+def _possible_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
+    """Returns those that are sound and balance the load as evenly as the scenario's own policy."""
+    own = simulations[0]
+    return [each for each in simulations if each.is_sound and _is_as_even(each, own)]
+
+
+def similar_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
+    """Returns the simulations that chance could have made the best; none if one is clearly best."""
+    own, possible = simulations[0], _possible_simulations(simulations)
+    times = {each.policy: _simulation_rank(each)[0] for each in possible}
+    least = min(times.values(), default=0)
+    similar = [
+        each
+        for each in possible
+        if times[each.policy] < least * (1 + _noise(simulations) / 100)
+        and (each is own or each.trace is not own.trace)
+    ]
+    return similar if any(times[each.policy] > least for each in similar) else []
+
+
+def _noise(simulations: Sequence[Simulation]) -> float:
+    """Returns by how many percent the downtime of two policies may differ by chance.
+
+    Heartbeats decide how long an eager rebalance takes: from nothing to one heartbeat interval. In
+    the examples, the standard deviation over seeds is 40 % with 3 or 5 rebalances, 11 % with 17.
+    """
+    return max(MIN_NOISE, 100 / math.sqrt(_most_rebalances(simulations)))
+
+
+def _most_rebalances(simulations: Sequence[Simulation]) -> int:
+    return max(1, *(len(each.rebalances) for each in simulations))
+
+
+def _is_as_even(simulation: Simulation, own: Simulation) -> bool:
+    """Whether members are loaded as evenly as under the scenario's own policy, on average."""
+    return not own.is_sound or _sum_loads(simulation).is_as_even_as(_sum_loads(own))
+
+
+def _sum_loads(simulation: Simulation) -> PolicyTotal:
+    loads = [[*one.loads.values()] for one in simulation.rebalances if one.loads]
+    return PolicyTotal(
+        simulation.policy,
+        rebalances=len(loads),
+        idle=sum(one.count(0) for one in loads),
+        spread=sum(max(one) - min(one) for one in loads),
+    )
 
 
 def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
@@ -429,7 +495,19 @@ def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
 
 def _policy_name(simulation: Simulation) -> str:
     is_own = simulation.policy.startswith("as in the scenario")
-    return f"{simulation.policy} ({simulation.strategy})" if is_own else simulation.policy
+    return f"{simulation.policy} ({_strategies(simulation)})" if is_own else simulation.policy
+
+
+def _strategies(simulation: Simulation) -> str:
+    """Returns the strategies of the members at first, and that of the last deploy."""
+    deploys = [event for event in simulation.scenario.events if _changes_policy(event)]
+    last = next((each.strategy for each in reversed(deploys) if each.strategy is not None), None)
+    then = "" if last is None else f", then {resolve_strategies(last)[0].name}"
+    return f"{simulation.strategy}{then}"
+
+
+def _changes_policy(event: ScenarioEvent) -> TypeGuard[DeployEvent]:
+    return isinstance(event, DeployEvent) and (event.strategy, event.static) != (None, None)
 
 
 def _soundness_problem(simulation: Simulation) -> str:
@@ -445,11 +523,16 @@ def _comparison_advice(simulations: Sequence[Simulation]) -> str:
     own, best = simulations[0], best_simulations(simulations)
     if not best:
         return "no best policy: under each, members ended with an error or partitions were not read"
+    if similar := similar_simulations(simulations):
+        names, share = "; ".join(map(_policy_name, similar)), _noise(simulations)
+        return f"no clear best: these differ by less than {share:.0f} %, which is noise: {names}"
     choice, *same = best
-    tie = f"; equally good: {list_first_names(list(map(_policy_name, same)))}" if same else ""
-    name = f"best policy by downtime: {_policy_name(choice)}"
+    others = [_policy_name(each) for each in same if each.trace is not own.trace]
+    tie = f"; equally good: {'; '.join(others)}" if others else ""
     if choice is own:
-        return f"{name}: no other policy does better{tie}"
+        name = f"best policy by downtime: {_strategies(own)}, as in the scenario"
+        return f"{name}: no other policy has less downtime{tie}"
+    name = f"best policy by downtime: {_policy_name(choice)}"
     pairs = [
         *zip(
             DOWNTIME_COLUMNS, _downtime_cells(choice.total), _downtime_cells(own.total), strict=True

@@ -324,8 +324,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         """:param since: the time since the last rebalance"""
         from rota.engine.history.policies import PolicyProtocol  # noqa: PLC0415 (slow)
 
-        claims = self._problem.claims
-        staying = len(np.union1d(claims.member, np.flatnonzero(claims.generation != NO_GENERATION)))
+        staying = self._staying
         protocol = PolicyProtocol(self.protocol.name.lower())
         absent_time = timing.absent_time if self._left_static else 0
         callers = 0
@@ -345,6 +344,17 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         if callers and protocol is PolicyProtocol.EAGER:  # the caller waits for all others
             revoked_time = (orphaned_time + called * revoked_time) // staying
         return orphaned * orphaned_time + self.revoked * revoked_time
+
+    @property
+    def _staying(self) -> int:
+        """Number of members that were in the group before."""
+        claims = self._problem.claims
+        return len(np.union1d(claims.member, np.flatnonzero(claims.generation != NO_GENERATION)))
+
+    @property
+    def changes_members(self) -> bool:
+        """Whether a member joins or leaves; otherwise one of the members starts the rebalance."""
+        return bool(self._left) or self._staying < len(self.members)
 
     @property
     def _left_static(self) -> list[Member]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,40 @@ def test_compare_names_the_best(rota_command: RotaCommand) -> None:
 
 def test_compare_ranks_by_downtime_and_then_by_moves(rota_command: RotaCommand) -> None:
     """A minute after a rebalance, members revoke their partitions at nearly the same time."""
-    code, out, _ = rota_command("plan", EXAMPLE, "--add", "1", "--compare", "--stable", "58s")
-    assert code == 0
-    assert "best for this group: sticky (solver exact): loads 4 to 5, expected downtime 5.3s" in out
-    out = rota_command("plan", EXAMPLE, "--add", "1", "--compare").out
-    assert "best for this group: cooperative-sticky (solver exact): loads 4 to 5, expected" in out
+    for solver, moved in (("exact", 4), ("kafka", 5)):
+        words = ("plan", EXAMPLE, "--add", "1", "--compare", "--solver", solver)
+        best = f"best for this group: sticky (solver {solver}): loads 4 to 5, expected downtime"
+        out = rota_command(*words, "--stable", "58s").checked().out
+        assert f"{best} 5.3s, {moved} moved\n" in out
+        out = rota_command(*words).checked().out
+        best = f"best for this group: cooperative-sticky (solver {solver}): loads 4 to 5, expected"
+        assert best in out
+
+
+def test_the_best_strategy_of_a_comparison_has_the_solver_of_java_by_default(
+    rota_command: RotaCommand,
+) -> None:
+    words = ("plan", EXAMPLE, "--add", "1", "--compare")
+    out = rota_command(*words).checked().out
+    assert out == rota_command(*words, "--solver", "kafka").checked().out
+    assert "best for this group: cooperative-sticky (solver kafka): loads 4 to 5" in out
+    assert re.search(r"cooperative-sticky +exact +cooperative +4 to 5 +0 +4 +4 +4 +12\.2s\n", out)
+
+
+def test_compare_says_what_the_plans_assume(rota_command: RotaCommand) -> None:
+    nobody = "note: no member joins or leaves: the plan assumes that one of the members starts a"
+    deploy = "note: in a rolling deploy the next rebalance begins sooner; --stable 30s shows that"
+    out = rota_command("plan", EXAMPLE, "--compare").checked().out
+    assert nobody in out
+    assert deploy in out
+    assert nobody in rota_command("plan", EXAMPLE, "--strategy", "range").checked().out
+    for change in (("--add", "1"), ("--remove", "billing-2")):
+        assert nobody not in rota_command("plan", EXAMPLE, *change, "--compare").checked().out
+    # nothing moves, so no downtime depends on who starts the rebalance
+    words = ("plan", EXAMPLE, "--strategy", "cooperative-sticky")
+    assert nobody not in rota_command(*words).checked().out
+    out = rota_command("plan", EXAMPLE, "--compare", "--stable", "30s").checked().out
+    assert deploy not in out
 
 
 def test_compare_takes_a_strategy_of_the_users(
@@ -180,6 +210,10 @@ def test_max_moves_is_an_exit_code(rota_command: RotaCommand) -> None:
     assert err == "rota: 6 partitions move, more than --max-moves 5\n"
 
 
+#: A group that has used range and continues to do so.
+MIGRATED = ("--members", "3", "--add", "1", "--from", "range", "--strategy", "range")
+
+
 def test_max_downtime_is_an_exit_code(rota_command: RotaCommand) -> None:
     flags = ("plan", EXAMPLE, "--add", "1", "--strategy", "range")
     for limit in ("20", "20s", "1m", "0.5h"):
@@ -187,7 +221,11 @@ def test_max_downtime_is_an_exit_code(rota_command: RotaCommand) -> None:
     code, out, err = rota_command(*flags, "--max-downtime", "19400ms")
     assert code == 1
     assert "21 revoked; expected downtime 19.4s" in out
-    assert err == "rota: the downtime is 19.4 partition-seconds, more than --max-downtime 19.4s\n"
+    assert err == (
+        "rota: the expected downtime is 19.4 partition-seconds, more than --max-downtime 19.4s\n"
+    )
+    _, _, err = rota_command("plan", "--partitions", "t=99", *MIGRATED, "--max-downtime", "60")
+    assert err.endswith(" partition-seconds, more than --max-downtime 1m\n")
     code, _, err = rota_command(*flags, "--max-downtime", "1", "--max-moves", "3")
     assert (code, err.count("\n")) == (1, 2)
 
@@ -326,27 +364,29 @@ def test_a_bad_case_file(
         (
             (EXAMPLE, "--compare", "--max-moves", "3"),
             2,
-            "--compare cannot be combined with --max-moves",
+            "--max-moves needs one strategy: leave out --compare",
         ),
         (
             (EXAMPLE, "--compare", "--max-moves", "0"),
             2,
-            "--compare cannot be combined with --max-moves",
+            "--max-moves needs one strategy: leave out --compare",
         ),
         (
             (EXAMPLE, "--compare", "--max-downtime", "3s"),
             2,
-            "--compare cannot be combined with --max-downtime",
+            "--max-downtime needs one strategy: leave out --compare",
         ),
         ((EXAMPLE, "--max-downtime", "x"), 2, "'x' is neither a number of seconds nor a time"),
         ((EXAMPLE, "--heartbeat", "0"), 4, "heartbeat.interval.ms=0 (given) must be above 0"),
-        ((EXAMPLE, "--compare", "--prove"), 2, "--compare cannot be combined with --prove"),
+        ((EXAMPLE, "--compare", "--prove"), 2, "--prove needs one strategy: leave out --compare"),
+        ((EXAMPLE, "--compare", "--solver", "fast"), 4, "unknown solver 'fast'"),
+        ((EXAMPLE, "--compare", "--all"), 2, "--all needs one strategy: leave out --compare"),
         (
-            (EXAMPLE, "--compare", "--solver", "kafka"),
-            2,
-            "--compare cannot be combined with --solver",
+            (str(ROOT / "examples" / "orders.jsonl"),),
+            4,
+            "orders.jsonl: several JSON values: this looks like a file of records for rota "
+            "produce; rota plan needs a case file\n",
         ),
-        ((EXAMPLE, "--compare", "--all"), 2, "--compare cannot be combined with --all"),
         (
             (EXAMPLE, "--compare", "--strategy", "range"),
             2,
@@ -505,8 +545,7 @@ def test_a_gate_refuses_a_group_in_which_nothing_is_assigned(
         assert checked == (4, "", f"rota: nothing to check: {problem}\n")
     for more in ((), ("--compare",), ("--json",)):
         code, out, err = rota_command(*words, *more)
-        assert (code, err) == (0, f"rota: nothing to plan: {problem}\n")
-        assert out
+        assert (code, out, err) == (4, "", f"rota: nothing to plan: {problem}\n")
 
 
 @pytest.mark.parametrize("case", [NO_MEMBERS, NO_PARTITIONS])
@@ -520,6 +559,24 @@ def test_a_gate_refuses_a_plan_in_which_nothing_can_move(
         code, out, err = rota_command(*command, "--max-moves", "0")
         assert (code, out) == (4, "")
         assert err.startswith("rota: nothing to check: no member owns a partition, so none can")
+        code, out, err = rota_command(*command, "--max-downtime", "0")
+        assert (code, out) == (4, "")
+        assert "no member owns a partition, so no downtime can be computed; add the" in err
+
+
+def test_a_limit_of_downtime_is_not_for_a_migration(rota_command: RotaCommand) -> None:
+    """The downtime of a migration is that of its restarts, which a plan does not have."""
+    words = ("plan", "--partitions", "t=12", "--members", "4", "--from", "range", "--strategy")
+    for limits in (("--max-downtime", "3"), ("--max-downtime", "3", "--max-moves", "3")):
+        code, out, err = rota_command(*words, "cooperative-sticky", *limits)
+        assert (code, out) == (4, "")
+        assert err.startswith("rota: nothing to check: the downtime of a migration is that of its")
+    rota_command(*words, "cooperative-sticky", "--max-moves", "3").checked()
+    added = ("--add", "1", "--max-downtime", "1m")
+    rota_command(*words, "range", *added).checked()
+    _, out, _ = rota_command(*words[:-1], "--compare")
+    note = "note: each row of another strategy is one rebalance after the migration from range"
+    assert note in out
 
 
 def test_json_of_a_cooperative_plan_has_both_ends(rota_command: RotaCommand) -> None:

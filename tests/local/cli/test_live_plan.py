@@ -209,10 +209,14 @@ def test_an_empty_group(broker: rota.Broker, rota_plan: PlanCommand) -> None:
     commit_offsets(broker, "idle", {("orders", 0): 0})
     code, out, err = rota_plan("--group", "idle")
     assert (code, out) == (4, "")
-    assert err.startswith("rota: nothing to plan: group 'idle' is empty; --add 3, without")
+    assert err.startswith("rota: nothing to plan: the group has no members; add --add 3: it plans")
+    code, out, err = rota_plan("--group", "idle", "--compare")
+    assert (code, out) == (4, "")
+    assert err.startswith("rota: nothing to plan: the group has no members; add --add 3: it plans")
     code, out, err = rota_plan("--group", "idle", "--max-moves", "0")
     assert (code, out) == (4, "")
-    assert err.startswith("rota: nothing to check: group 'idle' is empty; --add 3, without")
+    hint = "leave out --max-moves and add --add 3: it plans three members"
+    assert err.startswith(f"rota: nothing to check: the group has no members; {hint}")
     code, out, err = rota_plan("--group", "idle", "--add", "3", "--max-moves", "0")
     assert (code, out) == (4, "")
     assert err == (

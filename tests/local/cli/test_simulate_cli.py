@@ -40,9 +40,10 @@ def test_a_group_that_closes_for_long_exceeds_the_limit(
     )
     code, out, err = rota_command("simulate", str(path), "--max-downtime", "8h")
     # 12 partitions for 45 minutes, in which somebody may have wanted the group to rest
-    assert re.search(r"not counted: 32,\d{3}\.\ds after all members closed", out)
+    assert "not counted: 9.0 h after all members closed" in out
+    assert "outside of rebalances" not in out
     assert code == 1
-    assert "after all members closed, more than --max-downtime 28800s" in err
+    assert "and 9.0 h after all members closed, more than --max-downtime 8h" in err
     out = rota_command("simulate", str(path), "--compare").checked().out
     assert "shut down: time after all members closed; downtime is without it" in out
 
@@ -143,20 +144,93 @@ def test_compare_shows_every_policy_and_the_best(rota_command: RotaCommand) -> N
     assert code == 0
     for policy in ("as in the scenario (cooperative-sticky)", "range", "sticky, static"):
         assert policy in out
-    assert "best policy by downtime: " in out
     assert re.search(r"downtime by reason +revoked +moved +silent\n", out)
     compared = simulate_json(rota_command, CRASH, "--compare")
     assert len(compared["compare"]) == 9
-    assert compared["best"] in {row["policy"] for row in compared["compare"]}
-    least = min(row["downtime_ms"] for row in compared["compare"])
-    best = next(row for row in compared["compare"] if row["policy"] == compared["best"])
-    assert best["downtime_ms"] - least < 100
-    # none is better than the scenario's own by as much as is shown
-    assert compared["best"] == "as in the scenario"
-    # a static member that crashes is missed as long as a dynamic one
-    assert compared["same"] == ["cooperative-sticky", "cooperative-sticky, static"]
-    equal = "cooperative-sticky, cooperative-sticky, static"
-    assert f"no other policy does better; equally good: {equal}\n" in out
+    # a static member that crashes is missed as long as a dynamic one, under every strategy
+    assert (compared["best"], compared["same"]) == (None, [])
+    policies = [row["policy"] for row in compared["compare"]]
+    assert compared["similar"] == [one for one in policies if one != "cooperative-sticky"]
+    names = "as in the scenario (cooperative-sticky); range; range, static; roundrobin"
+    assert f"no clear best: these differ by less than 58 %, which is noise: {names}; " in out
+    assert "best policy" not in out
+
+
+DYNAMIC = (
+    (ROOT / "examples" / "static-restart.toml")
+    .read_text(encoding="utf-8")
+    .replace("static = true", "")
+    .replace('strategy = "cooperative-sticky"', 'strategy = "sticky"')
+)
+
+
+def test_the_policy_of_the_scenario_is_the_best(rota_command: RotaCommand, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.toml"
+    path.write_text(DYNAMIC, encoding="utf-8")
+    compared = simulate_json(rota_command, str(path), "--compare")
+    best = compared["compare"][0]
+    assert best["downtime_ms"] - min(row["downtime_ms"] for row in compared["compare"]) < 100
+    assert (compared["best"], compared["same"]) == ("as in the scenario", ["sticky"])
+    assert compared["similar"] == []
+    out = rota_command("simulate", path, "--compare").checked().out
+    text = "sticky, as in the scenario: no other policy has less downtime\n"
+    assert f"\nbest policy by downtime: {text}" in out
+    draw = "the result is one draw: with 5 rebalances, differences below 45 % are noise; "
+    assert f"{draw}repeat with --seed 1 and --seed 2\n" in out
+
+
+def test_a_difference_within_the_noise_names_no_best(rota_command: RotaCommand) -> None:
+    """Cooperative-sticky is better with seeds 1 and 2, and sticky only seems so with seed 0."""
+    slow = str(ROOT / "examples" / "slow-poller.toml")
+    compared = simulate_json(rota_command, slow, "--compare")
+    own, cooperative = (
+        next(row["downtime_ms"] for row in compared["compare"] if row["policy"] == policy)
+        for policy in ("as in the scenario", "cooperative-sticky")
+    )
+    assert 1.3 * own < cooperative < 1.4 * own
+    similar = ["as in the scenario", "range", "roundrobin", "cooperative-sticky"]
+    assert (compared["best"], compared["similar"]) == (None, similar)
+    compared = simulate_json(rota_command, slow, "--compare", "--seed", "1")
+    assert compared["best"] == "cooperative-sticky"
+
+
+RANDOM = """
+import random
+import rota
+class Random(rota.PartitionAssignor):
+    name = "random"
+    def assign_partitions(self, partitions, subscriptions):
+        generator = random.Random(",".join(subscriptions))
+        assignment = {member: [] for member in subscriptions}
+        for number in range(partitions["orders"]):
+            member = generator.choice(list(subscriptions))
+            assignment[member].append(rota.TopicPartition("orders", number))
+        return assignment
+"""
+
+
+def test_a_policy_that_balances_worse_is_never_the_best(
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the least downtime, because the member that crashes has fewer partitions."""
+    (tmp_path / "random_to_simulate.py").write_text(RANDOM)
+    monkeypatch.chdir(tmp_path)
+    flags = (CRASH, "--strategy", "random_to_simulate:Random", "--compare", "--dynamic")
+    compared = simulate_json(rota_command, *flags)
+    least = min(compared["compare"], key=lambda row: row["downtime_ms"])
+    assert least["policy"] == "random"
+    assert "random" not in {compared["best"], *compared["same"], *compared["similar"]}
+    out = rota_command("simulate", *flags).checked().out
+    assert "\nnot the best: random: it balances the load less evenly\n" in out
+
+
+def test_a_comparison_says_that_the_deploys_change_the_policy(rota_command: RotaCommand) -> None:
+    switch = str(ROOT / "examples" / "switch-strategy.toml")
+    out = rota_command("simulate", switch, "--compare", "--dynamic").checked().out
+    assert "\nas in the scenario (range, then cooperative-sticky)  " in out
+    assert "every member has the policy of the row from the start\n" in out
+    out = rota_command("simulate", CRASH, "--compare", "--dynamic").checked().out
+    assert "deploys of the scenario" not in out
 
 
 def test_compare_takes_a_strategy_of_the_users(
@@ -189,12 +263,12 @@ def test_max_downtime_is_an_exit_code(rota_command: RotaCommand) -> None:
     for limit in ("17m", "1h30m", "146s", "900000ms"):
         assert rota_command("simulate", CRASH, "--max-downtime", limit)[0] == 0
     code, _, err = rota_command("simulate", CRASH, "--max-downtime", "2m")
-    assert (code, err.endswith("more than --max-downtime 120s\n")) == (1, True)
+    assert (code, err.endswith("more than --max-downtime 2m\n")) == (1, True)
     code, out, err = rota_command("simulate", CRASH, "--max-downtime", "0.5")
     assert code == 1
     assert "needed)" in out
     assert err.startswith("rota: the downtime is 1")
-    assert err.endswith(" partition-seconds, more than --max-downtime 0.5s\n")
+    assert err.endswith(" partition-seconds, more than --max-downtime 500ms\n")
 
 
 BROKEN = """
@@ -218,7 +292,8 @@ def test_a_policy_that_reads_nothing_is_never_the_best(
     _, out, _ = rota_command("simulate", *flags)
     assert "5 members ended with an error, 12 partitions never read" in out
     _, out, _ = rota_command("simulate", *flags, "--compare")
-    assert "best policy by downtime: as in the scenario (cooperative-sticky)" in out
+    assert "which is noise: as in the scenario (cooperative-sticky); range; " in out
+    assert "broken" not in next(one for one in out.splitlines() if one.startswith("no clear best"))
     assert "not sound: broken, static: 5 members ended with an error" in out
 
 
@@ -370,14 +445,18 @@ def test_standard_input_is_read(rota_command: RotaCommand) -> None:
         ((CRASH, "--width", "7"), 2, "'7' is not a width from 40 to 1000"),
         ((CRASH, "--max-downtime", "x"), 2, "'x' is neither a number of seconds nor a time"),
         ((CRASH, "--max-downtime", "nan"), 2, "'nan' is neither a number of seconds nor"),
-        ((CRASH, "--compare", "--max-downtime", "3"), 2, "cannot be combined with --compare"),
+        (
+            (CRASH, "--compare", "--max-downtime", "3"),
+            2,
+            "--max-downtime needs one strategy: leave out --compare",
+        ),
         ((CRASH, "--static", "--dynamic"), 2, "not allowed with argument"),
         ((CRASH, "--compare", "--width", "80"), 2, "--width is for the timeline, which --compare"),
         ((CRASH, "--json", "--width", "80"), 2, "--width is for the timeline, which --compare"),
         (
             (CRASH, "--compare", "--strategy", "range"),
             2,
-            "--strategy range: --compare has every built-in strategy",
+            "--strategy range: --compare has every built-in strategy: leave out one of the two",
         ),
         (
             (CASE,),

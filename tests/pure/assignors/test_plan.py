@@ -229,6 +229,7 @@ def test_a_member_that_starts_a_rebalance_waits_for_all_others() -> None:
     caller, called = 2_250 + ASSIGN, 750 + ASSIGN
     assert rota.assign("sticky", {"t": 5}, group).downtime_ms == caller + 3 * called
     assert rota.assign("cooperative-sticky", {"t": 5}, group).downtime_ms == 0
+    assert not rota.assign("sticky", {"t": 5}, group).changes_members
     joined = [*group, rota.Member(id="new", topics=["t"])]
     assert rota.assign("sticky", {"t": 4}, joined).downtime_ms == 4 * (900 + ASSIGN)
 
