@@ -27,6 +27,7 @@ from rota.engine.model.text import (
     MAX_SHOWN_CHARACTERS,
     compile_pattern,
     find_string_problem,
+    list_first_names,
     quote_shortened,
 )
 from rota.engine.model.topic import MAX_PARTITIONS
@@ -688,6 +689,10 @@ class _ScenarioReader:
             members = like
             if members is None and family in self.families:
                 members = self.specs[self.families[family][0]]
+            if members is None and name in self.families:
+                known = list_first_names(self.families[name])
+                problem = f'needs single members: {known}; or like = "{name}" for a new one'
+                raise table.error("join", problem)
             if members is None:
                 problem = 'is new: like = "..." must name the member whose settings it has'
                 raise table.error("join", f"{quote_shortened(name)} {problem}")
