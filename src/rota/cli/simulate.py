@@ -61,9 +61,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         f"--solver {'|'.join(SOLVERS)}",
-        "for the sticky strategies: exact finds the fewest moves (default), kafka assigns "
-        "as Java consumers do",
-        default="exact",
+        "solver of the sticky strategies: kafka gives the assignment of Java consumers (default), "
+        "exact the best one, as Rota consumers do",
+        default="kafka",
     )
     add_membership = flag_adder(policy.add_mutually_exclusive_group())
     add_membership("--static", "all members have static ids (group.instance.id)", default=None)

@@ -85,7 +85,7 @@ def simulate(rota_command: RotaCommand, tmp_path: Path) -> Callable[[str], dict[
     def simulate_all(name: str) -> dict[str, int]:
         path = tmp_path / f"{name}.toml"
         path.write_text(SCENARIOS[name])
-        done = rota_command("simulate", path, "--compare", "--solver", "kafka", "--json").checked()
+        done = rota_command("simulate", path, "--compare", "--json").checked()
         found = {
             (each["strategy"], each["static"]): each["downtime_ms"]
             for each in json.loads(done.out)["compare"]

@@ -395,9 +395,9 @@ def test_loads_are_shown(rota_command: RotaCommand) -> None:
 
 
 def test_the_solver_is_in_the_title(rota_command: RotaCommand) -> None:
-    _, out, _ = rota_command("simulate", CRASH, "--solver", "kafka")
-    assert "cooperative protocol, solver kafka: 12 partitions" in out
-    _, out, _ = rota_command("simulate", CRASH, "--solver", "kafka", "--strategy", "range")
+    _, out, _ = rota_command("simulate", CRASH, "--solver", "exact")
+    assert "cooperative protocol, solver exact: 12 partitions" in out
+    _, out, _ = rota_command("simulate", CRASH, "--solver", "exact", "--strategy", "range")
     assert "solver" not in out
 
 

@@ -322,8 +322,9 @@ def test_policies_have_labels() -> None:
     assert policy_label(None, "kafka", False) == "as in the scenario, dynamic"
     assert policy_label("range", "exact", True) == "range, static"
     java = ["org.apache.kafka.clients.consumer.StickyAssignor"]
-    assert policy_label(java, "kafka", None) == "sticky (kafka)"
-    assert policy_label("cooperative-sticky, range", "exact", None) == "cooperative-sticky, range"
+    assert policy_label(java, "kafka", None) == "sticky"
+    assert policy_label(java, "exact", None) == "sticky (exact)"
+    assert policy_label("cooperative-sticky, range", "kafka", None) == "cooperative-sticky, range"
     with pytest.raises(InputError, match="unknown strategy"):
         policy_label("rng", "exact", None)
 

@@ -53,7 +53,7 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
 
-DEFAULT_SOLVER = "exact"
+DEFAULT_SOLVER = "kafka"
 #: The number of times that ``progress`` is called.
 PROGRESS_STEPS = 50
 #: Time in which a restarted coordinator loads its journal, in milliseconds.
@@ -577,7 +577,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
 
 
 def policy_label(strategy: StrategyList | None, solver: str, static: bool | None) -> str:
-    """Returns a policy's label as :class:`GroupPolicy` writes it, without the default solver."""
+    """Returns a policy's label as :class:`GroupPolicy` writes it, without the solver that Java consumers have."""
     if strategy is None:
         membership = {None: "", True: ", static", False: ", dynamic"}[static]
         return f"as in the scenario{membership}"
