@@ -20,6 +20,7 @@ from rich.text import Text
 
 from rota.cli import render
 from rota.engine.history.advice import CHANGE, FIX_FIRST, KEEP
+from rota.engine.history.facts import PatternType
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.tables import ADVICE, HEALTH
@@ -76,6 +77,8 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
         sys.stdout.flush()
 
 
+#: Patterns that another policy makes cheaper; all others are to be repaired.
+POLICY_PATTERNS = frozenset({PatternType.AUTOSCALER, PatternType.ROLLING_DEPLOY})
 SHOWN_GROUPS = 8
 SHOWN_EXAMPLES = 3
 #: Longest name of a group in a sentence, in columns.
@@ -214,14 +217,21 @@ def _format_lag(lag: WorstLag | None) -> str:
 
 def _format_advice(group: GroupStory) -> str:
     notes = [group.verdict]
+    repair = any(one.fix and one.pattern not in POLICY_PATTERNS for one in group.patterns)
     if group.verdict == CHANGE:
         used = group.policies_used[-1]
-        notes = [f"use {group.policy} instead of {used}{_format_saving(group)}"]
+        change = f"use {group.policy} instead of {used}"
+        if used.startswith(f"{group.policy}, "):  # the same strategy without static ids
+            session = used.removeprefix(f"{group.policy}, ")
+            change = f"keep {group.policy}, with dynamic membership instead of {session}"
+        first = "fix the cause first, then " if repair else ""
+        notes = [f"{first}{change}{_format_saving(group)}"]
     elif group.verdict == FIX_FIRST:
         if group.rebalances:
             notes = [f"{FIX_FIRST}, then keep {group.policies_used[-1]}"]
     elif group.verdict == KEEP:
-        notes = [f"keep {group.policies_used[-1]}"]
+        first = "fix the cause; " if repair else ""
+        notes = [f"{first}keep {group.policies_used[-1]}"]
     if group.mark is EvidenceMark.SAMPLED:
         notes.append("sampled")
     return "; ".join(notes)
