@@ -224,7 +224,7 @@ def _format_advice(group: GroupStory) -> str:
         if used.startswith(f"{group.policy}, "):  # the same strategy without static ids
             session = used.removeprefix(f"{group.policy}, ")
             change = f"keep {group.policy}, with dynamic membership instead of {session}"
-        first = "fix the cause first, then " if repair else ""
+        first = "fix the cause first; then " if repair else ""
         notes = [f"{first}{change}{_format_saving(group)}"]
     elif group.verdict == FIX_FIRST:
         if group.rebalances:

@@ -92,12 +92,12 @@ the members' clients: Java.
 1  orders-app                    OK               28     439 s    4,666   43 min
    app-5 and app-1 seem to have polled too slowly 3 times; app-5 joined and left
      5 times; a rolling deploy of 3 members in 112 s
-   use cooperative-sticky instead of range: saves 83 s of downtime (uncertain by
-     44 s)
+   fix the cause first; then use cooperative-sticky instead of range: saves 83 s
+     of downtime (uncertain by 44 s)
 2  audit                         OK                9      74 s      744   25 min
    audit-3 joined and left 4 times
-   use cooperative-sticky instead of range: saves 56 s of downtime (uncertain by
-     12 s); sampled
+   fix the cause first; then use cooperative-sticky instead of range: saves 56 s
+     of downtime (uncertain by 12 s); sampled
 3  <script>alert(1)</script>"'&  unknown           5     6.5 s  unknown  unknown
    3 joined, 2 unknown
    keep range
@@ -501,7 +501,7 @@ def test_a_group_that_is_stuck_or_failing_is_never_just_to_be_kept(
         ("gone", "failing", "fix first, then keep range"),
         ("stuck", "stuck", "fix first, then keep range"),
         ("commits-only", "stuck", "fix first"),
-        ("behind", "falling behind", "keep range"),
+        ("behind", "falling behind", "fix the cause; keep range"),
         ("well", "OK", "keep range"),
     ):
         first, last = shown[name]
