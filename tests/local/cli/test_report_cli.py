@@ -77,13 +77,15 @@ the members' clients: Java.
      between two polls, or take fewer records at a time (max.poll.records).
   2. Find out why the process ends: look at its log and its exit codes at those
      times (gold/rebalances lists them).
-  3. Check that every member runs Java client 2.4 or newer.
-  4. Skip the next step if all members run Java client 3.0 or newer and do not
+  3. Then run Rota again before you change the policy: its saving may come from
+     rebalances that no longer happen.
+  4. Check that every member runs Java client 2.4 or newer.
+  5. Skip the next step if all members run Java client 3.0 or newer and do not
      set the list: the default list has both.
-  5. Restart the members one after the other with
+  6. Restart the members one after the other with
      {BOTH}:
      the group continues with range until all members have it.
-  6. Restart them one after the other again with
+  7. Restart them one after the other again with
      {COOPERATIVE}:
      the group becomes cooperative.
 
