@@ -82,7 +82,14 @@ def build_tables(histories: Sequence[History], *, lagging: Sequence[str] = ()) -
     return made
 
 
-def _add(made: Tables, history: History, commits: Rows, samples: Rows, until: int) -> None:
+def _add(
+    made: Tables,
+    history: History,
+    commits: Rows,
+    samples: Rows,
+    until: int,
+    since: int | None = None,
+) -> None:
     """Adds what the pipeline computes of a group: health, rebalances, downtime, advice."""
     generations = arrow.facts_to_batch(GENERATIONS, history.generations)
     lines = [
@@ -99,7 +106,7 @@ def _add(made: Tables, history: History, commits: Rows, samples: Rows, until: in
         ("health", _add_health(made, history, commits, samples, until)),
         ("commits", committed),
     ]
-    options = rebalances.GroupOptions(until=until)
+    options = rebalances.GroupOptions(until=until, since=since)
     for name, rows in rebalances.compute_group(parts, options, ends):
         made.add(rebalances.GROUP_TABLES[name], rows)
 
@@ -224,7 +231,7 @@ def write_small(folder: Path, run: Run | None = None) -> Path:
 ARRIVING = 600
 
 
-def write_sick(folder: Path, run: Run | None = None) -> Path:
+def write_sick(folder: Path, run: Run | None = None, since: int | None = None) -> Path:
     """Groups whose health is bad at the end, one that is OK, and a stuck one whose generations are
     not in the evidence. Partition 1 is what their health is about, from the second hour on.
     """
@@ -250,7 +257,7 @@ def write_sick(folder: Path, run: Run | None = None) -> Path:
             history.generations.clear()
             _add_health(made, history, commits, samples, until)
         else:
-            _add(made, history, commits, samples, until)
+            _add(made, history, commits, samples, until, since)
         made.add(ENDS, arrow.rows_to_batch(ENDS, samples))
     return made.write(folder, run)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from rota.engine.history.downtime import (
 )
 from rota.engine.history.facts import (
     Downtime,
+    DowntimeReason,
     Explanation,
     Generation,
     GroupHealth,
@@ -80,7 +81,7 @@ class GroupOptions:
     #: The end of the evidence. Downtime that has not ended lasts until then.
     until: int
     #: Earlier rebalances are replayed, but have no rows and do not count in sums, patterns and
-    #: advice. Downtime counts if it ends later.
+    #: advice. Downtime counts from then on.
     since: int | None = None
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     #: Custom strategies to replay, as ``package.module:Class``.
@@ -209,9 +210,14 @@ def _compute_group_rows(
         lines=lines,
         ownership=evidence.ownership,
     )
+    uncounted: list[Downtime] = []
+    if options.since is not None:
+        uncounted = list(_list_uncounted(downtime.found, options.since))
+        downtime = replace(downtime, found=list(_clip_downtime(downtime.found, options.since)))
     if samples.numbers:
         downtime = downtime.with_log_ends(samples.ends, samples.numbers)
-    pieces = [piece for piece in downtime.found if options.counts(piece.until)]
+    pieces = downtime.found
+    downtime = replace(downtime, found=[*pieces, *uncounted])
     evaluation = evaluate_policies(
         generations,
         rebalances,
@@ -235,33 +241,33 @@ def _compute_group_rows(
     yield "rebalances", arrow.rows_to_batch(REBALANCES, rows)
     yield "downtime", arrow.facts_to_batch(DOWNTIME, pieces)
     yield "whatif", arrow.facts_to_batch(WHATIF, evaluation.rows)
-    if not facts:
+    if not facts and not pieces:
         return
-    recent, whys, names = (list(column) for column in zip(*facts, strict=True))
+    recent = [rebalance for rebalance, _, _ in facts]
     # with the generation before, to see which static members returned in the first one
-    first = next(n for n, one in enumerate(generations) if options.counts(one.at))
+    numbered = enumerate(generations)
+    first = next((n for n, one in numbered if options.counts(one.at)), len(generations))
     patterns = find_patterns(
         recent,
-        whys,
-        names,
+        [why for _, why, _ in facts],
+        [name for _, _, name in facts],
         generations=generations[max(first - 1, 0) :],
         commits=commits,
         health=evidence.health,
         end=options.until,
     )
-    causes = {
-        _rebalance_key(rebalance): why.cause
-        for rebalance, why in zip(rebalances, explained, strict=True)
-    }
+    # without a rebalance in the time window, the last one before it shows the policy in use
+    is_readable = is_readable_consumer_group(generations)
+    earlier = [one for one in rebalances if one.after.members and is_readable]
     advice = advise_group(
         generations,
-        recent,
+        recent or earlier[-1:],
         AdviceEvidence(
             evaluation=evaluation,
             total=sum_downtime(pieces),
             patterns=[pattern for pattern in patterns if options.counts(pattern.until)],
             health=evidence.health,
-            causes=causes,
+            causes={_rebalance_key(rebalance): why.cause for rebalance, why, _ in facts},
             has_consumer_protocol=options.has_consumer_protocol,
         ),
     )
@@ -270,6 +276,28 @@ def _compute_group_rows(
     owners = list_advised_ownership(generations, rebalances, better, downtime, options.topic_ids)
     shown = [one for one in owners if one.until is None or options.counts(one.until)]
     yield "advised", arrow.facts_to_batch(ADVISED, shown)
+
+
+def _clip_downtime(found: Iterable[Downtime], since: int) -> Iterator[Downtime]:
+    """Yields the downtime after a time; its bounds become shorter by as much as the estimate."""
+    for one in found:
+        cut = since - one.since
+        if cut <= 0:
+            yield one
+        elif one.until > since:
+            least, most = max(one.at_least_ms - cut, 0), one.at_most_ms - cut
+            yield replace(one, since=since, at_least_ms=least, at_most_ms=most)
+
+
+def _list_uncounted(found: Sequence[Downtime], since: int) -> Iterator[Downtime]:
+    """Yields the times before ``since`` in which a downtime began that ends later. They have the
+    reason *shut down*, so that the replay of a policy does not count them.
+    """
+    first = min((one.since for one in found if one.since < since < one.until), default=since)
+    for one in found:
+        if one.since < since and one.until >= first:  # a crash comes before the empty group
+            end = min(one.until, since)
+            yield replace(one, until=end, reason=DowntimeReason.SHUT_DOWN)
 
 
 def _rebalance_key(rebalance: Rebalance) -> tuple[int, int]:

@@ -228,7 +228,7 @@ DOWNTIME = Table(
     key=("group", "topic", "partition", "since", "until", "reason"),
     columns=(
         *_GROUP_PARTITION,
-        Column("since", "timestamp", "start: the last owner stopped consuming"),
+        Column("since", "timestamp", "start: the last owner stopped consuming; or `--since`"),
         Column("until", "timestamp", "end: a member has the partition; or the end of the evidence"),
         Column("ended", "boolean", "false: the partition had no consumer at the end"),
         Column(

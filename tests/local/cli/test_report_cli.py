@@ -31,6 +31,7 @@ pytest.importorskip("pyarrow")
 from tests.support.command import RotaCommand
 from tests.support.gold_tables import (
     HOSTILE,
+    MORNING,
     SCRIPT,
     Run,
     write_empty,
@@ -586,6 +587,15 @@ def test_what_takes_long_is_said_beside_the_output(
     else:
         expected = [f"rota: {line}" for line in SLOW[slow:]]
         assert err.splitlines()[-len(expected) :] == expected
+
+
+def test_the_summary_has_the_downtime_of_a_group_without_rebalances(
+    working_folder: Path, rota_report: ReportCommand
+) -> None:
+    write_sick(working_folder / "out", since=MORNING + 3 * 60 * 60_000)
+    code, out, _ = rota_report("out")
+    assert code == 0
+    assert re.search(r"^1 +gone +failing +0 +6\.0 h +214,800$", out, re.MULTILINE)
 
 
 def test_a_folder_without_tables(working_folder: Path, rota_report: ReportCommand) -> None:

@@ -190,6 +190,17 @@ def test_a_group_without_rebalances_has_a_health(sick: Story) -> None:
     )
 
 
+def test_a_group_without_rebalances_has_its_downtime(tmp_path: Path) -> None:
+    """It has been empty since two hours before ``--since``."""
+    folder = write_sick(tmp_path, since=MORNING + 3 * 60 * 60_000)
+    group = build_story(read_gold_tables(str(folder))).groups[0]
+    hours = 2 * 3 * 60 * 60_000
+    assert (group.name, group.rebalances, group.downtime_ms) == ("gone", 0, hours)
+    assert group.downtime_by_reason == {"empty": hours}
+    assert (group.verdict, group.policies_used) == ("fix first", ("range",))
+    assert "; 0 rebalances; 6.0 h of downtime (empty); " in group.first_line
+
+
 def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() -> None:
     deploy = Pattern(
         pattern=PatternType.ROLLING_DEPLOY, since=0, until=1, times=1, text="a rolling deploy"
