@@ -8,15 +8,17 @@ A group is computed again if it has new group records; if a commit gives another
 of its topics; if it has commits that the explanation of a rebalance may use: not later than the
 group's last change, or of a partition that the group has never committed before; if new samples of
 log ends show the records that arrived during its last downtime; with its health, if that changes or
-is bad, or if a partition has no consumer. Other groups keep their rows. So the time in which a
-group is shut down ends with the evidence of the micro-batch that computed the group.
+is bad, if a partition has no consumer, or if it has static members: one that is away is found from
+the commits that it does not make. Other groups keep their rows. So the time in which a group is
+shut down ends with the evidence of the micro-batch that computed the group, and so does a session
+that would still run under another policy.
 
 The lag at a commit is final once its partition has a later sample: more samples do not change it,
 unless the owners change. So a micro-batch computes the lag of new commits, and of commits that wait
 for a sample, whose rows have their own file; and the lag of all commits of groups whose owners
 changed, or that have a partition with its first sample. Every micro-batch computes the verdicts
 from each partition's last commits. The health of a group needs its whole history, thinned, and is
-computed when its owners change, and once a minute.
+computed when its owners change, and once a minute, or more often if it has static members.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rota.engine.history.downtime import SHUT_DOWN_AFTER
 from rota.engine.history.facts import DowntimeReason, Generation, GroupHealth, GroupType
 from rota.engine.history.generations import format_topic_id
 from rota.engine.history.lag import MAX_SAMPLE_AGE
@@ -86,7 +89,8 @@ class KnownGroup:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     #: Topics in the group's generations.
     topics: frozenset[str] = frozenset()
-    #: A partition has no consumer, though the group is not shut down.
+    #: Time changes its downtime: a partition has no consumer, though the group is not shut down; or
+    #: the group closes on a schedule, and no longer does if it stays.
     is_down: bool = False
     #: Partitions whose last downtime ended after their last sample, and its end.
     unsampled: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -154,9 +158,12 @@ class GroupMemory:
         first = lag.first_last_sample
         for rows in batches:
             ended = rows.column("ended")
-            lasting = rows.column("reason").filter(pc.invert(ended)).to_pylist()
-            facts.is_down |= any(reason != DowntimeReason.SHUT_DOWN for reason in lasting)
-            until = arrow.to_milliseconds(rows.column("until"))
+            is_shut_down = pc.equal(rows.column("reason"), DowntimeReason.SHUT_DOWN)
+            since, until = (arrow.to_milliseconds(rows.column(name)) for name in ("since", "until"))
+            is_short = pc.less_equal(pc.subtract(until, since), SHUT_DOWN_AFTER)
+            is_scheduled = pc.and_(pc.and_(ended, is_shut_down), is_short)
+            lasting = pc.invert(pc.or_(ended, is_shut_down))
+            facts.is_down |= pc.any(pc.or_(lasting, is_scheduled)).as_py() or False
             late = pa.Table.from_batches([rows]).select(["topic", "partition"])
             late = late.append_column("until", until).filter(
                 pc.and_(ended, pc.greater(until, first))
@@ -454,6 +461,9 @@ WAITING_FILE = "waiting"
 VERDICTS_FILE = "verdicts"
 #: Milliseconds of the evidence after which the health of a group is computed again.
 HEALTH_INTERVAL = 60_000
+#: The same for a group with static members. One that is away leaves no record until it is back or
+#: its session ends; this is a third of the default session.
+STATIC_HEALTH_INTERVAL = 15_000
 _COMMIT_COLUMNS = ("group", "topic", "partition", "at", "offset", "journal_offset")
 _COMMIT_SCHEMA = pa.schema([arrow.arrow_schema(COMMITS).field(name) for name in _COMMIT_COLUMNS])
 _BEFORE_ALL, _AFTER_ALL = -(1 << 62), 1 << 62
@@ -489,6 +499,14 @@ class _GroupLag:
     waiting: SampledCommits = field(
         default_factory=lambda: SampledCommits.of(_combine_batches([]), EndSamples())
     )
+
+    @property
+    def has_static_members(self) -> bool:
+        """Whether a classic group has static members now."""
+        last = self.generations[-1] if self.generations else None
+        if last is None or last.kind is GroupType.CONSUMER:
+            return False
+        return any(member.group_instance_id is not None for member in last.members)
 
 
 class IncrementalLag:
@@ -551,7 +569,7 @@ class IncrementalLag:
         return self._health_changed | {
             name
             for name, group in memory.groups.items()
-            if (group.is_down and name in self._checked)
+            if (name in self._checked and (group.is_down or self._groups[name].has_static_members))
             or (
                 group.unsampled
                 and all(self.last_sample(pair) >= at for pair, at in group.unsampled.items())
@@ -648,7 +666,8 @@ class IncrementalLag:
         group = self._groups[name]
         if not group.generations and not group.history.has_commits:
             return None
-        if group.health is None or as_of - group.health[1] >= HEALTH_INTERVAL:
+        interval = STATIC_HEALTH_INTERVAL if group.has_static_members else HEALTH_INTERVAL
+        if group.health is None or as_of - group.health[1] >= interval:
             row = lag.health_row(name, group.history, self.samples, group.generations, as_of)
             self._checked.add(name)
             if group.health is None or _changes_advice(group.health[0], row):
