@@ -297,8 +297,11 @@ def test_an_earlier_outage_is_in_no_policy() -> None:
     assert all(row["downtime_ms"] < 60_000 for row in found["whatif"])
 
 
-def test_records_that_arrived_are_counted() -> None:
+@pytest.mark.parametrize("is_clipped", [False, True])
+def test_records_that_arrived_are_counted(is_clipped: bool) -> None:
     known = read_evidence("a-crash", with_log=True)
+    longest = max(measure(known), key=lambda piece: piece.milliseconds)
+    since = (longest.since + longest.until) // 2 if is_clipped else None
     begin = known.history.generations[0].at
     pairs = {(owned.topic, owned.partition) for owned in known.history.ownership}
     samples = [
@@ -307,7 +310,8 @@ def test_records_that_arrived_are_counted() -> None:
         for at in (begin, known.until)
     ]
     parts = [("samples", arrow.rows_to_batch(ENDS, samples)), *list_group_parts(known)]
-    found = compute_rows(parts, GroupOptions(until=known.until))
+    found = compute_rows(parts, GroupOptions(until=known.until, since=since))
+    assert any(row["since"] == since for row in found["downtime"]) is is_clipped
     begins = {
         (row["topic"], row["partition"], row["since"]): row["until"] for row in found["downtime"]
     }
