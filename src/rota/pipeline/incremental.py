@@ -666,7 +666,9 @@ class IncrementalLag:
         group = self._groups[name]
         if not group.generations and not group.history.has_commits:
             return None
-        interval = STATIC_HEALTH_INTERVAL if group.has_static_members else HEALTH_INTERVAL
+        interval = HEALTH_INTERVAL
+        if group.has_static_members:
+            interval = min(interval, STATIC_HEALTH_INTERVAL)
         if group.health is None or as_of - group.health[1] >= interval:
             row = lag.health_row(name, group.history, self.samples, group.generations, as_of)
             self._checked.add(name)
