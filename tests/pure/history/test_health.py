@@ -259,14 +259,120 @@ def test_a_scheduled_job_is_ok_while_it_is_away() -> None:
     status = health(commits, ends, 3 * HOUR + 58, generations)
     assert (status.health, status.worst) == (OK, OK)
     assert status.reason == (
-        "530 records wait in 1 of 1 partitions; no members since 03:05:00Z, as in its earlier "
-        "absences"
+        "530 records wait in the group's only partition; no members since 03:05:00Z, as in its "
+        "earlier absences"
     )
 
 
 def test_a_scheduled_job_that_does_not_come_fails() -> None:
     commits, generations = scheduled([0, HOUR, 2 * HOUR, 3 * HOUR])
-    assert health(commits, traffic(0, last=8 * HOUR), 6 * HOUR, generations).health == FAILING
+    ends = traffic(0, last=20 * HOUR)
+    for until, expected in ((4 * HOUR + 27, OK), (4 * HOUR + 28, FAILING), (20 * HOUR, FAILING)):
+        assert health(commits, ends, until, generations).health == expected, "1.5 * 55 minutes"
+
+
+def test_two_outages_are_no_rhythm_however_long_the_second_one_lasts() -> None:
+    commits, generations = scheduled([0, HOUR], length=30)
+    ends = traffic(0, last=8 * HOUR)
+    for until in (101, 110, 120, 150, 8 * HOUR):
+        status = health(commits, ends, until, generations)
+        assert (status.health, status.worst) == (FAILING, FAILING)
+    assert health(commits, ends, 110, generations).worst_reason == (
+        "no members from 00:30:00Z to 01:00:00Z; 300 records waited"
+    )
+
+
+def test_absences_of_different_length_are_no_rhythm() -> None:
+    commits, generations = scheduled([0, HOUR, 180, 200, 300])
+    status = health(commits, traffic(0, last=8 * HOUR), 320, generations)
+    assert status.health == FAILING
+
+
+def test_a_missed_and_an_additional_run_do_not_end_the_rhythm() -> None:
+    commits, generations = scheduled([0, 60, 120, 180, 200, 240, 300, 360, 480, 540])
+    ends = traffic(0, last=10 * HOUR)
+    status = health(commits, ends, 580, generations)
+    assert (status.health, status.worst) == (OK, FAILING)
+    assert status.worst_reason == "no members from 06:05:00Z to 08:00:00Z; 1,150 records waited"
+
+
+def test_the_deletion_of_the_offsets_does_not_hide_the_records_that_waited() -> None:
+    left = [*MEMBERS, generation(30, 0)]
+    expired = [*traffic(0, last=30), (0, 90, DELETED_OFFSET)]
+    status = health(expired, traffic(0, last=100), 100, left)
+    assert status.worst_reason == "no members from 00:30:00Z to 01:30:00Z; 600 records waited"
+
+
+def short_runs(
+    number: int, *, up: int = 20, away: int = 300, left: int = 200
+) -> tuple[GroupCommits, list[Generation], int]:
+    """Runs of ``up`` seconds, of a group that leaves records of ten each second.
+
+    :returns: also the time in milliseconds at which the last absence ends
+    """
+    generations = []
+    commits = []
+    for place in range(number):
+        begin, end = ((up + away) * place + each for each in (0, up))
+        generations += [
+            generation(begin / 60, 1, number=2 * place),
+            generation(end / 60, 0, number=2 * place + 1),
+        ]
+        commits.append((0, end * 1_000 - 1, max(10 * end - left, 0)))
+    columns = np.array(commits, dtype=np.int64).T
+    return GroupCommits(*columns), generations, (up + away) * number * 1_000
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ({}, FAILING),
+        ({"left": 20}, OK),  # a job that runs every five minutes
+        ({"left": 90}, OK),
+        ({"left": 110}, FAILING),
+        ({"up": 320}, OK),  # away for less than half of the time
+        ({"up": 90, "left": 900}, FAILING),
+    ],
+)
+def test_a_group_that_runs_only_for_seconds_again_and_again_fails(
+    runs: dict[str, int], expected: GroupHealth
+) -> None:
+    commits, generations, until = short_runs(12, **runs)
+    ends = EndOffsets.from_samples(*to_columns(traffic(0, last=2 * HOUR, a_minute=600)))
+    status = compute_health("g", TOPICS, commits, ends, generations, until)
+    assert (status.health, status.worst) == (expected, expected)
+    if not runs:
+        assert status.reason == (
+            "all members left 12 times since 00:00:20Z and stayed at most 20s; 3,200 records wait"
+        )
+    for later in range(until, 2 * HOUR * MINUTE, MINUTE):  # it does not come any more
+        status = compute_health("g", TOPICS, commits, ends, generations, later)
+        assert expected is OK or status.health is FAILING
+
+
+def test_short_runs_end_with_a_long_one() -> None:
+    commits, generations, until = short_runs(12)
+    ends = EndOffsets.from_samples(*to_columns(traffic(0, last=2 * HOUR, a_minute=600)))
+    stays = [*generations, generation(until / MINUTE, 1, number=99)]
+    read = [
+        np.append(old, new) for old, new in zip(commits, (0, until + MINUTE, 39_000), strict=True)
+    ]
+    for minutes, expected in ((5, FAILING), (11, OK)):
+        now = until + minutes * MINUTE
+        status = compute_health("g", TOPICS, GroupCommits(*read), ends, stays, now)
+        assert (status.health, status.worst) == (expected, FAILING)
+    assert status.worst_reason == (
+        "all members left 12 times from 00:00:20Z to 01:04:00Z and stayed at most 20s; "
+        "up to 3,200 records waited"
+    )
+
+
+def test_short_runs_that_do_not_move_a_partition_are_stuck() -> None:
+    commits, generations, until = short_runs(12)
+    ends = EndOffsets.from_samples(*to_columns(traffic(0, last=2 * HOUR, a_minute=600)))
+    first = GroupCommits(*(column[:2] for column in commits))
+    status = compute_health("g", TOPICS, first, ends, generations, until)
+    assert (status.health, status.worst) == (STUCK, STUCK)
 
 
 def test_a_job_that_leaves_its_backlog_fails() -> None:

@@ -16,6 +16,10 @@ group that commits every hour may wait for three hours.
   cannot stay stable: for ``minimum_time`` no generation lasts ``stable_time``, and there are more
   than ``rebalances_per_member`` rebalances for each member. (A rolling deploy with cooperative
   rebalances needs four for each member: two when it leaves and two when it joins.)
+  Or members come again and again for less than ``minimum_time`` (at that age Kubernetes forgets the
+  crashes of a container), the group is away for more than half of that time, and the runs leave
+  records: on average more than half of what arrives in a run. If a partition is stuck at the same
+  time, the group is stuck instead. A job that reads until nothing is left is OK.
 - **Falling behind**: the group moves a partition, but less than arrives: for ``growth_time`` the
   lag in records grows from each sixth of that time to the next, and the age of the next record
   grows by at least ``material_time``. It lasts until that age becomes shorter again. Lag that rises
@@ -25,11 +29,15 @@ group that commits every hour may wait for three hours.
 - **OK** otherwise: no new records, or every partition moves. A group with a large lag that does not
   grow is OK; so is a group that catches up.
 
-A **scheduled job** is not failing while it is away. It is recognised by its own rhythm: the group
-was away at least twice, and for at least half of the evidence; when it left, its lag was at most a
-tenth of the lag at its return (it had consumed its backlog); and this absence is not longer than
-twice its usual (median) complete absence. Absences are judged with hindsight. One absence is no
-rhythm: an outage looks the same.
+A **scheduled job** is not failing while it is away. It is recognised by its own rhythm: it ran at
+least four times; most of its complete absences, and at least three, are of similar length (the
+longest at most 1.5 times the shortest); and complete absences are at least half of the evidence up
+to the last run. An absence counts as its pause if the group had consumed its backlog before (the
+lag was at most a tenth of the usual lag at its return) and if the absence is not longer than 1.5
+times the longest similar one. So an absence that lasts can start to fail, but never stops failing.
+Complete absences are judged with hindsight. Two outages are no rhythm. The rule is that of
+:mod:`rota.engine.history.downtime`, but a run that was missed, or an additional one, does not end
+the rhythm.
 
 A group without generations (commits only) is away where it commits nothing for longer than its
 limit. Partitions of topics without subscription do not count, nor do partitions that the group has
@@ -49,6 +57,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rota.engine.history.client_settings import format_duration
+from rota.engine.history.downtime import IDLE_SHARE, MIN_RUNS, SCHEDULE_TOLERANCE
 from rota.engine.history.facts import (
     MINUTE,
     Generation,
@@ -101,27 +111,33 @@ class _Wait(NamedTuple):
     left: int
 
 
-class _Absence(NamedTuple):
-    """A time without members in which partitions waited."""
-
-    since: int
-    until: int
-    #: When the first partition began to wait.
-    waiting_since: int
-    #: Records that waited at its start and at its end.
-    lag_before: int
-    lag_after: int
-
-
 class _Presence(NamedTuple):
     since: int
     until: int
     #: Whether the group had members; None: it was deleted.
     has_members: bool | None
 
+    @property
+    def length(self) -> int:
+        return self.until - self.since
+
+
+class _Absence(NamedTuple):
+    """A time without members in which partitions waited."""
+
+    part: _Presence
+    #: When the first partition began to wait, and until when the last one waited.
+    since: int
+    until: int
+    #: Records that waited at the start of the time without members, and at the end of the waiting.
+    lag_before: int
+    lag_after: int
+
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
+#: Only so many of the last short runs are judged: each one costs a look at all partitions.
+_MAX_SHORT_RUNS = 50
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
 
 
@@ -137,9 +153,11 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
     """The health of a group at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
     history = _History(partitions, commits, ends, generations, until, settings)
+    waits = [*history.find_waiting_problems()]
     problems = [
         *_find_instability(generations, until, settings),
-        *history.find_waiting_problems(),
+        *waits,
+        *history.find_short_runs([each for each in waits if each.health is GroupHealth.STUCK]),
         *history.find_growing_lag(),
     ]
     order = sorted(problems, key=_compare_problems, reverse=True)
@@ -271,14 +289,20 @@ class _History:
         row = np.searchsorted(self._partition, number) + count[number] - 1
         return np.where(count[number] > 0, row, -1)
 
-    def waiting_at(self, time: int, among: Collection[int] | None = None) -> Int64Array:
-        """Returns how many records wait in each subscribed partition with an offset and samples."""
+    def waiting_at(
+        self, time: int, among: Collection[int] | None = None, *, before_commits: bool = False
+    ) -> Int64Array:
+        """Returns how many records wait in each subscribed partition with an offset and samples.
+
+        :param before_commits: do not count the commits and deletions at that very time
+        """
         among = self._numbers.tolist() if among is None else sorted(set(among))
-        listed = [each for each in among if self._is_subscribed(each, time)]
+        last = time - before_commits
+        listed = [each for each in among if self._is_subscribed(each, last)]
         if not listed or not len(self._ends.at):
             return np.zeros(0, dtype=np.int64)
         number = np.array(listed, dtype=np.int64)
-        row = self._last_moves(number, time)
+        row = self._last_moves(number, last)
         ends = self._ends.at_times(number, np.full(len(number), time))
         known = (row >= 0) & (ends.sample >= 0) & (self._offset[row] != DELETED_OFFSET)
         upcoming = np.maximum(self._offset[row], self._deleted[ends.sample])
@@ -287,8 +311,8 @@ class _History:
 
     def find_waiting_problems(self) -> Iterator[_Problem]:
         """Returns the times in which partitions are stuck, or wait without members."""
-        #: By the start of the absence, each partition that waited, from when to when.
-        absences: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        #: By the time without members, each partition that waited, from when to when.
+        absences: defaultdict[_Presence, list[tuple[int, int, int]]] = defaultdict(list)
         for wait in self._find_waits():
             if not self._is_subscribed(wait.number, wait.until):
                 continue
@@ -314,7 +338,7 @@ class _History:
                 if end - begin >= limit and part.has_members:
                     yield self._stuck(wait, begin, end)
                 elif end - begin >= limit:
-                    absences[part.since].append((wait.number, begin, end))
+                    absences[part].append((wait.number, begin, end))
         yield from self._find_failing(absences)
 
     def _find_waits(self) -> Iterator[_Wait]:
@@ -376,32 +400,97 @@ class _History:
         )
 
     def _find_failing(
-        self, waits: Mapping[int, Sequence[tuple[int, int, int]]]
+        self, waits: Mapping[_Presence, Sequence[tuple[int, int, int]]]
     ) -> Iterator[_Problem]:
-        """Returns absences of no scheduled job; ``waits``: which partitions waited, by start."""
+        """Returns absences of no scheduled job.
+
+        :param waits: by the time without members, which partitions waited from when to when
+        """
         absences = []
-        for start, waiting in sorted(waits.items()):
+        for part, waiting in sorted(waits.items()):
             number, begin, end = zip(*waiting, strict=True)
-            lags = [int(self.waiting_at(time, number).sum()) for time in (start, max(end))]
-            absences.append(_Absence(start, max(end), min(begin), *lags))
-        complete = [each.until - each.since for each in absences if each.until < self._until]
-        usual = median(complete) if complete else 0
-        away = sum(each.until - each.since for each in absences)
-        first = min(int(self._at.min(initial=self._until)), self._presence[0].until)
-        has_rhythm = len(absences) > 1 and bool(complete) and 2 * away >= self._until - first
+            until = max(end)
+            before = self.waiting_at(part.since, number)
+            after = self.waiting_at(until, number, before_commits=until < self._until)
+            lags = int(before.sum()), int(after.sum())
+            absences.append(_Absence(part, min(begin), until, *lags))
+        longest, backlog = self._longest_pause(absences)
         for absence in absences:
-            caught_up = 10 * absence.lag_before <= absence.lag_after
-            if has_rhythm and caught_up and absence.until - absence.since <= 2 * usual:
+            if absence.part.length <= longest and 10 * absence.lag_before <= backlog:
                 self._is_scheduled = True
                 continue
-            lasts = absence.until >= self._until
             who = "no members" if self._generations else "nothing was committed"
-            time = self._format_period(absence.since, absence.until)
-            records = f"{absence.lag_after:,} records {'wait' if lasts else 'waited'}"
-            reason = f"{who} {time}; {records}"
-            yield _Problem(
-                GroupHealth.FAILING, absence.waiting_since, absence.until, None, None, reason
-            )
+            time = self._format_period(absence.part.since, absence.until)
+            records = f"{absence.lag_after:,} records {self._choose('wait', absence.until)}"
+            yield self._failing(absence.since, absence.until, f"{who} {time}; {records}")
+
+    def _longest_pause(self, absences: Sequence[_Absence]) -> tuple[float, float]:
+        """Returns how long a scheduled job may be away, and its usual lag at its return; the length
+        is 0 if the group is none.
+        """
+        complete = [each for each in absences if each.part.until < self._until]
+        lengths = sorted(each.part.length for each in complete)
+        similar = [
+            lengths[n : bisect_right(lengths, SCHEDULE_TOLERANCE * length)]
+            for n, length in enumerate(lengths)
+        ]
+        usual = max(similar, key=len, default=[])
+        if len(usual) + 1 < MIN_RUNS or 2 * len(usual) <= len(lengths):
+            return 0, 0
+        # an absence that lasts must not make the group look idle
+        end = absences[-1].part.since if len(complete) < len(absences) else self._until
+        first = min(int(self._at.min(initial=self._until)), self._presence[0].until)
+        if sum(lengths) < IDLE_SHARE * (end - first):
+            return 0, 0
+        return SCHEDULE_TOLERANCE * usual[-1], median(each.lag_after for each in complete)
+
+    def find_short_runs(self, stuck: Sequence[_Problem]) -> Iterator[_Problem]:
+        """Returns the times in which members came again and again, but only for a short time.
+
+        :param stuck: a partition that is stuck at the same time is the cause, and says more
+        """
+        parts: list[_Presence] = []
+        for part in (*self._presence, _Presence(self._until, self._until, None)):
+            is_short = part.length < self._settings.minimum_time
+            lasts = part.has_members is False and part.until >= self._until
+            if part.has_members is not None and (
+                lasts or (is_short and (parts or not part.has_members))
+            ):
+                parts.append(part)
+                continue
+            problem = self._judge_short_runs(parts)
+            if problem and not any(
+                each.since < problem.until and problem.since < each.until for each in stuck
+            ):
+                yield problem
+            parts = []
+
+    def _judge_short_runs(self, parts: Sequence[_Presence]) -> _Problem | None:
+        """:param parts: absences and runs in turn, the first is an absence"""
+        absences = [part for part in parts if not part.has_members]
+        runs = [part.length for part in parts if part.has_members and part.until < self._until]
+        if len(absences) < MIN_RUNS:
+            return None
+        since, until = parts[0].since, parts[-1].until
+        away = sum(part.length for part in absences)
+        if until - since < self._settings.minimum_time or 2 * away <= until - since:
+            return None
+        known = [part for part in absences if part.until < self._until][-_MAX_SHORT_RUNS:]
+        left = [int(self.waiting_at(part.since).sum()) for part in known]
+        found = [int(self.waiting_at(part.until, before_commits=True).sum()) for part in known]
+        # a job that reads until nothing is left also reads records that arrive while it runs
+        arrived = (sum(found) - sum(left)) / sum(part.length for part in known)
+        if 2 * sum(left) / len(left) <= arrived * sum(runs) / len(runs):
+            return None
+        now = int(self.waiting_at(until).sum())
+        records = f"{now:,} records wait"
+        if until < self._until or not now:
+            until, records = min(until, self._until - 1), f"up to {max(found):,} records waited"
+        times = f"{len(absences)} times {self._format_period(since, until)}"
+        stayed = format_duration(max(runs) // 1000 * 1000)
+        return self._failing(
+            since, until, f"all members left {times} and stayed at most {stayed}; {records}"
+        )
 
     def find_growing_lag(self) -> Iterator[_Problem]:
         """Returns the times in which the lag of a partition grew."""
@@ -478,7 +567,16 @@ class _History:
             who = f"no members since {_format_time(last.since, self._until)}"
             why = f"{who}, as in its earlier absences" if self._is_scheduled else who
         some = f"{np.count_nonzero(waiting):,} of {len(waiting):,} partitions"
+        if len(waiting) == 1:
+            some, why = "the group's only partition", why.replace("no partition is", "it is not")
         return f"{waiting.sum():,} records wait in {some}; {why}"
+
+    def _failing(self, since: int, until: int, reason: str) -> _Problem:
+        return _Problem(GroupHealth.FAILING, since, until, None, None, reason)
+
+    def _choose(self, verb: str, until: int) -> str:
+        """Returns the verb in the present tense if a time lasts, else in the past tense."""
+        return verb if until >= self._until else f"{verb}ed"
 
     def _format_period(self, since: int, until: int) -> str:
         return _format_period(since, until, self._until)
