@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -408,8 +409,33 @@ def test_a_group_that_cannot_stay_stable_fails_without_any_sample() -> None:
 
 
 def test_a_rolling_deploy_is_no_instability() -> None:
-    deploy = [generation(m / 2, 20 - m % 2, number=m) for m in range(80)]
-    assert health([], [], HOUR, deploy).worst == UNKNOWN
+    """Each of 20 members leaves and a new one joins, with two rebalances each."""
+    deploy = []
+    for number in range(80):
+        gone, new = number // 4 + 1, (number + 2) // 4
+        ids = [*(f"old{n}" for n in range(gone, 20)), *(f"new{n}" for n in range(new))]
+        members = tuple(GenerationMember(member_id=each) for each in ids)
+        deploy.append(replace(generation(number / 2, 1, number=number), members=members))
+    for until in range(HOUR):
+        assert health([], [], until, deploy).worst == UNKNOWN
+
+
+@pytest.mark.parametrize("members", [20, 50, 100])
+@pytest.mark.parametrize("is_new_member", [True, False])
+def test_a_large_group_in_which_one_member_comes_and_goes_fails(
+    members: int, is_new_member: bool
+) -> None:
+    flapping = []
+    for number in range(118):
+        one = generation(number / 2, members - number % 2, number=number)
+        last = replace(one.members[-1], member_id=f"last {number}" if is_new_member else "last")
+        flapping.append(replace(one, members=(*one.members[:-1], last)))
+    status = health([], [], 59, flapping)
+    assert (status.health, status.since) == (FAILING, 0)
+    assert status.reason == (
+        f"117 rebalances since 00:00:00Z with at most {members} members: no generation lasted 60 "
+        "seconds"
+    )
 
 
 def test_attempts_that_the_journal_lacks_count() -> None:

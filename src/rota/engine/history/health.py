@@ -14,8 +14,9 @@ group that commits every hour may wait for three hours.
   were away only shortly.
 - **Failing**: the group has no members, and partitions wait for longer than their limit. Or it
   cannot stay stable: for ``minimum_time`` no generation lasts ``stable_time``, and there are more
-  than ``rebalances_per_member`` rebalances for each member. (A rolling deploy with cooperative
-  rebalances needs four for each member: two when it leaves and two when it joins.)
+  than ``rebalances_per_change`` rebalances for each change between the members before and after
+  that time. (A rolling deploy with cooperative rebalances needs two for each member that is gone
+  and two for each new one, but a member that comes and goes again and again changes little.)
   Or members come again and again for less than ``minimum_time`` (at that age Kubernetes forgets the
   crashes of a container), the group is away for more than half of that time, and the runs leave
   records: on average more than half of what arrives in a run. If a partition is stuck at the same
@@ -82,7 +83,7 @@ class HealthSettings:
     growth_time: int = 30 * MINUTE
     material_time: int = MINUTE
     stable_time: int = MINUTE
-    rebalances_per_member: int = 4
+    rebalances_per_change: int = 2
     ignored_records: int = 10
 
 
@@ -586,7 +587,8 @@ def _find_instability(
     generations: Iterable[Generation], until: int, settings: HealthSettings
 ) -> Iterator[_Problem]:
     """Returns the times in which the group rebalanced again and again."""
-    chain: list[tuple[int, int, int]] = []
+    #: Time, number of rebalances and members of each generation.
+    chain: list[tuple[int, int, frozenset[str]]] = []
     before: Generation | None = None
     for generation in generations:
         if generation.change not in {GenerationChange.REBALANCED, GenerationChange.EMPTIED}:
@@ -599,24 +601,24 @@ def _find_instability(
             if at - chain[-1][0] > attempts * settings.stable_time:
                 yield from _unstable(chain, until, settings)
                 chain = []
-        chain.append((at, attempts, len(generation.members)))
+        chain.append((at, attempts, frozenset(each.member_id for each in generation.members)))
         before = generation
     yield from _unstable(chain, until, settings)
 
 
 def _unstable(
-    chain: Sequence[tuple[int, int, int]], until: int, settings: HealthSettings
+    chain: Sequence[tuple[int, int, frozenset[str]]], until: int, settings: HealthSettings
 ) -> Iterator[_Problem]:
-    """:param chain: time, number of rebalances and number of members of each generation"""
     chain = [each for each in chain if each[0] <= until]
     if not chain:
         return
-    since, end = chain[0][0], chain[-1][0]
+    (since, _, first), (end, _, last) = chain[0], chain[-1]
     rebalances = sum(attempts for _, attempts, _ in chain[1:])
-    members = max(members for _, _, members in chain)
-    is_stable = rebalances <= settings.rebalances_per_member * members
+    changes = len(first ^ last) + 1  # the first generation is that after the first change
+    is_stable = rebalances <= settings.rebalances_per_change * changes
     if is_stable or end - since < settings.minimum_time:
         return
+    members = max(len(members) for _, _, members in chain)
     lasts = until - end <= settings.stable_time
     yield _Problem(
         GroupHealth.FAILING,
