@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from rota.engine.history.consumption_end import list_partitions
 from rota.engine.history.facts import EvidenceType, Generation
 from rota.engine.history.health import compute_health
 from rota.engine.history.lag import EndOffsets, OwnerIntervals, compute_lags
@@ -42,12 +43,14 @@ def compute_lag(
     def read(group: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
         yield from compute_group_lag(group, parts, as_of)
 
+    columns = ("group", "topic", "partition")
+    partitions = commits.select(*columns).union(ownership.select(*columns))
     return apply_by_group(
         read,
         LAG_DDL,
         generations=generations,
         ownership=ownership,
-        samples=select_group_samples(commits, ends),
+        samples=select_group_samples(partitions, ends),
         commits=commits.select("group", "topic", "partition", "at", "offset", "journal_offset"),
     )
 
@@ -301,13 +304,18 @@ class CommitHistory:
             self._span *= 2
         self._added = [columns]
 
-    def sorted_commits(self) -> tuple[list[tuple[str, int]], GroupCommits]:
-        """Returns the partitions by topic and number, and the commits of these partitions."""
+    def sorted_commits(
+        self, others: Iterable[tuple[str, int]] = ()
+    ) -> tuple[list[tuple[str, int]], GroupCommits]:
+        """Returns the partitions by topic and number, and the commits of these partitions.
+
+        :param others: partitions without commits that are listed too
+        """
         self._thin()
         partition, at, offset, _ = self._added[0]
-        pairs = sorted(self._numbers)
-        rank = np.zeros(len(pairs), dtype=np.int64)
-        rank[[self._numbers[pair] for pair in pairs]] = np.arange(len(pairs))
+        pairs = sorted({*self._numbers, *others})
+        places = {pair: place for place, pair in enumerate(pairs)}
+        rank = np.array([places[pair] for pair in self._numbers], dtype=np.int64)
         order = np.argsort(rank[partition], kind="stable")
         return pairs, GroupCommits(rank[partition][order], at[order], offset[order])
 
@@ -320,7 +328,9 @@ def health_row(
     as_of: int,
 ) -> pa.RecordBatch:
     """Returns the row of gold/health for a group."""
-    pairs, commits = history.sorted_commits()
+    members = generations[-1].members if generations else ()
+    owned = {pair for member in members for pair in list_partitions(member)}
+    pairs, commits = history.sorted_commits(owned & samples.numbers.keys())
     numbers = np.array([samples.numbers.get(pair, -1) for pair in pairs], dtype=np.int64)
     ends = _select_partitions(samples.ends, numbers)
     health = compute_health(group, pairs, commits, ends, generations, as_of)

@@ -45,7 +45,7 @@ def sample_rows(*rows: tuple[int, int, int]) -> pa.RecordBatch:
     return arrow.rows_to_batch(ENDS, listed)
 
 
-def generation_rows(minute: int) -> pa.RecordBatch:
+def generation_rows(minute: int, *owned: int) -> pa.RecordBatch:
     generation = Generation(
         group="g",
         kind=GroupType.CLASSIC,
@@ -54,7 +54,7 @@ def generation_rows(minute: int) -> pa.RecordBatch:
         change=GenerationChange.REBALANCED,
         at=START + minute * MINUTE,
         offset=0,
-        members=(GenerationMember(member_id="m", topics=("t",)),),
+        members=(GenerationMember(member_id="m", topics=("t",), assigned={"t": owned}),),
     )
     return arrow.facts_to_batch(GENERATIONS, [generation])
 
@@ -93,6 +93,17 @@ def test_a_stuck_partition_is_a_row() -> None:
     assert (row["health"], row["topic"], row["partition"]) == ("stuck", "t", 0)
     assert (row["lag"], row["worst_topic"], row["worst_partition"]) == (310, "t", 0)
     assert row["since"] == row["worst_since"]
+
+
+def test_a_partition_that_was_never_committed_is_unknown() -> None:
+    rows = commit_rows(*((m, 1, m * MINUTE, 10 * m) for m in range(61)))
+    samples = sample_rows(*((p, m, 10 * m) for p in (0, 1) for m in range(0, 65, 5)))
+    for owned, health in (((0, 1), "unknown"), ((1,), "OK"), ((1, 7), "OK")):
+        row = compute_health_row(
+            ("generations", generation_rows(0, *owned)), ("samples", samples), ("commits", rows)
+        )
+        assert row["health"] == health
+        assert row["reason"].startswith("t-0: no offset was ever") is (health == "unknown")
 
 
 one_commit = st.tuples(

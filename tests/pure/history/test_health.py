@@ -483,6 +483,36 @@ def test_without_two_samples_or_a_commit_health_is_unknown() -> None:
     )
 
 
+def owning(minute: int, *numbers: int) -> Generation:
+    """A member has these partitions of orders."""
+    one = generation(minute, 1, number=minute)
+    member = replace(one.members[0], assigned={"orders": numbers})
+    return replace(one, members=(member,))
+
+
+def test_a_partition_without_any_commit_is_unknown_if_it_has_an_owner_and_records() -> None:
+    commits, ends = traffic(0, last=200), traffic(0, 1, last=200)
+    status = health(commits, ends, 200, [owning(0, 0, 1)])
+    assert (status.health, status.worst, status.lag) == (UNKNOWN, UNKNOWN, None)
+    assert status.reason == (
+        "orders-1: no offset was ever committed; its members have it since 00:00:00Z, and 2,000 "
+        "records arrived"
+    )
+    for owners, until, expected in (
+        ([owning(0, 0, 1)], 12, UNKNOWN),
+        ([owning(0, 0, 1)], 11, OK),  # 10 records before the limit may be transaction markers
+        ([owning(0, 0)], 200, OK),
+        ([owning(0, 0, 1), owning(185, 0), owning(190, 0, 1)], 200, OK),
+        ([owning(0, 0, 1), owning(185, 1, 0), owning(190, 0, 1)], 200, UNKNOWN),
+        ([owning(0, 0, 1), generation(195, 0)], 200, OK),
+    ):
+        assert health(commits, ends, until, owners).health == expected
+    no_records = [*traffic(0, last=200), (1, 0, 500), (1, 200, 505)]
+    assert health(commits, no_records, 200, [owning(0, 0, 1)]).health == OK
+    still = [*traffic(0, last=30), *steps(0, 31, 200, 0, start=300)]
+    assert health(still, ends, 200, [owning(0, 0, 1)]).health == STUCK
+
+
 def test_commits_after_the_time_do_not_count() -> None:
     commits = [*traffic(0, last=30), (0, HOUR + 1, 610)]
     assert health(commits, traffic(0, last=2 * HOUR), HOUR, MEMBERS).health == STUCK

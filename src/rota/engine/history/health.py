@@ -26,7 +26,8 @@ group that commits every hour may wait for three hours.
   grows by at least ``material_time``. It lasts until that age becomes shorter again. Lag that rises
   with the traffic, at the same delay, is OK.
 - **Unknown**: none of these is shown, and the group has no committed offset, or no partition of it
-  has two samples. Instability needs no samples.
+  has two samples, or members have had a partition for longer than its limit, and records arrived
+  there before, but no offset was ever committed. Instability needs no samples.
 - **OK** otherwise: no new records, or every partition moves. A group with a large lag that does not
   grow is OK; so is a group that catches up.
 
@@ -41,9 +42,8 @@ Complete absences are judged with hindsight. Two outages are no rhythm. The rule
 the rhythm.
 
 A group without generations (commits only) is away where it commits nothing for longer than its
-limit. Partitions of topics without subscription do not count, nor do partitions that the group has
-never committed. Of several problems at the same time the worst decides: failing, then stuck, then
-falling behind; among equals the longest.
+limit. Partitions of topics without subscription do not count. Of several problems at the same time
+the worst decides: failing, then stuck, then falling behind; among equals the longest.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rota.engine.history.client_settings import format_duration
+from rota.engine.history.consumption_end import list_partitions
 from rota.engine.history.downtime import IDLE_SHARE, MIN_RUNS, SCHEDULE_TOLERANCE
 from rota.engine.history.facts import (
     MINUTE,
@@ -556,6 +557,32 @@ class _History:
         if counts.max(initial=0) < 2:
             few = "only one sample" if counts.any() else "no samples"
             return f"{few} {_UNKNOWN_LAG}"
+        return self._explain_uncommitted()
+
+    def _explain_uncommitted(self) -> str | None:
+        """Returns which partition has an owner and new records, but never had a commit."""
+        sampled = np.flatnonzero(np.bincount(self._ends.partition))
+        numbers = {self._partitions[each]: each for each in sampled.tolist()}
+        owned = numbers.keys() - {self._partitions[each] for each in self._numbers.tolist()}
+        owned_since: dict[tuple[str, int], int] = {}
+        for generation in reversed(self._generations):
+            if generation.at > self._until:
+                continue
+            owned &= {pair for member in generation.members for pair in list_partitions(member)}
+            owned_since |= dict.fromkeys(owned, generation.at)
+            if not owned:
+                break
+        for (topic, partition), since in sorted(owned_since.items()):
+            number = numbers[topic, partition]
+            first = int(self._ends.at[np.searchsorted(self._ends.partition, number)])
+            times = np.array([since, self._until - self._limit[number], self._until])
+            rows = np.full(3, number)
+            start, early, now = self._ends.at_times(rows, np.maximum(times, max(first, since))).end
+            if early - start > self._settings.ignored_records:
+                return (
+                    f"{topic}-{partition}: no offset was ever committed; its members have it since "
+                    f"{_format_time(since, self._until)}, and {now - start:,} records arrived"
+                )
         return None
 
     def explain_ok(self, waiting: Int64Array) -> str:
