@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rota.engine.history.consumption_end import list_partitions
-from rota.engine.history.facts import EvidenceType, Generation
-from rota.engine.history.health import compute_health
+from rota.engine.history.facts import MINUTE, EvidenceType, Generation
+from rota.engine.history.health import HealthSettings, compute_health
 from rota.engine.history.lag import EndOffsets, OwnerIntervals, compute_lags
 from rota.engine.history.verdicts import (
     DELETED_OFFSET,
@@ -259,17 +259,36 @@ class RecentCommits:
         self._columns = [column[is_recent] for column in columns]
 
 
-#: Commits of a group that are kept for its health.
+#: A group with more commits keeps them in longer spans.
 MAX_KEPT_COMMITS = 100_000
 MIN_SPAN, MAX_SPAN = 10_000, 3_600_000
+#: An interval without a change is long from this multiple of the span on, at most from health's
+#: shortest limit on.
+LONG_INTERVAL, MAX_LONG_INTERVAL = 6, HealthSettings().minimum_time
+#: The spans of the last two hours, in which the growth of the lag must be seen, and those of the
+#: whole group are not longer: two of them are not longer than health's shortest limit.
+RECENT_TIME, FINE_SPAN = 120 * MINUTE, MAX_LONG_INTERVAL // 2
+_UNKNOWN_INTERVAL = np.iinfo(np.int64).max
 
 
 class CommitHistory:
-    """Keeps deletions, and each partition's last commit in spans of 10 s to an hour."""
+    """Keeps deletions, each partition's last commit in spans of 10 s to an hour, its last change of
+    the offset, and the changes before and after long intervals; and the first and last commit of
+    the group in each :data:`FINE_SPAN`. Each commit keeps the interval between the last two changes
+    up to it, and the intervals of other changes are counted, so that the times of waiting do not
+    depend on the length of the spans. In the longest spans these are at most eight commits an hour
+    for each partition, and 24 for the group; of the last two hours, twelve more an hour.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, int], int] = {}
-        self._added: list[npt.NDArray[np.int64]] = [np.zeros((4, 0), dtype=np.int64)]
+        #: Commits by partition: partition, time, offset, place in the journal, and interval between
+        #: the last two changes of the offset.
+        self._kept = np.zeros((5, 0), dtype=np.int64)
+        #: Changes that are not kept: partition and interval (rounded) as one key, and number.
+        self._left_out = np.zeros((2, 0), dtype=np.int64)
+        #: New commits: partition, time, offset, place in the journal.
+        self._added: list[npt.NDArray[np.int64]] = []
         self._span = MIN_SPAN
 
     @property
@@ -287,22 +306,55 @@ class CommitHistory:
             _to_int64(rows.column("journal_offset")),
         )
         self._added.append(np.stack(columns))
-        if sum(added.shape[1] for added in self._added) > 2 * MAX_KEPT_COMMITS:
+        new = sum(each.shape[1] for each in self._added)
+        if new > max(MAX_KEPT_COMMITS, self._kept.shape[1]):
             self._thin()
 
     def _thin(self) -> None:
-        columns = np.concatenate(self._added, axis=1)
+        added = np.concatenate([np.zeros((4, 0), dtype=np.int64), *self._added], axis=1)
+        unknown = np.full((1, added.shape[1]), _UNKNOWN_INTERVAL)
+        columns = np.concatenate([self._kept, [*added, *unknown]], axis=1)
+        self._added = []
         columns = columns[:, np.lexsort((columns[3], columns[0]))]
-        while True:
-            partition, at, offset, _ = columns
-            span = at // self._span
-            last = (np.diff(partition) != 0) | (np.diff(span) != 0)
-            last |= offset[:-1] == DELETED_OFFSET
-            columns = columns[:, np.append(last, True)[: len(at)]]
+        while columns.shape[1]:
+            partition, at, offset, *_ = columns
+            is_first = np.append(True, np.diff(partition) != 0)
+            changed = is_first | np.append(True, np.diff(offset) != 0)
+            change = np.flatnonzero(changed)
+            between = np.maximum(np.diff(at[change], prepend=0), 0)
+            between[is_first[change]] = _UNKNOWN_INTERVAL
+            interval = np.minimum(columns[4, change], between)
+            columns[4] = interval[np.cumsum(changed) - 1]
+            span = np.full(len(at), self._span)
+            span[at > at.max() - RECENT_TIME] = min(self._span, FINE_SPAN)
+            kept = np.append(is_first[1:] | (np.diff(at // span) != 0), True)
+            kept |= offset == DELETED_OFFSET
+            kept[change[np.append(is_first[change][1:], True)]] = True  # the last change
+            long = interval >= min(LONG_INTERVAL * self._span, MAX_LONG_INTERVAL)
+            long = np.flatnonzero(long & ~is_first[change])
+            kept[change[long]] = kept[change[long - 1]] = True
+            by_time = np.argsort(at, kind="stable")
+            ends_span = np.diff(at[by_time] // FINE_SPAN) != 0
+            kept[by_time[np.append(True, ends_span)]] = True
+            kept[by_time[np.append(ends_span, True)]] = True
+            self._count_intervals(partition[change[~kept[change]]], interval[~kept[change]])
+            columns = columns[:, kept]
             if columns.shape[1] <= MAX_KEPT_COMMITS or self._span > MAX_SPAN:
                 break
             self._span *= 2
-        self._added = [columns]
+        self._kept = columns
+
+    def _count_intervals(
+        self, partition: npt.NDArray[np.int64], interval: npt.NDArray[np.int64]
+    ) -> None:
+        """Counts the intervals of changes that are left out, rounded by a few percent."""
+        known = interval < _UNKNOWN_INTERVAL
+        unit = 2.0 ** np.maximum(np.frexp(interval[known])[1] - 5, 0)
+        rounded = ((interval[known] // unit + 0.5) * unit).astype(np.int64)
+        keys = np.append(self._left_out[0], partition[known] << 32 | rounded)
+        numbers = np.append(self._left_out[1], np.ones_like(rounded))
+        keys, place = np.unique(keys, return_inverse=True)
+        self._left_out = np.stack([keys, np.bincount(place, numbers, len(keys)).astype(np.int64)])
 
     def sorted_commits(
         self, others: Iterable[tuple[str, int]] = ()
@@ -312,12 +364,16 @@ class CommitHistory:
         :param others: partitions without commits that are listed too
         """
         self._thin()
-        partition, at, offset, _ = self._added[0]
+        partition, at, offset, _, interval = self._kept
         pairs = sorted({*self._numbers, *others})
         places = {pair: place for place, pair in enumerate(pairs)}
         rank = np.array([places[pair] for pair in self._numbers], dtype=np.int64)
         order = np.argsort(rank[partition], kind="stable")
-        return pairs, GroupCommits(rank[partition][order], at[order], offset[order])
+        key, number = self._left_out
+        left_out = np.stack([rank[key >> 32], key & 0xFFFFFFFF, number])
+        return pairs, GroupCommits(
+            rank[partition][order], at[order], offset[order], interval[order], left_out
+        )
 
 
 def health_row(

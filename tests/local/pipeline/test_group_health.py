@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,7 +14,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from rota.engine.history.facts import Generation, GenerationChange, GenerationMember, GroupType
+from rota.engine.history.facts import (
+    Generation,
+    GenerationChange,
+    GenerationMember,
+    GroupHealthStatus,
+    GroupType,
+)
+from rota.engine.history.health import HealthSettings, compute_health
+from rota.engine.history.lag import EndOffsets
 from rota.engine.history.verdicts import DELETED_OFFSET
 from rota.pipeline import arrow, lag
 from rota.pipeline.group_by import TablePart
@@ -45,8 +55,8 @@ def sample_rows(*rows: tuple[int, int, int]) -> pa.RecordBatch:
     return arrow.rows_to_batch(ENDS, listed)
 
 
-def generation_rows(minute: int, *owned: int) -> pa.RecordBatch:
-    generation = Generation(
+def members_at(minute: int, *owned: int) -> Generation:
+    return Generation(
         group="g",
         kind=GroupType.CLASSIC,
         incarnation=0,
@@ -56,7 +66,10 @@ def generation_rows(minute: int, *owned: int) -> pa.RecordBatch:
         offset=0,
         members=(GenerationMember(member_id="m", topics=("t",), assigned={"t": owned}),),
     )
-    return arrow.facts_to_batch(GENERATIONS, [generation])
+
+
+def generation_rows(minute: int, *owned: int) -> pa.RecordBatch:
+    return arrow.facts_to_batch(GENERATIONS, [members_at(minute, *owned)])
 
 
 def compute_health_row(*parts: TablePart, minute: int = 60) -> dict[str, Any]:
@@ -142,3 +155,95 @@ def test_many_commits_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
         offsets = commits.offset[commits.partition == number]
         assert offsets[-1] == 4_998 + number, "the last commit of a partition is kept"
     assert DELETED_OFFSET in commits.offset
+
+
+def compute_thinned_health(
+    rows: list[tuple[int, int, int, int | None]],
+    ends: EndOffsets,
+    generations: Sequence[Generation],
+    minute: int,
+    pieces: int = 1,
+) -> tuple[GroupHealthStatus, int]:
+    """Returns the health, and the number of commits that were kept for it; the last piece of the
+    rows comes first.
+    """
+    history = lag.CommitHistory()
+    size = max(len(rows) // pieces, 1)
+    for first in reversed(range(0, len(rows), size)):
+        history.add_commits(commit_rows(*rows[first : first + size]))
+    pairs, commits = history.sorted_commits(
+        ("t", number) for number in set(ends.partition.tolist())
+    )
+    until = START + minute * MINUTE
+    health = compute_health("g", pairs, commits, ends, generations, until)
+    return health, len(commits.at)
+
+
+def even_ends(partitions: int, minutes: int) -> EndOffsets:
+    """A record every six seconds, and a sample every ten minutes."""
+    number = np.repeat(np.arange(partitions), minutes // 10 + 1)
+    minute = np.tile(np.arange(0, minutes + 1, 10), partitions)
+    return EndOffsets.from_samples(number, START + minute * MINUTE, 10 * minute)
+
+
+@pytest.mark.parametrize("generations", [[], [members_at(0)]], ids=["commits only", "members"])
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_health_does_not_depend_on_the_number_of_partitions(
+    monkeypatch: pytest.MonkeyPatch, generations: list[Generation], pieces: int
+) -> None:
+    """Every partition moves each minute; 0 is stuck for 15 minutes, later 1 for 25; a commit of the
+    same offset is repeated.
+    """
+    day, ends = 24 * 60, even_ends(3, 24 * 60)
+    rows: list[tuple[int, int, int, int | None]] = []
+    for m in range(day):
+        for p, stuck in ((0, range(301, 316)), (1, range(1001, 1026)), (2, range(0))):
+            read = stuck.start - 1 if m in stuck else m
+            rows.append((len(rows), p, m * MINUTE + p * 1_000, 10 * read))
+    for minute, worst, partition in ((600, "stuck", 0), (1010, "stuck", 0), (1020, "stuck", 1)):
+        until_then = [row for row in rows if row[2] <= minute * MINUTE]
+        found = []
+        for most in (100_000, 50):
+            monkeypatch.setattr(lag, "MAX_KEPT_COMMITS", most)
+            status, kept = compute_thinned_health(until_then, ends, generations, minute, pieces)
+            found.append(status)
+        assert kept < len(until_then) / 3
+        assert found[0] == found[1]
+        assert (found[0].worst, found[0].worst_partition) == (worst, partition)
+        assert found[0].health == ("stuck" if minute == 1020 else "OK")
+
+
+quiet = HealthSettings(material_time=10**12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 600), st.integers(0, 9)), max_size=200),
+    st.booleans(),
+    st.integers(1, 4),
+)
+def test_waiting_is_the_same_in_a_thinned_history(
+    commits: list[tuple[int, int, int]], has_members: bool, pieces: int
+) -> None:
+    """Offsets never go back; falling behind is another matter."""
+    ordered = sorted(commits, key=lambda commit: commit[1])
+    rows: list[tuple[int, int, int, int | None]] = []
+    last = [0, 0, 0]
+    for p, m, step in ordered:
+        last[p] += step
+        rows.append((len(rows), p, m * MINUTE, last[p]))
+    members, found = [members_at(0)] * has_members, []
+    for most in (100_000, 5):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lag, "MAX_KEPT_COMMITS", most)
+            patch.setattr("rota.engine.history.health.HealthSettings", lambda: quiet)
+            found.append(compute_thinned_health(rows, even_ends(3, 600), members, 600, pieces)[0])
+    assert found[0] == found[1]
+
+
+def test_a_thinned_history_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two partitions for a week, with a commit each minute."""
+    monkeypatch.setattr(lag, "MAX_KEPT_COMMITS", 100)
+    rows = [(2 * m + p, p, m * MINUTE, m) for m in range(7 * 24 * 60) for p in (0, 1)]
+    _, kept = compute_thinned_health(rows, even_ends(2, 600), [], 7 * 24 * 60)
+    hours = 7 * 24
+    assert kept <= 2 * (hours + 24) + 2 * 12 * hours

@@ -227,7 +227,7 @@ class _History:
         """Keeps the commits that change an offset, and the deletions, by partition and time."""
         rows = np.flatnonzero(commits.at <= self._until)
         rows = rows[np.argsort(commits.partition[rows], kind="stable")]
-        partition, at, offset = (column[rows] for column in commits)
+        partition, at, offset = (column[rows] for column in commits[:3])
         is_same = partition[1:] == partition[:-1]
         if (is_same & (at[1:] < at[:-1])).any():  # a clock went back
             at = running_maximum(partition, at)
@@ -239,19 +239,26 @@ class _History:
         self._has_next[:-1] = self._partition[1:] == self._partition[:-1]
         self._next_at[:-1][self._has_next[:-1]] = self._at[1:][self._has_next[:-1]]
         self._numbers = np.flatnonzero(np.bincount(self._partition))
+        #: How long each move was the last one. A thinned history leaves out moves, but not those
+        #: before and after a long interval.
+        self._interval = self._next_at - self._at
+        self._left_out = np.zeros((3, 0), dtype=np.int64)
+        if commits.interval is not None and commits.left_out is not None:
+            has_next = np.flatnonzero(self._has_next)
+            real = commits.interval[rows[moves][has_next + 1]]
+            self._interval[has_next] = np.minimum(self._interval[has_next], real)
+            self._left_out = commits.left_out
 
     def _waiting_limits(self) -> Int64Array:
         """Returns the limit of each partition, and of the group as the last element."""
         stored = self._offset != DELETED_OFFSET
         rows = np.flatnonzero(self._has_next & stored & np.append(stored[1:], False))
-        number, interval = self._partition[rows], self._next_at[rows] - self._at[rows]
+        found = np.stack([self._partition[rows], self._interval[rows], np.ones_like(rows)])
+        number, interval, weight = np.concatenate([found, self._left_out], axis=1)
         usual = np.zeros(len(self._partitions) + 1, dtype=np.int64)
-        if len(rows):
-            interval = interval[np.lexsort((interval, number))]
-            number = np.sort(number)
-            begin, end = (np.searchsorted(number, number, side) for side in ("left", "right"))
-            usual[:] = np.median(interval)
-            usual[number] = np.maximum(interval[(begin + end - 1) // 2], usual[number])
+        if len(number):
+            usual[:] = _weighted_medians(np.zeros_like(number), interval, weight)[0]
+            usual[number] = np.maximum(_weighted_medians(number, interval, weight), usual[number])
         return np.maximum(self._settings.intervals * usual, self._settings.minimum_time)
 
     def _read_presence(self, committed_at: Int64Array) -> list[_Presence]:
@@ -345,7 +352,7 @@ class _History:
 
     def _find_waits(self) -> Iterator[_Wait]:
         """Returns the times in which a partition waited for longer than its limit."""
-        ends, long = self._ends, self._next_at - self._at >= self._limit[self._partition]
+        ends, long = self._ends, self._interval >= self._limit[self._partition]
         rows = np.flatnonzero(long & (self._offset != DELETED_OFFSET))
         first = np.searchsorted(ends.partition, self._partition[rows])
         has_samples = np.searchsorted(ends.partition, self._partition[rows], "right") > first
@@ -608,6 +615,18 @@ class _History:
 
     def _format_period(self, since: int, until: int) -> str:
         return _format_period(since, until, self._until)
+
+
+def _weighted_medians(group: Int64Array, values: Int64Array, weight: Int64Array) -> Int64Array:
+    """Returns for each row the weighted (lower) median of its group's values."""
+    order = np.lexsort((values, group))
+    group, weight = group[order], weight[order]
+    total = np.cumsum(weight)
+    first, end = (np.searchsorted(group, group, side) for side in ("left", "right"))
+    half = (total[first] - weight[first] + total[end - 1] + 1) // 2
+    medians = np.empty_like(values)
+    medians[order] = values[order][np.searchsorted(total, half)]
+    return medians
 
 
 def _find_instability(
