@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from rota.engine.history.consumption_end import list_partitions
 from rota.engine.history.facts import MINUTE, EvidenceType, Generation
-from rota.engine.history.health import HealthSettings, compute_health
+from rota.engine.history.health import HealthSettings, ThinnedCommits, compute_health
 from rota.engine.history.lag import EndOffsets, OwnerIntervals, compute_lags
 from rota.engine.history.verdicts import (
     DELETED_OFFSET,
@@ -330,8 +330,8 @@ class CommitHistory:
             kept = np.append(is_first[1:] | (np.diff(at // span) != 0), True)
             kept |= offset == DELETED_OFFSET
             kept[change[np.append(is_first[change][1:], True)]] = True  # the last change
-            long = interval >= min(LONG_INTERVAL * self._span, MAX_LONG_INTERVAL)
-            long = np.flatnonzero(long & ~is_first[change])
+            # the interval before a first change is unknown: it is kept too
+            long = np.flatnonzero(interval >= min(LONG_INTERVAL * self._span, MAX_LONG_INTERVAL))
             kept[change[long]] = kept[change[long - 1]] = True
             by_time = np.argsort(at, kind="stable")
             ends_span = np.diff(at[by_time] // FINE_SPAN) != 0
@@ -358,7 +358,7 @@ class CommitHistory:
 
     def sorted_commits(
         self, others: Iterable[tuple[str, int]] = ()
-    ) -> tuple[list[tuple[str, int]], GroupCommits]:
+    ) -> tuple[list[tuple[str, int]], ThinnedCommits]:
         """Returns the partitions by topic and number, and the commits of these partitions.
 
         :param others: partitions without commits that are listed too
@@ -371,7 +371,7 @@ class CommitHistory:
         order = np.argsort(rank[partition], kind="stable")
         key, number = self._left_out
         left_out = np.stack([rank[key >> 32], key & 0xFFFFFFFF, number])
-        return pairs, GroupCommits(
+        return pairs, ThinnedCommits(
             rank[partition][order], at[order], offset[order], interval[order], left_out
         )
 

@@ -88,6 +88,20 @@ class HealthSettings:
     ignored_records: int = 10
 
 
+class ThinnedCommits(NamedTuple):
+    """Commits of one group, as :class:`GroupCommits`, but some changes of offsets are left out; not
+    those before and after an interval of ``minimum_time``.
+    """
+
+    partition: Int64Array
+    at: Int64Array
+    offset: Int64Array
+    #: The time between the last two changes of the partition's offset up to this commit.
+    interval: Int64Array
+    #: Intervals before the changes that are left out: partition, interval (rounded) and number.
+    left_out: Int64Array
+
+
 class _Problem(NamedTuple):
     """A time in which a group was not OK."""
 
@@ -146,7 +160,7 @@ _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
 def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all these kinds
     group: str,
     partitions: Sequence[tuple[str, int]],
-    commits: GroupCommits,
+    commits: GroupCommits | ThinnedCommits,
     ends: EndOffsets,
     generations: Sequence[Generation],
     until: int,
@@ -204,7 +218,7 @@ class _History:
     def __init__(  # noqa: PLR0913, PLR0917
         self,
         partitions: Sequence[tuple[str, int]],
-        commits: GroupCommits,
+        commits: GroupCommits | ThinnedCommits,
         ends: EndOffsets,
         generations: Sequence[Generation],
         until: int,
@@ -223,7 +237,7 @@ class _History:
         self._limit = self._waiting_limits()
         self._presence = self._read_presence(commits.at[commits.at <= until])
 
-    def _read_moves(self, commits: GroupCommits) -> None:
+    def _read_moves(self, commits: GroupCommits | ThinnedCommits) -> None:
         """Keeps the commits that change an offset, and the deletions, by partition and time."""
         rows = np.flatnonzero(commits.at <= self._until)
         rows = rows[np.argsort(commits.partition[rows], kind="stable")]
@@ -239,11 +253,10 @@ class _History:
         self._has_next[:-1] = self._partition[1:] == self._partition[:-1]
         self._next_at[:-1][self._has_next[:-1]] = self._at[1:][self._has_next[:-1]]
         self._numbers = np.flatnonzero(np.bincount(self._partition))
-        #: How long each move was the last one. A thinned history leaves out moves, but not those
-        #: before and after a long interval.
+        #: How long each move was the last one.
         self._interval = self._next_at - self._at
         self._left_out = np.zeros((3, 0), dtype=np.int64)
-        if commits.interval is not None and commits.left_out is not None:
+        if isinstance(commits, ThinnedCommits):
             has_next = np.flatnonzero(self._has_next)
             real = commits.interval[rows[moves][has_next + 1]]
             self._interval[has_next] = np.minimum(self._interval[has_next], real)

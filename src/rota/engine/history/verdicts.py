@@ -78,10 +78,6 @@ class GroupCommits(NamedTuple):
     at: Int64Array
     #: :data:`DELETED_OFFSET` where the offset was deleted.
     offset: Int64Array
-    #: Only in a thinned history: the time from the change of the offset before to the last change,
-    #: and the changes that were left out: partition, interval (rounded) and number, in rows.
-    interval: Int64Array | None = None
-    left_out: Int64Array | None = None
 
 
 class CommitWindow(NamedTuple):
