@@ -249,7 +249,9 @@ def test_long_intervals_are_the_same_in_a_thinned_history(
 def test_a_thinned_history_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two partitions for a week, with a commit each minute."""
     monkeypatch.setattr(lag, "MAX_KEPT_COMMITS", 100)
-    rows = [(2 * m + p, p, m * MINUTE, m) for m in range(7 * 24 * 60) for p in (0, 1)]
+    rows: list[tuple[int, int, int, int | None]] = [
+        (2 * m + p, p, m * MINUTE, m) for m in range(7 * 24 * 60) for p in (0, 1)
+    ]
     _, kept = compute_thinned_health(rows, even_ends(2, 600), [], 7 * 24 * 60)
     hours = 7 * 24
     assert kept <= 2 * (hours + 24) + 2 * 12 * hours

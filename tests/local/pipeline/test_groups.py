@@ -90,16 +90,8 @@ def sum_by_reason(rows: Iterable[Row]) -> dict[str, int]:
     return {reason: time for reason, time in counted.items() if time}
 
 
-COUNTED_TWICE = pytest.mark.xfail(
-    reason="find_downtime counts the restart of a static KIP-848 member twice", strict=True
-)
-
-
 @pytest.mark.parametrize("with_log", [True, False])
-@pytest.mark.parametrize(
-    "group",
-    [pytest.param(x, marks=[COUNTED_TWICE] if x == "a-next-static" else []) for x in GROUPS],
-)
+@pytest.mark.parametrize("group", GROUPS)
 def test_no_time_of_a_partition_counts_twice(group: str, with_log: bool) -> None:
     found = compute_group(group, with_log=with_log)["downtime"]
     ordered = sorted(found, key=lambda row: [row[name] for name in DOWNTIME.key])

@@ -864,6 +864,12 @@ def test_ends_that_were_sampled_once_show_no_delayed_records() -> None:
     assert delayed((190_000, 100), (210_000, 5)) == (None, None)
 
 
+def test_samples_that_are_far_apart_show_no_delayed_records() -> None:
+    """Records do not arrive evenly over hours."""
+    assert delayed((100_000, 0), (690_000, 5_900))[0] == 20
+    assert delayed((100_000, 0), (701_000, 6_010)) == (None, None)
+
+
 def test_sums_have_delayed_records_where_they_are_known() -> None:
     (one,) = (each for each in measure(A_AND_B, ALONE, lines=LEAVE) if each.partition == 1)
     known = replace(one, delayed_records=5, added_lag_ms=700)

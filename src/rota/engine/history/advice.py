@@ -692,8 +692,8 @@ class _AdviceCase:
         if verdict == FIX_FIRST:
             return f"Repair this first; then keep {label}."
         if self._is_thin:
-            number = _format_count(len(self._rebalances), "rebalance")
-            few = "is not enough" if len(self._rebalances) == 1 else "are too few"
+            number = _format_count(self.used.rebalances, "rebalance")
+            few = "is not enough" if self.used.rebalances == 1 else "are too few"
             return f"Keep {label}: {number} {few} to compare policies."
         uncertain = format_rounded_duration(self.uncertainty)
         better = [one for one in self._list_suitable() if self._saved_by(one) > self.uncertainty]

@@ -95,6 +95,9 @@ SHUT_DOWN_AFTER = 30 * MINUTE
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
+#: Records do not arrive evenly between two samples of the log end that are further apart than this,
+#: and than the downtime is long: the number that arrived in it is unknown then.
+MAX_SAMPLE_GAP = 10 * MINUTE
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
 UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
 
@@ -826,6 +829,14 @@ def count_delayed_records(
     since = np.array([found[row].since for row in rows], dtype=np.int64)
     known[known] &= ends.last_at()[begin.sample[known]] > since[known]
     known[known] &= ends.run[begin.sample[known]] == ends.run[end.sample[known]]
+    until = np.array([found[row].until for row in rows], dtype=np.int64)
+    near = np.ones(np.count_nonzero(known), dtype=np.bool_)
+    for at, sample in ((since[known], begin.sample[known]), (until[known], end.sample[known])):
+        following = np.minimum(sample + 1, len(ends.at) - 1)
+        is_between = (ends.at[sample] < at) & (ends.run[following] == ends.run[sample])
+        gap = np.where(is_between, ends.at[following] - ends.at[sample], 0)
+        near &= gap <= np.maximum(MAX_SAMPLE_GAP, (until - since)[known])
+    known[known] = near
     arrived = np.maximum(end.end - begin.end, 0)
     first_at = ends.passed_at(np.where(known, begin.sample, -1), begin.end)
     result = list(found)
@@ -835,8 +846,7 @@ def count_delayed_records(
             continue
         one, count = found[row], int(arrived[place])
         first = first_at[place]
-        until = consumed_at[row]
-        waited = until - (one.since if np.isnan(first) else max(int(first), one.since))
+        waited = consumed_at[row] - (one.since if np.isnan(first) else max(int(first), one.since))
         added = max(waited, 0) if count else 0
         result[row] = replace(one, delayed_records=count, added_lag_ms=added)
     return result

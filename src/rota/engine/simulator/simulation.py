@@ -577,7 +577,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
 
 
 def policy_label(strategy: StrategyList | None, solver: str, static: bool | None) -> str:
-    """Returns a policy's label as :class:`GroupPolicy` writes it, without the solver that Java consumers have."""
+    """Returns a policy's label as :class:`GroupPolicy` writes it, with a solver that is not Java's."""
     if strategy is None:
         membership = {None: "", True: ", static", False: ", dynamic"}[static]
         return f"as in the scenario{membership}"
