@@ -577,7 +577,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
 
 
 def policy_label(strategy: StrategyList | None, solver: str, static: bool | None) -> str:
-    """Returns a policy's label as :class:`GroupPolicy` writes it, with a solver that is not Java's."""
+    """Returns the label of a policy as :class:`GroupPolicy` writes it; Java's solver has none."""
     if strategy is None:
         membership = {None: "", True: ", static", False: ", dynamic"}[static]
         return f"as in the scenario{membership}"
