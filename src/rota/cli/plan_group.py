@@ -89,13 +89,22 @@ class Case:
         return replace(self, members=members, left=self.left + left)
 
 
+def _has_several_values(text: str) -> bool:
+    """Returns whether every line is a JSON object."""
+    try:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return False
+    return len(values) > 1 and all(isinstance(value, dict) for value in values)
+
+
 def parse_case(text: str, source: str) -> Case:
     """Parses a case file. Errors name the path in the file."""
     try:
         data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
         hint = suggest_command(text, source, "plan")
-        if "Extra data" in str(error) and text.lstrip().startswith("{"):
+        if _has_several_values(text):
             looks = "this looks like a file of records for rota produce"
             raise InputError(
                 f"{source}: several JSON values: {looks}; rota plan needs a case file"

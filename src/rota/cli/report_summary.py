@@ -19,8 +19,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from rota.cli import render
-from rota.engine.history.advice import CHANGE, FIX_FIRST, KEEP
-from rota.engine.history.facts import PatternType
+from rota.engine.history.advice import CHANGE, FIX_FIRST, KEEP, POLICY_PATTERNS
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.tables import ADVICE, HEALTH
@@ -77,8 +76,6 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
         sys.stdout.flush()
 
 
-#: Patterns that another policy makes cheaper; all others are to be repaired.
-POLICY_PATTERNS = frozenset({PatternType.AUTOSCALER, PatternType.ROLLING_DEPLOY})
 SHOWN_GROUPS = 8
 SHOWN_EXAMPLES = 3
 #: Longest name of a group in a sentence, in columns.

@@ -33,9 +33,9 @@ from rota.pipeline.tables import (
     ENDS,
     HEALTH,
 )
-from tests.pure.history.example_history import START, generation, member
 from tests.support.captured_downtime import group_names
 from tests.support.downtime_comparison import GroupEvidence, read_evidence
+from tests.support.example_history import START, generation, member
 from tests.support.group_rows import Row, commit_rows, compute_rows, list_parts
 
 SUMS = ("downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "not_polled_ms")

@@ -41,7 +41,7 @@ from rota.pipeline.tables import (
     STATUS,
     Table,
 )
-from tests.pure.history.example_history import generation, member
+from tests.support.example_history import generation, member
 from tests.support.group_rows import Row, compute_rows, list_parts
 
 TABLES = (

@@ -34,15 +34,15 @@ from rota.engine.history.facts import (
 from rota.engine.history.policies import MembershipType, label_used_policies
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
-from tests.pure.history.example_history import (
+from tests.support import first_recording
+from tests.support.downtime_comparison import read_evidence
+from tests.support.example_history import (
     START,
     HistoryBuilder,
     generation,
     measure_downtime,
     member,
 )
-from tests.support import first_recording
-from tests.support.downtime_comparison import read_evidence
 from tests.support.policies import policy_of
 
 

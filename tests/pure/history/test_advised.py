@@ -22,13 +22,13 @@ from rota.engine.history.whatif import (
     list_advised_ownership,
     reproduce_rebalances,
 )
-from tests.pure.history.example_history import (
+from tests.support import first_recording
+from tests.support.example_history import (
     NOT_MEASURED,
     START,
     HistoryBuilder,
     measure_downtime,
 )
-from tests.support import first_recording
 from tests.support.policies import policy_of
 
 TOPIC_IDS = {name: topic_id for topic_id, name in first_recording.topic_names().items()}

@@ -11,7 +11,7 @@ from rota.engine.history.rebalances import (
     gave_up_everything,
     rebalance_protocol,
 )
-from tests.pure.history.example_history import generation, make_rebalance, member
+from tests.support.example_history import generation, make_rebalance, member
 
 
 def range_of(low: int, high: int) -> dict[str, tuple[int, ...]]:

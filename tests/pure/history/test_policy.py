@@ -20,7 +20,7 @@ from rota.engine.history.policies import (
     suggest_session_timeouts,
 )
 from rota.engine.history.restarts import find_restarts, list_membership_events
-from tests.pure.history.example_history import HistoryBuilder, generation, make_rebalance, member
+from tests.support.example_history import HistoryBuilder, generation, make_rebalance, member
 
 NAMES = {
     "range": GroupPolicy(strategy="range"),

@@ -9,7 +9,7 @@ import pytest
 from rota.engine.history.facts import RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.restarts import MemberRestart, find_restarts, list_membership_events
-from tests.pure.history.example_history import HistoryBuilder
+from tests.support.example_history import HistoryBuilder
 
 
 def found(history_builder: HistoryBuilder) -> list[MemberRestart]:

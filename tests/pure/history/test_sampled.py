@@ -38,7 +38,7 @@ from rota.engine.history.samples import (
 from rota.engine.history.whatif import HistoryReplay
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.engine.simulator.trace import TraceEventType
-from tests.pure.history.example_history import NOT_MEASURED, member
+from tests.support.example_history import NOT_MEASURED, member
 from tests.support.examples import examples
 from tests.support.policies import policy_of
 from tests.support.simulation.random_scenario import random_scenario

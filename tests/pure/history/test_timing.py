@@ -15,7 +15,7 @@ from rota.engine.history.timing import (
     RESPONSE_TIME,
     GroupTiming,
 )
-from tests.pure.history.example_history import generation, make_rebalance, member
+from tests.support.example_history import generation, make_rebalance, member
 
 EAGER, COOPERATIVE = PolicyProtocol.EAGER, PolicyProtocol.COOPERATIVE
 CONSUMER = PolicyProtocol.CONSUMER

@@ -33,16 +33,6 @@ from rota.engine.history.whatif import (
 from rota.engine.history.whatif_replay import DowntimeCounter
 from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import simulate
-from tests.pure.history.example_history import (
-    NOT_MEASURED,
-    START,
-    HistoryBuilder,
-    generation,
-    journal_generations,
-    measure_downtime,
-    member,
-    random_scenario,
-)
 from tests.pure.history.history import random_history
 from tests.support import first_recording
 from tests.support.downtime_scenarios import (
@@ -51,6 +41,16 @@ from tests.support.downtime_scenarios import (
     simulate_policy,
     simulated_evidence,
     true_total,
+)
+from tests.support.example_history import (
+    NOT_MEASURED,
+    START,
+    HistoryBuilder,
+    generation,
+    journal_generations,
+    measure_downtime,
+    member,
+    random_scenario,
 )
 from tests.support.examples import first
 from tests.support.expected_history import simulate_history

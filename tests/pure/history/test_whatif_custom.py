@@ -14,13 +14,13 @@ from rota.engine.history.facts import WhatIf
 from rota.engine.history.policies import make_custom_policy
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
-from tests.pure.history.example_history import (
+from tests.support import first_recording
+from tests.support.example_history import (
     NOT_MEASURED,
     HistoryBuilder,
     generation,
     member,
 )
-from tests.support import first_recording
 
 GROUPS = sorted(
     group for group, timeline in first_recording.read_histories().items() if timeline.generations

@@ -22,7 +22,7 @@ from rota.engine.history.whatif import (
     evaluate_policies,
     list_advised_ownership,
 )
-from tests.pure.history.example_history import NOT_MEASURED, measure_downtime
+from tests.support.example_history import NOT_MEASURED, measure_downtime
 from tests.support.examples import examples
 from tests.support.policies import policy_of
 

@@ -11,7 +11,7 @@ comes first. The policy in use is compared by the mean of its measured downtime 
 the same replay computes for it. A change is advised only if it saves more than the *uncertainty*:
 the largest of :data:`MIN_SAVED_SHARE` of the downtime, half of the difference between these two,
 and half of the range of repeated replays of either policy. The evidence of static members can be
-read in several ways (``whatif.py``); a change must cost no more in any of these readings. A
+read in several ways (``whatif.py``); a change must cost hardly more in any of these readings. A
 group with few rebalances is left as it is.
 
 Patterns come first in the headline, and what no strategy prevents comes before what one does. If
@@ -123,12 +123,19 @@ def list_migration_steps(
                 lambda one: one.static_id,
             )
         )
-        if session_timeout is not None and session_timeout > DEFAULT_SESSION_TIMEOUT:
-            session = format_duration(session_timeout)
+        session = session_timeout or used.session_timeout or DEFAULT_SESSION_TIMEOUT
+        away = format_duration(session)
+        steps.append(
+            "Note: a static member that stops keeps its partitions until its session ends, for "
+            f"{away}, also if its process comes back without the ID. Remove it with the admin "
+            "client (Java: removeMembersFromConsumerGroup) when its process stops."
+        )
+        is_classic = wanted.protocol is not PolicyProtocol.CONSUMER  # otherwise the broker sets it
+        if is_classic and session > DEFAULT_SESSION_TIMEOUT:
             steps.append(
                 format_step(
-                    "Set {} at the same time: otherwise each rebalance waits up to "
-                    f"{session} for a member that crashed.",
+                    f"Set {{}} at the same time: otherwise the partitions of a member that crashed "
+                    f"wait for {away}.",
                     libraries,
                     lambda one: one.session_setting(DEFAULT_SESSION_TIMEOUT),
                 )
@@ -271,6 +278,8 @@ UNPREVENTABLE = {
     PatternType.STUCK_PARTITION: "a stuck partition",
     PatternType.GROWING_LAG: "growing lag",
 }
+#: What another policy makes cheaper; all other patterns are to be repaired.
+POLICY_PATTERNS = frozenset({PatternType.AUTOSCALER, PatternType.ROLLING_DEPLOY})
 #: How much less even the load may be on average.
 EVENNESS_TOLERANCE = 1.1
 #: A change has to save this share of the downtime ...
@@ -528,7 +537,7 @@ class _AdviceCase:
 
     def _find_best(self) -> PolicyTotal:
         possible = [replace(self._current_total, downtime=self._compared)]
-        possible += filter(self._saves_in_every_reading, self._list_suitable())
+        possible += filter(self._is_safe_in_every_reading, self._list_suitable())
         near = _keep_nearly_least(possible, lambda total: total.downtime, MIN_SAVED // 2)
         size = min(self._migration_size(total.policy) for total in near)
         near = [total for total in near if self._migration_size(total.policy) == size]
@@ -538,9 +547,9 @@ class _AdviceCase:
             key=lambda total: (total.moved, total.downtime, total.rebalances, total.policy),
         )
 
-    def _saves_in_every_reading(self, total: PolicyTotal) -> bool:
+    def _is_safe_in_every_reading(self, total: PolicyTotal) -> bool:
         """Whether a policy has no more downtime than the one in use, however the evidence is read:
-        as much more as the least saving counts as equal.
+        :data:`MIN_SAVED_SHARE` or :data:`MIN_SAVED` more count as equal.
         """
         readings = self._evidence.evaluation.other_readings
         found = readings.get(total.policy)
@@ -563,7 +572,8 @@ class _AdviceCase:
         """Whether the history has too few rebalances and restarts for an advice."""
         rows = self._evidence.evaluation.rows
         restarts = sum(row.actual and not row.happens for row in rows)
-        return len(self._rebalances) + restarts < MIN_EVENTS
+        happened = len(self._rebalances) if self.used.rebalances else 0
+        return happened + restarts < MIN_EVENTS
 
     @property
     def _has_members(self) -> bool:
@@ -644,13 +654,10 @@ class _AdviceCase:
         causes.sort(key=lambda one: one.pattern not in UNPREVENTABLE)
         fixes = list(dict.fromkeys(one.fix for one in causes if one.fix))
         # a static member that closes looks like one that crashes
-        is_certain = (
-            self._policy.membership is MembershipType.DYNAMIC
-            or not causes
-            or causes[0].pattern is not PatternType.CRASHES
-        )
-        if causes and causes[0].pattern in UNPREVENTABLE and is_certain:
-            fixes.insert(0, f"No strategy prevents {UNPREVENTABLE[causes[0].pattern]}.")
+        is_static = self._policy.membership is not MembershipType.DYNAMIC
+        first = causes[0].pattern if causes else None
+        if first in UNPREVENTABLE and not (is_static and first is PatternType.CRASHES):
+            fixes.insert(0, f"No strategy prevents {UNPREVENTABLE[first]}.")
         return " ".join((f"{text}.", *fixes))
 
     def _describe_verdict(self, verdict: str, best: PolicyTotal) -> str:
@@ -697,7 +704,7 @@ class _AdviceCase:
             return f"Keep {label}: {number} {few} to compare policies."
         uncertain = format_rounded_duration(self.uncertainty)
         better = [one for one in self._list_suitable() if self._saved_by(one) > self.uncertainty]
-        doubtful = [one for one in better if not self._saves_in_every_reading(one)]
+        doubtful = [one for one in better if not self._is_safe_in_every_reading(one)]
         if better:
             other = min(doubtful or better, key=lambda one: one.downtime)
             saved = format_rounded_duration(self._saved_by(other))
@@ -730,8 +737,9 @@ class _AdviceCase:
         if health is not None and self._is_sick and verdict == CHANGE:
             steps.insert(0, f"Repair the group first: it is {health.health}: {health.reason}.")
         steps += self._list_repairs()
+        planned = {one.fix for one in self._evidence.patterns if one.pattern in POLICY_PATTERNS}
         if verdict == CHANGE:
-            if steps:
+            if not planned.issuperset(steps):
                 steps.append(
                     "Then run Rota again before you change the policy: its saving may come from "
                     "rebalances that no longer happen."

@@ -563,14 +563,19 @@ class ConsumptionEndFinder:
         )
 
     def end_of_restart(
-        self, member: GenerationMember, before: Generation, back: int
+        self, member: GenerationMember, before: Generation, back: int, host: str
     ) -> ConsumptionEnd:
-        """Returns when a static member stopped that came back within its session."""
+        """Returns when a static member stopped that came back within its session.
+
+        :param host: the host from which it came back
+        """
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         since = self._joined.get(member.member_id, before.at)
         commit = self._commits.find_last(member, back, since)
         earliest = max(back - session, since if commit is None else commit)
-        missed = self._find_poll_before_return(member, since, back)
+        missed = None
+        if host == member.client_host:  # otherwise another process returned
+            missed = self._find_poll_before_return(member, since, back)
         if missed is not None:
             evidence = EvidenceType.BOUNDED
             last_poll = self._find_last_poll(member, since, missed)

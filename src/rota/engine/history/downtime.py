@@ -97,7 +97,7 @@ SHUT_DOWN_AFTER = 30 * MINUTE
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
 #: Records do not arrive evenly between two samples of the log end that are further apart than this,
 #: and than the downtime is long: the number that arrived in it is unknown then.
-MAX_SAMPLE_GAP = 10 * MINUTE
+MAX_SAMPLE_GAP = 60 * MINUTE
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
 UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
 
@@ -230,7 +230,9 @@ class ClassicDowntimeFinder:
         for member in after.members:
             gone = old.get(member_identity(member))
             if gone is not None and gone.member_id != member.member_id:
-                end = ends[gone.member_id] = self._ends.end_of_restart(gone, before, after.at)
+                end = ends[gone.member_id] = self._ends.end_of_restart(
+                    gone, before, after.at, member.client_host
+                )
                 if after.kind is GroupType.CONSUMER:  # ConsumerDowntimeFinder has its downtime
                     continue
                 for pair in list_partitions(gone):
@@ -303,7 +305,8 @@ class ClassicDowntimeFinder:
                 if back is None:
                     end = self._ends.end_of_departure(member, before, after, phases, explanation)
                 else:
-                    end = self._ends.end_of_restart(member, before, back)
+                    assert same is not None
+                    end = self._ends.end_of_restart(member, before, back, same.client_host)
                 if same is not None:
                     end = end._replace(reason=DowntimeReason.RESTARTED)
                     self._returns[same.member_id] = phases.joined if back is None else back
@@ -353,10 +356,10 @@ class ClassicDowntimeFinder:
         position = after.incarnation, after.offset
         for pair, end in list(self._open.items()):
             gone = pair[0] not in topics and pair[0] not in known
-            is_left_out = is_eager and self._last_assigned.get(pair, position) <= position
-            if gone or is_left_out or pair[0] in rebalance.absent:
+            is_lost = pair[0] not in known or self._last_assigned.get(pair, position) <= position
+            if gone or (is_eager and is_lost) or pair[0] in rebalance.absent:
                 del self._open[pair]
-            elif is_eager:  # the leader left it out for a while: perhaps the topic was deleted
+            elif is_eager:  # the leader left it out for a while
                 time = end.time._replace(latest=LATEST_TIME)
                 self._open[pair] = end._replace(time=time, evidence=EvidenceType.BOUNDED)
 

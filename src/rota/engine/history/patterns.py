@@ -82,7 +82,7 @@ MOST = 3 / 4
 MIN_LATE_JOIN = 5_000
 #: ... and above this multiple of the group's usual join phase, as heartbeat intervals differ.
 LATE_JOIN_FACTOR = 3
-#: Fewer measured join phases do not show what is usual; a heartbeat interval is assumed then.
+#: Fewer measured join phases do not show what is usual; the session limits it then.
 MIN_USUAL_JOINS = 3
 #: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
 MAX_JOIN_DELAY = 1_000
@@ -468,7 +468,8 @@ def _longest_join_time(step: _Step) -> int:
     ``heartbeat.interval.ms`` that Kafka recommends is a third of the session.
     """
     sessions = [one.session_timeout or DEFAULT_SESSION_TIMEOUT for one in step.before]
-    return max(LATE_JOIN_FACTOR * HEARTBEAT_INTERVAL, max(sessions) // 3 + MAX_JOIN_DELAY)
+    longest = min(max(sessions), MINUTE)  # nobody sends heartbeats even less often
+    return max(LATE_JOIN_FACTOR * HEARTBEAT_INTERVAL, longest // 3 + MAX_JOIN_DELAY)
 
 
 def _join_time(step: _Step) -> int | None:
