@@ -28,7 +28,6 @@ from rota.engine.history.causes import (
     list_query_times,
     select_commits,
 )
-from rota.engine.history.consumption_end import MAX_ASSIGNMENT_DELAY
 from rota.engine.history.downtime import (
     DowntimeTotal,
     find_downtime,
@@ -37,7 +36,6 @@ from rota.engine.history.downtime import (
 from rota.engine.history.facts import (
     Downtime,
     DowntimeReason,
-    EvidenceType,
     Explanation,
     Generation,
     GroupHealth,
@@ -281,17 +279,13 @@ def _compute_group_rows(
 
 
 def _clip_downtime(found: Iterable[Downtime], since: int) -> Iterator[Downtime]:
-    """Yields the downtime after a time, with the bounds of that part."""
+    """Yields the downtime after a time; its bounds become shorter by as much as the estimate."""
     for one in found:
         cut = since - one.since
         if cut <= 0:
             yield one
         elif one.until > since:
-            length = one.until - since
             least, most = max(one.at_least_ms - cut, 0), one.at_most_ms - cut
-            if one.evidence is not EvidenceType.SAMPLED:  # the end is known
-                least = min(one.at_least_ms, length)
-                most = min(most, length + MAX_ASSIGNMENT_DELAY)
             yield replace(one, since=since, at_least_ms=least, at_most_ms=most)
 
 

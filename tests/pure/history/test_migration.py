@@ -32,6 +32,11 @@ NOTE = (
     "back, or for {} if it does not come back (rota simulate shows the downtime). To scale down, "
     "remove the member with the admin client instead of waiting."
 )
+DEPARTED = (
+    "Note: a static member that stops keeps its partitions until its session ends, for {}, also "
+    "if its process comes back without the ID. Remove it with the admin client (Java: "
+    "removeMembersFromConsumerGroup) when its process stops."
+)
 FIRST = (
     "Restart the members one after the other with {}: the group continues with range until all "
     "members have it."
@@ -219,12 +224,15 @@ def test_static_members_need_ids_that_last_and_a_session(
     removed = static.partition(" (")[0]
     assert migration_steps("range, static 12s", "range", name) == [
         f"Remove {removed} from every member's settings, and restart the members one after the "
-        "other."
+        "other.",
+        DEPARTED.format("12s"),
     ]
     steps = list_migration_steps(
         policy_of("range, static 5min"), policy_of("range"), find_libraries([name]), 300_000
     )
-    assert "at the same time: otherwise each rebalance waits up to 5min" in steps[-1]
+    assert steps[1] == DEPARTED.format("5min")
+    assert "at the same time: otherwise the partitions of a member that crashed" in steps[2]
+    assert steps[2].endswith("wait for 5min.")
 
 
 @pytest.mark.parametrize(

@@ -312,17 +312,11 @@ class _History:
         return np.where(count[number] > 0, row, -1)
 
     def waiting_at(
-        self,
-        time: int,
-        among: Collection[int] | None = None,
-        *,
-        before_commits: bool = False,
-        at_least: bool = False,
+        self, time: int, among: Collection[int] | None = None, *, before_commits: bool = False
     ) -> Int64Array:
         """Returns how many records wait in each subscribed partition with an offset and samples.
 
         :param before_commits: do not count the commits and deletions at that very time
-        :param at_least: count the records of the last sample before, not those between samples
         """
         among = self._numbers.tolist() if among is None else sorted(set(among))
         last = time - before_commits
@@ -334,8 +328,7 @@ class _History:
         ends = self._ends.at_times(number, np.full(len(number), time))
         known = (row >= 0) & (ends.sample >= 0) & (self._offset[row] != DELETED_OFFSET)
         upcoming = np.maximum(self._offset[row], self._deleted[ends.sample])
-        end = self._ends.end[ends.sample] if at_least else ends.end
-        waiting: Int64Array = np.maximum(end - upcoming, 0)[known]
+        waiting: Int64Array = np.maximum(ends.end - upcoming, 0)[known]
         return waiting
 
     def find_waiting_problems(self) -> Iterator[_Problem]:
@@ -505,7 +498,7 @@ class _History:
         if until - since < self._settings.minimum_time or 2 * away <= until - since:
             return None
         known = [part for part in absences if part.until < self._until][-_MAX_SHORT_RUNS:]
-        left = [int(self.waiting_at(part.since, at_least=True).sum()) for part in known]
+        left = [int(self.waiting_at(part.since).sum()) for part in known]
         found = [int(self.waiting_at(part.until, before_commits=True).sum()) for part in known]
         # a job that reads until nothing is left also reads records that arrive while it runs
         arrived = (sum(found) - sum(left)) / sum(part.length for part in known)
