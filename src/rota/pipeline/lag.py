@@ -272,7 +272,7 @@ _UNKNOWN_INTERVAL = np.iinfo(np.int64).max
 
 
 class CommitHistory:
-    """Keeps deletions, each partition's last commit in spans of 10 s to an hour, its last change of
+    """Keeps deletions, each partition's last commit in spans of 10 s to 85 min, its last change of
     the offset, and the changes before and after long intervals; and the first and last commit of
     the group in each :data:`FINE_SPAN`. Each commit keeps the interval between the last two changes
     up to it, and the intervals of other changes are counted, so that the times of waiting do not

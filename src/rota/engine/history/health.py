@@ -152,7 +152,7 @@ class _Absence(NamedTuple):
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
-#: Only so many of the last short runs are judged: each one costs a look at all partitions.
+#: Judges at most this many of the last short runs: each one reads the lag of all partitions.
 _MAX_SHORT_RUNS = 50
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
 
