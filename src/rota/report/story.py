@@ -45,6 +45,7 @@ from rota.pipeline.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SERVERLOG,
     STATUS,
     WHATIF,
     Table,
@@ -59,7 +60,8 @@ COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 #: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
-    DOWNTIME: {"topic", "partition", "ended", "member_id", "evidence", "added_lag_ms"},
+    DOWNTIME: {"ended", "member_id", "evidence", "delayed_records", "added_lag_ms"},
+    SERVERLOG: {"member_id", "reason", "client_reason"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
@@ -85,6 +87,8 @@ class GoldTables:
     evidence: pa.Table
     #: bronze/ends.
     ends: pa.Table
+    #: bronze/serverlog.
+    serverlog: pa.Table
     #: Rows of silver/commits that delete an offset.
     deletions: pa.Table
     #: The last commits before those of gold/lag.
@@ -99,7 +103,8 @@ def read_gold_tables(out: str) -> GoldTables:
     needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED)
     try:
         tables = {
-            Path(table.name).name: _read_table(run, table) for table in (*needed, EVIDENCE, ENDS)
+            Path(table.name).name: _read_table(run, table)
+            for table in (*needed, EVIDENCE, ENDS, SERVERLOG)
         }
         tables["deletions"] = _read_table(run, COMMITS)
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
