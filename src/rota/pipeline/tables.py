@@ -410,6 +410,30 @@ ADVICE = Table(
         ),
         Column("headline", "string", "events, their cost, and the recommended change"),
         Column("steps", "array<string>", "steps of the migration"),
+        Column("happened", "string", "one sentence: what happened, why, and what it cost"),
+        Column("to_do", "string", "one sentence: what to do, and what it saves"),
+        Column("recommendation", "string", "the first action in at most 28 characters"),
+        _nullable(
+            "saving_ms",
+            "bigint",
+            "downtime that the change of the policy saves: `downtime_current_ms` minus "
+            "`downtime_after_ms`; null: no change is advised",
+        ),
+        Column(
+            "actions",
+            "array<struct<title: string, kind: string, saving_ms: bigint, "
+            "saving_is_bound: boolean, steps: array<struct<text: string, "
+            "libraries: array<string>, setting: string, settings: map<string, string>>>>>",
+            "what to do, in this order. `kind`: `repair`, `policy`, `protocol` or `note`. "
+            "`saving_ms` is null if unknown, and an upper bound if `saving_is_bound`; savings "
+            "overlap. A step is for the clients in `libraries`, or for all if that is empty; "
+            "`setting` (all clients) and `settings` (by client) are the text to copy",
+        ),
+        Column(
+            "setting_libraries",
+            "array<string>",
+            "clients that `settings` in `actions` are for; those of the group first",
+        ),
     ),
 )
 

@@ -463,12 +463,21 @@ class _StoryBuilder:
 
 
 def _read_advice(row: Mapping[str, Any]) -> facts.Advice:
-    lists = {name: tuple(row[name]) for name in ("policies_used", "libraries", "steps")}
+    names = ("policies_used", "libraries", "steps", "setting_libraries")
+    lists = {name: tuple(row[name]) for name in names}
     patterns = (
         facts.Pattern(**pattern | {"pattern": facts.PatternType(pattern["pattern"])})
         for pattern in row["patterns"]
     )
-    return facts.Advice(**{**row, **lists, "patterns": tuple(patterns)})
+    actions = tuple(map(_read_action, row["actions"]))
+    return facts.Advice(**{**row, **lists, "patterns": tuple(patterns), "actions": actions})
+
+
+def _read_action(row: Mapping[str, Any]) -> facts.Action:
+    steps = (
+        facts.ActionStep(**step | {"libraries": tuple(step["libraries"])}) for step in row["steps"]
+    )
+    return facts.Action(**{**row, "kind": facts.ActionKind(row["kind"]), "steps": tuple(steps)})
 
 
 def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealthStatus:
@@ -493,6 +502,9 @@ def _advice_without_rebalances(health: facts.GroupHealthStatus) -> facts.Advice:
         rebalances_after=0,
         libraries=(),
         headline=f"{health.group}{problem} no rebalances.",
+        happened=f"{health.reason}." if is_sick else "The group had no rebalances.",
+        to_do="",
+        recommendation="",
     )
 
 

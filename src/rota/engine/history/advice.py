@@ -41,6 +41,9 @@ from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
     DEFAULT_SESSION_TIMEOUT,
+    Action,
+    ActionKind,
+    ActionStep,
     Advice,
     Generation,
     GroupHealth,
@@ -418,6 +421,19 @@ def advise_group(
         patterns=tuple(evidence.patterns),
         headline=case.headline(verdict, best),
         steps=case.steps(verdict, best),
+        happened=case._describe_history(),
+        to_do=case._describe_verdict(verdict, best),
+        recommendation=f"Keep {case.used.policy}"[:28] if verdict != CHANGE else best.policy[:28],
+        saving_ms=case.current_downtime - best.downtime if verdict == CHANGE else None,
+        actions=tuple(
+            Action(
+                title=step.partition(".")[0],
+                kind=ActionKind.REPAIR if verdict != CHANGE else ActionKind.POLICY,
+                steps=(ActionStep(text=step),),
+            )
+            for step in case.steps(verdict, best)
+        ),
+        setting_libraries=tuple(one.name for one in case._clients),
     )
 
 
@@ -438,6 +454,9 @@ def _advise_unreadable(
         rebalances_after=number,
         libraries=_last_libraries(generations),
         headline=f"{group}: {_format_count(number, 'rebalance')}; downtime not known: {why}.",
+        happened=f"{_format_count(number, 'rebalance')}; downtime not known: {why}.",
+        to_do=f"Rota cannot compare policies for this group: {why}.",
+        recommendation="No advice",
     )
 
 

@@ -394,6 +394,43 @@ class WhatIf:
     spread: int
 
 
+class ActionKind(enum.StrEnum):
+    #: Of the group's processes, its records or its autoscaler.
+    REPAIR = "repair"
+    #: Another strategy, membership or session timeout.
+    POLICY = "policy"
+    #: The broker's protocol (KIP-848), to plan for.
+    PROTOCOL = "protocol"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionStep:
+    """A step of an action, with the text to copy."""
+
+    text: str
+    #: Names of the client libraries that need this step; empty: all.
+    libraries: tuple[str, ...] = ()
+    #: The text to copy if it is the same for all libraries: a command, or a setting elsewhere.
+    setting: str | None = None
+    #: The settings to copy by the name of the library, one on each line.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What an operator should do: an element of ``actions`` in gold/advice."""
+
+    title: str
+    kind: ActionKind
+    #: The downtime that it saves, in partition-milliseconds; None: unknown. Savings of several
+    #: actions may overlap.
+    saving_ms: int | None = None
+    #: The saving is an upper bound: the downtime of what the action prevents.
+    saving_is_bound: bool = False
+    steps: tuple[ActionStep, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """The advice on a group: a row of gold/advice."""
@@ -437,6 +474,18 @@ class Advice:
     #: What happened and why, its cost, what no strategy changes, the change and its saving.
     headline: str
     steps: tuple[str, ...] = ()
+    #: One sentence: what happened in the group, why, and what it cost.
+    happened: str
+    #: One sentence: what to do, and what it saves.
+    to_do: str
+    #: The first action in at most 28 characters.
+    recommendation: str
+    #: The downtime that the change of the policy saves; None: no change is advised.
+    saving_ms: int | None = None
+    #: What to do, in this order.
+    actions: tuple[Action, ...] = ()
+    #: Names of the client libraries that the settings of the actions are for; the group's first.
+    setting_libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
