@@ -1,0 +1,157 @@
+"""The data of the overview: for each group its rebalances, downtime and lag over the time of the
+cluster, and the words that the search finds. list.js and timeline.js read it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import compute
+
+from rota.engine.history.downtime import UNCOUNTED_REASONS
+from rota.pipeline.arrow import to_milliseconds
+from rota.report.page import chart_data
+from rota.report.page.chart_data import ChartWindow, LagSeries
+from rota.report.story import GoldTables, GroupStory, Story
+
+#: Columns of gold/rebalances that :func:`build_summary` reads.
+REBALANCE_COLUMNS = ("at", "cause", "downtime_ms", *chart_data.REBALANCE_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Downtime that no rebalance ended: the restart of a static member, or an unended absence."""
+
+    since: int
+    until: int
+    #: Sum over all partitions.
+    milliseconds: int
+    reason: str
+
+
+def cluster_window(story: Story, gold: GoldTables) -> ChartWindow:
+    """Returns the time that the overview shows: ``--since`` to ``--until``, or the evidence."""
+    evidence = story.evidence
+    at = compute.min_max(to_milliseconds(gold.rebalances["at"])).as_py()
+    firsts = (time for time in (evidence.first, at["min"]) if time is not None)
+    lasts = (time for time in (evidence.last, at["max"]) if time is not None)
+    begin = evidence.since if evidence.since is not None else min(firsts, default=0)
+    end = max(lasts, default=begin)
+    if evidence.until is not None:
+        end = min(end, evidence.until)
+    return ChartWindow(begin, max(end, begin + 1_000))
+
+
+def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
+    """Returns the data of the overview; the groups are in the story's order."""
+    window = cluster_window(story, gold)
+    names = [group.name for group in story.groups]
+    order = ("at", *chart_data.REBALANCE_KEY)
+    columns = gold.rebalances.select(["group", *REBALANCE_COLUMNS])
+    times = columns.set_column(1, "at", to_milliseconds(columns["at"]))
+    rebalances = chart_data.split_by_group(times, names, order)
+    reasons = chart_data.split_by_group(
+        chart_data.downtime_by_reason(gold.downtime),
+        names,
+        (*chart_data.REBALANCE_KEY, "reason"),
+    )
+    absences = find_absences(gold.downtime)
+    topics = group_topics(gold)
+    lags = chart_data.lag_series(story.lag, names, [window] * len(names))
+    return {
+        "begin": window.begin,
+        "end": window.end,
+        "demo": story.evidence.demo,
+        "groups": [
+            _group_fields(group)
+            | _rebalance_columns(rebalances[place], window.begin)
+            | {
+                "reasons": chart_data.reason_columns(rebalances[place], reasons[place]),
+                "absences": [list(asdict(one).values()) for one in absences.get(group.name, ())],
+                "topics": topics.get(group.name, []),
+                "lag": asdict(lags[place]) if place in lags else None,
+            }
+            for place, group in enumerate(story.groups)
+        ],
+    }
+
+
+def _group_fields(group: GroupStory) -> dict[str, Any]:
+    same = ("happened", "to_do", "recommendation", "saving_ms", "mark", "downtime_ms")
+    more = ("downtime_at_least_ms", "downtime_at_most_ms", "delayed_records")
+    lag = group.lag
+    return {name: getattr(group, name) for name in (*same, *more)} | {
+        "name": group.name,
+        "health": str(group.health.health),
+        "since": group.health.since,
+        "reason": group.health.reason,
+        "strategy": group.policies_used[-1],
+        "used": group.policies_text,
+        "patterns": [pattern.text for pattern in group.patterns],
+        "most_lag": None if lag is None else [lag.most_seconds, lag.most, lag.at_least],
+    }
+
+
+def _rebalance_columns(table: pa.Table, begin: int) -> dict[str, list[Any]]:
+    at = table["at"].to_pylist()
+    return {
+        "at": chart_data.to_deltas(time - begin for time in at),
+        "cause": table["cause"].dictionary_encode().combine_chunks().indices.to_pylist(),
+        "causes": table["cause"].dictionary_encode().combine_chunks().dictionary.to_pylist(),
+        "downtime": table["downtime_ms"].to_pylist(),
+    }
+
+
+def find_absences(downtime: pa.Table) -> dict[str, list[Absence]]:
+    """Returns each group's downtime that no rebalance ended, without the uncounted reasons."""
+    uncounted = pa.array(sorted(UNCOUNTED_REASONS), pa.string())
+    counted = compute.invert(compute.is_in(downtime["reason"], value_set=uncounted))
+    rows = downtime.filter(compute.and_(counted, compute.is_null(downtime["to_generation"])))
+    since, until = (to_milliseconds(rows[name]) for name in ("since", "until"))
+    keys = {"group": rows["group"], "since": since, "until": until, "reason": rows["reason"]}
+    lengths = pa.table(keys | {"length": compute.subtract(until, since)})
+    summed = lengths.group_by(list(keys)).aggregate([("length", "sum")])
+    found = defaultdict(list)
+    order = [(name, "ascending") for name in ("since", "until", "reason")]
+    for row in summed.sort_by(order).to_pylist():
+        absence = Absence(row["since"], row["until"], row["length_sum"], row["reason"])
+        found[row["group"]].append(absence)
+    return found
+
+
+def group_topics(gold: GoldTables) -> dict[str, list[str]]:
+    """Returns the topics of each group that a member owned or that have commits."""
+    pairs = {
+        pair
+        for table in (gold.ownership, gold.lag)
+        for pair in _distinct_rows(table, ("group", "topic"))
+    }
+    found = defaultdict(list)
+    for group, topic in sorted(pairs):
+        found[group].append(topic)
+    return found
+
+
+def count_partitions(gold: GoldTables) -> dict[str, int]:
+    """Returns the number of partitions of each group that a member owned or that have commits."""
+    columns = ("group", "topic", "partition")
+    rows = {row for table in (gold.ownership, gold.lag) for row in _distinct_rows(table, columns)}
+    found: dict[str, int] = defaultdict(int)
+    for group, _, _ in rows:
+        found[group] += 1
+    return found
+
+
+def _distinct_rows(table: pa.Table, columns: Iterable[str]) -> list[tuple[Any, ...]]:
+    names = list(columns)
+    distinct = table.select(names).group_by(names).aggregate([])
+    return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
+
+
+def last_lag(series: LagSeries | None) -> float | None:
+    """Returns the lag at the end; None if it is unknown."""
+    return None if series is None else series.run_ends[-1]
