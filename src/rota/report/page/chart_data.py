@@ -280,15 +280,15 @@ class _ChartBuilder:
 
     def _replayed(self, table: pa.Table, rebalances: pa.Table) -> Columns:
         """Returns the rebalances that happen under the advised policy, with their causes."""
-        causes = dict(
-            zip(_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True)
-        )
+        keys = list(_rows(table, *REBALANCE_KEY))
+        places = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
+        causes = dict(zip(places, rebalances["cause"].to_pylist(), strict=True))
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
-                self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
-                for key in _rows(table, *REBALANCE_KEY)
+                self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN)) for key in keys
             ],
+            "of": [places.get(key, NO_POSITION) for key in keys],
             "moved": table["moved"].to_pylist(),
             "needed": table["moves_needed"].to_pylist(),
             "revoked": table["revoked"].to_pylist(),
