@@ -79,7 +79,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
             rebalances=rebalances[place],
             replayed=replayed_by_group[place],
         )
-        chart["rebalances"]["reasons"] = _reason_columns(rebalances[place], reasons[place])
+        chart["rebalances"]["reasons"] = reason_columns(rebalances[place], reasons[place])
         yield chart | {
             "lag": asdict(lags[place]) if place in lags else None,
             "policies": policies.get(place, []),
@@ -228,7 +228,7 @@ def downtime_by_reason(downtime: pa.Table) -> pa.Table:
     return rows.group_by(keys).aggregate([("length", "sum")])
 
 
-def _reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
+def reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
     places = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
     columns: Columns = {}
     for *key, reason, length in _rows(reasons, *REBALANCE_KEY, "reason", "length_sum"):
