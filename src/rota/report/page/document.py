@@ -27,6 +27,7 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
+from rota.engine.history.facts import GroupHealth
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.report import evidence_text
@@ -223,11 +224,8 @@ def _figures(story: Story, gold: GoldTables) -> Iterator[str]:
         f'<div class="parts">{parts}</div>'
     )
     saving = "The recommended policies, replayed over the same history. Repairs are not counted."
-    share = (
-        f"{totals.saving_share * 100:.0f} % of downtime, "
-        if totals.saving_share is not None
-        else ""
-    )
+    share = totals.saving_share
+    part = "" if share is None else f"{share * 100:.0f} % of downtime, "
     yield (
         f"{_term_html(EvidenceMark.REPLAYED, 'Advised changes save', saving)}"
         f'<div class="figure good">{"≈ " if totals.saving_ms else ""}'
@@ -304,7 +302,8 @@ def _health_html(group: GroupStory) -> str:
         more += f" Worst: {health.worst} from {format_time(health.worst_since)}."
     name = health.health.replace(" ", "-").lower()
     title = health.health[0].upper() + health.health[1:]
-    icon = f'<svg viewBox="0 0 11 11" aria-hidden="true"><path d="{HEALTH_PATHS[health.health]}"/></svg>'
+    path = f'<path d="{HEALTH_PATHS[health.health]}"/>'
+    icon = f'<svg viewBox="0 0 11 11" aria-hidden="true">{path}</svg>'
     badge = f'<span class="health {name}">{icon}{escape(title)}</span>'
     text = _known_html(group.marks["health"], badge, more)
     if group.severity and health.since is not None:
