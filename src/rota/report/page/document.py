@@ -103,6 +103,10 @@ RIGHT_TO_LEFT_WORD = re.compile(
 TIME_IN_TEXT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})Z")
 
 
+#: A number in a line about the input, and how it is known.
+KNOWN_NUMBER = re.compile(r"([0-9][0-9,]* [a-z]+) \((stated|inferred|sampled)(?: and sampled)?\)")
+
+
 def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
     """Returns the page as text, with the time in milliseconds at which it was made."""
     code, style = read_script(), "\n".join(map(read_asset, STYLE_FILES))
@@ -126,7 +130,7 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
             f'<div><dt data-how="{mark}">{mark.capitalize()}</dt><dd>{escape(meaning)}</dd></div>'
             for mark, meaning in MARK_MEANINGS.items()
         ),
-        basis=_list_items(map(_sentence_html, evidence_text.evidence_lines(story))),
+        basis=_list_items(map(_evidence_html, evidence_text.evidence_lines(story))),
         unread=_unread_html(story.evidence),
         made=f"Made {format_time(made_at)} from {_name_html(story.out)}.",
         summary=pack_chart(summary),
@@ -170,7 +174,7 @@ def _facts(story: Story, gold: GoldTables, made_at: int) -> Iterator[str]:
     samples = count_noun(evidence.samples, "sample")
     yield f"Lag from {samples}" if evidence.samples else "Lag unknown: no samples of log ends"
     if evidence.unread:
-        yield '<a href="#evidence">Some input was not decoded</a>'
+        yield "Some input was not decoded: see Evidence below"
     yield f"Made {format_time(made_at)}"
 
 
@@ -324,7 +328,7 @@ def _cause_html(group: GroupStory) -> str:
 
 def _capitalize(text: str) -> str:
     """Begins a sentence with a capital letter, unless it begins with the name of something."""
-    return text[:1].upper() + text[1:] if re.match("[a-z]+ ", text) else text
+    return text[:1].upper() + text[1:] if re.match("[a-z]+[ :]", text) else text
 
 
 def _lag_html(group: GroupStory, series: dict[str, Any] | None) -> str:
@@ -384,6 +388,11 @@ def format_lag(lag: WorstLag) -> str:
 def group_link(name: str) -> str:
     """Returns the link to a group by name, quoted like JavaScript's ``encodeURIComponent``."""
     return f"#g={quote(name, safe=URL_SAFE_CHARACTERS)}"
+
+
+def _evidence_html(line: str) -> str:
+    """A line about the input; how its numbers are known moves from brackets to the tooltip."""
+    return KNOWN_NUMBER.sub(r'<span data-how="\2">\1</span>', _capitalize(_sentence_html(line)))
 
 
 def _unread_html(evidence: EvidenceSummary) -> str:

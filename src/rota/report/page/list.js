@@ -187,8 +187,8 @@ function groupList(openGroup) {
   }
 
   // The lag as a path; unknown bins are gaps.
-  function lagLine({ bins, step, most }, span) {
-    const scale = (SPARK_BASE - 2) / Math.max(most, 1);
+  function lagLine({ bins, step, most, shown }, span) {
+    const scale = (SPARK_BASE - 2) / Math.max(most, 2 * shown, 1);
     let path = '', area = '', isOpen = false, x = 0;
     bins.forEach((amount, bin) => {
       if (Number.isNaN(amount)) {
@@ -238,12 +238,12 @@ function groupList(openGroup) {
     const total = (name) => ordered.reduce((all, group) => all + group.sum[name], 0);
     const clear = element('button', { type: 'button', class: 'button', onclick: () => { filter.range = null; show(); writeHash(); at('timeline').focus(); } }, 'Clear time range');
     bar.replaceChildren(
-      element('b', null, formatTimeRange(...filter.range)),
+      element('b', null, formatTimeRange(...filter.range)), clear,
       element('span', null, `${countNoun(total('rebalances'), 'rebalance')} in ${countNoun(ordered.filter((group) => group.sum.rebalances).length, 'group')}`),
       element('span', null, `${duration(total('downtime'))} downtime`),
       ...[...causes].sort((a, b) => b[1] - a[1]).map(([cause, count]) => element(
         'span', { class: 'with-glyph' }, causeGlyph(cause), `${number(count)} ${CAUSES[cause].name}`)),
-      element('span', { class: 'spacer' }), clear);
+    );
   }
 
   // Buttons that filter by one of several values.
@@ -268,7 +268,7 @@ function groupList(openGroup) {
   function showChips() {
     const healths = countBy((group) => group.health);
     chips(at('health-filter'), 'Health', filter.healths, HEALTHS.filter((each) => healths.has(each)).map((each) => [each, healths.get(each), healthTitle(each)]));
-    const strategies = [...countBy(strategyOf)].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 6);
+    const strategies = [...countBy(strategyOf)].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 5);
     chips(at('strategy-filter'), 'Strategy', filter.strategies, strategies.map(([name, count]) => [name, count, isolate(shortened(name, 30))]));
     const causes = new Set(overview.groups.flatMap((group) => [...group.cause]));
     chips(at('cause-filter'), '', filter.causes, CAUSES.map((cause, index) => [index, null, causeGlyph(index), cause.title]).filter(([index]) => causes.has(index)), 'chip plain');
