@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +32,9 @@ from pyarrow import compute, dataset, parquet
 from rota.engine.history import facts
 from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
+from rota.engine.history.downtime import UNCOUNTED_REASONS
 from rota.engine.history.patterns import HEALTH_PATTERNS
+from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
 from rota.pipeline.arrow import table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
@@ -258,7 +261,7 @@ class GroupStory(facts.Advice):
         return PROBLEMS.index(health) + 1 if health in PROBLEMS else 0
 
     @property
-    def cause_text(self) -> str:
+    def cause_lines(self) -> tuple[str, ...]:
         """The problem of the health, and the patterns; else the causes of the rebalances."""
         counted: Counter[str] = Counter()
         for cause, _, number in self.causes:
@@ -267,7 +270,16 @@ class GroupStory(facts.Advice):
         problem = [self.health.reason] if self.severity else []
         same = HEALTH_PATTERNS.get(self.health.health)
         patterns = (one.text for one in self.patterns if one.pattern is not same)
-        return "; ".join((*problem, *patterns)) or causes
+        return (*problem, *patterns) or ((causes,) if causes else ())
+
+    @property
+    def cause_text(self) -> str:
+        return "; ".join(self.cause_lines)
+
+    @property
+    def is_change_advised(self) -> bool:
+        """Whether the operator should do something: repair the group or change its policy."""
+        return any(action.kind is not facts.ActionKind.NOTE for action in self.actions)
 
     @property
     def policies_text(self) -> str:
@@ -341,7 +353,64 @@ class GroupStory(facts.Advice):
         return f"The change works for the members' clients: {names}{others}."
 
 
+#: Subject and verb of a sentence about the downtime of each reason.
+DOWNTIME_SUBJECTS: Mapping[str, str] = {
+    facts.DowntimeReason.REVOKED: "Eager rebalances, which revoke every partition, cause",
+    facts.DowntimeReason.MOVED: "Partitions that move from one member to another cause",
+    facts.DowntimeReason.LEFT: "Members that leave cause",
+    facts.DowntimeReason.SILENT: "Members that stop sending heartbeats cause",
+    facts.DowntimeReason.RESTARTED: "Restarts of static members cause",
+    facts.DowntimeReason.EMPTY: "Groups that have no member for a while cause",
+}
+SHOWN_REASONS = 3
+RESTLESS_REBALANCES = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTotals:
+    """Sums over all groups of a story."""
+
+    rebalances: int
+    #: Groups with several rebalances.
+    restless_groups: int
+    downtime_ms: int
+    #: The longest first.
+    downtime_by_reason: Mapping[str, int]
+    #: Number of groups of each bad health, the worst first.
+    unhealthy: Mapping[str, int]
+    #: What the recommended policies save.
+    saving_ms: int
+    #: Groups whose policy should change.
+    changes: int
+
+    @classmethod
+    def from_groups(cls, groups: Sequence[GroupStory]) -> ClusterTotals:
+        reasons = Counter[str]()
+        for group in groups:
+            reasons.update(group.downtime_by_reason)
+        for reason in UNCOUNTED_REASONS:
+            reasons.pop(reason, None)
+        health = Counter(group.health.health for group in groups)
+        return cls(
+            rebalances=sum(group.rebalances for group in groups),
+            restless_groups=sum(group.rebalances >= RESTLESS_REBALANCES for group in groups),
+            downtime_ms=sum(group.downtime_ms or 0 for group in groups),
+            downtime_by_reason=dict(reasons.most_common()),
+            unhealthy={str(one): health[one] for one in reversed(PROBLEMS)},
+            saving_ms=sum(group.saving_ms or 0 for group in groups),
+            changes=sum(group.verdict == CHANGE for group in groups),
+        )
+
+    @property
+    def largest_reasons(self) -> list[tuple[str, int]]:
+        return list(self.downtime_by_reason.items())[:SHOWN_REASONS]
+
+    @property
+    def saving_share(self) -> float | None:
+        return min(self.saving_ms / self.downtime_ms, 1.0) if self.downtime_ms else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Story:
     """The content of the report."""
 
@@ -355,6 +424,31 @@ class Story:
     causes: CauseCounts
     #: Columns of :data:`rota.report.lag_intervals.LAG_INTERVALS`.
     lag: pa.Table = field(default_factory=lag_intervals.LAG_INTERVALS.empty_table, repr=False)
+
+    @cached_property
+    def totals(self) -> ClusterTotals:
+        return ClusterTotals.from_groups(self.groups)
+
+    @property
+    def headline(self) -> str:
+        """How many groups are unhealthy, and the largest part of the downtime, in two sentences."""
+        totals, number = self.totals, len(self.groups)
+        if not number:
+            return "The input has no consumer group."
+        unhealthy = sum(totals.unhealthy.values())
+        first = f"All {count_noun(number, 'group')} are healthy now."
+        if number == 1:
+            first = f"{self.groups[0].name} is {self.groups[0].health.health} now."
+        elif unhealthy:
+            needs = "needs" if unhealthy == 1 else "need"
+            first = f"{unhealthy:,} of {number:,} groups {needs} attention now."
+        elif not all(group.health.health is facts.GroupHealth.OK for group in self.groups):
+            first = f"None of {number:,} groups is known to be unhealthy now."
+        if not totals.downtime_ms or not totals.largest_reasons:
+            return f"{first} No downtime was found."
+        reason, length = totals.largest_reasons[0]
+        share = f"{length / totals.downtime_ms:.0%}".replace("%", " %")
+        return f"{first} {DOWNTIME_SUBJECTS[reason]} {share} of all downtime."
 
     @property
     def marks(self) -> dict[str, tuple[EvidenceMark, ...]]:

@@ -72,16 +72,23 @@ function formatDateTime(time) {
   return `${wallClock(time).slice(0, 10)} ${formatClock(time, true)}`;
 }
 
-// 'Mon, 5 Jan 2026, 09:00 – 17:30 UTC'; the last day is named only if it differs.
+// 'Mon, 5 Jan 2026, 09:00 to 17:30 UTC'; the last day is named only if it differs.
 function formatTimeRange(from, to) {
   const isOneDay = wallClock(from).slice(0, 10) === wallClock(to - 1).slice(0, 10);
   const withSeconds = to - from < 10 * MINUTE;
   const endClock = isOneDay && wallClock(to).slice(11, 19) === '00:00:00' ? '24:00' : formatClock(to, withSeconds);
   const end = isOneDay ? endClock : `${formatDay(to)}, ${endClock}`;
-  return `${formatDay(from)}, ${formatClock(from, withSeconds)} – ${end} ${timeZone()}`;
+  return `${formatDay(from)}, ${formatClock(from, withSeconds)} to ${end} ${timeZone()}`;
 }
 
 // A time in a short sentence: '09:00', or with the day if the evidence has several days.
+// Replaces the times in a sentence of the tables ('2026-01-05 14:00:00Z') by short ones.
+const TIME_IN_TEXT = /(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z/g;
+
+function withShortTimes(text, begin, end) {
+  return text.replace(TIME_IN_TEXT, (_, day, time) => formatMoment(Date.parse(`${day}T${time}Z`), begin, end));
+}
+
 function formatMoment(time, begin, end) {
   const isOneDay = end - begin <= DAY;
   return isOneDay ? formatClock(time, true) : `${wallClock(time).slice(5, 10)} ${formatClock(time, true)}`;
@@ -147,18 +154,18 @@ const EVIDENCE = {
   stated: "Stated: the broker's log or a record of the journal says so.",
   inferred: 'Inferred: computed from consecutive records of the journal.',
   sampled: 'Sampled: measured at intervals.',
-  replayed: 'Replayed: it did not happen. The same history under another policy.',
+  replayed: "Replayed: it did not happen. The same history under another policy.",
   bounded: 'Bounded: only commits show it; the true value lies between two bounds.',
 };
 
 // A number with its evidence. `more` is a sentence in front of it, for example the bounds.
 function known(how, content, more = '') {
-  return element('span', { class: 'known', 'data-how': how, 'data-tip': [more, EVIDENCE[how]].join(' ').trim() }, content);
+  return element('span', { 'data-how': how, 'data-tip': more || null }, content);
 }
 
 // The label of a number: can have the focus, so that a keyboard and a tap show the evidence.
 function knownLabel(how, label, more = '') {
-  return element('button', { type: 'button', class: 'term', 'data-how': how, 'data-tip': [more, EVIDENCE[how]].join(' ').trim() }, label);
+  return element('button', { type: 'button', class: 'term', 'data-how': how, 'data-tip': more || null }, label);
 }
 
 // Causes of rebalances, in the order of their share of attention: planned ones are cool, failures warm.
@@ -223,24 +230,28 @@ function hideTip() {
   tip.owner = null;
 }
 
-function showOwnTip(event) {
-  const owner = event.target.closest?.('[data-tip]');
-  if (!owner || owner === tip.owner) return;
-  const box = owner.getBoundingClientRect();
-  showTip(owner.dataset.tip, box.left - 14, box.bottom - 10, owner);
+function tipOwner(event) {
+  return event.target.closest?.('[data-tip], [data-how]');
 }
 
-document.addEventListener('pointerover', (event) => { if (event.pointerType !== 'touch') showOwnTip(event); });
+function showOwnTip(owner) {
+  if (!owner || owner === tip.owner) return;
+  const box = owner.getBoundingClientRect();
+  const { tip: more, how } = owner.dataset;
+  const lines = [more && element('p', null, isolateWords(more)), how && element('p', { class: more ? 'minor' : null }, EVIDENCE[how])];
+  showTip(lines, box.left - 14, box.bottom - 10, owner);
+}
+
+document.addEventListener('pointerover', (event) => { if (event.pointerType !== 'touch') showOwnTip(tipOwner(event)); });
 document.addEventListener('pointerout', (event) => {
-  if (event.pointerType !== 'touch' && event.target.closest?.('[data-tip]')) hideTip();
+  if (event.pointerType !== 'touch' && tip.owner && tipOwner(event) === tip.owner) hideTip();
 });
-document.addEventListener('focusin', (event) => { if (event.target.matches(':focus-visible')) showOwnTip(event); });
+document.addEventListener('focusin', (event) => { if (event.target.matches(':focus-visible')) showOwnTip(tipOwner(event)); });
 document.addEventListener('focusout', (event) => { if (event.target === tip.owner) hideTip(); });
 document.addEventListener('click', (event) => {
-  const owner = event.target.closest('[data-tip]');
-  if (!owner) { if (tip.owner) hideTip(); return; }
-  const box = owner.getBoundingClientRect();
-  showTip(owner.dataset.tip, box.left - 14, box.bottom - 10, owner);
+  const owner = tipOwner(event);
+  if (owner) showOwnTip(owner);
+  else if (tip.owner) hideTip();
 });
 window.addEventListener('scroll', () => { if (tip.owner) hideTip(); }, { passive: true });
 
@@ -308,7 +319,7 @@ function forgetColours() {
 }
 
 // Prepares a canvas for drawing in CSS pixels; sets its height.
-const CANVAS_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", Arial, sans-serif';
+const CANVAS_FONT = getComputedStyle(document.documentElement).getPropertyValue('--sans').trim();
 
 function fitCanvas(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);
@@ -388,7 +399,7 @@ function timeTicks(from, to, most) {
 
 function tickText(time, step, from, to) {
   const text = wallClock(time);
-  if (step >= DAY) return text.slice(from && wallClock(from).slice(0, 4) === wallClock(to).slice(0, 4) ? 5 : 0, 10);
+  if (step >= DAY) return text.slice(wallClock(from).slice(0, 4) === wallClock(to).slice(0, 4) ? 5 : 0, 10);
   if (text.slice(11) === '00:00:00.000') {
     if (to - from > 36 * HOUR) return text.slice(5, 10);
     return time >= to - step / 2 && time > from ? '24:00' : '00:00';
@@ -443,4 +454,21 @@ async function copyText(text, button) {
 
 function say(text) {
   at('spoken').textContent = text;
+}
+
+// Unpacks data that rota.report.page.chart_data packed: JSON, deflated, in base64.
+async function unpackJson(base64) {
+  const { readable, writable } = new DecompressionStream('deflate');
+  const writer = writable.getWriter();
+  const written = Promise.all([writer.write(decodeBase64(base64)), writer.close()]);
+  const [text] = await Promise.all([new Response(readable).text(), written]);
+  return JSON.parse(text);
+}
+
+function decodeBase64(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
+  return bytes;
 }

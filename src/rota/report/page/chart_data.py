@@ -94,8 +94,8 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     order = ("at", *REBALANCE_KEY)
     times = ("at", "started_at", "earliest_start", "latest_start")
     rebalances = split_by_group(_with_milliseconds(gold.rebalances, *times), names, order)
-    downtime = _with_length(_with_milliseconds(gold.downtime, "since", "until"))
-    reasons = split_by_group(downtime_by_reason(downtime), names, (*REBALANCE_KEY, "reason"))
+    reasons = split_by_group(downtime_by_reason(gold.downtime), names, (*REBALANCE_KEY, "reason"))
+    downtime = _with_milliseconds(gold.downtime, "since", "until")
     stops = split_by_group(downtime, names, ("until", "since", "reason", "topic", "partition"))
     is_used = compute.is_in(gold.serverlog["what"], value_set=pa.array(LINE_TYPES))
     lines = _with_milliseconds(gold.serverlog.filter(is_used), "at")
@@ -118,7 +118,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
             stops=stops[place],
         )
         chart = _ChartBuilder(spans[place]).build(group, rows)
-        chart["rebalances"]["reasons"] = _reason_columns(rebalances[place], reasons[place])
+        chart["rebalances"]["reasons"] = reason_columns(rebalances[place], reasons[place])
         yield chart | {
             "lag": asdict(lags[place]) if place in lags else None,
             "partition_lags": partition_lags.get(place, []),
@@ -252,8 +252,11 @@ class _ChartBuilder:
         """
         longest = table
         if table.num_rows > MAX_STOP_ROWS:
+            lengths = compute.subtract(table["until"], table["since"])
             by = [("length", "descending")]
-            longest = table.take(compute.select_k_unstable(table, MAX_STOP_ROWS, by))
+            longest = table.take(
+                compute.select_k_unstable(table.append_column("length", lengths), MAX_STOP_ROWS, by)
+            )
         places = {row: place for place, row in enumerate(rows)}
         rebalance = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
         found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -330,19 +333,15 @@ def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _with_length(downtime: pa.Table) -> pa.Table:
-    return downtime.append_column("length", compute.subtract(downtime["until"], downtime["since"]))
-
-
 def downtime_by_reason(downtime: pa.Table) -> pa.Table:
-    """Returns the downtime that each rebalance ended, in partition-milliseconds, by its reason, and
-    when it began.
-    """
+    """Returns the downtime that each rebalance ended, in partition-milliseconds, by its reason."""
     keys = ["group", *REBALANCE_KEY, "reason"]
-    return downtime.group_by(keys).aggregate([("length", "sum"), ("since", "min")])
+    lengths = compute.subtract(*(to_milliseconds(downtime[name]) for name in ("until", "since")))
+    rows = downtime.select(keys).append_column("length", lengths)
+    return rows.group_by(keys).aggregate([("length", "sum")])
 
 
-def _reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
+def reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
     places = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
     columns: Columns = {}
     for *key, reason, length in _rows(reasons, *REBALANCE_KEY, "reason", "length_sum"):

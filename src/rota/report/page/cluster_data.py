@@ -13,13 +13,16 @@ import pyarrow as pa
 from pyarrow import compute
 
 from rota.engine.history.downtime import UNCOUNTED_REASONS
+from rota.engine.history.facts import MINUTE
 from rota.pipeline.arrow import to_milliseconds
 from rota.report.page import chart_data
-from rota.report.page.chart_data import ChartWindow, LagSeries
+from rota.report.page.chart_data import ChartWindow
 from rota.report.story import GoldTables, GroupStory, Story
 
 #: Columns of gold/rebalances that :func:`build_summary` reads.
 REBALANCE_COLUMNS = ("at", "cause", "downtime_ms", *chart_data.REBALANCE_KEY)
+#: A longer window begins and ends at a whole minute.
+ROUNDED_WINDOW = 120 * MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ def cluster_window(story: Story, gold: GoldTables) -> ChartWindow:
     lasts = (time for time in (evidence.last, at["max"]) if time is not None)
     begin = evidence.since if evidence.since is not None else min(firsts, default=0)
     end = max(lasts, default=begin)
+    if end - begin > ROUNDED_WINDOW:
+        begin, end = begin // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
     if evidence.until is not None:
         end = min(end, evidence.until)
     return ChartWindow(begin, max(end, begin + 1_000))
@@ -55,12 +60,12 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
     times = columns.set_column(1, "at", to_milliseconds(columns["at"]))
     rebalances = chart_data.split_by_group(times, names, order)
     reasons = chart_data.split_by_group(
-        chart_data.downtime_by_reason(gold.downtime),
+        chart_data.downtime_by_reason(counted_downtime(gold.downtime)),
         names,
         (*chart_data.REBALANCE_KEY, "reason"),
     )
     absences = find_absences(gold.downtime)
-    topics = group_topics(gold)
+    topics, partitions = group_topics(gold), count_partitions(gold)
     lags = chart_data.lag_series(story.lag, names, [window] * len(names))
     return {
         "begin": window.begin,
@@ -73,6 +78,8 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
                 "reasons": chart_data.reason_columns(rebalances[place], reasons[place]),
                 "absences": [list(asdict(one).values()) for one in absences.get(group.name, ())],
                 "topics": topics.get(group.name, []),
+                "partitions": partitions.get(group.name, 0),
+                "members": None,
                 "lag": asdict(lags[place]) if place in lags else None,
             }
             for place, group in enumerate(story.groups)
@@ -106,11 +113,16 @@ def _rebalance_columns(table: pa.Table, begin: int) -> dict[str, list[Any]]:
     }
 
 
+def counted_downtime(downtime: pa.Table) -> pa.Table:
+    """Returns the rows of gold/downtime that count, without ``not polled`` and ``shut down``."""
+    uncounted = pa.array(sorted(UNCOUNTED_REASONS), pa.string())
+    return downtime.filter(compute.invert(compute.is_in(downtime["reason"], value_set=uncounted)))
+
+
 def find_absences(downtime: pa.Table) -> dict[str, list[Absence]]:
     """Returns each group's downtime that no rebalance ended, without the uncounted reasons."""
-    uncounted = pa.array(sorted(UNCOUNTED_REASONS), pa.string())
-    counted = compute.invert(compute.is_in(downtime["reason"], value_set=uncounted))
-    rows = downtime.filter(compute.and_(counted, compute.is_null(downtime["to_generation"])))
+    counted = counted_downtime(downtime)
+    rows = counted.filter(compute.is_null(counted["to_generation"]))
     since, until = (to_milliseconds(rows[name]) for name in ("since", "until"))
     keys = {"group": rows["group"], "since": since, "until": until, "reason": rows["reason"]}
     lengths = pa.table(keys | {"length": compute.subtract(until, since)})
@@ -150,8 +162,3 @@ def _distinct_rows(table: pa.Table, columns: Iterable[str]) -> list[tuple[Any, .
     names = list(columns)
     distinct = table.select(names).group_by(names).aggregate([])
     return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
-
-
-def last_lag(series: LagSeries | None) -> float | None:
-    """Returns the lag at the end; None if it is unknown."""
-    return None if series is None else series.run_ends[-1]
