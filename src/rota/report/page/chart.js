@@ -1,28 +1,26 @@
 // The chart of a group: minimap, patterns, rebalances, downtime, partition owners and lag on one time
 // axis, drawn on one canvas. A second canvas above it has the cursor, the selection and the marked row.
-const MIN_RANGE = SECOND, MARK_SIZE = 13, MARK_GAP = 12, MARK_SPAN = 30, REACH = 9;
-const MINIMAP = { top: 6, height: 28 }, AXIS = 20, EDGE = 6;
-const PATTERN_LANE = 17, MARKS = 32, DOWNTIME = 46, BAR = 3, LAG = 132, HEADING = 26;
+const MIN_RANGE = SECOND, MARK_SIZE = 13, MARK_GAP = 10.5, MARK_SPAN = 30, REACH = 9;
+const MINIMAP = { top: 6, height: 28 }, AXIS_HEIGHT = 20, EDGE = 6;
+const LANE_HEIGHT = 17, MARKS_HEIGHT = 32, DOWNTIME_HEIGHT = 46, BAR = 3, LAG_HEIGHT = 132, TITLE_HEIGHT = 26;
 const MAX_LANES = 3, STRONG_LINES = 3, MAX_OWNER_HEIGHT = 340;
 
-// Reasons of downtime: words of the legend, and the name of the colour in the style sheet.
+// Reasons of downtime in words, in the order in which bars are stacked. list.js has their colours.
 const REASONS = {
-  revoked: ['revoked for a rebalance', 'revoked'],
-  moved: ['moving from one member to another', 'cause-6'],
-  left: ['the owner had left', 'cause-1'],
-  silent: ['the owner was silent until its session timeout', 'cause-2'],
-  restarted: ['the static owner restarted', 'cause-7'],
-  empty: ['the group had no members', 'cause-5'],
-  'not polled': ['not polled, not counted', 'cause-3'],
-  'shut down': ['shut down, not counted', 'line2'],
+  revoked: 'revoked for a rebalance',
+  moved: 'on the way from one member to another',
+  left: 'the owner had left',
+  silent: 'silent owner, until its session timeout',
+  restarted: 'the static owner restarted',
+  empty: 'the group had no members',
+  'not polled': 'not polled, not counted',
+  'shut down': 'shut down, not counted',
 };
 const UNCOUNTED = ['not polled', 'shut down'];
 
 function reasonColour(reason) {
-  const [, name] = REASONS[reason] || REASONS.revoked;
-  const theme = colours();
-  if (name.startsWith('cause-')) return theme.causes[Number(name.slice(6))];
-  return theme[name];
+  const name = REASON_COLOURS[reason] || 'revoked';
+  return name.startsWith('cause-') ? colours().causes[Number(name.slice(6))] : colours()[name];
 }
 
 // Downtime of one rebalance by reason, without the reasons that no sum has.
@@ -150,26 +148,26 @@ class GroupChart {
     this.isNarrow = this.width < 620;
     this.left = this.isNarrow ? 88 : 132;
     this.right = this.width - (this.isNarrow ? 10 : 16);
-    let y = MINIMAP.top + MINIMAP.height + AXIS + 2;
+    let y = MINIMAP.top + MINIMAP.height + AXIS_HEIGHT + 2;
     const block = (height, margin = 0) => {
       const placed = { top: y, height, bottom: y + height };
       y += height + margin;
       return placed;
     };
-    this.patterns = block(Math.min(this.lanes.count, MAX_LANES) * PATTERN_LANE, 2);
-    this.marks = block(MARKS, 4);
-    this.downtime = chart.group.downtime_ms === null ? null : block(DOWNTIME, 6);
+    this.patterns = block(Math.min(this.lanes.count, MAX_LANES) * LANE_HEIGHT, 2);
+    this.marks = block(MARKS_HEIGHT, 4);
+    this.downtime = chart.group.downtime_ms === null ? null : block(DOWNTIME_HEIGHT, 6);
     this.owners = this.ownerBlocks().map((each) => {
-      y += HEADING;
+      y += TITLE_HEIGHT;
       return { ...each, ...block(each.height) };
     });
     this.lagBlock = null;
     if (chart.lag) {
-      y += HEADING + 6;
-      this.lagBlock = block(this.isNarrow ? 120 : LAG);
+      y += TITLE_HEIGHT + 6;
+      this.lagBlock = block(this.isNarrow ? 120 : LAG_HEIGHT);
     }
     this.bottom = y + 4;
-    this.height = this.bottom + AXIS;
+    this.height = this.bottom + AXIS_HEIGHT;
   }
 
   ownerBlocks() {
@@ -277,7 +275,7 @@ class GroupChart {
     for (const { time, text } of timeTicks(this.from, this.to, (this.right - this.left) / (this.isNarrow ? 72 : 90))) {
       const x = Math.round(this.x(time));
       context.fillStyle = theme.line;
-      context.fillRect(x, top + AXIS, 1, this.bottom - top - AXIS);
+      context.fillRect(x, top + AXIS_HEIGHT, 1, this.bottom - top - AXIS_HEIGHT);
       context.fillStyle = theme.ink3;
       const half = textWidth(context, text) / 2;
       const middle = Math.min(Math.max(x, this.left + half), this.right - half + 6);
@@ -293,7 +291,7 @@ class GroupChart {
     for (const { lane, since, until, text } of this.lanes.patterns) {
       if (lane >= MAX_LANES || until < this.from || since > this.to) continue;
       const [from, to] = [Math.max(this.x(since), this.left), Math.min(Math.max(this.x(until), this.x(since) + 3), this.right)];
-      const y = this.patterns.top + lane * PATTERN_LANE + PATTERN_LANE - 3;
+      const y = this.patterns.top + lane * LANE_HEIGHT + LANE_HEIGHT - 3;
       context.fillStyle = theme.ink2;
       context.fillRect(from, y, to - from, 1.5);
       if (since >= this.from) context.fillRect(from, y, 1.5, 5);
@@ -945,7 +943,7 @@ class GroupChart {
     const parts = [element('p', null, owner === null ? 'no owner' : isolate(chart.members[owner].fullName), block?.isReplayed ? ' (≈ replayed)' : '')];
     if (stop !== null) {
       const length = chart.stops.until[stop] - chart.stops.since[stop];
-      parts.push(element('p', { class: 'bad-text' }, `not consumed for ${duration(length)}: ${REASONS[chart.stops.reason[stop]]?.[0] ?? chart.stops.reason[stop]}`));
+      parts.push(element('p', { class: 'bad-text' }, `not consumed for ${duration(length)}: ${REASONS[chart.stops.reason[stop]] ?? chart.stops.reason[stop]}`));
     }
     return parts;
   }
@@ -967,7 +965,7 @@ class GroupChart {
     const counted = new Set(Object.keys(chart.rebalances.reasons));
     for (const stop of chart.stops.withoutRebalance) counted.add(chart.stops.reason[stop]);
     const reasons = Object.keys(REASONS).filter((reason) => counted.has(reason) && !UNCOUNTED.includes(reason));
-    return [...causes, ...reasons.map((reason) => ({ reason, text: REASONS[reason][0] }))];
+    return [...causes, ...reasons.map((reason) => ({ reason, text: REASONS[reason] }))];
   }
 }
 
@@ -1117,7 +1115,8 @@ function paintStops(plot, owners, row, scale) {
   for (let place = first[row]; place < first[row + 1]; place++) {
     const stop = byRow[place];
     if (until[stop] <= plot.from) continue;
-    if (since[stop] >= plot.to || UNCOUNTED.includes(reason[stop])) continue;
+    // too short for a pixel
+    if (since[stop] >= plot.to || (until[stop] - since[stop]) * scale < 1 || UNCOUNTED.includes(reason[stop])) continue;
     const left = Math.max(Math.round((since[stop] - plot.from) * scale), 0);
     const right = Math.min(Math.round((until[stop] - plot.from) * scale), owners.length);
     for (let x = left; x < right; x++) owners[x] = STOPPED;

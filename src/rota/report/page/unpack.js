@@ -1,22 +1,6 @@
 // Unpacks a group's data, which rota.report.page.chart_data packs.
-function decodeBase64(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
-  return bytes;
-}
-
-async function inflate(base64) {
-  const { readable, writable } = new DecompressionStream('deflate');
-  const writer = writable.getWriter();
-  const written = Promise.all([writer.write(decodeBase64(base64)), writer.close()]);
-  const [text] = await Promise.all([new Response(readable).text(), written]);
-  return JSON.parse(text);
-}
-
 async function unpackChart(base64) {
-  return decodeChart(await inflate(base64));
+  return decodeChart(await unpackJson(base64));
 }
 
 function cumulativeSums(deltas) {
