@@ -291,7 +291,7 @@ class InMemoryNode:
 class ClientConnection:
     """A client's end of a connection, with one request in flight at a time.
 
-    Requests are of kafka-python's schemas or of :mod:`rota.protocol.requirements`; the response is
+    Requests are of kafka-python's schemas or of :mod:`rota.protocol.messages`; the response is
     of the same. kafka-python's are a check of the response by a reader that is not the code under
     test.
     """

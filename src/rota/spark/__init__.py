@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rota import protocol
 from rota.errors import MissingExtra
-from rota.protocol import requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def _require_spark_extra() -> Iterator[None]:
     """Raises MissingExtra, with the command that installs it, if an import of the block fails."""
-    if problem := requirements.explain_missing_packages("Spark source", "spark"):
+    if problem := protocol.explain_missing_packages("Spark source", "spark"):
         raise MissingExtra(problem)
     try:
         yield
