@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from logging import ERROR, WARNING
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ import kafka.protocol.sasl
 from kafka.protocol import admin, consumer, metadata, producer
 
 from rota.broker import dispatch
-from rota.broker.dispatch import ERROR, WARNING, HandlerContext
+from rota.broker.dispatch import HandlerContext
 from rota.broker.events import (
     CloseConnection,
     ConnectionClosed,

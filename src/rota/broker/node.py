@@ -12,12 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
+from logging import ERROR, WARNING
 from typing import assert_never
 
 from rota.broker import dispatch, events
 from rota.broker.dispatch import (
-    ERROR,
-    WARNING,
     AnyHandler,
     AnyRequest,
     ClientSession,

@@ -3,7 +3,7 @@
 A key is honoured (``docs/generate_settings.py`` says what it does), has no effect in Rota (it is
 accepted, and named in a warning), or is refused with the reason and what to do instead. Keys that
 are fields of the configurations in :mod:`rota.engine.model.config` take their defaults and bounds
-from there. The names that other clients use are listed last, so that an error can give Kafka's name.
+from there. The names that other clients use are listed last, so that errors can give Kafka's name.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -388,11 +389,10 @@ def swap_segments(disk: Disk, folder: str, bases: list[int]) -> None:
     base = bases[0]
     body = json.dumps({"base": base, "replaced": bases}).encode()
     disk.replace(f"{folder}/{SWAP_NOTE_FILE}", b"%08x %s" % (compute_crc32c(body), body))
+    path = partial(segment_path, folder, base)
     for kind in (*INDEX_KINDS, LOG_KIND):
-        if disk.size(segment_path(folder, base, kind, CLEANED)) is not None:
-            disk.rename(
-                segment_path(folder, base, kind, CLEANED), segment_path(folder, base, kind, SWAP)
-            )
+        if disk.size(path(kind, CLEANED)) is not None:
+            disk.rename(path(kind, CLEANED), path(kind, SWAP))
     disk.sync(folder)
     _finish_swap(disk, folder, base, bases)
 
@@ -435,26 +435,23 @@ def finish_swaps(disk: Disk, folder: str, report: Report) -> None:
 
 
 def _finish_swap(disk: Disk, folder: str, base: int, replaced: Iterable[int]) -> None:
+    path = partial(segment_path, folder, base)
     for old in replaced:
         if old != base:
             for kind in (LOG_KIND, *INDEX_KINDS):
                 disk.remove(segment_path(folder, old, kind))
             disk.remove(producer_state.snapshot_path(folder, old))
-    swaps = [
-        kind
-        for kind in INDEX_KINDS
-        if disk.size(segment_path(folder, base, kind, SWAP)) is not None
-    ]
+    swaps = [kind for kind in INDEX_KINDS if disk.size(path(kind, SWAP)) is not None]
     if swaps and "txnindex" not in swaps:  # Kafka makes no empty transaction index
-        disk.remove(segment_path(folder, base, "txnindex"))
+        disk.remove(path("txnindex"))
     for kind in swaps:
-        disk.rename(segment_path(folder, base, kind, SWAP), segment_path(folder, base, kind))
+        disk.rename(path(kind, SWAP), path(kind))
     disk.sync(folder)
-    disk.rename(segment_path(folder, base, LOG_KIND, SWAP), segment_path(folder, base, LOG_KIND))
+    disk.rename(path(LOG_KIND, SWAP), path(LOG_KIND))
     with suppress(DiskError):  # the swap is complete; the remaining files do no harm
         disk.sync(folder)
-        if disk.size(segment_path(folder, base, "txnindex")) == 0:
-            disk.remove(segment_path(folder, base, "txnindex"))
+        if disk.size(path("txnindex")) == 0:
+            disk.remove(path("txnindex"))
         disk.remove(f"{folder}/{SWAP_NOTE_FILE}")
 
 
