@@ -48,7 +48,7 @@ def describe_exit_codes(*limits: str) -> str:
 
 
 #: Modules of this package, each with HELP, DESCRIPTION, EXAMPLES, ``add_flags`` and ``run``.
-COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", "produce")
+COMMANDS = ("plan", "simulate", "run", "report", "why", "broker", "groups", "consume", "produce")
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:

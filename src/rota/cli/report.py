@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 from rota.cli.flags import flag_adder
@@ -12,6 +13,8 @@ from rota.engine.model.text import suggest_or_list_names
 from rota.errors import InputError, Unreachable
 
 DEFAULT_OUT, DEFAULT_DEMO_OUT = "rota-out", "rota-demo"
+#: File names of the page with all groups, and of a page with some groups.
+PAGE_NAME, SELECTED_PAGE_NAME = "report.html", "report-selected.html"
 
 HELP = "write the tables of rota run as one page, and print a summary"
 
@@ -47,20 +50,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    if importlib.util.find_spec("pyarrow") is None:
-        hint = "pip install 'rota[report]' ('.[report]' in a clone)"
-        raise Unreachable(f"rota report needs Arrow: {hint}")
+    check_arrow("rota report")
     from rota.cli import report_summary  # noqa: PLC0415 (other commands do without Arrow)
 
-    folder = _tables_folder(args.folder)
-    name = report_summary.SELECTED_PAGE_NAME if args.group else report_summary.PAGE_NAME
+    folder = tables_folder(args.folder)
+    name = SELECTED_PAGE_NAME if args.group else PAGE_NAME
     page = Path(folder, name) if args.out is None else _page_path(args.out)
     if args.open and page.exists() and not page.is_file():
         raise InputError(f"--open: {page} is not a regular file, a browser cannot show it")
     with report_progress() as show_step:
         tables, story = report_summary.read_story(folder, args.group, show_step)
         if args.group and not story.groups:
-            args.error(_no_such_group_message(args.group, tables.advice["group"].to_pylist()))
+            names = tables.advice["group"].to_pylist()
+            args.error(no_such_group_message("--group", args.group, names))
         report_summary.save_page(story, tables, page, show_step)
     report_summary.print_story(story, page, as_json=args.json)
     if args.open:
@@ -71,7 +73,13 @@ def run(args: argparse.Namespace) -> bool:
     return False
 
 
-def _tables_folder(given: str | None) -> str:
+def check_arrow(command: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        hint = "pip install 'rota[report]' ('.[report]' in a clone)"
+        raise Unreachable(f"{command} needs Arrow: {hint}")
+
+
+def tables_folder(given: str | None) -> str:
     if given is None:
         only_demo = Path(DEFAULT_DEMO_OUT).is_dir() and not Path(DEFAULT_OUT).is_dir()
         return DEFAULT_DEMO_OUT if only_demo else DEFAULT_OUT
@@ -89,8 +97,8 @@ def _page_path(given: str) -> Path:
     return path
 
 
-def _no_such_group_message(selected: list[str], names: list[str]) -> str:
+def no_such_group_message(flag: str, selected: Sequence[str], names: Sequence[str]) -> str:
     if not names:
-        return "--group: the tables have no group with a rebalance"
-    message = f"--group {' '.join(selected)}: the tables have no such group"
+        return f"{flag}: the tables have no group with a rebalance"
+    message = f"{flag} {' '.join(selected)}: the tables have no such group"
     return printable_text(message + suggest_or_list_names(selected, names)).plain

@@ -18,10 +18,11 @@ from __future__ import annotations
 import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from operator import itemgetter
+from functools import reduce
+from operator import and_, itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +34,7 @@ from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.errors import InputError, Unreachable
-from rota.pipeline.arrow import table_to_rows, to_milliseconds
+from rota.pipeline.arrow import arrow_schema, table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
@@ -91,18 +92,31 @@ class GoldTables:
     prior_commits: pa.Table
 
 
-def read_gold_tables(out: str) -> GoldTables:
-    """Reads the tables of the current run; raises Unreachable or InputError."""
+def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
+
+    Raises Unreachable or InputError.
+    """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED)
+    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, ADVICE)
+    is_wanted = None if group is None else compute.field("group") == group
     try:
-        tables = {
-            Path(table.name).name: _read_table(run, table) for table in (*needed, EVIDENCE, ENDS)
-        }
-        tables["deletions"] = _read_table(run, COMMITS)
-        tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
+        tables = {Path(each.name).name: _read_table(run, each, is_wanted) for each in needed}
+        tables["deletions"] = _read_table(run, COMMITS, is_wanted)
+        tables["evidence"] = _read_table(run, EVIDENCE)
+        is_topic = None
+        if group is not None:
+            topics = [tables[name].select(["topic"]) for name in ("ownership", "lag")]
+            is_topic = compute.field("topic").isin(pa.concat_tables(topics)["topic"].unique())
+        tables["ends"] = _read_table(run, ENDS, is_topic)
+        tables["prior_commits"] = _read_prior_commits(
+            run, tables["ends"], tables["evidence"], is_wanted
+        )
+        for each in (WHATIF, ADVISED):
+            name, nothing = Path(each.name).name, arrow_schema(each).empty_table()
+            tables[name] = _read_table(run, each) if group is None else nothing
     except _UnreadableTable as error:
         raise InputError(
             f"{out}: another version of Rota wrote {error}; rota run --out {out} writes it again"
@@ -115,14 +129,18 @@ class _UnreadableTable(Exception):
         super().__init__(f"{table.name} ({why})")
 
 
-def _read_table(run: Path, table: Table) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through."""
-    names = [
-        column.name for column in table.columns if column.name not in SKIPPED_COLUMNS.get(table, ())
-    ]
-    filters = ROW_FILTERS.get(table)
+def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
+
+    A filter of one group's rows reads all columns, because they are few.
+    """
+    skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
+    names = [column.name for column in table.columns if column.name not in skipped]
+    filters = [each for each in (is_wanted, ROW_FILTERS.get(table)) if each is not None]
     try:
-        files = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
+        files = parquet.ParquetDataset(
+            run / table.name, partitioning=None, filters=reduce(and_, filters) if filters else None
+        )
         missing = set(names) - set(files.schema.names)
         if missing:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")
@@ -133,10 +151,12 @@ def _read_table(run: Path, table: Table) -> pa.Table:
         raise _UnreadableTable(table, error) from None
 
 
-def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Table:
+def _read_prior_commits(
+    run: Path, ends: pa.Table, evidence: pa.Table, is_wanted: compute.Expression | None
+) -> pa.Table:
     since = compute.max(to_milliseconds(evidence["since"])).as_py()
     try:
-        return last_commits_before_lag(run / COMMITS.name, ends, since)
+        return last_commits_before_lag(run / COMMITS.name, ends, since, is_wanted)
     except (KeyError, pa.ArrowException) as error:
         raise _UnreadableTable(COMMITS, error) from None
 
@@ -147,7 +167,12 @@ PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
 ROWS_PER_PASS = 1 << 20
 
 
-def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> pa.Table:
+def last_commits_before_lag(
+    folder: Path,
+    ends: pa.Table,
+    since: int | None,
+    is_wanted: compute.Expression | None = None,
+) -> pa.Table:
     """Returns each partition's last commit before its first sample, or ``since``."""
     commits = dataset.dataset(folder, format="parquet", partitioning=None)
     last = _last_commits(
@@ -157,6 +182,8 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
         return last
     bounds = _first_lag_times(ends, since)
     is_commit = compute.field("offset").is_valid()
+    if is_wanted is not None:
+        is_commit &= is_wanted
     is_commit &= compute.field("at") < compute.max(bounds["before"])
     is_commit &= compute.field("topic").isin(compute.unique(bounds["topic"]))
     pending, rows = [last], 0
@@ -298,6 +325,26 @@ class GroupStory(facts.Advice):
             "status": None if self.status is None else EvidenceMark.SAMPLED,
         }
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns all facts as JSON values, with the mark of every number."""
+        facts_of = asdict(self)
+        health = facts_of.pop("health")
+        columns = [column.name for column in ADVICE.columns[1:]]
+        return {
+            "group": health.pop("group"),
+            "health": {"now": health.pop("health"), **health},
+            **{name: facts_of[name] for name in columns},
+            "first_line": self.first_line,
+            "mark": self.mark,
+            "marks": self.marks,
+            "causes": [
+                {"cause": cause, "evidence": how, "rebalances": number}
+                for cause, how, number in self.causes
+            ],
+            "lag": facts_of["lag"],
+            "status": self.status,
+        }
+
     @property
     def first_line(self) -> str:
         """What happened, what was unnecessary, its cost, the recommendation and its clients."""
@@ -308,18 +355,9 @@ class GroupStory(facts.Advice):
         lag = self.lag
         if lag is None:
             return ""
-        notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
-        if lag.most_seconds is not None and lag.at_least:
-            notable |= lag.most_seconds >= NOTABLE_SECONDS
-            behind = f"at least {format_seconds(lag.most_seconds)}, {behind}"
-        elif lag.most_seconds is not None:
-            notable = lag.most_seconds >= NOTABLE_SECONDS
-            behind = format_seconds(lag.most_seconds)
-        when = "before any rebalance"
-        if lag.after_rebalance is not None:
-            when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
-        where = f"{lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}"
-        return f"Most lag: {behind}, {where}, {when}." if notable else ""
+        notable = lag.most >= NOTABLE_RECORDS and (lag.most_seconds is None or lag.at_least)
+        notable |= lag.most_seconds is not None and lag.most_seconds >= NOTABLE_SECONDS
+        return f"Most lag: {format_worst_lag(lag)}." if notable else ""
 
     def _clients_sentence(self) -> str:
         if self.verdict != CHANGE:
@@ -594,6 +632,18 @@ def format_time(milliseconds: int) -> str:
         return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
     except OverflowError:
         return f"{milliseconds} ms after 1970"
+
+
+def format_worst_lag(lag: WorstLag) -> str:
+    """Formats a lag as ``43 min, orders-0 at 2026-11-15 06:40:35Z, 41 min after a rebalance``."""
+    behind = f"{lag.most:,} records"
+    if lag.most_seconds is not None:
+        age = format_seconds(lag.most_seconds)
+        behind = f"at least {age}, {behind}" if lag.at_least else age
+    when = "before any rebalance"
+    if lag.after_rebalance is not None:
+        when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
+    return f"{behind}, {lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}, {when}"
 
 
 def format_seconds(seconds: float) -> str:
