@@ -20,9 +20,15 @@ HELP = "write the tables of rota run as one page, and print a summary"
 
 DESCRIPTION = """\
 Writes the tables of rota run as one HTML page that needs no network, and prints a summary: the
-worst group first, with its health, the cause of its rebalances, their downtime and the recommended
-change; then all groups, by health and then by downtime, and the input. rota run ends with the same
-page and summary. The command reads only the tables: no cluster, no Spark.
+health of all groups, then the three worst groups with the cause, the downtime and what to do. rota
+run ends with the same page and summary. The command reads only the tables: no cluster, no Spark.
+
+With --compare it compares two runs, for example before and after a change, group by group: health,
+downtime per hour and partition, mean lag, and rebalances per hour. A difference is clear if it is
+larger than two standard deviations (if rebalances come at random, each with its own downtime), and
+than the uncertainty of both runs: of downtime uncertainty_ms in gold/advice, of lag 5 s or an
+eighth. A group got worse if one of these got clearly worse; more rebalances count only if nothing
+else changed. So a group with few rebalances rarely has a clear difference.
 """
 
 EXAMPLES = """\
@@ -35,9 +41,15 @@ examples:
       a page with some groups, which does not name the others
   rota report --out /dev/stdout | ssh host 'cat > report.html'
       writes the page to a pipe and the summary to stderr
+  rota report --compare incident rota-out
+      before and after a change; for CI: exit code 1 if a group got worse
   rota report --json | jq '.groups[] | {group, health: .health.now, downtime_ms}'
 
 """
+
+
+#: Options that can cause exit code 1.
+LIMITS = ("--compare: a group got worse",)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +58,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--out FILE", "the page (default: DIR/report.html; with --group DIR/report-selected.html)")
     add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
     add("--open", "open the page in a browser")
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="compare two folders of rota run instead, group by group; writes no page",
+    )
     add("--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> bool:
     check_arrow("rota report")
+    if args.compare is not None:
+        if args.folder or args.out or args.open:
+            args.error("--compare writes no page: leave out DIR, --out and --open")
+        from rota.cli import report_compare  # noqa: PLC0415
+
+        folders = [tables_folder(folder) for folder in args.compare]
+        return report_compare.compare_runs(folders, args.group, as_json=args.json)
     from rota.cli import report_summary  # noqa: PLC0415 (other commands do without Arrow)
 
     folder = tables_folder(args.folder)

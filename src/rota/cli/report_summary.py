@@ -99,7 +99,7 @@ def summary_lines(story: Story, page: Path) -> list[Text]:
     lines.append(Text())
     if story.evidence.last is not None:
         about_input = evidence_text.input_text(story.evidence)
-        lines += map(Text, render.clip_text(about_input, rest="  ", lines=TEXT_LINES))
+        lines += map(Text, render.clip_text(about_input, "input: ", "  ", lines=TEXT_LINES))
     lines.append(render.printable_text(f"report: {page}"))
     hints = [f"one group: rota why GROUP {shlex.quote(story.out)}"] if story.groups else []
     if page == Path(story.out, PAGE_NAME):

@@ -239,12 +239,12 @@ def _rebalance_lines(rebalances: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
         )
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
+    for cells in rows:
+        padded = (
             render.pad_cell(cell, width, right=place > 1)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        yield f"{INDENT}{INDENT.join(cells)}".rstrip()
+        yield f"{INDENT}{INDENT.join(padded)}".rstrip()
 
 
 def _bullet_lines(texts: Iterable[str]) -> Iterator[str]:

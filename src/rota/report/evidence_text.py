@@ -33,7 +33,7 @@ def evidence_lines(story: Story) -> list[str]:
 
 
 def input_text(evidence: EvidenceSummary) -> str:
-    """Returns one line: the time window of the input, and what it lacks."""
+    """Returns the time window of the input, and what it lacks, in one line."""
     begin = evidence.first if evidence.since is None else evidence.since
     facts = []
     if begin is not None and evidence.last is not None:
@@ -50,7 +50,7 @@ def input_text(evidence: EvidenceSummary) -> str:
     if evidence.lookups is not None and evidence.lookups["skipped_partitions"]:
         skipped = len(evidence.lookups["skipped_partitions"])
         facts.append(f"no lag for {count_noun(skipped, 'partition')}")
-    return f"input: {'; '.join(facts)}"
+    return "; ".join(facts) or "no records"
 
 
 def format_marks(marks: Iterable[EvidenceMark]) -> str:
