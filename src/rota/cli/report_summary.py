@@ -19,7 +19,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from rota.cli import render
-from rota.engine.history.advice import CHANGE, FIX_FIRST, KEEP, POLICY_PATTERNS
+from rota.engine.history.actions import POLICY_PATTERNS
+from rota.engine.history.advice import CHANGE, FIX_FIRST, KEEP
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.tables import ADVICE, HEALTH
@@ -132,7 +133,8 @@ def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
     rest = worst.first_line.removeprefix(worst.name)
     name = render.shorten_name(worst.name, MAX_NAME_WIDTH) if rest != worst.first_line else ""
     yield from map(BOLD, render.wrap_text(name + rest))
-    for number, step in enumerate(worst.steps, 1):
+    steps = [step.text for action in worst.actions for step in action.steps]
+    for number, step in enumerate(steps, 1):
         first = f"  {number}. "
         yield from map(Text, render.wrap_text(step, first, " " * len(first), has_settings=True))
     yield Text()
