@@ -16,6 +16,7 @@ of commits; they are read in batches, and only the last commit of each group and
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -30,7 +31,7 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
+from rota.engine.history.advice import CHANGE, advise_uncompared
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.errors import InputError, Unreachable
@@ -347,8 +348,13 @@ class GroupStory(facts.Advice):
 
     @property
     def first_line(self) -> str:
-        """What happened, what was unnecessary, its cost, the recommendation and its clients."""
-        sentences = (self.headline, self._lag_sentence(), self._clients_sentence())
+        """What happened, what to do, the most lag, and the clients that can change."""
+        sentences = (
+            f"{self.name}: {self.happened}",
+            self.to_do,
+            self._lag_sentence(),
+            self._clients_sentence(),
+        )
         return " ".join(filter(None, sentences))
 
     def _lag_sentence(self) -> str:
@@ -450,6 +456,7 @@ def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) ->
 
 class _StoryBuilder:
     def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
+        self._evidence = evidence
         self._advice = {row["group"]: row for row in table_to_rows(gold.advice)}
         self._health = {row["group"]: row for row in table_to_rows(gold.health)}
         self._causes = _causes_by_group(gold.rebalances)
@@ -480,10 +487,21 @@ class _StoryBuilder:
         complete_from, whole = self._windows.get(group, (None, False))
         health = _read_health(group, self._health.get(group))
         row = self._advice.get(group)
-        advice = _advice_without_rebalances(health) if row is None else _read_advice(row)
+        if row is None:
+            advice = advise_uncompared(group, (), (), "the group had no rebalances", health=health)
+        else:
+            advice = _read_advice(row)
+        columns = {column.name: getattr(advice, column.name) for column in ADVICE.columns}
+        columns |= {
+            name: shorten_times(columns[name], self._evidence) for name in ("happened", "to_do")
+        }
         return GroupStory(
-            **{column.name: getattr(advice, column.name) for column in ADVICE.columns},
-            health=health,
+            **columns,
+            health=replace(
+                health,
+                reason=shorten_times(health.reason, self._evidence),
+                worst_reason=shorten_times(health.worst_reason, self._evidence),
+            ),
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
             lag=self._lag.get(group),
@@ -501,7 +519,7 @@ class _StoryBuilder:
 
 
 def _read_advice(row: Mapping[str, Any]) -> facts.Advice:
-    names = ("policies_used", "libraries", "steps", "setting_libraries")
+    names = ("policies_used", "libraries", "setting_libraries")
     lists = {name: tuple(row[name]) for name in names}
     patterns = (
         facts.Pattern(**pattern | {"pattern": facts.PatternType(pattern["pattern"])})
@@ -528,22 +546,26 @@ def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealth
     return facts.GroupHealthStatus(**{**row, **known})
 
 
-def _advice_without_rebalances(health: facts.GroupHealthStatus) -> facts.Advice:
-    is_sick = health.health in SICK
-    problem = f" is {health.health}: {health.reason};" if is_sick else ":"
-    return facts.Advice(
-        group=health.group,
-        verdict=FIX_FIRST if is_sick else CANNOT_TELL,
-        policy="none",
-        policies_used=("none",),
-        rebalances=0,
-        rebalances_after=0,
-        libraries=(),
-        headline=f"{health.group}{problem} no rebalances.",
-        happened=f"{health.reason}." if is_sick else "The group had no rebalances.",
-        to_do="",
-        recommendation="",
-    )
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d)Z")
+_DAY = 24 * 60 * 60 * 1000
+
+
+def shorten_times(text: str, evidence: EvidenceSummary) -> str:
+    """Writes ``between 2026-01-05 17:05Z and 2026-01-05 19:53Z`` as ``between 17:05 and 19:53 UTC``
+    if the evidence is of at most a day; otherwise each date is only there once.
+    """
+    begins = [at for at in (evidence.since, evidence.first) if at is not None]
+    ends = [at for at in (evidence.until, evidence.last) if at is not None]
+    is_one_day = bool(begins and ends) and min(ends) - max(begins) <= _DAY
+    found = list(_MINUTE.finditer(text))
+    shown = {found[0][1]} if found and is_one_day else set()
+    for place, match in enumerate(found):
+        day, clock = match.groups()
+        short = clock if is_one_day or day in shown else match[0].removesuffix("Z")
+        shown.add(day)
+        zone = " UTC" if place == len(found) - 1 else ""
+        text = text.replace(match[0], f"{short}{zone}", 1)
+    return text
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
