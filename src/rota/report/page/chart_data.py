@@ -215,7 +215,7 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
         "known_causes": list(group.known_causes.items()),
         "needed": group.moves_needed,
         "libraries": list(group.libraries),
-        "steps": list(group.steps),
+        "steps": [step.text for action in group.actions for step in action.steps],
         "most_lag": most,
     }
 
