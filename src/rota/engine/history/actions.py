@@ -17,7 +17,6 @@ from rota.engine.history.client_settings import (
     MIN_BROKER_VERSION,
     UNKNOWN_LIBRARY,
     ClientLibrary,
-    format_duration,
     join_names,
 )
 from rota.engine.history.facts import (
@@ -57,6 +56,15 @@ def is_migration_possible(
     if wanted.protocol is PolicyProtocol.CONSUMER:
         return all(one.consumer_protocol for one in libraries)
     return all(wanted.strategy in one.strategies for one in libraries)
+
+
+def supports_policy(library: ClientLibrary, policy: GroupPolicy) -> bool:
+    """Returns whether members with this library can use the policy."""
+    if policy.membership is not MembershipType.DYNAMIC and library.static_id is None:
+        return False
+    if policy.protocol is PolicyProtocol.CONSUMER:
+        return library.consumer_protocol is not None
+    return policy.strategy in library.strategies
 
 
 def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
@@ -181,7 +189,7 @@ class _Migration:
         elif not self._was_consumer:  # otherwise a restart sets it
             text = f"Set the session timeout. {_SESSION_LIMIT_HINT}"
             if session == session_timeout:
-                text = f"Keep the session timeout of {format_duration(session)}."
+                text = f"Keep the session timeout of {format_rounded_duration(session)}."
             yield from self._session_steps(text, session)
 
     def _session_steps(self, text: str, session: int) -> Iterator[ActionStep]:
@@ -215,7 +223,7 @@ class _Migration:
             ),
         )
         session = session_timeout or self._used.session_timeout or DEFAULT_SESSION_TIMEOUT
-        away = format_duration(session)
+        away = format_rounded_duration(session)
         if not self._is_consumer and session > DEFAULT_SESSION_TIMEOUT:
             text = (
                 "Set the session timeout at the same time: otherwise the partitions of a member "
@@ -354,7 +362,7 @@ def _lower_first(text: str) -> str:
 def list_migration_costs(used: GroupPolicy, wanted: GroupPolicy) -> Iterator[str]:
     """Yields what is worse under the wanted policy, whatever the history shows."""
     if wanted.membership is MembershipType.STATIC is not used.membership:
-        session = format_duration(wanted.session_timeout or DEFAULT_SESSION_TIMEOUT)
+        session = format_rounded_duration(wanted.session_timeout or DEFAULT_SESSION_TIMEOUT)
         yield (
             "A static member keeps its partitions while it restarts: nobody reads them until it "
             f"is back, or for {session} if it does not come back (rota simulate shows the "
@@ -374,7 +382,7 @@ MAX_STABILIZATION = 60 * MINUTE
 
 #: Longest title of a repair: the list of groups shows it.
 MAX_TITLE = 28
-FIX_SLOW_POLLS, FIX_TIMEOUTS = "Fix slow polls", "Fix session timeouts"
+FIX_SLOW_POLLS, PREVENT_TIMEOUTS = "Fix slow polls", "Prevent session timeouts"
 START_CONSUMERS, FIND_LEAVES = "Start consumers", "Find out why members leave"
 SLOW_DOWN_SCALING = "Slow down scaling"
 
@@ -421,7 +429,7 @@ def make_cause_repair(
         "Look for crashes, long pauses of the process or network failures at the times of these "
         "rebalances."
     )
-    return _make_repair(FIX_TIMEOUTS, [ActionStep(text=text)], bound)
+    return _make_repair(PREVENT_TIMEOUTS, [ActionStep(text=text)], bound)
 
 
 def make_health_repair(status: GroupHealthStatus, last: Generation | None) -> Action:
@@ -518,7 +526,7 @@ def _slow_poll_steps(libraries: Sequence[ClientLibrary], last: Generation) -> It
         limited,
         lambda one: (
             f"{'Or allow' if one.poll_records else 'Allow'} more time between two polls "
-            f"than {format_duration(present)}. A member that hangs is then noticed later."
+            f"than {format_rounded_duration(present)}. A member that hangs is then noticed later."
         ),
         lambda one: one.poll_interval_setting(2 * present),
         among=libraries,
@@ -534,6 +542,7 @@ def _scaling_step(pattern: Pattern) -> ActionStep:
         return ActionStep(text=text)
     period = format_rounded_duration(pattern.every_ms or 0)
     return ActionStep(
-        text=f"{text} A window longer than {period}, the time from one to the next, stops it.",
+        text=f"{text} A window longer than {period}, the usual time from one rise to the "
+        "next, would keep the member.",
         setting=f"behavior:\n  scaleDown:\n    stabilizationWindowSeconds: {window // 1_000}",
     )

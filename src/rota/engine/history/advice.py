@@ -23,6 +23,7 @@ saves: the downtime of the rebalances that it prevents. Only a change of the pol
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,13 +40,13 @@ from rota.engine.history.actions import (
     make_pattern_repair,
     migration_size,
     shorten_title,
+    supports_policy,
 )
 from rota.engine.history.client_settings import (
     CLIENT_LIBRARIES,
     UNKNOWN_LIBRARY,
     ClientLibrary,
     find_libraries,
-    format_duration,
     join_names,
     offer_libraries,
 )
@@ -69,6 +70,7 @@ from rota.engine.history.facts import (
 from rota.engine.history.health import format_minutes
 from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.engine.history.policies import (
+    CONSUMER_LABEL_PREFIX,
     OTHER_SOLVER,
     GroupPolicy,
     MembershipType,
@@ -93,7 +95,7 @@ MIN_SAVED = 5_000
 #: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
 SHOWN_DOWNTIME = 50
 #: A sentence gets no further part if it would be longer than this.
-SENTENCE_LENGTH = 200
+SENTENCE_LENGTH = 210
 #: Longest name in a sentence.
 NAME_LENGTH = 40
 #: A reason has most of the downtime from this share on.
@@ -255,10 +257,10 @@ def advise_group(
         patterns=tuple(evidence.patterns),
         happened=case.describe_history(),
         to_do=case.describe_actions(verdict, best, actions),
-        recommendation=case.recommendation(verdict, actions),
+        recommendation=case.recommendation(verdict, best, actions),
         saving_ms=case.saved_by(best) if verdict == CHANGE else None,
         actions=actions,
-        setting_libraries=tuple(one.name for one in case.offered_libraries(verdict, best)),
+        setting_libraries=case.setting_libraries(verdict, best, actions),
     )
 
 
@@ -283,15 +285,16 @@ def advise_uncompared(  # noqa: PLR0913 (all but four are options)
     strategy = next((one.strategy for one in reversed(generations) if one.strategy), "none")
     is_bad = health is not None and health.health in BAD_HEALTH
     if happened is None:
-        times = "once" if number == 1 else f"{number:,} times"
-        happened = f"The group rebalanced {times}." if number else "No rebalances."
+        happened = "No rebalances."
+        if number:
+            happened = f"The group rebalanced {_count_times(number)}."
     if to_do is None:
         to_do = f"Rota cannot compare policies: {why}."
     actions: tuple[Action, ...] = ()
     if health is not None and is_bad:
         actions = (make_health_repair(health, generations[-1] if generations else None),)
         happened = _join_clauses(_describe_health(health), [happened.removesuffix(".")])
-        to_do = f"{_describe_repair(actions[0])}."
+        to_do = f"{_describe_repairs(actions, '')}."
     return Advice(
         group=group,
         verdict=FIX_FIRST if health is not None and health.health in SICK else CANNOT_TELL,
@@ -492,19 +495,12 @@ class _AdviceCase:
             since, until = pattern.since, pattern.until
             until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
-            if pattern.pattern in POLICY_PATTERNS and len(clauses) == 1:
-                clauses += self._describe_revocations(pattern)
         if not self._other_patterns:
             clauses.append(self._describe_rebalances())
-        return _join_clauses(clauses[0], clauses[1:], self._describe_downtime())
-
-    def _describe_revocations(self, pattern: Pattern) -> Iterator[str]:
-        rows = self._actual_rows.values()
-        revoked = [row.revoked for row in rows if pattern.since <= row.at <= pattern.until]
-        if self._policy.protocol is PolicyProtocol.EAGER and max(revoked, default=0) > 1:
-            yield f"every rebalance made {self._policy.strategy} revoke up to {max(revoked):,} " + (
-                "partitions"
-            )
+        downtime = self._describe_downtime()
+        if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
+            downtime = self._describe_downtime(with_reason=False)
+        return _join_clauses(clauses[0], clauses[1:], downtime)
 
     def _describe_rebalances(self) -> str:
         number = self.used.rebalances
@@ -517,10 +513,9 @@ class _AdviceCase:
             known = f", {'' if number == 1 else 'each time '}{_CAUSES[causes[0][0]]}"
         else:
             known = ": " + ", ".join(f"{count:,} {_CAUSES[cause]}" for cause, count in causes)
-        often = "once" if number == 1 else f"{number:,} times"
-        return f"the group rebalanced {often} {when}{known if causes else ''}"
+        return f"the group rebalanced {_count_times(number)} {when}{known if causes else ''}"
 
-    def _describe_downtime(self) -> str:
+    def _describe_downtime(self, *, with_reason: bool = True) -> str:
         total = self._evidence.total
         counted = {
             reason: time
@@ -531,11 +526,20 @@ class _AdviceCase:
         if total.downtime_ms >= SHOWN_DOWNTIME:
             text = f"{format_rounded_duration(total.downtime_ms)} of downtime"
             reason = max(counted, key=lambda one: counted[one], default=None)
-            if reason is not None and counted[reason] >= MOST_DOWNTIME * total.downtime_ms:
-                text += f", mostly {_DOWNTIME_REASONS[DowntimeReason(reason)]}"
+            most = 0 if reason is None else counted[reason]
+            is_most = with_reason and most >= max(MOST_DOWNTIME * total.downtime_ms, MIN_SAVED)
+            if reason is not None and is_most:
+                text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
         return text
+
+    def _describe_reason(self, reason: DowntimeReason) -> str:
+        revoked = max((row.revoked for row in self._actual_rows.values()), default=0)
+        if reason is DowntimeReason.REVOKED and len(self.policies_used) == 1 and revoked > 1:
+            strategy = shorten_middle(self._policy.strategy, NAME_LENGTH)
+            return f"because {strategy} revoked up to {revoked:,} partitions each time"
+        return _DOWNTIME_REASONS[reason]
 
     # what to do
 
@@ -546,9 +550,18 @@ class _AdviceCase:
         def is_able(library: ClientLibrary) -> bool:
             if wanted is None:
                 return library.poll_interval is not None
-            return is_migration_possible(self._policy, wanted, [library])
+            return supports_policy(library, self._policy) and supports_policy(library, wanted)
 
         return offer_libraries(self._clients, is_able)
+
+    def setting_libraries(
+        self, verdict: str, best: PolicyTotal, actions: Sequence[Action]
+    ) -> tuple[str, ...]:
+        """Returns the libraries that a step names, the group's own first."""
+        steps = [step for one in actions for step in one.steps]
+        named = {name for step in steps for name in (*step.libraries, *step.settings)}
+        names = (one.name for one in self.offered_libraries(verdict, best))
+        return tuple(name for name in names if name in named)
 
     def actions(self, verdict: str, best: PolicyTotal) -> Iterator[Action]:
         """Yields the repairs, then the change of the policy, then what makes it cheaper."""
@@ -653,7 +666,7 @@ class _AdviceCase:
             ),
         )
         yield Action(
-            title="What the change costs",
+            title="Costs and uncertainty",
             kind=ActionKind.NOTE,
             steps=tuple(ActionStep(text=one) for one in self._list_costs(best, wanted)),
         )
@@ -700,42 +713,52 @@ class _AdviceCase:
             ),
         )
 
-    def recommendation(self, verdict: str, actions: Sequence[Action]) -> str:
+    def recommendation(self, verdict: str, best: PolicyTotal, actions: Sequence[Action]) -> str:
         """Returns the first action that is worth it, in at most 28 characters."""
         for one in actions:
             if one.kind is ActionKind.POLICY:
-                return shorten_title(one.title.removeprefix(_SWITCH_TO), "Change the policy")
+                return shorten_title(self._name_change(best), "Change the policy")
             if one.kind is ActionKind.REPAIR and (one.saving_ms is None or _is_worth(one)):
                 return one.title
         if verdict == CANNOT_TELL:
             return NO_ADVICE
-        return shorten_title(f"Keep {self._policy.label}", "Keep the policy")
+        return shorten_title(f"Keep {self._policy.strategy}", "Keep the strategy")
+
+    def _name_change(self, best: PolicyTotal) -> str:
+        """Returns what changes, in a few words: ``cooperative-sticky, static``."""
+        used, wanted = self._policy, self._alternatives[best.policy]
+        names = []
+        if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
+            kip_848 = wanted.protocol is PolicyProtocol.CONSUMER
+            names.append(f"{CONSUMER_LABEL_PREFIX if kip_848 else ''}{wanted.strategy}")
+        if wanted.membership is not used.membership:
+            names.append(wanted.membership if names else f"{wanted.membership} membership")
+        return ", ".join(names) or "longer session timeout"
 
     def describe_actions(self, verdict: str, best: PolicyTotal, actions: Sequence[Action]) -> str:
         """Returns a sentence: what to repair, the change of the policy, and what they save."""
-        places = [place for place, one in enumerate(actions) if one.kind is ActionKind.POLICY]
+        policy = next((one for one in actions if one.kind is ActionKind.POLICY), None)
         repairs = [one for one in actions if one.kind is ActionKind.REPAIR and _is_worth(one)]
-        if places:
-            first = [one for one in repairs if actions.index(one) < places[0]]
-            change = actions[places[0]].title
-            saved = f"≈ {format_rounded_duration(self.saved_by(best))}"
-            if first:
-                text = f"{_describe_repair(first[0])}; then {_lower_first(change)}"
-                return f"{text}, which saves {saved}."
-            also = [_lower_first(one.title) for one in repairs]
-            expected = format_rounded_duration(self._compared)
-            about = "" if self._compared == self._evidence.total.downtime_ms else "≈ "
-            rest = f", and {join_names(also)}" if also else ""
-            return f"{change} to save {saved} of {about}{expected} downtime{rest}."
-        keep = self._describe_keep(verdict)
-        if not repairs:
-            return f"{keep[:1].upper()}{keep[1:]}."
-        text = _describe_repair(repairs[0])
-        return _join_clauses(text, [keep if verdict != FIX_FIRST else self._then_keep])
-
-    @property
-    def _then_keep(self) -> str:
-        return f"then keep {self._policy.label}"
+        if self._bad_health is not None:
+            repairs = repairs[:1]
+        measured = format_rounded_duration(self._evidence.total.downtime_ms)
+        if policy is None:
+            keep = self._describe_keep(verdict)
+            if not repairs:
+                return f"{_capitalize(keep)}."
+            then = "then " if verdict == FIX_FIRST else ""
+            keep = keep if verdict == CANNOT_TELL else f"{then}keep {self._policy.label}"
+            return f"{_describe_repairs(repairs, measured)}; {keep}."
+        saved = f"≈ {format_rounded_duration(self.saved_by(best))}"
+        if actions[0] is not policy and repairs:
+            change = f"{policy.title[:1].lower()}{policy.title[1:]}"
+            change = change.replace("switch ", "switching ", 1).replace("set ", "setting ", 1)
+            first = [one for one in repairs if actions.index(one) < actions.index(policy)]
+            return f"{_describe_repairs(first, measured)}; {change} alone saves {saved}."
+        expected = format_rounded_duration(self._compared)
+        about = "" if expected == measured else "≈ "
+        also = "".join(f", and {one.title[:1].lower()}{one.title[1:]}" for one in repairs)
+        return f"{policy.title} to save {saved} of {about}{expected} downtime{also}."
 
     def _describe_keep(self, verdict: str) -> str:
         if verdict == CANNOT_TELL:
@@ -754,11 +777,11 @@ class _AdviceCase:
             text = f"{keep}: {other.policy} may save ≈ {saved}, or"
             if doubtful:
                 return f"{text} cost more: it is not known whether absent members had crashed"
-            return f"{text} nothing: the replay does not match the measured downtime"
+            return f"{text} nothing: the replay differs too much from the measured downtime"
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
             uncertain = format_rounded_duration(self.uncertainty)
-            return f"{keep}: no other policy saves more than the estimate may be wrong, {uncertain}"
+            return f"{keep}: no other policy saves more than the replay may be wrong, {uncertain}"
         return f"{keep}: no other policy has less downtime"
 
 
@@ -786,25 +809,47 @@ def _describe_health(health: GroupHealthStatus) -> str:
     return reason if topic is None else reason.replace(topic, shorten_middle(topic, NAME_LENGTH))
 
 
-def _describe_repair(repair: Action) -> str:
-    """Returns the repair in words: a long step of it, or its title and what it saves at most."""
-    if repair.saving_ms is None:
-        return repair.steps[0].text.removesuffix(".")
-    return f"{repair.title} to save up to {format_rounded_duration(repair.saving_ms)}"
+def _describe_repairs(repairs: Sequence[Action], downtime: str) -> str:
+    """Returns repairs in words, with what they save at most; or one whose saving is not known, with
+    its first step.
+    """
+    first, *others = repairs
+    if not others and first.saving_ms is None:
+        return first.steps[0].text.removesuffix(".")
+    names = join_names([first.title, *(f"{x.title[:1].lower()}{x.title[1:]}" for x in others)])
+    if others or first.saving_ms is None:
+        return names
+    return (
+        f"{names} to save up to {format_rounded_duration(first.saving_ms)} of {downtime} downtime"
+    )
 
 
 def _join_clauses(first: str, others: Iterable[str], last: str | None = None) -> str:
     """Returns a sentence of the first and the last clause, and of the others that fit in."""
     clauses, rest = [first], [] if last is None else [last]
     for one in others:
-        if len("; ".join((*clauses, one, *rest))) < SENTENCE_LENGTH:
+        if _sentence_length([*clauses, one, *rest]) <= SENTENCE_LENGTH:
             clauses.append(one)
-    text = "; ".join((*clauses, *rest))
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{_capitalize('; '.join((*clauses, *rest)))}."
 
 
-def _lower_first(text: str) -> str:
-    return f"{text[:1].lower()}{text[1:]}"
+def _sentence_length(clauses: Iterable[str]) -> int:
+    return len(_TIME.sub("00:00", "; ".join(clauses))) + 1
+
+
+#: A time whose date the report leaves out.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")
+#: Names begin with a small letter also at the start of a sentence.
+_FIRST_WORDS = frozenset(("a", "all", "an", "keep", "members", "no", "nothing", "perhaps", "the"))
+
+
+def _capitalize(text: str) -> str:
+    is_name = text.partition(" ")[0] not in _FIRST_WORDS
+    return text if is_name else f"{text[:1].upper()}{text[1:]}"
+
+
+def _count_times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
 
 
 def _keep_nearly_least(
@@ -828,7 +873,7 @@ def describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: int
         session = wanted.session_timeout
         timeout = []
         if session is not None and session != session_timeout:
-            timeout = [f"a session timeout of {format_duration(session)}"]
+            timeout = [f"a session timeout of {format_rounded_duration(session)}"]
         if used.membership is not MembershipType.STATIC:
             changes.append(" with ".join(("static membership", *timeout)))
         elif session != used.session_timeout:

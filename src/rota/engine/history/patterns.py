@@ -83,7 +83,7 @@ MIN_USUAL_JOINS = 3
 #: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
 MAX_JOIN_DELAY = 1_000
 #: Number of members that a text names, and the longest name.
-MAX_NAMES, MAX_NAME_LENGTH = 3, 40
+MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 
 _FAILURES = (RebalanceCause.SESSION_TIMEOUT, RebalanceCause.SLOW_POLL)
 
@@ -263,9 +263,7 @@ class _Repeats(Generic[_Event]):
         return stdev(gaps) <= MAX_RHYTHM_VARIATION * sum(gaps) / len(gaps)
 
     def describe_period(self) -> str:
-        if not self.is_regular:
-            return ""
-        return f", about every {format_rounded_duration(self.period or 0)}"
+        return f"about every {_format_about(self.period or 0)}" if self.is_regular else ""
 
     def pattern(  # noqa: PLR0913 (all but three are options)
         self,
@@ -328,7 +326,7 @@ def _find_health_patterns(
         text = f"{name or 'a partition'} {'has been' if lasts else 'was'} stuck"
         if health is GroupHealth.FALLING_BEHIND:
             text = f"the lag{f' of {name}' if name else ''} {'has grown' if lasts else 'grew'}"
-        text += f" for {format_rounded_duration(stop - start)}" if stop > start else ""
+        text += f" for {_format_about(stop - start)}" if stop > start else ""
         if lasts and status.lag is not None:
             text += f" (the group is {status.lag:,} records behind)"
         yield Pattern(
@@ -411,7 +409,8 @@ def _failure_patterns(
     is_known = sum(step.is_known for step in steps) >= MOST * len(steps)
     seem = "" if is_known else "seems to have " if member else "seem to have "
     text = f"{_describe_names(names)} {seem}{words[0]} {len(steps)} times{words[1]}"
-    yield repeats.pattern(kind, text + repeats.describe_period(), fix, member=member)
+    text += _in_brackets(repeats.describe_period())
+    yield repeats.pattern(kind, text, fix, member=member)
 
 
 def _describe_names(names: Iterable[str | None]) -> str:
@@ -525,7 +524,7 @@ def _find_rejoining(
             pattern = repeats.pattern(
                 PatternType.REJOINING,
                 f"{shorten_middle(name, MAX_NAME_LENGTH)} joined and left {times} times"
-                f"{repeats.describe_period()}",
+                f"{_in_brackets(repeats.describe_period())}",
                 "Find out why the process ends: look at its log and its exit codes at those times.",
                 member=name,
                 since=max(came, default=first),
@@ -651,8 +650,8 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
         text = f"{who}, or a process that ends and is replaced, added and removed {what}"
     elif doubt is not None:
         text = f"perhaps {who} added and removed {what}"
-    notes = f"{low} to {high} members{repeats.describe_period()}{f'; {doubt}' if doubt else ''}"
-    text += f" {len(rises)} times ({notes})"
+    notes = ", ".join(filter(None, (f"{low} to {high} members", repeats.describe_period())))
+    text += f" {len(rises)} times{_in_brackets('; '.join(filter(None, (notes, doubt))))}"
     fix = (
         "Let the autoscaler wait longer before it removes a member (Kubernetes: "
         "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often."
@@ -710,7 +709,7 @@ def _find_deploys(steps: Sequence[_Step], generations: Iterable[Generation]) -> 
         return
     sizes = [len(one.members) for one in deploys]
     size, up_to = max(sizes), "" if min(sizes) == max(sizes) else "up to "
-    span = format_rounded_duration(deploys[0].until - deploys[0].at)
+    span = _format_about(deploys[0].until - deploys[0].at)
     text = f"a rolling deploy replaced {size} members in {span}"
     if len(deploys) > 1:
         text = f"{len(deploys)} rolling deploys replaced {up_to}{size} members each"
@@ -775,3 +774,13 @@ def _returned_static(before: Generation, generation: Generation) -> set[str]:
         if (name := one.group_instance_id) is not None
         and old.get(name) not in {None, one.member_id}
     }
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _format_about(milliseconds: int) -> str:
+    """Formats a length of time in seconds, or from two minutes on in minutes."""
+    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
+    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)
