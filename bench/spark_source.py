@@ -30,7 +30,7 @@ from bench.peer import ROOT, SPARK, SPARK_TUNED
 from bench.run import Row, Run
 from rota.engine.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.lookup import OffsetLookup
+from rota.spark.plan import OffsetLookup
 
 ROUNDS = 3
 PARTITIONS = 12

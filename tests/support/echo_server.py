@@ -28,8 +28,7 @@ from rota.broker.events import (
     WriteLogLine,
     WriteResponse,
 )
-from rota.broker.listener import bind_sockets
-from rota.broker.server import Server
+from rota.broker.server import Server, bind_sockets
 from rota.broker.timers import Clock
 from rota.engine.model.config import BrokerConfig
 from tests.support.waiting import PATIENCE

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from logging import ERROR, WARNING
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ import kafka.protocol.sasl
 from kafka.protocol import admin, consumer, metadata, producer
 
 from rota.broker import dispatch
-from rota.broker.dispatch import ERROR, WARNING, HandlerContext
+from rota.broker.dispatch import HandlerContext
 from rota.broker.events import (
     CloseConnection,
     ConnectionClosed,
@@ -291,7 +292,7 @@ class InMemoryNode:
 class ClientConnection:
     """A client's end of a connection, with one request in flight at a time.
 
-    Requests are of kafka-python's schemas or of :mod:`rota.protocol.requirements`; the response is
+    Requests are of kafka-python's schemas or of :mod:`rota.protocol.messages`; the response is
     of the same. kafka-python's are a check of the response by a reader that is not the code under
     test.
     """

@@ -5,9 +5,9 @@ The node is pure: events in, commands out. The server around it moves bytes with
 
 from __future__ import annotations
 
-from rota.protocol import requirements
+from rota import protocol
 
 
 def explain_missing_packages() -> str | None:
     """Returns how to install the packages that the broker lacks; None if it lacks none."""
-    return requirements.explain_missing_packages("broker", "broker")
+    return protocol.explain_missing_packages("broker", "broker")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from logging import ERROR
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from rota.broker.events import ConnectionId
@@ -107,9 +108,6 @@ AnyRequest: TypeAlias = ServerRequest[Any]
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
 #: Waiting requests that are resumed in one event.
 MAX_RESUMED_PER_EVENT = 100
-
-#: Levels of :mod:`logging`.
-INFO, WARNING, ERROR = 20, 30, 40
 
 
 @dataclass(slots=True, kw_only=True)

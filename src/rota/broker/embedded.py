@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
-from rota.broker import explain_missing_packages, listener
+from rota.broker import explain_missing_packages, server
 from rota.broker.config import parse_config
 from rota.broker.connection import make_server_context
 from rota.broker.control import BrokerControl, to_milliseconds
@@ -93,11 +93,11 @@ class Broker(BrokerControl):
             names = ", ".join(self._config.ignored_keys)
             LOGGER.warning("these settings of Kafka have no effect in Rota: %s", names)
         advertised = advertise or self._config.advertised_listener
-        self._advertised = None if advertised is None else listener.parse_address(advertised)
+        self._advertised = None if advertised is None else server.parse_address(advertised)
         self._users = _check_users(users)
         self._mechanisms = _check_mechanisms(mechanisms, self._users)
         self._tls_context = _make_tls_context(tls)
-        listener.check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
+        server.check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
         if data_dir is not None and not str(data_dir):
             raise InputError("data_dir is empty; use None for a temporary folder")
         if type(port) is not int or not 0 <= port <= 65_535:
@@ -118,12 +118,12 @@ class Broker(BrokerControl):
         """
         if self._thread is not None:
             raise RotaError("the broker is running already")
-        sockets = listener.bind_sockets(self._host, self._port)
+        sockets = server.bind_sockets(self._host, self._port)
         folder = self.data_dir
         if folder is None:
             folder = self._temporary_folder = Path(tempfile.mkdtemp(prefix="rota-"))
         port = sockets[0].getsockname()[1]
-        self._address = self._advertised or listener.advertised_address(self._host, port)
+        self._address = self._advertised or server.advertised_address(self._host, port)
         thread = BrokerThread(
             open_broker=partial(
                 open_broker,
@@ -148,7 +148,7 @@ class Broker(BrokerControl):
             self._temporary_folder = None
             raise
         self._thread = thread
-        self._listening = listener.format_address(self._host, port)
+        self._listening = server.format_address(self._host, port)
         self._port = port  # the same port after a restart
         atexit.register(self.stop)
         return self
@@ -195,7 +195,7 @@ class Broker(BrokerControl):
     def bootstrap_servers(self) -> str:
         """The ``host:port`` that clients connect to."""
         self._call_in_thread(lambda _: None)
-        return listener.format_address(*self._address)
+        return server.format_address(*self._address)
 
     @property
     def listening(self) -> str:
@@ -216,7 +216,7 @@ class Broker(BrokerControl):
     def __repr__(self) -> str:
         if self._thread is None:
             return f"<rota.Broker, not running, data_dir={str(self._folder or '')!r}>"
-        address = listener.format_address(*self._address)
+        address = server.format_address(*self._address)
         return f"<rota.Broker at {address}, data_dir={str(self.data_dir)!r}>"
 
     def _call(self, function: Callable[[BrokerNode, int], T]) -> T:

@@ -13,8 +13,8 @@ from typing import TypeVar
 from rota.broker.dispatch import AnyHandler, AnyRequest
 from rota.broker.timers import Timers
 from rota.errors import Code, InputError
-from rota.protocol import schemas
 from rota.protocol.messages import CLIENT_ONLY_APIS, Api
+from rota.protocol.schemas import api_name, list_schema_names
 
 EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 
@@ -115,11 +115,6 @@ def _apply_fault(
     handle()
 
 
-def api_name(api: Api) -> str:
-    """Returns Kafka's name, as ``JoinGroup``."""
-    return "".join(part.capitalize() for part in api.name.split("_"))
-
-
 def find_api(name: str | int) -> Api:
     """Finds an API by name (``JoinGroup``, ``join_group``) or key."""
     names = {each: api_name(each) for each in Api if each not in CLIENT_ONLY_APIS}
@@ -129,7 +124,7 @@ def find_api(name: str | int) -> Api:
     if isinstance(name, int):
         apis = ", ".join(f"{int(each)} {text}" for each, text in names.items())
         raise InputError(f"API {name}: Rota's broker has no API with this key; it has {apis}")
-    if _normalize_name(f"{name}Request") in map(_normalize_name, schemas.list_schema_names()):
+    if _normalize_name(f"{name}Request") in map(_normalize_name, list_schema_names()):
         raise InputError(f"API {name!r}: Rota's broker does not serve it")
     raise InputError(f"API {name!r}: no API has this name{_suggest_nearest(name, names.values())}")
 

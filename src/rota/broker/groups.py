@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from logging import ERROR, INFO, WARNING
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
@@ -60,9 +61,6 @@ from rota.errors import Code, DiskError, FormatError, InputError, Refused
 
 #: Milliseconds until a journal partition that was moved away is loaded again by itself.
 MOVED_TIMEOUT = 10_000
-
-#: Levels of :mod:`logging`.
-INFO, WARNING, ERROR = 20, 30, 40
 OnResponse: TypeAlias = Callable[[GroupResponse], None]
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 

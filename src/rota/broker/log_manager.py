@@ -93,9 +93,8 @@ class LogCleaner:
         """Stops compaction of deleted topics, and removes their checkpoints."""
         if self._partition is not None and self._partition[0] in topics:
             self.stop()
-        points = self._folder.cleaner_points
-        kept = {each: offset for each, offset in points.items() if each[0] not in topics}
-        if len(kept) < len(points):
+        kept = _drop_topics(topics, self._folder.cleaner_points)
+        if kept != self._folder.cleaner_points:
             self._save_checkpoint(kept)
 
     def stop(self) -> None:
@@ -303,5 +302,5 @@ class LogManager:
             self._deleted.popleft()
 
 
-def _drop_topics(names: frozenset[str], offsets: PartitionOffsets) -> PartitionOffsets:
+def _drop_topics(names: Collection[str], offsets: PartitionOffsets) -> PartitionOffsets:
     return {each: offset for each, offset in offsets.items() if each[0] not in names}

@@ -12,25 +12,25 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
+from logging import ERROR, WARNING
 from typing import assert_never
 
 from rota.broker import dispatch, events
 from rota.broker.dispatch import (
-    ERROR,
-    WARNING,
     AnyHandler,
     AnyRequest,
     ClientSession,
     HandlerContext,
     ServerRequest,
 )
-from rota.broker.faults import FaultInjector, api_name
+from rota.broker.faults import FaultInjector
 from rota.broker.handlers.metadata import refuse_api_versions
 from rota.broker.handlers.sasl import delay_failed_login
 from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, FormatError, Refused
 from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
 from rota.protocol.messages import Api, Message
+from rota.protocol.schemas import api_name
 
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 LOGIN_HINT = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from logging import INFO, WARNING
 from pathlib import Path
 from secrets import token_bytes, token_urlsafe
 from types import MappingProxyType
 
 from rota.broker.config import ServerProperties
-from rota.broker.dispatch import INFO, WARNING, AnyHandler, HandlerContext
+from rota.broker.dispatch import AnyHandler, HandlerContext
 from rota.broker.groups import GroupCoordinatorService
 from rota.broker.handlers import (
     committed_offsets,

@@ -40,6 +40,7 @@ from rota.engine.model.text import (
     list_first_names,
     unify_collision_characters,
 )
+from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import Code, DiskError, InputError, Refused
 
 PARTITION_FILE = re.compile(
@@ -523,10 +524,6 @@ def refuse_disk_errors() -> Iterator[None]:
         raise Refused(Code.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
-#: The epoch of a client that wants no check.
-NO_LEADER_EPOCH = -1
-
-
 def find_topic(topics: Topics, name: str, topic_id: bytes | None = None) -> Topic:
     """Returns a topic, by its id if that is given (KIP-516); raises Refused if there is none."""
     topic = topics.get(name) if topic_id is None else topics.get_by_id(topic_id)
@@ -551,7 +548,7 @@ def find_log(topic: Topic, partition: int) -> Log:
 def check_leader_epoch(log: Log, epoch: int) -> None:
     """Raises Refused if the client has another leader epoch than the broker (KIP-320)."""
     current = log.epochs.latest
-    if epoch in {NO_LEADER_EPOCH, current}:
+    if epoch in {NO_LEADER_EPOCH, current}:  # the client may want no check
         return
     if epoch < current:
         raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader's epoch is {current}, not {epoch}")

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> bool:
         raise Unreachable(problem)
     config = _read_broker_config(args)
     users = _read_users(args)
-    from rota.broker.listener import is_loopback  # noqa: PLC0415 (not for --help)
+    from rota.broker.server import is_loopback  # noqa: PLC0415 (not for --help)
 
     if not users and not args.allow_anonymous and not is_loopback(args.host):
         raise InputError(

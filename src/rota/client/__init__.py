@@ -4,9 +4,9 @@ administration.
 
 from __future__ import annotations
 
-from rota.protocol import requirements
+from rota import protocol
 
 
 def explain_missing_packages() -> str | None:
     """Returns how to install what the client needs; None if everything is installed."""
-    return requirements.explain_missing_packages("consumer", "consumer")
+    return protocol.explain_missing_packages("consumer", "consumer")

@@ -23,7 +23,7 @@ from rota.client.group_description import CLASSIC, DEAD, GroupDescription, Parti
 from rota.client.group_requests import check_codes, group_request_error, parse_error_code
 from rota.client.metadata import BrokerMetadata, ClusterMetadata
 from rota.client.offsets import EARLIEST, LATEST, list_offsets
-from rota.client.retry import run_all
+from rota.client.retry import run_all, run_limited
 from rota.engine.model import request as requests
 from rota.engine.model import response as results
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
@@ -39,8 +39,6 @@ MAX_AGE_LOOKUPS = 1_000
 #: The type of groups that the broker assigns (KIP-848).
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
-S = TypeVar("S")
-T = TypeVar("T")
 ResultT = TypeVar("ResultT", bound=results.GroupResponse)
 
 
@@ -60,7 +58,8 @@ class Admin:
         """:param timeout: seconds for each request"""
         self._client = client
         self._timeout = timeout
-        self._in_flight_limit = asyncio.Semaphore(MAX_IN_FLIGHT)
+        #: A cluster may have thousands of groups.
+        self._limit = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     @property
     def _deadline(self) -> float:
@@ -102,7 +101,7 @@ class Admin:
             for (node, group_type), names in by_node.items()
             for start in range(0, len(names), GROUPS_PER_REQUEST)
         ]
-        described = await self._run_limited(lambda chunk: self._described_by(*chunk), chunks)
+        described = await run_limited(self._limit, lambda chunk: self._described_by(*chunk), chunks)
         by_name = {each.group: each for chunk in described for each in chunk}
         return [
             by_name.get(name) or group_description.describe_listed_group(listed, node)
@@ -193,7 +192,9 @@ class Admin:
     async def fetch_lags(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
         """Returns the lag of every partition that a group has committed or is assigned."""
         listed = list(groups)
-        offsets = await self._run_limited(self.fetch_committed, [each.group for each in listed])
+        offsets = await run_limited(
+            self._limit, self.fetch_committed, [each.group for each in listed]
+        )
         owners = [group_description.owner_by_partition(each.members or ()) for each in listed]
         starts, ends = await self.fetch_bounds(set().union(*offsets, *owners))
         return {
@@ -250,7 +251,7 @@ class Admin:
         behind.sort(key=itemgetter(0, 1, 2), reverse=True)
         for _, group, _, each in behind[:MAX_AGE_LOOKUPS]:
             by_group.setdefault(group, []).append(each)
-        ages = await self._run_limited(self._find_ages, by_group.values())
+        ages = await run_limited(self._limit, self._find_ages, by_group.values())
         found = dict(zip(by_group, ages, strict=True))
         return {
             group: [replace(each, age_ms=known.get(each.partition)) for each in listed]
@@ -327,7 +328,7 @@ class Admin:
             request = requests.DeleteGroups(groups=(name,))
             return self._send(name, request, results.DeleteGroupsResult)
 
-        deleted = await self._run_limited(delete, groups)
+        deleted = await run_limited(self._limit, delete, groups)
         codes = {name: code for each in deleted for name, code in each.codes.items()}
         check_codes(codes, "not deleted")
 
@@ -354,15 +355,6 @@ class Admin:
         result = group_requests.decode_group_response(request, response)
         assert isinstance(result, result_class)
         return result
-
-    async def _run_limited(self, send: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-        """Runs a limited number of requests at a time: a cluster may have thousands of groups."""
-
-        async def send_limited(item: S) -> T:
-            async with self._in_flight_limit:
-                return await send(item)
-
-        return await run_all(map(send_limited, items))
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from rota import errors
 from rota.client import retry
-from rota.client.connection import BrokerConnection, ConnectionContext, api_name
+from rota.client.connection import BrokerConnection, ConnectionContext
 from rota.client.metadata import BrokerMetadata, ClusterMetadata, MetadataRefresher
 from rota.client.retry import Backoff, is_permanent, wait_for_shared
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import Api, FindCoordinatorRequest, Message, Request
-from rota.protocol.schemas import ResponseT
+from rota.protocol.schemas import ResponseT, api_name
 
 #: Added to errors of a broker whose address comes from the metadata.
 ADVERTISED_HINT = (

@@ -36,7 +36,7 @@ from rota.protocol import messages
 from rota.protocol.codec import RequestHeader, read_response, supported_versions, write_request
 from rota.protocol.frames import LENGTH_SIZE, RECEIVE_BUFFER_BYTES, FrameReader
 from rota.protocol.messages import Api, Message, Request
-from rota.protocol.schemas import ResponseT, Versions
+from rota.protocol.schemas import ResponseT, Versions, api_name
 
 #: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
@@ -568,11 +568,6 @@ class InFlightRequest:
     future: asyncio.Future[Any]
     #: The result is the undecoded frame.
     is_raw: bool = False
-
-
-def api_name(api: Api) -> str:
-    """Returns Kafka's name, such as ``JoinGroup``."""
-    return "".join(part.capitalize() for part in api.name.split("_"))
 
 
 #: An entry of ``socket.getaddrinfo``.

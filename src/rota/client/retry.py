@@ -95,6 +95,7 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
     return Refused(known, f"{doing} {partition} was refused with error {code} ({name})")
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 #: Seconds between the starts of two attempts, as in RFC 8305.
 ATTEMPT_DELAY = 0.25
@@ -160,6 +161,18 @@ async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
         if not task.cancelled():
             task.result()  # raises its error
     return [task.result() for task in tasks]
+
+
+async def run_limited(
+    limit: asyncio.Semaphore, send: Callable[[S], Awaitable[T]], items: Iterable[S]
+) -> list[T]:
+    """As :func:`run_all`, but only as many at a time as the semaphore allows."""
+
+    async def send_limited(item: S) -> T:
+        async with limit:
+            return await send(item)
+
+    return await run_all(map(send_limited, items))
 
 
 async def wait_for_shared(task: asyncio.Future[T]) -> T:

@@ -11,16 +11,23 @@ from typing import Self
 from rota.client.config import require_mapping, require_one_mapping
 from rota.client.fetch import Batch
 from rota.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
-from rota.consumer import arguments
-from rota.consumer.arguments import OffsetsArgument, PartitionLike, TimesArgument, parse_partitions
 from rota.consumer.core import POLL_TIMEOUT, ConsumerCore
 from rota.consumer.membership import NO_LISTENER, call_in_loop
 from rota.consumer.records import (
     CommitCallback,
     ConsumerRecord,
     GroupMetadata,
+    OffsetsArgument,
+    PartitionLike,
     RebalanceListener,
     Records,
+    TimesArgument,
+    check_callback,
+    check_listener,
+    parse_offsets,
+    parse_partitions,
+    parse_times,
+    parse_topics,
 )
 from rota.engine.member.events import RejoinRequested, Subscribed
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
@@ -56,8 +63,8 @@ class BaseConsumer:
             ``group.id``; partitions are assigned with :meth:`assign`
         """
         membership = self._core.require_group("subscribe")
-        names = arguments.parse_topics(topics)
-        arguments.check_listener(listener)
+        names = parse_topics(topics)
+        check_listener(listener)
         if bool(names) == (pattern is not None):
             hint = ", not both" if names else "; unsubscribe() ends both"
             raise InputError(f"subscribe: give topics or a pattern{hint}")
@@ -106,8 +113,8 @@ class BaseConsumer:
             are stored
         """
         membership = self._core.require_group("commit_async")
-        arguments.check_callback(callback)
-        membership.commit_async(arguments.parse_offsets(offsets), callback)
+        check_callback(callback)
+        membership.commit_async(parse_offsets(offsets), callback)
         membership.handle_commit_commands_now()
 
     def seek(self, partition: PartitionLike, offset: int | OffsetAndMetadata) -> None:
@@ -315,7 +322,7 @@ class AsyncConsumer(BaseConsumer):
         :raises Exception: the error that the callback of an earlier commit raised
         """
         self._core.require_group("commit")
-        await self._core.commit(arguments.parse_offsets(offsets), timeout)
+        await self._core.commit(parse_offsets(offsets), timeout)
 
     async def committed(
         self, partitions: Iterable[PartitionLike], timeout: float | None = None
@@ -367,7 +374,7 @@ class AsyncConsumer(BaseConsumer):
         :raises UnknownTopic: a partition does not exist
         :raises TimedOut: a partition's leader did not respond in time
         """
-        return await self._list_offsets(arguments.parse_times(times), timeout)
+        return await self._list_offsets(parse_times(times), timeout)
 
     async def partitions_for_topic(
         self, topic: str, timeout: float | None = None

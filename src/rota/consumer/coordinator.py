@@ -12,7 +12,7 @@ from typing import Any
 
 from rota.client import group_requests
 from rota.client.cluster import COORDINATOR_CODES, MOVED_CODES, ClusterClient
-from rota.client.connection import BrokerConnection, api_name
+from rota.client.connection import BrokerConnection
 from rota.client.group_requests import MAX_VERSIONS, decode_group_response, encode_group_request
 from rota.client.retry import is_permanent
 from rota.engine.member import events
@@ -22,6 +22,7 @@ from rota.engine.model.request import GroupRequest, JoinGroup, LeaveGroup, SyncG
 from rota.engine.model.response import GroupResponse, OffsetCommitResult, OffsetFetchResult
 from rota.errors import Code, GroupError, InputError, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import Api, Message
+from rota.protocol.schemas import api_name
 
 #: Seconds that a JoinGroup may take beyond its rebalance timeout, as in Kafka's consumer.
 JOIN_GROUP_TIMEOUT_LAPSE = 5.0

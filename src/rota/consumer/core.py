@@ -18,12 +18,17 @@ from rota.client.cluster import ClusterClient
 from rota.client.config import read_settings
 from rota.client.metadata import ClusterMetadata
 from rota.consumer import membership as group_membership
-from rota.consumer.arguments import PartitionLike, check_poll_arguments, parse_partition
 from rota.consumer.buffer import PolledRecords
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.member_driver import ForkCheck, MemberDriver
 from rota.consumer.membership import LOGGER, GroupMembership, call_interceptor, in_listener
-from rota.consumer.records import Offsets, Records
+from rota.consumer.records import (
+    Offsets,
+    PartitionLike,
+    Records,
+    check_poll_arguments,
+    parse_partition,
+)
 from rota.engine.member.events import (
     CloseRequested,
     MetadataUpdated,

@@ -20,10 +20,9 @@ import fnmatch
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from signal import SIGINT
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -38,7 +37,7 @@ from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
 from rota.client.cluster import ClusterClient, error_name
 from rota.client.group_description import CLASSIC
 from rota.client.metadata import BrokerMetadata
-from rota.client.retry import is_permanent, run_all
+from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
 from rota.engine.history.facts import GenerationMember, GroupType
 from rota.engine.history.generations import group_by_topic
@@ -128,7 +127,7 @@ class SnapshotReader:
         self._admin = Admin(client, timeout)
         self._globs = globs
         self._timeout = timeout
-        self._in_flight = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
+        self._limit = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         #: The last description of each classic group, with its sample: most do not change.
         self._described: dict[str, tuple[DescribedGroup, GroupSample]] = {}
 
@@ -145,8 +144,8 @@ class SnapshotReader:
             started_at=begun, complete=not listing.unanswered, failures=[*listing.unanswered]
         )
         batches = self._plan_requests(snapshot, listing)
-        await self._run_all(partial(self._describe, snapshot), batches)
-        await self._run_all(partial(self._fetch_offsets, snapshot), batches)
+        await run_limited(self._limit, lambda batch: self._describe(snapshot, *batch), batches)
+        await run_limited(self._limit, lambda batch: self._fetch_offsets(snapshot, *batch), batches)
         await self._fetch_ends(snapshot)
         self._described = {
             name: entry for name, entry in self._described.items() if name in snapshot.groups
@@ -303,15 +302,6 @@ class SnapshotReader:
         return await self._client.send(
             api, message, node=node.id, deadline=deadline, most=group_requests.MAX_VERSIONS.get(api)
         )
-
-    async def _run_all(
-        self, send: Callable[..., Awaitable[None]], batches: Sequence[RequestBatch]
-    ) -> None:
-        async def send_limited(batch: RequestBatch) -> None:
-            async with self._in_flight:
-                await send(*batch)
-
-        await run_all(map(send_limited, batches))
 
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:

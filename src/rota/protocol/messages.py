@@ -17,6 +17,7 @@ from rota.protocol.schemas import (
     LazyMessageClass,
     Message,
     Request,
+    api_name,
     require_schemas,
 )
 
@@ -24,10 +25,7 @@ __all__ = ("CLIENT_ONLY_APIS", "ZERO_UUID", "Api", "Message", "Request", "classe
 
 #: The classes of each API's request and response.
 classes_by_api = {
-    api: tuple(
-        LazyMessageClass(api, api.name.title().replace("_", "") + suffix)
-        for suffix in ("Request", "Response")
-    )
+    api: tuple(LazyMessageClass(api, api_name(api) + suffix) for suffix in ("Request", "Response"))
     for api in Api
 }
 

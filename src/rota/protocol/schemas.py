@@ -71,6 +71,11 @@ class Api(enum.IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
+def api_name(api: Api) -> str:
+    """Returns Kafka's name, such as ``JoinGroup``."""
+    return api.name.title().replace("_", "")
+
+
 #: APIs that Rota's client uses and Rota's broker does not serve.
 CLIENT_ONLY_APIS: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_LOG_DIRS})
 

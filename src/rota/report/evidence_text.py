@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.report.story import EvidenceMark, EvidenceSummary, Story, format_time
 
@@ -29,6 +30,27 @@ def evidence_lines(story: Story) -> list[str]:
         _causes_line(story),
         *_lag_lines(evidence),
     ]
+
+
+def input_text(evidence: EvidenceSummary) -> str:
+    """Returns the time window of the input, and what it lacks, in one line."""
+    begin = evidence.first if evidence.since is None else evidence.since
+    facts = []
+    if begin is not None and evidence.last is not None:
+        length = format_rounded_duration(max(evidence.last - begin, 0))
+        facts.append(f"{length} to {format_time(evidence.last)}")
+    if unread := sum(number for _, number, _ in evidence.unread):
+        facts.append(f"{unread:,} not decoded ({evidence.unread[0][0]})")
+    if evidence.polled is not None and evidence.polled["gaps"]:
+        facts.append(f"{count_noun(len(evidence.polled['gaps']), 'gap')} in the samples")
+    if late := sum(not whole for _, _, whole in evidence.windows):
+        facts.append(f"compaction removed the beginning of {count_noun(late, 'group')}")
+    if edges := [at for _, offset, at in evidence.complete if offset]:
+        facts.append(f"commits complete from {format_time(max(edges))}")
+    if evidence.lookups is not None and evidence.lookups["skipped_partitions"]:
+        skipped = len(evidence.lookups["skipped_partitions"])
+        facts.append(f"no lag for {count_noun(skipped, 'partition')}")
+    return "; ".join(facts) or "no records"
 
 
 def format_marks(marks: Iterable[EvidenceMark]) -> str:

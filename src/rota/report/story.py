@@ -16,13 +16,14 @@ of commits; they are read in batches, and only the last commit of each group and
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cached_property
-from operator import itemgetter
+from functools import cached_property, reduce
+from operator import and_, itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,13 +31,13 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
+from rota.engine.history.advice import CHANGE, advise_uncompared
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.downtime import UNCOUNTED_REASONS
 from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
-from rota.pipeline.arrow import table_to_rows, to_milliseconds
+from rota.pipeline.arrow import arrow_schema, table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
@@ -98,19 +99,31 @@ class GoldTables:
     prior_commits: pa.Table
 
 
-def read_gold_tables(out: str) -> GoldTables:
-    """Reads the tables of the current run; raises Unreachable or InputError."""
+def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
+
+    Raises Unreachable or InputError.
+    """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED)
+    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, ADVICE)
+    is_wanted = None if group is None else compute.field("group") == group
     try:
-        tables = {
-            Path(table.name).name: _read_table(run, table)
-            for table in (*needed, EVIDENCE, ENDS, SERVERLOG)
-        }
-        tables["deletions"] = _read_table(run, COMMITS)
-        tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
+        tables = {Path(each.name).name: _read_table(run, each, is_wanted) for each in needed}
+        tables["deletions"] = _read_table(run, COMMITS, is_wanted)
+        tables["evidence"] = _read_table(run, EVIDENCE)
+        is_topic = None
+        if group is not None:
+            topics = [tables[name].select(["topic"]) for name in ("ownership", "lag")]
+            is_topic = compute.field("topic").isin(pa.concat_tables(topics)["topic"].unique())
+        tables["ends"] = _read_table(run, ENDS, is_topic)
+        tables["prior_commits"] = _read_prior_commits(
+            run, tables["ends"], tables["evidence"], is_wanted
+        )
+        for each in (WHATIF, ADVISED, SERVERLOG):
+            name, nothing = Path(each.name).name, arrow_schema(each).empty_table()
+            tables[name] = _read_table(run, each) if group is None else nothing
     except _UnreadableTable as error:
         raise InputError(
             f"{out}: another version of Rota wrote {error}; rota run --out {out} writes it again"
@@ -123,14 +136,18 @@ class _UnreadableTable(Exception):
         super().__init__(f"{table.name} ({why})")
 
 
-def _read_table(run: Path, table: Table) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through."""
-    names = [
-        column.name for column in table.columns if column.name not in SKIPPED_COLUMNS.get(table, ())
-    ]
-    filters = ROW_FILTERS.get(table)
+def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
+
+    A filter of one group's rows reads all columns, because they are few.
+    """
+    skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
+    names = [column.name for column in table.columns if column.name not in skipped]
+    filters = [each for each in (is_wanted, ROW_FILTERS.get(table)) if each is not None]
     try:
-        files = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
+        files = parquet.ParquetDataset(
+            run / table.name, partitioning=None, filters=reduce(and_, filters) if filters else None
+        )
         missing = set(names) - set(files.schema.names)
         if missing:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")
@@ -141,10 +158,12 @@ def _read_table(run: Path, table: Table) -> pa.Table:
         raise _UnreadableTable(table, error) from None
 
 
-def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Table:
+def _read_prior_commits(
+    run: Path, ends: pa.Table, evidence: pa.Table, is_wanted: compute.Expression | None
+) -> pa.Table:
     since = compute.max(to_milliseconds(evidence["since"])).as_py()
     try:
-        return last_commits_before_lag(run / COMMITS.name, ends, since)
+        return last_commits_before_lag(run / COMMITS.name, ends, since, is_wanted)
     except (KeyError, pa.ArrowException) as error:
         raise _UnreadableTable(COMMITS, error) from None
 
@@ -155,7 +174,12 @@ PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
 ROWS_PER_PASS = 1 << 20
 
 
-def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> pa.Table:
+def last_commits_before_lag(
+    folder: Path,
+    ends: pa.Table,
+    since: int | None,
+    is_wanted: compute.Expression | None = None,
+) -> pa.Table:
     """Returns each partition's last commit before its first sample, or ``since``."""
     commits = dataset.dataset(folder, format="parquet", partitioning=None)
     last = _last_commits(
@@ -165,6 +189,8 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
         return last
     bounds = _first_lag_times(ends, since)
     is_commit = compute.field("offset").is_valid()
+    if is_wanted is not None:
+        is_commit &= is_wanted
     is_commit &= compute.field("at") < compute.max(bounds["before"])
     is_commit &= compute.field("topic").isin(compute.unique(bounds["topic"]))
     pending, rows = [last], 0
@@ -315,28 +341,44 @@ class GroupStory(facts.Advice):
             "status": None if self.status is None else EvidenceMark.SAMPLED,
         }
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns all facts as JSON values, with the mark of every number."""
+        facts_of = asdict(self)
+        health = facts_of.pop("health")
+        columns = [column.name for column in ADVICE.columns[1:]]
+        return {
+            "group": health.pop("group"),
+            "health": {"now": health.pop("health"), **health},
+            **{name: facts_of[name] for name in columns},
+            "first_line": self.first_line,
+            "mark": self.mark,
+            "marks": self.marks,
+            "causes": [
+                {"cause": cause, "evidence": how, "rebalances": number}
+                for cause, how, number in self.causes
+            ],
+            "lag": facts_of["lag"],
+            "status": self.status,
+        }
+
     @property
     def first_line(self) -> str:
-        """What happened, what was unnecessary, its cost, the recommendation and its clients."""
-        sentences = (self.headline, self._lag_sentence(), self._clients_sentence())
+        """What happened, what to do, the most lag, and the clients that can change."""
+        sentences = (
+            f"{self.name}: {self.happened}",
+            self.to_do,
+            self._lag_sentence(),
+            self._clients_sentence(),
+        )
         return " ".join(filter(None, sentences))
 
     def _lag_sentence(self) -> str:
         lag = self.lag
         if lag is None:
             return ""
-        notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
-        if lag.most_seconds is not None and lag.at_least:
-            notable |= lag.most_seconds >= NOTABLE_SECONDS
-            behind = f"at least {format_seconds(lag.most_seconds)}, {behind}"
-        elif lag.most_seconds is not None:
-            notable = lag.most_seconds >= NOTABLE_SECONDS
-            behind = format_seconds(lag.most_seconds)
-        when = "before any rebalance"
-        if lag.after_rebalance is not None:
-            when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
-        where = f"{lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}"
-        return f"Most lag: {behind}, {where}, {when}." if notable else ""
+        notable = lag.most >= NOTABLE_RECORDS and (lag.most_seconds is None or lag.at_least)
+        notable |= lag.most_seconds is not None and lag.most_seconds >= NOTABLE_SECONDS
+        return f"Most lag: {format_worst_lag(lag)}." if notable else ""
 
     def _clients_sentence(self) -> str:
         if self.verdict != CHANGE:
@@ -511,6 +553,7 @@ def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) ->
 
 class _StoryBuilder:
     def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
+        self._evidence = evidence
         self._advice = {row["group"]: row for row in table_to_rows(gold.advice)}
         self._health = {row["group"]: row for row in table_to_rows(gold.health)}
         self._causes = _causes_by_group(gold.rebalances)
@@ -541,10 +584,21 @@ class _StoryBuilder:
         complete_from, whole = self._windows.get(group, (None, False))
         health = _read_health(group, self._health.get(group))
         row = self._advice.get(group)
-        advice = _advice_without_rebalances(health) if row is None else _read_advice(row)
+        if row is None:
+            advice = advise_uncompared(group, (), (), "the group had no rebalances", health=health)
+        else:
+            advice = _read_advice(row)
+        columns = {column.name: getattr(advice, column.name) for column in ADVICE.columns}
+        columns |= {
+            name: shorten_times(columns[name], self._evidence) for name in ("happened", "to_do")
+        }
         return GroupStory(
-            **{column.name: getattr(advice, column.name) for column in ADVICE.columns},
-            health=health,
+            **columns,
+            health=replace(
+                health,
+                reason=shorten_times(health.reason, self._evidence),
+                worst_reason=shorten_times(health.worst_reason, self._evidence),
+            ),
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
             lag=self._lag.get(group),
@@ -562,7 +616,7 @@ class _StoryBuilder:
 
 
 def _read_advice(row: Mapping[str, Any]) -> facts.Advice:
-    names = ("policies_used", "libraries", "steps", "setting_libraries")
+    names = ("policies_used", "libraries", "setting_libraries")
     lists = {name: tuple(row[name]) for name in names}
     patterns = (
         facts.Pattern(**pattern | {"pattern": facts.PatternType(pattern["pattern"])})
@@ -589,22 +643,26 @@ def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealth
     return facts.GroupHealthStatus(**{**row, **known})
 
 
-def _advice_without_rebalances(health: facts.GroupHealthStatus) -> facts.Advice:
-    is_sick = health.health in SICK
-    problem = f" is {health.health}: {health.reason};" if is_sick else ":"
-    return facts.Advice(
-        group=health.group,
-        verdict=FIX_FIRST if is_sick else CANNOT_TELL,
-        policy="none",
-        policies_used=("none",),
-        rebalances=0,
-        rebalances_after=0,
-        libraries=(),
-        headline=f"{health.group}{problem} no rebalances.",
-        happened=f"{health.reason}." if is_sick else "The group had no rebalances.",
-        to_do="",
-        recommendation="",
-    )
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d)Z")
+_DAY = 24 * 60 * 60 * 1000
+
+
+def shorten_times(text: str, evidence: EvidenceSummary) -> str:
+    """Writes ``between 2026-01-05 17:05Z and 2026-01-05 19:53Z`` as ``between 17:05 and 19:53 UTC``
+    if the evidence is of at most a day; otherwise each date is only there once.
+    """
+    begins = [at for at in (evidence.since, evidence.first) if at is not None]
+    ends = [at for at in (evidence.until, evidence.last) if at is not None]
+    is_one_day = bool(begins and ends) and min(ends) - max(begins) <= _DAY
+    found = list(_MINUTE.finditer(text))
+    shown = {found[0][1]} if found and is_one_day else set()
+    for place, match in enumerate(found):
+        day, clock = match.groups()
+        short = clock if is_one_day or day in shown else match[0].removesuffix("Z")
+        shown.add(day)
+        zone = " UTC" if place == len(found) - 1 else ""
+        text = text.replace(match[0], f"{short}{zone}", 1)
+    return text
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
@@ -693,6 +751,18 @@ def format_time(milliseconds: int) -> str:
         return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
     except OverflowError:
         return f"{milliseconds} ms after 1970"
+
+
+def format_worst_lag(lag: WorstLag) -> str:
+    """Formats a lag as ``43 min, orders-0 at 2026-11-15 06:40:35Z, 41 min after a rebalance``."""
+    behind = f"{lag.most:,} records"
+    if lag.most_seconds is not None:
+        age = format_seconds(lag.most_seconds)
+        behind = f"at least {age}, {behind}" if lag.at_least else age
+    when = "before any rebalance"
+    if lag.after_rebalance is not None:
+        when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
+    return f"{behind}, {lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}, {when}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,10 +1,10 @@
 """Kafka in Spark: ``format("rota")``, and ``commit_to_group`` for the offsets of streaming queries.
 
 On the driver: :mod:`.source` is the data source and plans the tasks of batch and streaming queries.
-It reads its options with :mod:`.option`, finds partitions and offsets with :mod:`.lookup`, and
-divides them with :mod:`.plan`; :mod:`.query` has the checked options. On an executor: :mod:`.task`
-reads the ranges of one task as Arrow; it loads no pyspark. Beside the source: :mod:`.commit`
-commits to a consumer group what :mod:`.progress` says that queries have finished.
+It reads its options with :mod:`.option`, and finds and divides partitions and offsets with
+:mod:`.plan`; :mod:`.query` has the checked options. On an executor: :mod:`.task` reads the ranges
+of one task as Arrow; it loads no pyspark. Beside the source: :mod:`.commit` commits to a consumer
+group what :mod:`.progress` says that queries have finished.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rota import protocol
 from rota.errors import MissingExtra
-from rota.protocol import requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def _require_spark_extra() -> Iterator[None]:
     """Raises MissingExtra, with the command that installs it, if an import of the block fails."""
-    if problem := requirements.explain_missing_packages("Spark source", "spark"):
+    if problem := protocol.explain_missing_packages("Spark source", "spark"):
         raise MissingExtra(problem)
     try:
         yield

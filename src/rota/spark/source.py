@@ -40,8 +40,7 @@ from pyspark.sql.types import StructType
 from rota.engine.model.topic import TopicPartition
 from rota.errors import InputError, RotaError
 from rota.spark import option, plan, query
-from rota.spark.lookup import OffsetLookup
-from rota.spark.plan import OffsetRange, TaskRanges
+from rota.spark.plan import OffsetLookup, OffsetRange, TaskRanges
 from rota.spark.query import LOGGER, OffsetRangeLimit, SourceOptions, report_data_loss
 
 if TYPE_CHECKING:

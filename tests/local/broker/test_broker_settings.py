@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from rota.broker import listener
+from rota.broker import server
 from rota.broker.config import BROKER_KEYS, find_ignored_keys, parse_config
 from rota.broker.faults import find_api, find_error_code
 from rota.client.config import parse_properties
@@ -130,13 +130,13 @@ def test_every_known_name_is_taken() -> None:
 
 
 def test_a_taken_port_is_said() -> None:
-    (one,) = listener.bind_sockets("127.0.0.1", 0)
+    (one,) = server.bind_sockets("127.0.0.1", 0)
     with one, pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+: another process listens"):
-        listener.bind_sockets("127.0.0.1", one.getsockname()[1])
+        server.bind_sockets("127.0.0.1", one.getsockname()[1])
 
 
 def test_all_addresses_of_a_host_have_one_port() -> None:
-    sockets = listener.bind_sockets("localhost", 0)
+    sockets = server.bind_sockets("localhost", 0)
     assert len({one.getsockname()[1] for one in sockets}) == 1
     for one in sockets:
         one.close()
@@ -152,30 +152,30 @@ def test_all_addresses_of_a_host_have_one_port() -> None:
 )
 def test_places_where_nobody_can_listen(host: str, port: int, problem: str) -> None:
     with pytest.raises((InputError, Unreachable), match=problem):
-        listener.bind_sockets(host, port)
+        server.bind_sockets(host, port)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3"])
 def test_this_machine_alone_needs_no_login(host: str) -> None:
-    listener.check_exposure(host, guarded=False, allow_anonymous=False)
+    server.check_exposure(host, guarded=False, allow_anonymous=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1"])
 def test_other_machines_do(host: str) -> None:
     with pytest.raises(InputError, match="can be reached from other machines"):
-        listener.check_exposure(host, guarded=False, allow_anonymous=False)
-    listener.check_exposure(host, guarded=True, allow_anonymous=False)
-    listener.check_exposure(host, guarded=False, allow_anonymous=True)
+        server.check_exposure(host, guarded=False, allow_anonymous=False)
+    server.check_exposure(host, guarded=True, allow_anonymous=False)
+    server.check_exposure(host, guarded=False, allow_anonymous=True)
 
 
 def test_what_clients_are_told() -> None:
-    assert listener.advertised_address("127.0.0.1", 9) == ("127.0.0.1", 9)
-    assert listener.advertised_address("0.0.0.0", 9) == (socket.gethostname(), 9)
-    assert listener.parse_address("[::1]:92") == ("::1", 92)
-    assert listener.format_address(*listener.parse_address("[::1]:92")) == "[::1]:92"
+    assert server.advertised_address("127.0.0.1", 9) == ("127.0.0.1", 9)
+    assert server.advertised_address("0.0.0.0", 9) == (socket.gethostname(), 9)
+    assert server.parse_address("[::1]:92") == ("::1", 92)
+    assert server.format_address(*server.parse_address("[::1]:92")) == "[::1]:92"
     for text in ("host", "host:", ":9", "host:x", "host:99999"):
         with pytest.raises(InputError, match="is not HOST:PORT"):
-            listener.parse_address(text)
+            server.parse_address(text)
 
 
 # Names

@@ -13,7 +13,7 @@ from rota import Broker
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, InputError, RotaError, UnknownTopic, Unreachable
 from rota.spark import query
-from rota.spark.lookup import OffsetLookup, Offsets
+from rota.spark.plan import OffsetLookup, Offsets
 from tests.support.spark_query import (
     FAST,
     SHORT,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rota.broker.faults import InjectedFault, api_name, find_api
+from rota.broker.faults import InjectedFault, find_api
 from rota.broker.node import ALLOWED_BEFORE_LOGIN
 from rota.errors import Code
 from rota.protocol.codec import RequestHeader, write_request
 from rota.protocol.messages import Api
-from rota.protocol.schemas import Message
+from rota.protocol.schemas import Message, api_name
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
 from tests.support.wire_messages import full_message, message_classes
 

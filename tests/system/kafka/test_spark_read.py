@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from rota.engine.model.topic import TopicPartition
-from rota.spark.lookup import OffsetLookup
-from rota.spark.plan import OffsetRange
+from rota.spark.plan import OffsetLookup, OffsetRange
 from rota.spark.query import DataLost
 from rota.spark.task import read_ranges
 from tests.support.kafka import KafkaBroker

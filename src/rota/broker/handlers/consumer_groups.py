@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from ipaddress import AddressValueError, IPv6Address
+from logging import WARNING
 from typing import TypeVar
 
-from rota.broker.dispatch import WARNING, Handler, ServerRequest
+from rota.broker.dispatch import Handler, ServerRequest
 from rota.broker.handlers.metadata import OPERATIONS_NOT_REQUESTED
 from rota.engine.model.request import (
     DeleteGroups,

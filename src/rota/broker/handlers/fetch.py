@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 
 from rota.broker.dispatch import Handler, ServerRequest
 from rota.broker.storage.log import Log
-from rota.broker.topics import (
-    NO_LEADER_EPOCH,
-    Topic,
-    check_leader_epoch,
-    find_log,
-    find_topic,
-)
+from rota.broker.topics import Topic, check_leader_epoch, find_log, find_topic
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import read_batch_header
+from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import Code, DiskError, Refused
 from rota.protocol.messages import FetchRequest, FetchResponse
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from logging import WARNING
 from typing import TypeAlias
 
-from rota.broker.dispatch import WARNING, Handler, HandlerContext, ServerRequest
+from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
 from rota.broker.storage.file_records import DecodeBudget
 from rota.broker.storage.log import Log
 from rota.broker.topics import check_leader_epoch, find_log, find_topic

@@ -14,8 +14,9 @@ producers keep theirs, and this broker has no transactions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import WARNING
 
-from rota.broker.dispatch import WARNING, Handler, ServerRequest
+from rota.broker.dispatch import Handler, ServerRequest
 from rota.broker.storage.file_records import DecodeBudget
 from rota.broker.topics import Topic, find_log, find_topic
 from rota.engine.formats import record_batch

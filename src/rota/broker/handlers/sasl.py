@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from logging import INFO, WARNING
 
 from rota.broker.dispatch import (
-    INFO,
-    WARNING,
     ClientSession,
     Handler,
     HandlerContext,

@@ -4,7 +4,7 @@ The part of a log that was not compacted before is dirty. A first pass finds the
 each key in it. A second pass rewrites all segments up to its end without the superseded records,
 small segments together as one. It leaves out the active segment, and records that the topic's
 configuration or an open transaction still protects. Compaction runs in steps; between two steps
-the log can be appended to and read. :mod:`rota.broker.storage.swap` puts the new files in place.
+the log can be appended to and read. :func:`~.recovery.swap_segments` puts the new files in place.
 
 The last record of a key is kept; a tombstone (a record without a value) is removed after
 ``delete.retention.ms``. Offsets, timestamps and the codec stay as they were. Also kept are:
@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rota.broker.storage import log_segment, producer_state, swap
+from rota.broker.storage import log_segment, producer_state, recovery
 from rota.broker.storage.file_records import (
     CorruptBatchError,
     DecodeBudget,
@@ -222,7 +222,8 @@ class _CleanedSegment:
         self.size = 0
         self._disk = log.disk
         self._files = {
-            kind: segment_path(log.folder, base, kind, swap.CLEANED) for kind in SEGMENT_FILE_KINDS
+            kind: segment_path(log.folder, base, kind, recovery.CLEANED)
+            for kind in SEGMENT_FILE_KINDS
         }
         self._indexer = IndexBuilder(base, log.config.index_interval)
         self._unwritten: dict[str, bytearray] = {kind: bytearray() for kind in self._files}
@@ -259,7 +260,7 @@ def _clean_segments(
     log: Log, segments: Sequence[LogSegment], record_filter: RecordFilter
 ) -> Generator[None]:
     bases = [each.base_offset for each in segments]
-    swap.remove_cleaned_files(log.disk, log.folder, bases[0])
+    recovery.remove_cleaned_files(log.disk, log.folder, bases[0])
     try:
         cleaned = _CleanedSegment(log, bases[0])
         record_filter.set_producers(log.producers)
@@ -273,16 +274,16 @@ def _clean_segments(
         _swap_in(log, bases)
     except BaseException:
         with suppress(DiskError):
-            swap.remove_cleaned_files(log.disk, log.folder, bases[0])
+            recovery.remove_cleaned_files(log.disk, log.folder, bases[0])
         raise
     log.replace_segments(bases)
 
 
 def _swap_in(log: Log, bases: list[int]) -> None:
     try:
-        swap.swap_segments(log.disk, log.folder, bases)
+        recovery.swap_segments(log.disk, log.folder, bases)
     except DiskError as error:
-        if swap.is_swap_begun(log.disk, log.folder, bases[0]):
+        if recovery.is_swap_begun(log.disk, log.folder, bases[0]):
             log.mark_failed(f"compaction failed while it replaced segments: {error}")
         raise
 

@@ -4,6 +4,9 @@ A batch is stored as its producer sent it, except for its offset and leader epoc
 the topic uses LogAppendTime). An append that fails leaves nothing behind: the bytes that it wrote
 are cut off again. If even that fails, the log takes no more appends until it is opened again.
 
+Before an append, the batch's header and checksum are checked (Kafka's ``LogValidator``). Records
+are decoded only if a compacted topic needs their keys, or a timestamp is out of bounds.
+
 A partition has no files before its first record, so a topic with thousands of partitions is created
 at once. Files of deleted segments are removed at once: no one reads them meanwhile, so
 ``file.delete.delay.ms`` has nothing to wait for. Each file gets the suffix ``.deleted`` first, as a
@@ -17,13 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rota.broker.storage import checkpoint, index, log_segment, producer_state, validation
+from rota.broker.storage import checkpoint, index, log_segment, producer_state
 from rota.broker.storage.checkpoint import LeaderEpochs
 from rota.broker.storage.disk import Disk, Report
-from rota.broker.storage.file_records import CorruptBatchError, DecodeBudget
+from rota.broker.storage.file_records import CorruptBatchError, DecodeBudget, describe_mismatch
 from rota.broker.storage.log_segment import LogSegment, SegmentRead
 from rota.broker.storage.producer_state import ProducerStateManager
 from rota.broker.storage.recovery import LogLoader
+from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader, BatchRecord, encode_batch
 from rota.engine.model.config import DAY, TopicConfig
@@ -168,9 +172,7 @@ class Log:
     def append(self, batch: Bytes, now: int, budget: DecodeBudget | None = None) -> LogAppendInfo:
         """Appends a producer's batch whole or not at all; raises Refused or DiskError."""
         self._check_writable()
-        header = validation.validate_batch(
-            batch, self.config, now, budget or DecodeBudget(len(batch))
-        )
+        header = validate_batch(batch, self.config, now, budget or DecodeBudget(len(batch)))
         end = self.segments[-1].end_offset
         if header.producer_id >= 0:
             first = self.producers.check_batch(header)
@@ -178,9 +180,7 @@ class Log:
                 start = self.log_start_offset
                 return LogAppendInfo(first.first_offset, first.timestamp, start, duplicate=True)
         append_time = now if self.config.timestamp_type == "LogAppendTime" else None
-        stored, header = validation.assign_offset(
-            batch, header, end, self.epochs.latest, append_time
-        )
+        stored, header = assign_offset(batch, header, end, self.epochs.latest, append_time)
         self._append_batch(stored, header, now)
         return LogAppendInfo(end, -1 if append_time is None else now, self.log_start_offset)
 
@@ -509,3 +509,130 @@ def _is_too_old(segment: LogSegment, config: TopicConfig, now: int) -> bool:
         segment.report_damage(damage)
         return False
     return now - (timestamp if timestamp >= 0 else segment.last_written_at) > config.retention
+
+
+KNOWN_CODECS = frozenset(record_batch.CompressionType)
+#: Records that an error response lists one by one.
+MAX_RECORD_ERRORS = 1_000
+
+
+def validate_batch(
+    batch: Bytes, config: TopicConfig, now: int, budget: DecodeBudget
+) -> BatchHeader:
+    """Returns the header of a producer's batch; raises Refused if the topic does not accept it."""
+    if len(batch) < HEADER.size:
+        raise Refused(
+            Code.CORRUPT_MESSAGE,
+            f"{len(batch)} bytes are too few, a batch has {HEADER.size}",
+        )
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if header.magic != record_batch.MAGIC:
+        raise Refused(Code.INVALID_RECORD, record_batch.describe_magic(header.magic))
+    _check_size(header, len(batch), config)
+    computed = record_batch.load_crc32c()(memoryview(batch)[record_batch.ATTRIBUTES_OFFSET :])
+    if computed != header.checksum:
+        raise Refused(Code.CORRUPT_MESSAGE, describe_mismatch(header, computed))
+    _check_header(header, len(batch))
+    _check_timestamps(batch, header, config, now, budget)
+    if config.is_compacted:
+        _check_keys(batch, header, budget)
+    return header
+
+
+def assign_offset(
+    batch: Bytes, header: BatchHeader, offset: int, epoch: int, append_time: int | None
+) -> tuple[bytearray, BatchHeader]:
+    """Returns the batch as it is stored: with offset and epoch; with LogAppendTime the time."""
+    header = header._replace(base_offset=offset, leader_epoch=epoch)
+    stored = bytearray(batch)
+    if append_time is None:
+        HEADER.pack_into(stored, 0, *header)
+        return stored, header
+    attributes = header.attributes | record_batch.TIMESTAMP_TYPE_MASK
+    header = header._replace(attributes=attributes, max_timestamp=append_time)
+    HEADER.pack_into(stored, 0, *header)
+    header = header._replace(
+        checksum=record_batch.load_crc32c()(memoryview(stored)[record_batch.ATTRIBUTES_OFFSET :])
+    )
+    record_batch.CRC_FIELD.pack_into(stored, record_batch.CRC_OFFSET, header.checksum)
+    return stored, header
+
+
+def _check_size(header: BatchHeader, size: int, config: TopicConfig) -> None:
+    if header.size > size:
+        raise Refused(Code.CORRUPT_MESSAGE, f"the batch is cut: {size} bytes of {header.size}")
+    if header.size < size:
+        raise Refused(Code.INVALID_RECORD, f"the batch has {header.size} bytes of {size} sent")
+    if size > config.max_message_bytes:
+        raise Refused(
+            Code.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if size > config.segment_bytes:
+        raise Refused(
+            Code.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size} bytes, segment.bytes is {config.segment_bytes}",
+        )
+
+
+def _check_header(header: BatchHeader, size: int) -> None:
+    codec = header.attributes & record_batch.COMPRESSION_CODEC_MASK
+    problem = None
+    if codec not in KNOWN_CODECS:
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown")
+    if header.base_offset:
+        problem = f"base offset {header.base_offset}, but a producer sends 0"
+    elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        problem = f"{header.record_count} records, but offsets 0 to {header.last_offset_delta}"
+    elif (
+        codec == record_batch.CompressionType.NONE
+        and header.record_count * record_batch.SMALLEST_RECORD > size - HEADER.size
+    ):
+        problem = f"{header.record_count} records in {size - HEADER.size} bytes"
+    elif header.attributes & record_batch.CONTROL_FLAG_MASK:
+        problem = "a client may not write control records"
+    elif header.producer_id >= 0 and header.base_sequence < 0:
+        problem = f"producer {header.producer_id} without a sequence"
+    if problem is not None:
+        raise Refused(Code.INVALID_RECORD, problem)
+
+
+def _check_timestamps(
+    batch: Bytes,
+    header: BatchHeader,
+    config: TopicConfig,
+    now: int,
+    budget: DecodeBudget,
+) -> None:
+    if header.attributes & record_batch.TIMESTAMP_TYPE_MASK:
+        raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set LogAppendTime")
+    if config.timestamp_type == "LogAppendTime":
+        return
+    earliest, latest = now - config.timestamp_before_max, now + config.timestamp_after_max
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp != -1 and not earliest <= timestamp <= latest:
+            timestamps = budget.decode_batch(batch, header).timestamp
+            outside = (timestamps < earliest) | (timestamps > latest)
+            rows = ((timestamps != -1) & outside).nonzero()[0]
+            problem = f"is not between {earliest} and {latest}"
+            raise Refused(
+                Code.INVALID_TIMESTAMP,
+                f"timestamp {timestamp} {problem}",
+                records=tuple(
+                    (row, f"timestamp {timestamps[row]} {problem}")
+                    for row in rows[:MAX_RECORD_ERRORS].tolist()
+                ),
+            )
+
+
+def _check_keys(batch: Bytes, header: BatchHeader, budget: DecodeBudget) -> None:
+    columns = budget.decode_batch(batch, header)
+    if columns.problems:
+        raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)
+    rows = (columns.key_size < 0).nonzero()[0][:MAX_RECORD_ERRORS].tolist()
+    if rows:
+        raise Refused(
+            Code.INVALID_RECORD,
+            f"record {rows[0]} has no key, but a compacted topic needs one",
+            records=tuple((row, "no key") for row in rows),
+        )

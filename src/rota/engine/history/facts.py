@@ -306,6 +306,8 @@ class GroupHealthStatus:
     #: The partition that decides; None: the whole group.
     topic: str | None
     partition: int | None
+    #: The committed offset of a stuck partition.
+    offset: int | None = None
     #: Records that the group has not consumed; None: unknown.
     lag: int | None
     #: The facts that show it, in words.
@@ -350,7 +352,7 @@ class Pattern:
     times: int
     #: The usual time from one to the next, in milliseconds.
     every_ms: int | None = None
-    #: The words of the headline.
+    #: What happened, in words without the time.
     text: str
     #: What helps, if a change of the strategy does not.
     fix: str | None = None
@@ -471,9 +473,6 @@ class Advice:
     #: Libraries of the last members; ``unknown`` if a library could not be detected.
     libraries: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
-    #: What happened and why, its cost, what no strategy changes, the change and its saving.
-    headline: str
-    steps: tuple[str, ...] = ()
     #: One sentence: what happened in the group, why, and what it cost.
     happened: str
     #: One sentence: what to do, and what it saves.

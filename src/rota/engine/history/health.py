@@ -112,6 +112,8 @@ class _Problem(NamedTuple):
     topic: str | None
     partition: int | None
     reason: str
+    #: The committed offset that does not move.
+    offset: int | None = None
 
 
 class _Wait(NamedTuple):
@@ -182,12 +184,12 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
     last_end = None if unknown else max((each.until for each in problems), default=None)
     calm = GroupHealth.UNKNOWN if unknown else GroupHealth.OK
     reason = unknown or history.explain_ok(waiting)
-    health, since, _, topic, partition, why = next(
+    health, since, _, topic, partition, why, offset = next(
         (problem for problem in order if problem.until >= until),
-        (calm, last_end, None, None, None, reason),
+        (calm, last_end, None, None, None, reason, None),
     )
     worst, worst_since, worst_until, worst_topic, worst_partition, worst_reason = (
-        order[0] if order else (calm, None, None, None, None, reason)
+        order[0][:6] if order else (calm, None, None, None, None, reason)
     )
     return GroupHealthStatus(
         group=group,
@@ -195,6 +197,7 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         since=since,
         topic=topic,
         partition=partition,
+        offset=offset,
         lag=None if unknown else int(waiting.sum()),
         reason=why,
         worst=worst,
@@ -419,6 +422,7 @@ class _History:
             partition,
             f"{topic}-{partition}: committed offset {wait.offset:,} "
             f"{'has not moved' if lasts else 'did not move'} {period} while {records}",
+            wait.offset,
         )
 
     def _find_failing(
@@ -601,7 +605,7 @@ class _History:
             if early - start > self._settings.ignored_records:
                 return (
                     f"{topic}-{partition}: no offset was ever committed; its members have it since "
-                    f"{_format_time(since, self._until)}, and {now - start:,} records arrived"
+                    f"{format_minute(since)}, and {now - start:,} records arrived"
                 )
         return None
 
@@ -612,7 +616,7 @@ class _History:
         last = self._presence[-1]
         why = "no partition is stuck"
         if last.has_members is False:
-            who = f"no members since {_format_time(last.since, self._until)}"
+            who = f"no members since {format_minute(last.since)}"
             why = f"{who}, as in its earlier absences" if self._is_scheduled else who
         some = f"{np.count_nonzero(waiting):,} of {len(waiting):,} partitions"
         if len(waiting) == 1:
@@ -691,14 +695,19 @@ def _unstable(
     )
 
 
-def _format_time(at: int, until: int) -> str:
-    """Returns the time of day, and the date if it is not that of ``until``."""
-    time, end = (str(np.datetime64(each // 1000, "s")) for each in (at, until))
-    return f"{time[11:]}Z" if time[:10] == end[:10] else f"{time[:10]} {time[11:]}Z"
+def format_minute(milliseconds: int) -> str:
+    """Returns a time as ``2026-01-05 17:05Z``; a report on one day shows ``17:05 UTC``."""
+    return f"{np.datetime64(milliseconds // 60_000, 'm')}Z".replace("T", " ")
+
+
+def format_minutes(since: int, until: int) -> str:
+    """Returns ``at 2026-01-05 17:05Z``, or ``between 2026-01-05 17:05Z and ...``."""
+    first, last = format_minute(since), format_minute(until)
+    return f"at {first}" if first == last else f"between {first} and {last}"
 
 
 def _format_period(since: int, until: int, end: int) -> str:
     """:param end: of the evidence"""
     if until >= end:
-        return f"since {_format_time(since, end)}"
-    return f"from {_format_time(since, end)} to {_format_time(until, end)}"
+        return f"since {format_minute(since)}"
+    return f"from {format_minute(since)} to {format_minute(until)}"

@@ -1,4 +1,4 @@
-"""Patterns in a group's history: what happened again and again, for the headline.
+"""Patterns in a group's history: what happened again and again.
 
 Start with :func:`find_patterns`. The order is the order of importance: first what no strategy fixes
 (a stuck partition, growing lag, crashes, slow polls, late joins, a member that rejoins again and
@@ -28,13 +28,7 @@ from statistics import median, stdev
 from typing import Generic, TypeVar
 
 from rota.engine.history.causes import CommitTimes, find_last_commit
-from rota.engine.history.client_settings import (
-    CLIENT_LIBRARIES,
-    UNKNOWN_LIBRARY,
-    find_libraries,
-    format_step,
-    join_names,
-)
+from rota.engine.history.client_settings import join_names
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     HEARTBEAT_INTERVAL,
@@ -59,6 +53,8 @@ from rota.engine.history.restarts import (
     MIN_REPLACEMENTS,
     MIN_ROLLOUT_GROUP,
 )
+from rota.engine.model.duration import format_rounded_duration
+from rota.engine.model.text import shorten_middle
 
 #: Repeated events belong together up to this distance, which is less than a night.
 MAX_REPEAT_GAP = 6 * 60 * MINUTE
@@ -86,8 +82,8 @@ LATE_JOIN_FACTOR = 3
 MIN_USUAL_JOINS = 3
 #: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
 MAX_JOIN_DELAY = 1_000
-#: Number of members that a text names.
-MAX_NAMES = 3
+#: Number of members that a text names, and the longest name.
+MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 
 _FAILURES = (RebalanceCause.SESSION_TIMEOUT, RebalanceCause.SLOW_POLL)
 
@@ -267,7 +263,7 @@ class _Repeats(Generic[_Event]):
         return stdev(gaps) <= MAX_RHYTHM_VARIATION * sum(gaps) / len(gaps)
 
     def describe_period(self) -> str:
-        return f", about every {format_span(self.period or 0)}" if self.is_regular else ""
+        return f"about every {_format_about(self.period or 0)}" if self.is_regular else ""
 
     def pattern(  # noqa: PLR0913 (all but three are options)
         self,
@@ -325,11 +321,12 @@ def _find_health_patterns(
         lasts = health is status.health
         start = earliest if since is None else since
         stop = max(start, latest if until is None else until)
-        name = topic if partition is None else f"{topic}-{partition}"
+        name = None if topic is None else shorten_middle(topic, MAX_NAME_LENGTH)
+        name = name if name is None or partition is None else f"{name}-{partition}"
         text = f"{name or 'a partition'} {'has been' if lasts else 'was'} stuck"
         if health is GroupHealth.FALLING_BEHIND:
             text = f"the lag{f' of {name}' if name else ''} {'has grown' if lasts else 'grew'}"
-        text += f" for {format_span(stop - start)}" if stop > start else ""
+        text += f" for {_format_about(stop - start)}" if stop > start else ""
         if lasts and status.lag is not None:
             text += f" (the group is {status.lag:,} records behind)"
         yield Pattern(
@@ -369,15 +366,13 @@ def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pat
     # a static member is silent when it is closed, too
     is_static = any(one.group_instance_id is not None for one in members)
     did = "stopped sending heartbeats" if is_static else "crashed or hung"
-    span = sum(run[-1].at - run[0].at for run in repeats.runs)
     series = len(repeats.runs)
     yield from _failure_patterns(
         PatternType.CRASHES,
         repeats,
         labels,
-        (did, f" within {format_span(span)}" if series == 1 else f" in {series} series"),
-        "Look for crashes, long pauses of the process or network failures at those times "
-        "(gold/rebalances lists them)."
+        (did, "" if series == 1 else f" in {series} series"),
+        "Look for crashes, long pauses of the process or network failures at those times."
         + (" A static member that is closed looks the same." if is_static else ""),
     )
 
@@ -385,17 +380,12 @@ def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pat
 def _find_slow_polls(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pattern]:
     failures = (step for step in steps if step.cause is RebalanceCause.SLOW_POLL)
     repeats = _find_repeats(failures, MAX_REPEAT_GAP, MIN_FAILURES)
-    libraries = find_libraries(one.library for one in _failed_members(repeats))
-    limited = [one for one in libraries if one.slow_poll_hint]
-    limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
     yield from _failure_patterns(
         PatternType.SLOW_POLLS,
         repeats,
         labels,
-        ("polled too slowly", ""),
-        format_step(
-            "Against slow polls, {}.", limited, lambda one: one.slow_poll_hint, several="do this"
-        ),
+        ("exceeded max.poll.interval.ms", ""),
+        "Take fewer records with each poll, or allow more time between two polls.",
     )
 
 
@@ -419,7 +409,8 @@ def _failure_patterns(
     is_known = sum(step.is_known for step in steps) >= MOST * len(steps)
     seem = "" if is_known else "seems to have " if member else "seem to have "
     text = f"{_describe_names(names)} {seem}{words[0]} {len(steps)} times{words[1]}"
-    yield repeats.pattern(kind, text + repeats.describe_period(), fix, member=member)
+    text += _in_brackets(repeats.describe_period())
+    yield repeats.pattern(kind, text, fix, member=member)
 
 
 def _describe_names(names: Iterable[str | None]) -> str:
@@ -427,7 +418,7 @@ def _describe_names(names: Iterable[str | None]) -> str:
     counted = Counter(names)
     if None in counted or not counted:
         return "members"
-    listed = [name for name, _ in counted.most_common()]
+    listed = [shorten_middle(name or "", MAX_NAME_LENGTH) for name, _ in counted.most_common()]
     if len(listed) <= MAX_NAMES:
         return join_names(listed)
     return join_names([*listed[: MAX_NAMES - 1], f"{len(listed) - MAX_NAMES + 1} more"])
@@ -449,12 +440,14 @@ def _find_late_joins(
         return
     members = [_find_late_member(step, time, commits) for step, time in late]
     names = [None if one is None else labels.label(one) for one in members]
-    subject = "a member that did not join in time" if None in names else _describe_names(names)
-    longest = format_span(max(time for _, time in late))
-    often = f"for {longest}" if len(late) == 1 else f"{len(late)} times, for up to {longest}"
+    subject = "a member" if None in names else _describe_names(names)
+    longest = format_rounded_duration(max(time for _, time in late))
+    often = f", and the group waited {longest}"
+    if len(late) > 1:
+        often = f" {len(late)} times, and the group waited up to {longest}"
     yield _find_repeats((step for step, _ in late), MAX_REPEAT_GAP, 1).pattern(
         PatternType.LATE_JOIN,
-        f"{subject} held the group back {often}",
+        f"{subject} joined late{often}",
         "A member joins when it polls: let it take fewer records at a time (Java: "
         "max.poll.records), and close consumers before their process ends. With KIP-848 no "
         "member waits for another.",
@@ -530,9 +523,9 @@ def _find_rejoining(
             came = [at for at in joins.get(name, ()) if first - MAX_REPEAT_GAP <= at < first]
             pattern = repeats.pattern(
                 PatternType.REJOINING,
-                f"{name} joined and left {times} times{repeats.describe_period()}",
-                "Find out why the process ends: look at its log and its exit codes at those times "
-                "(gold/rebalances lists them).",
+                f"{shorten_middle(name, MAX_NAME_LENGTH)} joined and left {times} times"
+                f"{_in_brackets(repeats.describe_period())}",
+                "Find out why the process ends: look at its log and its exit codes at those times.",
                 member=name,
                 since=max(came, default=first),
             )
@@ -652,19 +645,20 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
     low, high = rises[0].low, rises[0].high
     who = "an autoscaler" if low else "an autoscaler or a scheduled job"
     what = "a member" if high - low == 1 else f"{high - low} members"
-    text = f"{who} seems to add and remove {what}"
+    text = f"{who} seems to have added and removed {what}"
     if is_replaced_soon:
-        text = f"{who}, or a process that ends and is replaced, adds and removes {what}"
+        text = f"{who}, or a process that ends and is replaced, added and removed {what}"
     elif doubt is not None:
-        text = f"perhaps {who} adds and removes {what}"
-    text += f": {low} -> {high} -> {low}, {len(rises)} times{repeats.describe_period()}"
+        text = f"perhaps {who} added and removed {what}"
+    notes = ", ".join(filter(None, (f"{low} to {high} members", repeats.describe_period())))
+    text += f" {len(rises)} times{_in_brackets('; '.join(filter(None, (notes, doubt))))}"
     fix = (
         "Let the autoscaler wait longer before it removes a member (Kubernetes: "
         "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often."
     )
     return repeats.pattern(
         PatternType.AUTOSCALER,
-        text if doubt is None else f"{text} ({doubt})",
+        text,
         fix if low else None,  # a scheduled job needs no repair
         member=member,
         until=rises[-1].shrinking[-1].at,
@@ -715,10 +709,10 @@ def _find_deploys(steps: Sequence[_Step], generations: Iterable[Generation]) -> 
         return
     sizes = [len(one.members) for one in deploys]
     size, up_to = max(sizes), "" if min(sizes) == max(sizes) else "up to "
-    span = format_span(deploys[0].until - deploys[0].at)
-    text = f"a rolling deploy of {size} members in {span}"
+    span = _format_about(deploys[0].until - deploys[0].at)
+    text = f"a rolling deploy replaced {size} members in {span}"
     if len(deploys) > 1:
-        text = f"{len(deploys)} rolling deploys of {up_to}{size} members"
+        text = f"{len(deploys)} rolling deploys replaced {up_to}{size} members each"
     repeats = _Repeats([deploys])
     yield repeats.pattern(PatternType.ROLLING_DEPLOY, text, None, until=deploys[-1].until)
 
@@ -782,15 +776,11 @@ def _returned_static(before: Generation, generation: Generation) -> set[str]:
     }
 
 
-#: Longer spans are shown in days, in hours.
-DAYS_FROM = 72
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
-def format_span(milliseconds: int) -> str:
-    """Formats a length of time as ``25 s``, ``9 min``, ``3 h`` or ``5 days``."""
-    if milliseconds < 2 * MINUTE:
-        return f"{max(round(milliseconds / 1_000), 1)} s"
-    if milliseconds < 120 * MINUTE:
-        return f"{round(milliseconds / MINUTE)} min"
-    hours = milliseconds / MINUTE / 60
-    return f"{round(hours)} h" if hours < DAYS_FROM else f"{round(hours / 24):,} days"
+def _format_about(milliseconds: int) -> str:
+    """Formats a length of time in seconds, or from two minutes on in minutes."""
+    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
+    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)

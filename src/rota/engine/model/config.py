@@ -240,7 +240,7 @@ def field_keys(*configs: type[DataclassInstance]) -> Iterator[ConfigKey]:
 
 
 def index_keys(
-    keys: Iterable[ConfigKey], descriptions: Mapping[str, str]
+    keys: Iterable[ConfigKey], descriptions: Mapping[str, str] = MappingProxyType({})
 ) -> Mapping[str, ConfigKey]:
     """Returns a read-only table of the keys with their descriptions, in the order of names."""
     found = {

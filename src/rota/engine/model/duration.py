@@ -40,13 +40,13 @@ def format_duration(milliseconds: int) -> str:
 
 
 def format_rounded_duration(milliseconds: int) -> str:
-    """Returns a duration like ``0.4 s``, ``3 min 47 s``, ``19 min`` or ``4 h 12 min``.
+    """Returns a duration like ``0.4 s``, ``3 min 47 s``, ``2 h 38 min`` or ``3 d 4 h``.
 
     base.js of the report formats durations in the same way.
     """
     if milliseconds < 9_950:
-        return f"{milliseconds / 1_000:.1f} s".replace("0.0 s", "0 s")
-    seconds, minutes = round(milliseconds / 1_000), round(milliseconds / _UNITS["m"])
+        return f"{milliseconds / 1_000:.1f} s" if milliseconds >= 50 else "0 s"
+    seconds, minutes = (round(milliseconds / _UNITS[unit]) for unit in ("s", "m"))
     if seconds < 60:
         return f"{seconds} s"
     if seconds < 600:

@@ -82,16 +82,17 @@ function formatTimeRange(from, to) {
 }
 
 // A time in a short sentence: '09:00', or with the day if the evidence has several days.
-// Replaces the times in a sentence of the tables ('2026-01-05 14:00:00Z') by short ones.
-const TIME_IN_TEXT = /(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z/g;
+// Replaces the times in a sentence of the tables ('2026-01-05 14:00Z') by short ones.
+const TIME_IN_TEXT = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?)Z/g;
 
 function withShortTimes(text, begin, end) {
-  return text.replace(TIME_IN_TEXT, (_, day, time) => formatMoment(Date.parse(`${day}T${time}Z`), begin, end));
+  return text.replace(TIME_IN_TEXT, (_, day, time, seconds) => (
+    formatMoment(Date.parse(`${day}T${time}Z`), begin, end, Boolean(seconds))));
 }
 
-function formatMoment(time, begin, end) {
+function formatMoment(time, begin, end, withSeconds = true) {
   const isOneDay = end - begin <= DAY;
-  return isOneDay ? formatClock(time, true) : `${wallClock(time).slice(5, 10)} ${formatClock(time, true)}`;
+  return isOneDay ? formatClock(time, withSeconds) : `${wallClock(time).slice(5, 10)} ${formatClock(time, withSeconds)}`;
 }
 
 function at(id) {

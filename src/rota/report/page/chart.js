@@ -497,7 +497,9 @@ class GroupChart {
       const end = Math.min(lowerBound(each.at, this.to) + 1, each.at.length);
       let most = begin;
       for (let index = begin; index < end; index++) if (each.amounts[index] > each.amounts[most]) most = index;
-      return { ...each, begin, end, most, peak: end > begin ? each.amounts[most] : 0 };
+      const peak = end > begin ? each.amounts[most] : 0;
+      for (let index = most; index < end; index++) if (each.amounts[index] > peak * 0.97) most = index;
+      return { ...each, begin, end, most, peak };
     }).sort((a, b) => a.peak - b.peak);
   }
 

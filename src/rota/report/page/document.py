@@ -100,7 +100,7 @@ RIGHT_TO_LEFT_WORD = re.compile(
 
 
 #: A time in a sentence of the tables.
-TIME_IN_TEXT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})Z")
+TIME_IN_TEXT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)Z")
 
 
 #: A number in a line about the input, and how it is known.

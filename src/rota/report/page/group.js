@@ -559,8 +559,9 @@ const PATTERN_SIGNS = {
   'stuck partition': '‖', 'growing lag': '↗',
 };
 
+// Returns a text as a sentence; a name at its begin stays as it is.
 function sentence(text) {
-  const begun = text.charAt(0).toUpperCase() + text.slice(1);
+  const begun = /^[a-z]+[\s,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 

@@ -91,8 +91,10 @@ function groupList(openGroup) {
 
   function showRows() {
     const shown = ordered.slice(0, most);
-    for (const group of shown) fillRow(group);
-    body.replaceChildren(...shown.map((group) => group.row));
+    const largest = Math.max(...shown.map((group) => group.sum.downtime), 1);
+    for (const group of shown) fillRow(group, largest);
+    const rows = shown.map((group) => group.row);
+    if (rows.length !== body.rows.length || rows.some((row, index) => row !== body.rows[index])) body.replaceChildren(...rows);
     at('found').textContent = ordered.length === overview.groups.length
       ? countNoun(ordered.length, 'group') : `${number(ordered.length)} of ${countNoun(overview.groups.length, 'group')}`;
     at('more').hidden = ordered.length <= most;
@@ -112,7 +114,7 @@ function groupList(openGroup) {
     pending = requestAnimationFrame(() => { pending = null; work(); });
   }
 
-  function fillRow(group) {
+  function fillRow(group, largest) {
     const { row } = group;
     row.classList.remove('later');
     const cell = (name) => row.querySelector(`.cell-${name}`);
@@ -133,13 +135,15 @@ function groupList(openGroup) {
     }
     fillTimes(row);
     cell('lag-chart').replaceChildren(sparkline(group));
-    cell('downtime').append(downtimeShare(group.sum));
+    cell('downtime').append(downtimeShare(group.sum, largest));
   }
 
   function fillTimes(row) {
     const since = row.querySelector('[data-since]');
     if (since) since.textContent = `since ${momentText(Number(since.dataset.since)).slice(0, -3)}`;
-    for (const time of row.querySelectorAll('time')) time.textContent = momentText(Date.parse(time.dateTime));
+    for (const time of row.querySelectorAll('time')) {
+      time.textContent = formatMoment(Date.parse(time.dateTime), overview.begin, overview.end, time.dateTime.length > 17);
+    }
   }
 
   function causeTally(causes) {
@@ -148,8 +152,7 @@ function groupList(openGroup) {
   }
 
   // A line under the downtime: as long as its share of the largest downtime, coloured by reason.
-  function downtimeShare(sum) {
-    const largest = Math.max(...ordered.slice(0, most).map((group) => group.sum.downtime), 1);
+  function downtimeShare(sum, largest) {
     const bar = element('span', { class: 'share', 'aria-hidden': 'true' });
     for (const [reason, length] of [...sum.reasons].sort((a, b) => b[1] - a[1])) {
       bar.append(reasonPart(reason, length / largest));
@@ -161,7 +164,21 @@ function groupList(openGroup) {
     return element('i', { style: { width: `${Math.min(share, 1) * 100}%`, background: `var(--${REASON_COLOURS[reason] || 'lag'})` } });
   }
 
+  const sparklines = new Map();
+
+  // Lag and rebalances of a group; made once, only the selected range changes.
   function sparkline(group) {
+    if (!sparklines.has(group)) sparklines.set(group, newSparkline(group));
+    const chart = sparklines.get(group);
+    const range = chart.querySelector('.spark-range');
+    const span = overview.end - overview.begin;
+    const [from, to] = (filter.range || [overview.begin, overview.begin]).map((time) => ((time - overview.begin) / span) * SPARK_WIDTH);
+    range.setAttribute('x', from);
+    range.setAttribute('width', filter.range ? Math.max(to - from, 1.5) : 0);
+    return chart;
+  }
+
+  function newSparkline(group) {
     const chart = svgElement('svg', {
       class: 'spark', viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
       'aria-label': group.lag ? `Lag over time, at most ${lagAmountText(group.lag, group.lag.most)}` : 'Lag unknown' });
@@ -178,11 +195,12 @@ function groupList(openGroup) {
       const x = Math.round((((time - overview.begin) / span) * SPARK_WIDTH) / 2) * 2;
       if (!marks.has(x) || CAUSES[group.cause[index]].isFailure) marks.set(x, group.cause[index]);
     });
-    for (const [x, cause] of marks) add('rect', { x, y: SPARK_BASE + 2.5, width: 1.8, height: 6, class: `cause-${cause}` });
-    if (filter.range) {
-      const [from, to] = filter.range.map((time) => ((time - overview.begin) / span) * SPARK_WIDTH);
-      add('rect', { x: from, y: 0, width: Math.max(to - from, 1.5), height: SPARK_HEIGHT, class: 'spark-range' });
+    // one path for all marks of a cause
+    for (const [cause] of CAUSES.entries()) {
+      const places = [...marks].filter(([, own]) => own === cause);
+      if (places.length) add('path', { d: places.map(([x]) => `M${x} ${SPARK_BASE + 2.5}h1.8v6h-1.8z`).join(''), class: `cause-${cause}` });
     }
+    add('rect', { x: 0, y: 0, width: 0, height: SPARK_HEIGHT, class: 'spark-range' });
     return chart;
   }
 

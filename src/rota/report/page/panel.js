@@ -87,7 +87,7 @@ function fillPanel(chart, index, page) {
   const heading = element('div', { class: 'panel-head' },
     element('div', null,
       element('h2', { class: 'with-glyph', tabindex: '-1' }, causeGlyph(cause), causeTitle(rebalances, index)),
-      element('div', { class: 'minor' }, `Rebalance ${number(index + 1)} of ${number(rebalances.count)}, ${formatDateTime(rebalances.at[index])} ${timeZone()}`)),
+      element('div', { class: 'minor' }, `Rebalance ${number(index + 1)} of ${number(rebalances.count)}, ${formatMoment(rebalances.at[index], chart.begin, chart.end)} ${timeZone()}`)),
     panelButton('↑', 'Previous rebalance', index === 0, () => page.step(-1)),
     panelButton('↓', 'Next rebalance', index === rebalances.count - 1, () => page.step(1)),
     panelButton('✕', 'Close', false, page.close));
@@ -144,13 +144,17 @@ function spanOf({ begin, at, took }, index) {
   return element('span', { class: 'minor' }, `${formatClock(begin[index], true)} – ${formatClock(at[index], true)}`);
 }
 
+function phaseDuration(milliseconds) {
+  return milliseconds < 95 ? `${number(milliseconds)}\u00a0ms` : duration(milliseconds);
+}
+
 // The phases: until all members had joined, then until the assignment was written.
 function phaseRow({ join, sync, evidence }, index) {
   if (join[index] === null && sync[index] === null) return [];
   const how = evidence[index] === 'sampled' ? 'sampled' : 'inferred';
   const parts = [];
-  if (join[index] !== null) parts.push(element('div', null, known('stated', duration(join[index])), element('span', { class: 'minor' }, ' until all members had joined')));
-  if (sync[index] !== null) parts.push(element('div', null, known(how, duration(sync[index])), element('span', { class: 'minor' }, ' until the assignment was written')));
+  if (join[index] !== null) parts.push(element('div', null, known('stated', phaseDuration(join[index])), element('span', { class: 'minor' }, ' until all members had joined')));
+  if (sync[index] !== null) parts.push(element('div', null, known(how, phaseDuration(sync[index])), element('span', { class: 'minor' }, ' until the assignment was written')));
   const bar = join[index] === null ? [] : [stackBar([[join[index], 'var(--cause-0)'], [sync[index] ?? 0, 'var(--accent)']], 'Join and sync phase')];
   return factRow(null, 'Phases', '', ...bar, ...parts);
 }

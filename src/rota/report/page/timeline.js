@@ -84,7 +84,7 @@ function mostLagBetween({ bins, step }, from, to) {
 }
 
 function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGroup }) {
-  const canvas = at('timeline');
+  const canvas = at('timeline'), box = at('timeline-box');
   const layout = {};
   let isWhole = false, drag = null, tapped = null;
 
@@ -95,8 +95,8 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
   const xOf = (time) => layout.left + ((time - overview.begin) / (overview.end - overview.begin)) * (layout.right - layout.left);
 
   function draw() {
-    const width = canvas.parentNode.clientWidth - (window.innerWidth < 760 ? 16 : 32);
-    if (width < 50) return;
+    const width = box.clientWidth;
+    if (width < 50) return; // the overview is hidden
     const isNarrow = window.innerWidth < 760;
     const groups = drag?.groups || orderedGroups();
     const most = isNarrow ? TIMELINE_ROWS_NARROW : TIMELINE_ROWS;
@@ -104,14 +104,26 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
     const high = isNarrow ? 34 : 44;
     const row = isWhole && groups.length > 60 ? 12 : 18;
     const top = high + 22;
-    const height = top + Math.max(shown.length, 1) * row + 4;
+    const whole = top + Math.max(shown.length, 1) * row + 4;
+    // of many rows only those in the box are drawn
+    const height = Math.min(whole, Math.max(Math.floor(window.innerHeight * 0.7), 200));
+    at('timeline-space').style.height = `${whole - height}px`;
+    const offset = Math.min(box.scrollTop, whole - height);
     Object.assign(layout, {
-      width, height, left: isNarrow ? 104 : 164, right: width - 8, high, row, top, groups, shown, isNarrow });
+      width, height, left: isNarrow ? 104 : 164, right: width - 8, high, row, top, offset, groups, shown, isNarrow });
     const context = fitCanvas(canvas, width, height);
     const theme = colours();
     drawAxis(context, theme);
     drawHistogram(context, theme);
-    shown.forEach((group, index) => drawRow(context, theme, group, top + index * row));
+    context.save();
+    context.beginPath();
+    context.rect(0, top, width, height - top);
+    context.clip();
+    const begin = Math.floor(offset / row);
+    shown.slice(begin, begin + Math.ceil((height - top) / row) + 1).forEach((group, index) => {
+      drawRow(context, theme, group, top + (begin + index) * row - offset);
+    });
+    context.restore();
     if (!shown.length) {
       context.fillStyle = theme.ink3;
       context.textAlign = 'left';
@@ -261,9 +273,9 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
 
   // The group and the rebalance at a point.
   function hit(event) {
-    const box = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const group = y >= layout.top ? layout.shown[Math.floor((y - layout.top) / layout.row)] : undefined;
+    const place = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - place.left, event.clientY - place.top];
+    const group = y >= layout.top ? layout.shown[Math.floor((y - layout.top + layout.offset) / layout.row)] : undefined;
     if (!group || x < layout.left) return { x, y, group, rebalance: null };
     const reach = (HIT_PIXELS / (layout.right - layout.left)) * (overview.end - overview.begin);
     const time = timeAt(x);
@@ -364,7 +376,8 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
     event.stopPropagation();
     onSelect();
   });
-  at('timeline-all').addEventListener('click', () => { isWhole = !isWhole; draw(); });
+  at('timeline-all').addEventListener('click', () => { isWhole = !isWhole; box.scrollTop = 0; draw(); });
+  box.addEventListener('scroll', () => { hideTip(); requestAnimationFrame(draw); }, { passive: true });
   return { draw };
 }
 

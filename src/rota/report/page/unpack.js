@@ -158,17 +158,20 @@ function decodeMembers(listed, chart) {
     const staticId = staticIds.get(id) ?? null;
     return { id, client, host, staticId, key: staticId === null ? `m${id}` : `s${staticId}`, first: Infinity, last: -Infinity };
   });
-  for (const bands of [chart.actualBands, chart.replayedBands]) if (bands) extendTimes(members, bands);
+  extendTimes(members, chart.actualBands);
   chart.rebalances.joined.forEach((joined, index) => {
     for (const member of joined) members[member].first = Math.min(members[member].first, chart.rebalances.at[index]);
   });
+  if (chart.replayedBands) extendTimes(members, chart.replayedBands, (member) => member.first === Infinity);
   nameMembers(members, chart.group.name);
   assignSlots(members);
   return members;
 }
 
-function extendTimes(members, bands) {
+function extendTimes(members, bands, isWanted = () => true) {
+  const wanted = members.map(isWanted);
   for (let index = 0; index < bands.member.length; index++) {
+    if (!wanted[bands.member[index]]) continue;
     const member = members[bands.member[index]];
     if (bands.since[index] < member.first) member.first = bands.since[index];
     if (bands.until[index] > member.last) member.last = bands.until[index];
