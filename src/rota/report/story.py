@@ -49,6 +49,7 @@ from rota.pipeline.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SERVERLOG,
     STATUS,
     WHATIF,
     Table,
@@ -63,7 +64,8 @@ COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 #: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
-    DOWNTIME: {"topic", "partition", "ended", "member_id", "evidence", "added_lag_ms"},
+    DOWNTIME: {"ended", "member_id", "evidence", "delayed_records", "added_lag_ms"},
+    SERVERLOG: {"member_id", "reason", "client_reason"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
@@ -89,6 +91,8 @@ class GoldTables:
     evidence: pa.Table
     #: bronze/ends.
     ends: pa.Table
+    #: bronze/serverlog.
+    serverlog: pa.Table
     #: Rows of silver/commits that delete an offset.
     deletions: pa.Table
     #: The last commits before those of gold/lag.
@@ -117,7 +121,7 @@ def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
         tables["prior_commits"] = _read_prior_commits(
             run, tables["ends"], tables["evidence"], is_wanted
         )
-        for each in (WHATIF, ADVISED):
+        for each in (WHATIF, ADVISED, SERVERLOG):
             name, nothing = Path(each.name).name, arrow_schema(each).empty_table()
             tables[name] = _read_table(run, each) if group is None else nothing
     except _UnreadableTable as error:
