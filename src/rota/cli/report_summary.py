@@ -29,12 +29,14 @@ from rota.report.page.document import DEMO_BANNER_TEXT, NO_REBALANCES
 from rota.report.story import (
     PROBLEMS,
     EvidenceMark,
+    EvidenceSummary,
     GoldTables,
     GroupStory,
     Story,
     build_story,
     format_time,
     read_gold_tables,
+    shorten_times,
 )
 
 
@@ -95,7 +97,7 @@ def summary_lines(story: Story, page: Path) -> list[Text]:
     lines = list(map(BOLD, _overview_lines(story)))
     for rank, group in enumerate(story.groups[:SHOWN_GROUPS], 1):
         lines.append(Text())
-        lines += _group_lines(rank, group)
+        lines += _group_lines(rank, group, story.evidence)
     lines.append(Text())
     if story.evidence.last is not None:
         about_input = evidence_text.input_text(story.evidence)
@@ -131,7 +133,7 @@ def _overview_lines(story: Story) -> Iterator[str]:
     yield f"{cost}downtime{saving}"
 
 
-def _group_lines(rank: int, group: GroupStory) -> Iterator[Text]:
+def _group_lines(rank: int, group: GroupStory, evidence: EvidenceSummary) -> Iterator[Text]:
     """Returns a title, what happened, and what to do."""
     health, downtime = group.health, group.downtime_ms
     since = "" if health.since is None else f" since {format_time(health.since)}"
@@ -140,7 +142,8 @@ def _group_lines(rank: int, group: GroupStory) -> Iterator[Text]:
     yield BOLD(f"{rank}. {name}: {health.health}{since if group.severity else ''}, {cost} downtime")
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
-            yield from map(Text, render.clip_text(text, first, "   ", lines=TEXT_LINES))
+            short = shorten_times(text, evidence)
+            yield from map(Text, render.clip_text(short, first, "   ", lines=TEXT_LINES))
 
 
 def story_json(story: Story, page: Path) -> dict[str, Any]:

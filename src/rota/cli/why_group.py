@@ -33,6 +33,7 @@ from rota.report.story import (
     format_worst_lag,
     list_group_names,
     read_gold_tables,
+    shorten_times,
 )
 
 SHOWN_REBALANCES = 10
@@ -155,15 +156,16 @@ def _explanation_lines(
     if story.evidence.demo:
         yield from (bold(DEMO_BANNER_TEXT), Text())
     yield from map(bold, render.wrap_text(f"{group.name}: {_health_text(group)}"))
+    short = partial(shorten_times, evidence=story.evidence)
     for line in _health_facts(group):
-        yield from wrap(render.wrap_text(line, INDENT, INDENT))
+        yield from wrap(render.wrap_text(short(line), INDENT, INDENT))
     whole = "of the whole evidence" if is_part else ""
     span = f"from {_time(window.since)} to {_time(window.until)}"
     sections: list[tuple[str, Iterable[str]]] = [
-        (f"What happened {whole}", render.wrap_text(group.happened, INDENT, INDENT)),
+        (f"What happened {whole}", render.wrap_text(short(group.happened), INDENT, INDENT)),
         (f"What it cost {span}", _cost_lines(window)),
         (_rebalance_title(window), _rebalance_lines(window.rebalances)),
-        (f"Patterns {whole}", _bullet_lines(one.text for one in group.patterns)),
+        (f"Patterns {whole}", _bullet_lines(short(one.text) for one in group.patterns)),
         (f"What to do {whole}", _action_lines(group)),
         ("How the numbers are known", _provenance_lines(group, window)),
     ]
@@ -253,17 +255,28 @@ def _bullet_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _action_lines(group: GroupStory) -> Iterator[str]:
+    """Yields the steps for the group's client libraries; for the first one if they are unknown."""
+    known = [name for name in group.setting_libraries if name in group.libraries]
+    libraries = known or list(group.setting_libraries[:1])
     yield from render.wrap_text(group.to_do, INDENT, INDENT)
     number = 0
     for action in group.actions:
         yield from render.wrap_text(f"{action.title}{_saving_text(action)}", INDENT, INDENT)
         for step in action.steps:
+            if step.libraries and not set(libraries) & set(step.libraries):
+                continue
             number += 1
             first = f"{INDENT}{number:2}. "
             rest = " " * len(first)
             yield from render.wrap_text(step.text, first, rest, has_settings=True)
-            for line in _setting_lines(step, group):
+            for line in _setting_lines(step, libraries):
                 yield f"{rest}{INDENT}{line}"
+    others = [name for name in group.setting_libraries if name not in libraries]
+    if others and not known and any(step.settings for one in group.actions for step in one.steps):
+        text = (
+            f"The steps are for {libraries[0]}; the report has them for {', '.join(others)}, too."
+        )
+        yield from render.wrap_text(text, INDENT, INDENT)
 
 
 def _saving_text(action: Action) -> str:
@@ -273,14 +286,12 @@ def _saving_text(action: Action) -> str:
     return f" (saves {at_most}{format_rounded_duration(action.saving_ms)} of downtime)"
 
 
-def _setting_lines(step: ActionStep, group: GroupStory) -> Iterator[str]:
-    """Returns the settings of the group's clients; of the first client if they are unknown."""
+def _setting_lines(step: ActionStep, libraries: Sequence[str]) -> Iterator[str]:
     if step.setting is not None:
         yield from step.setting.splitlines()
-    own = [name for name in group.libraries if name in step.settings]
-    listed = own or [name for name in group.setting_libraries if name in step.settings][:1]
+    listed = [name for name in libraries if name in step.settings]
     for name in listed:
-        if len(step.settings) > 1:
+        if len(listed) > 1:
             yield f"# {name}"
         yield from step.settings[name].splitlines()
 

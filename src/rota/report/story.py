@@ -589,16 +589,9 @@ class _StoryBuilder:
         else:
             advice = _read_advice(row)
         columns = {column.name: getattr(advice, column.name) for column in ADVICE.columns}
-        columns |= {
-            name: shorten_times(columns[name], self._evidence) for name in ("happened", "to_do")
-        }
         return GroupStory(
             **columns,
-            health=replace(
-                health,
-                reason=shorten_times(health.reason, self._evidence),
-                worst_reason=shorten_times(health.worst_reason, self._evidence),
-            ),
+            health=health,
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
             lag=self._lag.get(group),

@@ -387,5 +387,6 @@ function groupList(openGroup) {
     if (event.pointerType === 'touch' && tipOwner(event)) return;
     location.hash = row.querySelector('a').getAttribute('href');
   });
+  arrange(); // a link may open a group before the list is shown
   return { readState, state, show, exportRows, neighbours, moveFocus, redraw: () => timeline.draw(), ranges: () => filter.range };
 }
