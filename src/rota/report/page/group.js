@@ -631,7 +631,7 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
 
 function leadParagraph(data) {
   const { group } = data;
-  return element('p', { class: 'lead' }, ...richText(group.happened || group.headline, data), group.to_do ? ' ' : '',
+  return element('p', { class: 'lead' }, ...richText(group.happened, data), group.to_do ? ' ' : '',
     group.to_do && element('span', { class: 'to-do' }, ...richText(group.to_do, data)));
 }
 
