@@ -42,7 +42,7 @@ SOME = tuple(plan for plan in GROUP_PLANS if plan.group in CAUSES)
 
 
 def test_the_cast() -> None:
-    assert len(GROUP_PLANS) == len({plan.group for plan in GROUP_PLANS}) == 40
+    assert len(GROUP_PLANS) == len({plan.group for plan in GROUP_PLANS}) == 41
     used = {name for plan in GROUP_PLANS for name in plan.strategy}
     assert used == {"range", "roundrobin", "sticky", "cooperative-sticky"}
 
@@ -53,7 +53,7 @@ def test_commits_go_up_and_never_beyond_what_was_written() -> None:
         seed=3, start=START_MS, plans=[one for one in SOME if one.group == "clickstream"]
     )
     last: dict[TopicPartition, int] = defaultdict(int)
-    for at, entry in group.journal():
+    for at, entry in group.journal:
         if isinstance(entry, OffsetCommitEntry):
             partition = TopicPartition(entry.topic, entry.partition)
             assert last[partition] <= entry.offset <= traffic.end_offset(partition, at)
@@ -66,7 +66,7 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
     (group,) = simulate_day(seed=0, start=START_MS, plans=[plan])
     traffic = make_shop_traffic(0, START_MS)
     lag: dict[int, int] = defaultdict(int)
-    for at, entry in group.journal():
+    for at, entry in group.journal:
         if isinstance(entry, OffsetCommitEntry):
             end = traffic.end_offset(TopicPartition(entry.topic, entry.partition), at)
             hour = (at - START_MS) * 24 // DAY
