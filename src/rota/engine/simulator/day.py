@@ -13,12 +13,11 @@ from typing import NamedTuple, TypeAlias
 
 from rota.engine.assignors.registry import DEFAULT_STRATEGIES
 from rota.engine.coordinator.coordinator import journal_partition
-from rota.engine.history.facts import GroupType
 from rota.engine.model import duration
 from rota.engine.model.journal_entry import JournalEntry
 from rota.engine.model.text import compile_pattern
 from rota.engine.model.topic import TopicPartition
-from rota.engine.simulator.broker_assigned import ConsumerGroupSimulation
+from rota.engine.simulator.broker_assigned import ConsumerGroupSimulation, ShareGroupSimulation
 from rota.engine.simulator.process import HOUR, Traffic
 from rota.engine.simulator.scenario import JoinEvent, Scenario, read_scenario
 from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_numbers
@@ -60,6 +59,7 @@ SHOP_TOPICS = {
     "cdc.coupons": (2, 900),
     "telemetry": (16, 25_000),
     "positions": (12, 22_000),
+    "invoices": (3, 4_000),
 }
 
 #: Times at which topics get more partitions or are created.
@@ -85,7 +85,8 @@ class GroupPlan:
     """A group and its events in the demo's day."""
 
     group: str
-    kind: GroupType = GroupType.CLASSIC
+    #: None: a classic group.
+    simulation: type[ConsumerGroupSimulation] | None = None
     #: Of classic members, in their order of preference.
     strategy: Sequence[str] = DEFAULT_STRATEGIES
     topics: tuple[str, ...] = ()
@@ -364,7 +365,13 @@ GROUP_PLANS = (
         _event("10h20m", join=4),
         _deploy("15h10m"),
         _event("19h30m", leave=4),
-        kind=GroupType.CONSUMER,
+        simulation=ConsumerGroupSimulation,
+    ),
+    _plan(
+        *("pdf-invoices", DEFAULT_STRATEGIES, "invoices", 3),
+        _event("11h5m", join=3),
+        _event("17h40m", leave=1),
+        simulation=ShareGroupSimulation,
     ),
 )
 
@@ -418,8 +425,8 @@ def simulate_day(
         else:
             records = traffic
         scenario = _build_scenario(plan, SeededRandom(own), records)
-        if plan.kind is GroupType.CONSUMER:
-            group = ConsumerGroupSimulation(scenario, seed=own, start=start)
+        if plan.simulation is not None:
+            group = plan.simulation(scenario, seed=own, start=start)
             group.run()
             yield GroupDay(plan.group, group.journal, group.log)
         else:
