@@ -645,7 +645,7 @@ def demo_health() -> dict[str, GroupHealthStatus]:
     for day in simulate_day(seed=0, start=0, plans=[p for p in GROUP_PLANS if p.group in wanted]):
         commits: Rows = []
         records = []
-        for offset, (at, entry) in enumerate(day.journal()):
+        for offset, (at, entry) in enumerate(day.journal):
             if isinstance(entry, OffsetCommitEntry):
                 commits.append((number[entry.topic, entry.partition], at, entry.offset))
             else:
