@@ -98,6 +98,7 @@ def _add(
         for number, line in enumerate(history.lines, 1)
     ]
     made.add(OWNERSHIP, arrow.facts_to_batch(OWNERSHIP, history.ownership))
+    made.add(SERVERLOG, arrow.rows_to_batch(SERVERLOG, lines))
     committed, ends = _commit_rows(commits), EndSamples()
     ends.add_samples(arrow.rows_to_batch(ENDS, samples))
     parts = [

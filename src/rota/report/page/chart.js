@@ -335,6 +335,7 @@ class GroupChart {
     context.fillStyle = theme.line2;
     context.fillRect(this.left, middle, this.right - this.left, 1);
     this.clip(context, marks, () => {
+      this.countsEnd = -Infinity;
       for (const cluster of this.clusters) {
         if (cluster.x < this.left - MARK_SPAN || cluster.x > this.right + MARK_SPAN) continue;
         this.drawCluster(context, cluster, middle);
@@ -359,7 +360,11 @@ class GroupChart {
     context.font = canvasFont(10.5, 600);
     context.textAlign = 'center';
     context.fillStyle = theme.ink2;
-    context.fillText(number(shown || count), cluster.x, middle + 15);
+    const text = number(shown || count);
+    const half = textWidth(context, text) / 2;
+    if (cluster.x - half < this.countsEnd) return;
+    this.countsEnd = cluster.x + half + 3;
+    context.fillText(text, cluster.x, middle + 15);
   }
 
   // Downtime: a bar for each rebalance, and for each time without a consumer that no rebalance ended.
@@ -588,26 +593,30 @@ class GroupChart {
     context.globalAlpha = 1;
   }
 
+  // Names the lines with the largest lag. A name that would cover another one is only counted there.
   drawLagNames(context, least) {
     const { theme, lagBlock } = this;
-    const used = [];
+    const names = [];
     context.font = canvasFont(11.5, 600);
-    context.textAlign = 'center';
     for (const { name, at, step, most, peak } of this.lags.slice(-STRONG_LINES).reverse()) {
       if (peak < Math.max(this.lagMost * 0.1, least)) continue;
       const text = fitText(context, name, 160);
-      const wide = textWidth(context, text);
+      const wide = textWidth(context, text) + 24;
       const x = Math.min(Math.max(this.x(at[most] + step / 2), this.left + wide / 2 + 4), this.right - wide / 2 - 2);
-      let y = Math.max(this.lagY(peak) - 8, lagBlock.top + 8);
-      while (used.some((other) => Math.abs(other.y - y) < 14 && Math.abs(other.x - x) < (other.wide + wide) / 2 + 4)) y += 14;
-      if (y > lagBlock.bottom) continue;
-      used.push({ x, y, wide });
-      context.lineWidth = 3.5;
-      context.lineJoin = 'round';
-      context.strokeStyle = theme.card;
-      context.strokeText(text, x, y);
-      context.fillStyle = theme.ink;
-      context.fillText(text, x, y);
+      const y = Math.max(this.lagY(peak) - 8, lagBlock.top + 8);
+      const other = names.find((each) => Math.abs(each.y - y) < 14 && Math.abs(each.x - x) < (each.wide + wide) / 2);
+      if (other) other.more++;
+      else names.push({ text, x, y, wide, more: 0 });
+    }
+    context.textAlign = 'center';
+    context.lineWidth = 3.5;
+    context.lineJoin = 'round';
+    context.strokeStyle = theme.card;
+    context.fillStyle = theme.ink;
+    for (const { text, x, y, more } of names) {
+      const words = more ? `${text} +${more}` : text;
+      context.strokeText(words, x, y);
+      context.fillText(words, x, y);
     }
   }
 
@@ -1106,7 +1115,7 @@ function findOwners(plot, block, owners, row, slots) {
     const right = Math.min(Math.ceil((until[band] - from) * scale), owners.length);
     const slot = slots[member[band]];
     for (let x = left; x < right; x++) owners[x] = slot;
-    if (right - left > 3 * border && left > 0) for (let x = left; x < left + border; x++) owners[x] = BORDER;
+    if (right - left > 5 * border && left > 0) for (let x = left; x < left + border; x++) owners[x] = BORDER;
     painted = from + right / scale;
   }
   if (!block.isReplayed) paintStops(plot, owners, row, scale);

@@ -362,7 +362,7 @@ class GroupPage {
       return element('button', { type: 'button', class: 'chip', 'aria-pressed': String(Boolean(isOn)), onclick: () => this.setOnly(isOn ? null : only) }, ...content);
     };
     const causeChips = [...causes].sort((a, b) => b[1] - a[1]).map(([index, many]) => chip({ kind: 'cause', value: CAUSES[index].name }, causeGlyph(index), CAUSES[index].title, element('em', null, number(many))));
-    const deployChips = [...deploys].slice(0, 12).map(([name, deploy]) => chip({ kind: 'deploy', value: name }, `Deploy ${formatMoment(deploy.at, this.data.begin, this.data.end).slice(0, -3)}`, element('em', null, number(deploy.count))));
+    const deployChips = [...deploys].slice(0, 12).map(([name, deploy]) => chip({ kind: 'deploy', value: name }, `Deploy ${formatMoment(deploy.at, this.data.begin, this.data.end, false)}`, element('em', null, number(deploy.count))));
     const isUseful = causes.size + deploys.size > 1;
     this.chips.hidden = !isUseful;
     this.chips.replaceChildren(chip(null, 'All', element('em', null, number(count))), ...causeChips, ...deployChips);
@@ -631,14 +631,14 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
 
 function leadParagraph(data) {
   const { group } = data;
-  return element('p', { class: 'lead' }, ...richText(group.happened || group.headline, data), group.to_do ? ' ' : '',
+  return element('p', { class: 'lead' }, ...richText(group.happened, data), group.to_do ? ' ' : '',
     group.to_do && element('span', { class: 'to-do' }, ...richText(group.to_do, data)));
 }
 
 const SETTING = /\b(?:partition\.assignment\.strategy|group\.instance\.id|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\.interval\.ms|max\.poll\.records|group\.protocol|group\.remote\.assignor|group\.initial\.rebalance\.delay\.ms|offsets\.retention\.minutes|behavior(?:\.\w+)+)(?:=[^\s;:]*[^\s;:.,)])?/;
 const STRATEGY = /cooperative-sticky(?:, static \w+)?|\broundrobin\b|\b(?:Use|keep|Keep|made|and in each) (?:range|sticky)\b/;
 const REPLAYED = /≈\s?[\d.,]+\s(?:ms|s|min|h|d)\b(?:\s\d+\s(?:s|min|h)\b)?/;
-const MOMENT = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ/;
+const MOMENT = /\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?Z/;
 const RICH = new RegExp(`(${[SETTING, STRATEGY, REPLAYED, MOMENT].map((each) => each.source).join('|')})`, 'u');
 
 // Splits a text into parts: settings and strategies in a fixed font, replayed numbers marked, times in
@@ -655,7 +655,7 @@ function richText(text, data) {
 
 function momentInText(text, { begin, end }) {
   const time = Date.parse(text.replace(' ', 'T'));
-  return element('time', { datetime: new Date(time).toISOString() }, formatMoment(time, begin, end));
+  return element('time', { datetime: new Date(time).toISOString() }, formatMoment(time, begin, end, text.length > 17));
 }
 
 // Key figures.
@@ -676,7 +676,7 @@ function keyFigures({ group, rebalances, rowNames, begin, end }) {
   }
   if (group.lag) {
     const { most, most_seconds: seconds, most_at: when, most_topic: topic, most_partition: partition, at_least: atLeast } = group.lag;
-    const where = element('span', null, isolate(shortened(`${visibleName(topic)}-${partition}`, 40)), ` at ${formatMoment(when, begin, end).slice(0, -3)}`);
+    const where = element('span', null, isolate(shortened(`${visibleName(topic)}-${partition}`, 40)), ` at ${formatMoment(when, begin, end, false)}`);
     parts.push(figure(knownLabel('sampled', 'Max lag', seconds === null ? 'Records behind the committed offset.' : `Age of the oldest uncommitted record; ${countNoun(most, 'record')} behind.`),
       known('sampled', lagText({ seconds, records: most, atLeast })), where));
   }
