@@ -16,8 +16,8 @@ from typing import assert_never
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import StrategyList, common_protocol, resolve_strategies
 from rota.engine.assignors.sticky import AbstractStickyAssignor, check_solver
-from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal, sum_downtime
-from rota.engine.history.facts import Downtime
+from rota.engine.history.downtime import DowntimeTotal, sum_downtime
+from rota.engine.history.facts import UNCOUNTED_REASONS, Downtime
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.model.config import GroupConfig, MemberConfig
 from rota.engine.model.duration import format_clock
