@@ -20,7 +20,7 @@ from pyarrow import compute
 from rich.text import Text
 
 from rota.cli import render
-from rota.engine.history.facts import DowntimeReason, GroupHealth
+from rota.engine.history.facts import UNCOUNTED_REASONS, GroupHealth
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.errors import InputError
@@ -40,7 +40,6 @@ HOUR = 3_600_000
 STANDARD_DEVIATIONS = 2
 #: The mean lag of a run may be wrong by this share, or by half of a notable lag.
 LAG_SHARE = 1 / 8
-UNCOUNTED = (DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN)
 WORSE, BETTER, UNCLEAR = "worse", "better", "no clear difference"
 SHOWN_GROUPS = 4
 #: Lines of a group on the terminal, and columns of its name.
@@ -147,7 +146,9 @@ class Run:
 def _downtime_deviations(gold: GoldTables) -> dict[str, float]:
     """Returns the root of the sum of the squared downtimes of each group's rebalances."""
     since, until = (to_milliseconds(gold.downtime[name]) for name in ("since", "until"))
-    is_uncounted = compute.is_in(gold.downtime["reason"], value_set=pa.array(UNCOUNTED))
+    is_uncounted = compute.is_in(
+        gold.downtime["reason"], value_set=pa.array(sorted(UNCOUNTED_REASONS))
+    )
     rows = gold.downtime.append_column("ms", compute.subtract(until, since))
     rows = rows.filter(compute.invert(is_uncounted))
     events = rows.group_by(["group", "incarnation", "to_generation"]).aggregate([("ms", "sum")])

@@ -25,7 +25,6 @@ from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.report import evidence_text
 from rota.report.page import document
-from rota.report.page.document import DEMO_BANNER_TEXT, NO_REBALANCES
 from rota.report.story import (
     PROBLEMS,
     EvidenceMark,
@@ -34,7 +33,6 @@ from rota.report.story import (
     GroupStory,
     Story,
     build_story,
-    format_time,
     read_gold_tables,
     shorten_times,
 )
@@ -78,10 +76,10 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
 #: A terminal of 80 columns and 25 lines shows the whole summary.
 MAX_LINES = 25
 SHOWN_GROUPS = 3
-#: Longest texts of a group, and about the input, in lines.
-TEXT_LINES = 2
+#: Longest texts, in lines: of a group if there is room, and always.
+TEXT_LINES = (4, 3, 2)
 #: Longest name of a group in its title, in columns.
-MAX_NAME_WIDTH = 32
+MAX_NAME_WIDTH = 40
 BOLD = partial(Text, style="bold")
 
 
@@ -93,33 +91,27 @@ def print_summary(story: Story, page: Path) -> None:
 
 
 def summary_lines(story: Story, page: Path) -> list[Text]:
-    """Returns at most MAX_LINES lines."""
-    lines = list(map(BOLD, _overview_lines(story)))
-    for rank, group in enumerate(story.groups[:SHOWN_GROUPS], 1):
-        lines.append(Text())
-        lines += _group_lines(rank, group, story.evidence)
-    lines.append(Text())
-    if story.evidence.last is not None:
-        about_input = evidence_text.input_text(story.evidence)
-        lines += map(Text, render.clip_text(about_input, "input: ", "  ", lines=TEXT_LINES))
-    lines.append(render.printable_text(f"report: {page}"))
-    hints = [f"one group: rota why GROUP {shlex.quote(story.out)}"] if story.groups else []
-    if page == Path(story.out, PAGE_NAME):
-        hints.append(f"open the report: rota report {shlex.quote(story.out)} --open")
-    for hint in hints:
-        if len(lines) < MAX_LINES and cell_len(hint) <= render.TEXT_WIDTH:
-            lines.append(render.printable_text(hint))
-    return lines
+    """Returns at most MAX_LINES lines, with texts as long as they fit."""
+    overview = [BOLD(render.clip_text(line, lines=1)[0]) for line in _overview_lines(story)]
+    end = list(map(render.printable_text, _end_lines(story, page)))
+    lines: list[Text] = []
+    for limit in TEXT_LINES:
+        lines = list(overview)
+        for rank, group in enumerate(story.groups[:SHOWN_GROUPS], 1):
+            lines += [Text(), *_group_lines(rank, group, limit, story.evidence)]
+        lines += [Text(), *end]
+        if len(lines) <= MAX_LINES:
+            break
+    return lines[:MAX_LINES]
 
 
 def _overview_lines(story: Story) -> Iterator[str]:
     """Returns at most three lines: the demo, the health of all groups, and their cost."""
     evidence, groups = story.evidence, story.groups
     if evidence.demo:
-        yield DEMO_BANNER_TEXT
+        yield evidence_text.DEMO_TEXT
     if not groups:
-        yield NO_REBALANCES
-        yield evidence_text.evidence_lines(story)[0]
+        yield evidence_text.NO_REBALANCES
         return
     counts = Counter(group.health.health for group in groups)
     order = (*reversed(PROBLEMS), GroupHealth.UNKNOWN, GroupHealth.OK)
@@ -133,17 +125,35 @@ def _overview_lines(story: Story) -> Iterator[str]:
     yield f"{cost}downtime{saving}"
 
 
-def _group_lines(rank: int, group: GroupStory, evidence: EvidenceSummary) -> Iterator[Text]:
+def _group_lines(
+    rank: int, group: GroupStory, limit: int, evidence: EvidenceSummary
+) -> Iterator[Text]:
     """Returns a title, what happened, and what to do."""
-    health, downtime = group.health, group.downtime_ms
-    since = "" if health.since is None else f" since {format_time(health.since)}"
-    cost = "unknown" if downtime is None else format_rounded_duration(downtime)
     name = render.shorten_name(group.name, MAX_NAME_WIDTH)
-    yield BOLD(f"{rank}. {name}: {health.health}{since if group.severity else ''}, {cost} downtime")
+    downtime = "unknown"
+    if group.downtime_ms is not None:
+        downtime = format_rounded_duration(group.downtime_ms) if group.downtime_ms else "no"
+    yield BOLD(f"{rank}. {name}: {group.health.health}, {downtime} downtime")
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
             short = shorten_times(text, evidence)
-            yield from map(Text, render.clip_text(short, first, "   ", lines=TEXT_LINES))
+            yield from map(Text, render.clip_text(short, first, "   ", lines=limit))
+
+
+def _end_lines(story: Story, page: Path) -> Iterator[str]:
+    """Returns at most four lines: the input, where the page is, and what to type for more."""
+    about_input = evidence_text.input_text(story.evidence)
+    yield from render.clip_text(about_input, "input: ", "  ", lines=TEXT_LINES[-1])
+    yield f"report: {page}"
+    if not story.groups:
+        return
+    folder = shlex.quote(story.out)
+    opens = f"; to open the report: rota report {folder} --open"
+    hint = f"one group: rota why GROUP {folder}"
+    is_default = page == Path(story.out, PAGE_NAME)
+    if is_default and cell_len(hint + opens) <= render.TEXT_WIDTH:
+        hint += opens
+    yield hint
 
 
 def story_json(story: Story, page: Path) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from rich.text import Text
 
 from rota.cli import render
 from rota.cli.report import PAGE_NAME
-from rota.engine.history.facts import Action, ActionStep, DowntimeReason, GroupHealth
+from rota.engine.history.facts import UNCOUNTED_REASONS, Action, ActionStep, GroupHealth
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.arrow import table_to_rows
+from rota.report.evidence_text import DEMO_TEXT
 from rota.report.lag_intervals import WorstLag, find_worst_lags
-from rota.report.page.document import DEMO_BANNER_TEXT
 from rota.report.story import (
     EvidenceMark,
     GoldTables,
@@ -43,8 +43,6 @@ JSON_COLUMNS = (
     *("members_before", "members_after", "joined", "left", "moved", "moves_needed", "revoked"),
     *("downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "delayed_records"),
 )
-#: Reasons that sums of downtime leave out.
-UNCOUNTED = {DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN}
 INDENT = "  "
 
 
@@ -106,7 +104,7 @@ def _read_window(story: Story, tables: GoldTables, bound: tuple[str, int] | None
         if length <= 0:
             continue
         by_reason[row["reason"]] += length
-        if row["reason"] not in UNCOUNTED:
+        if row["reason"] not in UNCOUNTED_REASONS:
             by_evidence[row["evidence"]] += length
             delayed += [row["delayed_records"]] * (row["delayed_records"] is not None)
     return _Window(
@@ -154,7 +152,7 @@ def _explanation_lines(
     group = story.groups[0]
     bold, wrap = partial(Text, style="bold"), partial(map, Text)
     if story.evidence.demo:
-        yield from (bold(DEMO_BANNER_TEXT), Text())
+        yield from (bold(DEMO_TEXT), Text())
     yield from map(bold, render.wrap_text(f"{group.name}: {_health_text(group)}"))
     short = partial(shorten_times, evidence=story.evidence)
     for line in _health_facts(group):
@@ -197,7 +195,9 @@ def _health_facts(group: GroupStory) -> Iterator[str]:
 
 
 def _cost_lines(window: _Window) -> Iterator[str]:
-    counted = {name: time for name, time in window.by_reason.items() if name not in UNCOUNTED}
+    counted = {
+        name: time for name, time in window.by_reason.items() if name not in UNCOUNTED_REASONS
+    }
     listed = [
         f"{format_rounded_duration(time)} {reason}"
         for reason, time in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
@@ -207,7 +207,7 @@ def _cost_lines(window: _Window) -> Iterator[str]:
         reasons = f" ({', '.join(listed)})" if listed else ""
         downtime = f"{format_rounded_duration(window.downtime_ms)}{reasons}, over all partitions"
     facts = {"downtime": downtime}
-    for reason in sorted(UNCOUNTED & window.by_reason.keys()):
+    for reason in sorted(UNCOUNTED_REASONS & window.by_reason.keys()):
         facts[reason] = f"{format_rounded_duration(window.by_reason[reason])}, not in the sum"
     if window.delayed_records is not None:
         facts["delayed"] = count_noun(window.delayed_records, "record")

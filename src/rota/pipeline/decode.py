@@ -52,20 +52,10 @@ class Unread:
     examples: tuple[str, ...] = ()
 
 
-#: Beginnings of the names of record types that Rota knows but does not decode.
-_FOREIGN_GROUPS = {"ShareGroup": "share groups", "StreamsGroup": "streams groups"}
-
-
-def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
-    """Counts the records that Rota does not decode, by kind of group."""
-    by_kind: Counter[str] = Counter()
-    for name, count in counts.items():
-        kinds = (kind for start, kind in _FOREIGN_GROUPS.items() if name.startswith(start))
-        by_kind[next(kinds, name)] += count
-    return [
-        Unread(what=f"records of a type that Rota does not decode ({kind})", count=count)
-        for kind, count in sorted(by_kind.items())
-    ]
+def unread_foreign(counts: Mapping[int, int]) -> list[Unread]:
+    """Counts the records that Rota does not decode, by record type."""
+    what = "records of a type that Rota does not decode (type {})"
+    return [Unread(what=what.format(kind), count=n) for kind, n in sorted(counts.items())]
 
 
 def format_example(partition: int, offset: int, problem: str) -> str:
@@ -241,7 +231,7 @@ _TIMELINE_COLUMNS: Mapping[str, str] = {
     "journal_partition": "int",
     "journal_offset": "bigint",
     "problem": "string",
-    "foreign": "string",
+    "foreign": "int",
     "records": "bigint",
 }
 
@@ -300,7 +290,7 @@ def count_unread_group_records(batches: Iterable[pa.RecordBatch]) -> list[Unread
 class _GroupRecords:
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
-        self.foreign: Counter[str] = Counter()
+        self.foreign: Counter[int] = Counter()
         self.problems: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[JournalRecord]:
@@ -317,7 +307,7 @@ class _GroupRecords:
                     self.problems.append(place | {"problem": str(error)})
                     continue
                 if isinstance(entry, journal_entry.UnparsedEntry):
-                    self.foreign[entry.name] += 1
+                    self.foreign[entry.type] += 1
                 yield JournalRecord(offset, at, entry)
 
 

@@ -507,7 +507,7 @@ class PipelineStages:
             self._unread(decode.UNREAD_GROUPS, number, examples)
         good = rest.where("problem is null")
         rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
-        foreign: Counter[str] = Counter()
+        foreign: Counter[int] = Counter()
         for row in rows:
             if row.foreign is not None:
                 foreign[row.foreign] += row.records

@@ -31,10 +31,8 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.advice import CHANGE, advise_uncompared
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
-from rota.engine.history.downtime import UNCOUNTED_REASONS
-from rota.engine.history.patterns import HEALTH_PATTERNS
+from rota.engine.history.facts import CHANGE, HEALTH_PATTERNS, UNCOUNTED_REASONS
 from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
 from rota.pipeline.arrow import arrow_schema, table_to_rows, to_milliseconds
@@ -585,6 +583,9 @@ class _StoryBuilder:
         health = _read_health(group, self._health.get(group))
         row = self._advice.get(group)
         if row is None:
+            # rare, and rota why should not wait for the imports of all other advice
+            from rota.engine.history.advice import advise_uncompared  # noqa: PLC0415
+
             advice = advise_uncompared(group, (), (), "the group had no rebalances", health=health)
         else:
             advice = _read_advice(row)

@@ -50,8 +50,14 @@ from rota.engine.history.client_settings import (
     join_names,
     offer_libraries,
 )
-from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
+from rota.engine.history.downtime import DowntimeTotal
 from rota.engine.history.facts import (
+    CANNOT_TELL,
+    CHANGE,
+    FIX_FIRST,
+    HEALTH_PATTERNS,
+    KEEP,
+    UNCOUNTED_REASONS,
     Action,
     ActionKind,
     ActionStep,
@@ -68,7 +74,6 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.health import format_minutes
-from rota.engine.history.patterns import HEALTH_PATTERNS
 from rota.engine.history.policies import (
     CONSUMER_LABEL_PREFIX,
     OTHER_SOLVER,
@@ -83,7 +88,6 @@ from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.text import count_noun, shorten_middle
 
-CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
 #: Policies count as equally good if their downtime exceeds the least by at most this share.
 NEAR_BEST_SHARE = 0.03
 #: How much less even the load may be on average.

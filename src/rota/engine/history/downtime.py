@@ -63,6 +63,7 @@ from rota.engine.history.consumption_end import (
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
     MINUTE,
+    UNCOUNTED_REASONS,
     Downtime,
     DowntimeReason,
     EvidenceType,
@@ -98,8 +99,6 @@ MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
 #: Records do not arrive evenly between two samples of the log end that are further apart than this,
 #: and than the downtime is long: the number that arrived in it is unknown then.
 MAX_SAMPLE_GAP = 60 * MINUTE
-#: Reasons that sums do not count: the first is in a column of its own, the second is intended.
-UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

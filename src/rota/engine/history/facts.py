@@ -251,6 +251,10 @@ class DowntimeReason(enum.StrEnum):
     NOT_POLLED = "not polled"
 
 
+#: Reasons that sums do not count: the first is in a column of its own, the second is intended.
+UNCOUNTED_REASONS = frozenset({DowntimeReason.NOT_POLLED, DowntimeReason.SHUT_DOWN})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downtime:
     """A time in which no member consumed a partition: a row of gold/downtime."""
@@ -396,6 +400,15 @@ class WhatIf:
     spread: int
 
 
+#: The patterns that say the same as a health.
+HEALTH_PATTERNS: Mapping[GroupHealth, PatternType] = {
+    GroupHealth.STUCK: PatternType.STUCK_PARTITION,
+    GroupHealth.FALLING_BEHIND: PatternType.GROWING_LAG,
+}
+#: Verdicts on a policy.
+CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
+
+
 class ActionKind(enum.StrEnum):
     #: Of the group's processes, its records or its autoscaler.
     REPAIR = "repair"
@@ -438,7 +451,7 @@ class Advice:
     """The advice on a group: a row of gold/advice."""
 
     group: str
-    #: ``change``, ``keep``, ``fix first`` or ``cannot tell``.
+    #: CHANGE, KEEP, FIX_FIRST or CANNOT_TELL.
     verdict: str
     #: The best policy; the used one if no other is better.
     policy: str

@@ -69,6 +69,7 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.member import OwnedPartitions, Subscription
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
+from rota.engine.model.share_streams_entry import GroupRecord
 from rota.engine.model.topic import Partitions
 from rota.errors import FormatError
 
@@ -715,7 +716,7 @@ class HistoryReader:
                     if topic_id is not None:
                         self._names.setdefault(topic_id, topic)
                     continue
-                case OffsetCommitTombstone() | UnparsedEntry():
+                case OffsetCommitTombstone() | UnparsedEntry() | GroupRecord():
                     continue
                 case GroupMetadataEntry() | GroupMetadataTombstone():
                     pass
@@ -779,7 +780,7 @@ class HistoryReader:
                 self._end_classic_group(position, record)
             case ConsumerGroupMetadataTombstone():
                 self._end_consumer_group(position, record)
-            case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
+            case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry() | GroupRecord():
                 pass
             case entry:
                 self._consumer_group.read_entry(record, entry)

@@ -31,6 +31,7 @@ from rota.engine.history.causes import CommitTimes, find_last_commit
 from rota.engine.history.client_settings import join_names
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
+    HEALTH_PATTERNS,
     HEARTBEAT_INTERVAL,
     MINUTE,
     Explanation,
@@ -341,11 +342,6 @@ def _find_health_patterns(
         )
 
 
-#: The patterns that say the same as a health.
-HEALTH_PATTERNS: Mapping[GroupHealth, PatternType] = {
-    GroupHealth.STUCK: PatternType.STUCK_PARTITION,
-    GroupHealth.FALLING_BEHIND: PatternType.GROWING_LAG,
-}
 _HEALTH_FIXES: Mapping[GroupHealth, str] = {
     GroupHealth.STUCK: "Look at the record at the committed offset: the application may fail at it "
     "again and again, or wait for another system.",

@@ -36,8 +36,9 @@ from rota.engine.assignors.registry import (
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.history import policies, whatif_membership, whatif_replay
 from rota.engine.history.advice import PolicyEvaluation
-from rota.engine.history.downtime import UNCOUNTED_REASONS, GroupDowntime, sum_downtime
+from rota.engine.history.downtime import GroupDowntime, sum_downtime
 from rota.engine.history.facts import (
+    UNCOUNTED_REASONS,
     AdvisedOwnership,
     DowntimeReason,
     Generation,

@@ -26,8 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.engine.history.advice import CHANGE
-from rota.engine.history.facts import RebalanceCause
+from rota.engine.history.facts import CHANGE, RebalanceCause
 from rota.engine.history.lag import BoolArray, Float64Array, Int64Array
 from rota.pipeline.arrow import to_milliseconds
 from rota.report.story import (

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.engine.history.downtime import UNCOUNTED_REASONS
-from rota.engine.history.facts import MINUTE
+from rota.engine.history.facts import MINUTE, UNCOUNTED_REASONS
 from rota.pipeline.arrow import to_milliseconds
 from rota.report.page import chart_data
 from rota.report.page.chart_data import ChartWindow

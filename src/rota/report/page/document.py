@@ -55,12 +55,11 @@ MARK_MEANINGS = {
 
 TITLE = "Rota: consumer groups"
 DEMO_PREFIX = "DEMO:"
-DEMO_BANNER_TEXT = f"{DEMO_PREFIX} simulated data, not a real cluster"
+DEMO_BANNER_TEXT = evidence_text.DEMO_TEXT
 DEMO_BANNER = (
     '<span class="tag" id="demo">DEMO<span class="wide">: simulated data, not a real cluster'
     "</span></span>"
 )
-NO_REBALANCES = "No group had a rebalance."
 
 #: Columns of the list: key, title, how most of its numbers are known.
 LIST_COLUMNS = (
