@@ -48,7 +48,7 @@ class GroupChart {
     Object.assign(this, { chart, page, mode: 'actual', selected: null, shown: null, hover: null });
     this.rows = Array.from(chart.rowNames, (_, row) => row);
     this.canvas = element('canvas', {
-      tabindex: '0', role: 'application', 'aria-roledescription': 'chart', class: 'group-chart',
+      id: 'chart', tabindex: '0', role: 'application', 'aria-roledescription': 'chart',
       'aria-label': 'Rebalances, downtime, partition owners and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.',
     });
     this.overlay = element('canvas', { class: 'overlay', 'aria-hidden': 'true' });
