@@ -71,7 +71,8 @@ def pictures(browser: Browser, report: Path) -> None:
     page.locator("#group").wait_for(state="visible")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     bottom = page.evaluate(
-        "Math.ceil(document.querySelector('#group .legend').getBoundingClientRect().bottom + scrollY) + 16"
+        "Math.ceil(scrollY + 16 + "
+        "document.querySelector('#group .legend').getBoundingClientRect().bottom)"
     )
     page.set_viewport_size({"width": WIDTH, "height": int(bottom)})
     page.evaluate("scrollTo(0, 0)")

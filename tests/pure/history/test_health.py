@@ -695,9 +695,9 @@ def test_a_demo_group_falls_behind_in_the_peak_and_because_of_a_slow_member() ->
 
 
 def test_a_demo_job_that_left_a_backlog_fails() -> None:
-    """catalog-export leaves at 14:00; nightly-reconciliation is away from 02:30 to 22:00, once."""
+    """catalog-export leaves at 22:40; nightly-reconciliation is away from 02:30 to 22:00, once."""
     export, nightly = demo_health()["catalog-export"], demo_health()["nightly-reconciliation"]
     assert export.since is not None
-    assert export.since // MINUTE == 14 * HOUR
+    assert export.since // MINUTE == 22 * HOUR + 40
     assert nightly.worst_since is not None
     assert nightly.worst_since // MINUTE == 2 * HOUR + 30

@@ -322,8 +322,8 @@ GROUP_PLANS = (
         *("catalog-export", STICKY, "prices images", 2),
         _event("1h", leave=0),
         _event("1h2m", crash=1),
-        _event("13h", join=range(2)),
-        _event("14h", leave="catalog-export"),
+        _event("1h12m", join=range(2)),
+        _event("22h40m", leave="catalog-export"),
     ),
     _plan("gdpr-erasure", RANGE, "customers", 1, commit_minutes=2),
     _plan(
