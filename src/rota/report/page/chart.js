@@ -48,7 +48,7 @@ class GroupChart {
     Object.assign(this, { chart, page, mode: 'actual', selected: null, shown: null, hover: null });
     this.rows = Array.from(chart.rowNames, (_, row) => row);
     this.canvas = element('canvas', {
-      tabindex: '0', role: 'application', 'aria-roledescription': 'chart', class: 'group-chart',
+      id: 'chart', tabindex: '0', role: 'application', 'aria-roledescription': 'chart',
       'aria-label': 'Rebalances, downtime, partition owners and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.',
     });
     this.overlay = element('canvas', { class: 'overlay', 'aria-hidden': 'true' });
@@ -200,10 +200,10 @@ class GroupChart {
     this.drawOverlay();
   }
 
-  clip(context, block, paint, above = 2) {
+  clip(context, block, paint, above = 2, beside = 0) {
     context.save();
     context.beginPath();
-    context.rect(this.left, block.top - above, this.right - this.left, block.height + 2 * above);
+    context.rect(this.left - beside, block.top - above, this.right - this.left + 2 * beside, block.height + 2 * above);
     context.clip();
     paint();
     context.restore();
@@ -340,7 +340,7 @@ class GroupChart {
         if (cluster.x < this.left - MARK_SPAN || cluster.x > this.right + MARK_SPAN) continue;
         this.drawCluster(context, cluster, middle);
       }
-    });
+    }, 2, MARK_SIZE / 2);
     context.globalAlpha = 1;
   }
 
@@ -481,7 +481,7 @@ class GroupChart {
         const left = Math.max(this.x(since[band]), this.left) + 5;
         const room = Math.min(this.x(until[band]), this.right) - left - 4;
         const name = room < 20 ? '' : fitText(context, chart.members[member[band]].name, room);
-        if (name.length > 2 || name === chart.members[member[band]].name) context.fillText(name, left, block.top + (place + 0.5) * block.rowHeight + 0.5);
+        if (name.length > 4 || name === chart.members[member[band]].name) context.fillText(name, left, block.top + (place + 0.5) * block.rowHeight + 0.5);
       }
     });
     context.globalAlpha = 1;
@@ -702,10 +702,15 @@ class GroupChart {
     return nearest;
   }
 
-  // Returns {x, time, cluster, rebalance, row, band, series, y} of a point, or null outside of the plot.
+  barNear(x) {
+    return [...this.bars.values()].find((bar) => x > bar.x - Math.max(bar.wide, BAR) - 3 && x < bar.x + 4) ?? null;
+  }
+
+  // Returns what is at a point: {x, time, cluster, rebalance, bar, row, block, series}; null outside of
+  // the plot.
   pick(x, y) {
     if (!this.height || x < this.left - 60 || x > this.right + 8 || y < MINIMAP.top + MINIMAP.height) return null;
-    const found = { x: Math.min(Math.max(x, this.left), this.right), cluster: null, rebalance: null, row: null, block: null, series: null };
+    const found = { x: Math.min(Math.max(x, this.left), this.right), cluster: null, rebalance: null, row: null, block: null, series: null, bar: null };
     found.time = this.time(found.x);
     if (y < this.marks.bottom + 2) {
       const cluster = this.clusterNear(x);
@@ -714,6 +719,7 @@ class GroupChart {
     } else {
       found.rebalance = this.nearestRebalance(x);
     }
+    if (this.downtime && found.rebalance === null && y >= this.downtime.top && y < this.downtime.bottom + 2) found.bar = this.barNear(x);
     const block = this.owners.find(({ top, bottom }) => y >= top && y < bottom);
     if (block?.rowHeight) {
       found.block = block;
@@ -929,7 +935,8 @@ class GroupChart {
     const parts = [];
     if (found.cluster) parts.push(...this.describeCluster(found.cluster, isTouch));
     else if (found.rebalance !== null) parts.push(...this.page.describe(found.rebalance, this.mode === 'with', isTouch));
-    else parts.push(element('p', null, element('b', null, formatDateTime(found.time)), ` ${timeZone()}`));
+    else parts.push(element('p', null, element('b', null, formatMoment(found.time, chart.begin, chart.end)), ` ${timeZone()}`));
+    if (found.bar) parts.push(...Object.entries(found.bar.parts).map(([reason, length]) => element('p', null, element('b', null, duration(length)), ` of downtime: ${REASONS[reason] ?? reason}`)));
     const name = found.series?.name ?? (found.row === null ? null : chart.rowNames[found.row]);
     if (name !== null) {
       if (found.rebalance !== null) parts.push(element('hr'));

@@ -234,7 +234,7 @@ class GroupPage {
     if (pattern.since !== null) {
       const until = pattern.until ?? data.end;
       const downtime = downtimeBetween(data, pattern.since, until);
-      times.push(element('span', null, `${formatMoment(pattern.since, data.begin, data.end)} – ${formatMoment(until, data.begin, data.end)}`));
+      times.push(element('span', null, `${formatMoment(pattern.since, data.begin, data.end, false)} – ${formatMoment(until, data.begin, data.end, false)}`));
       if (downtime) times.push(element('span', null, known(data.group.mark, duration(downtime), 'All downtime between the first and the last of these events.'), ' downtime'));
       times.push(element('button', { type: 'button', class: 'link', onclick: () => this.showPattern(pattern) }, 'Show in chart'));
     }
@@ -408,7 +408,7 @@ class GroupPage {
     const { data } = this;
     const { replayed } = data;
     const own = isReplayed ? replayed.of[index] : index;
-    if (own < 0) return [element('p', null, 'A replayed rebalance')];
+    if (own < 0) return [element('p', null, '≈ A rebalance that only the replay has')];
     const { at: times, cause, downtime, moved, needed } = data.rebalances;
     const shownAt = isReplayed ? replayed.at[index] : times[own];
     const parts = [
@@ -610,7 +610,7 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   const { health } = group;
   const facts = [];
   if (health.health !== 'OK') {
-    const since = health.since === null ? '' : `since ${formatMoment(health.since, begin, end)}`;
+    const since = health.since === null ? '' : `since ${formatMoment(health.since, begin, end, false)}`;
     const where = health.topic === null ? '' : `${visibleName(health.topic)}-${health.partition}`;
     const words = [since, where].filter(Boolean).join(', ');
     if (words) facts.push(known(health.mark ?? group.mark, words, sentence(health.reason)));
@@ -636,7 +636,7 @@ function leadParagraph(data) {
 }
 
 const SETTING = /\b(?:partition\.assignment\.strategy|group\.instance\.id|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\.interval\.ms|max\.poll\.records|group\.protocol|group\.remote\.assignor|group\.initial\.rebalance\.delay\.ms|offsets\.retention\.minutes|behavior(?:\.\w+)+)(?:=[^\s;:]*[^\s;:.,)])?/;
-const STRATEGY = /cooperative-sticky(?:, static \w+)?|\broundrobin\b|\b(?:Use|keep|Keep|made|and in each) (?:range|sticky)\b/;
+const STRATEGY = /cooperative-sticky(?:, static \w+)?|\broundrobin\b|\b(?:Use|keep|Keep|made|and in each) (?:range|sticky)\b|\b(?:range|sticky)(?= revoked)/;
 const REPLAYED = /≈\s?[\d.,]+\s(?:ms|s|min|h|d)\b(?:\s\d+\s(?:s|min|h)\b)?/;
 const MOMENT = /\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?Z/;
 const RICH = new RegExp(`(${[SETTING, STRATEGY, REPLAYED, MOMENT].map((each) => each.source).join('|')})`, 'u');
