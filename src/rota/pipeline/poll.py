@@ -40,9 +40,8 @@ from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
 from rota.engine.history.facts import GenerationMember, GroupType
-from rota.engine.history.generations import group_by_topic
+from rota.engine.history.generations import DEAD_STATE, group_by_topic
 from rota.engine.history.samples import (
-    DEAD_STATE,
     GroupPoll,
     GroupSample,
     SampleChanges,

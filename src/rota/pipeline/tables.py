@@ -46,7 +46,7 @@ MEMBER = (
     "struct<member_id: string, group_instance_id: string, client_id: string, client_host: string, "
     "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
     "owned: map<string, array<int>>, owned_generation: int, "
-    "assigned: map<string, array<int>>, library: string, problem: string>"
+    "assigned: map<string, array<int>>, work: array<string>, library: string, problem: string>"
 )
 
 JOURNAL = Table(

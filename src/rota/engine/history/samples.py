@@ -27,7 +27,11 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.generations import (
+    ASSIGNING_STATE,
+    DEAD_STATE,
+    EMPTY_STATE,
     NO_OWNED_PARTITIONS,
+    STABLE_STATE,
     ClassicGroupReader,
     HistoryBuilder,
     generation_distance,
@@ -35,9 +39,6 @@ from rota.engine.history.generations import (
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
 from rota.engine.model.response import DescribedGroup
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
-
-#: The state of a deleted group.
-DEAD_STATE = "Dead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +208,7 @@ def sample_classic_group(described: DescribedGroup) -> GroupSample:
 
 
 #: States of a classic group in which all members have their assignment.
-STABLE_STATES = frozenset({"Stable", "Empty"})
-#: The state of a consumer group whose target belongs to an earlier epoch.
-ASSIGNING_STATE = "Assigning"
+STABLE_STATES = frozenset({STABLE_STATE, EMPTY_STATE})
 
 
 class SampleReader:
