@@ -472,7 +472,7 @@ def _consumer_cause(evidence: _LogEvidence) -> _Cause:
                 return RebalanceCause.JOINED, None, line.text
             case "left" | "fenced":
                 return _removal_cause(evidence, line)
-            case "subscribed":
+            case "subscribed" if evidence.member(line.member_id) is not None:  # otherwise it joins
                 return RebalanceCause.SUBSCRIPTION, None, line.text
             case "replaced" if evidence.change is not None and not evidence.change.resubscribed:
                 return RebalanceCause.STRATEGY, None, line.text  # it uses the other protocol now
