@@ -216,6 +216,8 @@ class SampleReader:
 
     def __init__(self, group: str) -> None:
         self._builder = HistoryBuilder(group)
+        self.first: GroupSample | None = None
+        self.last: GroupSample | None = None
         #: The first sample since the group was last stable.
         self._rebalancing: GroupSample | None = None
         #: The group existed before its first stable sample.
@@ -225,6 +227,8 @@ class SampleReader:
 
     def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
         for sample in samples:
+            self.first = self.first or sample
+            self.last = sample
             self._read_sample(sample)
             yield from self._builder.take_generations()
 
