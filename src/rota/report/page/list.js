@@ -2,9 +2,7 @@
 // orders them, shows those that match, and writes the numbers of a selected time range into them.
 const ROWS_AT_FIRST = 24, ROWS_PER_STEP = 60;
 const SPARK_WIDTH = 176, SPARK_HEIGHT = 30, SPARK_BASE = 21;
-const REASONS = {
-  silent: ['timeout', 'cause-2'], revoked: ['revoked', 'revoked'], left: ['left', 'cause-1'], moved: ['moved', 'cause-0'],
-  restarted: ['restarted', 'cause-7'], empty: ['no members', 'cause-3'] };
+const SHORT_REASONS = { silent: 'timeout', empty: 'no members' };
 let overview = null;
 
 function groupList(openGroup) {
@@ -162,7 +160,7 @@ function groupList(openGroup) {
   }
 
   function reasonPart(reason, share) {
-    return element('i', { style: { width: `${Math.min(share, 1) * 100}%`, background: `var(--${REASONS[reason][1]})` } });
+    return element('i', { style: { width: `${Math.min(share, 1) * 100}%`, background: `var(--${REASON_COLOURS[reason] || 'revoked'})` } });
   }
 
   const sparklines = new Map();
@@ -240,8 +238,8 @@ function groupList(openGroup) {
     at('figure-downtime').textContent = duration(downtime);
     at('downtime-bar').replaceChildren(...ranked.map(([reason, length]) => reasonPart(reason, length / (downtime || 1))));
     at('downtime-parts').replaceChildren(...ranked.slice(0, 3).map(([reason, length]) => element(
-      'span', null, element('i', { class: 'swatch', style: { background: `var(--${REASONS[reason][1]})` } }),
-      `${REASONS[reason][0]} `, known('inferred', duration(length)))));
+      'span', null, element('i', { class: 'swatch', style: { background: `var(--${REASON_COLOURS[reason] || 'revoked'})` } }),
+      `${SHORT_REASONS[reason] || reason} `, known('inferred', duration(length)))));
     const saving = overview.groups.reduce((all, group) => all + (group.saving_ms || 0), 0);
     const whole = overview.groups.reduce((all, group) => all + (group.downtime_ms || 0), 0);
     const bar = element('i', { style: { width: `${Math.min(saving / (whole || 1), 1) * 100}%`, background: 'var(--good)' } });
