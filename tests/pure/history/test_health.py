@@ -623,7 +623,7 @@ def test_the_recorded_groups_that_ended_fail_and_no_other() -> None:
         each: {group for group, now in health_now.items() if now is each} for each in GroupHealth
     }
     assert by_health[FAILING] == {"a-crash", "a-deloff", "a-early", "a-next-range"}
-    assert by_health[UNKNOWN] == {"a-deleted", "a-prime"}, "without committed offsets"
+    assert by_health[UNKNOWN] == {"a-deleted", "a-prime", "a-share"}, "without committed offsets"
     assert not by_health[STUCK] | by_health[BEHIND]
     worst = {group: recorded_health(group).worst for group in by_health[OK]}
     assert {group for group, each in worst.items() if each is not OK} == {"a-stall", "a-poison"}

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -71,7 +71,7 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCause,
 )
-from rota.engine.history.generations import generation_distance
+from rota.engine.history.generations import CONNECT_PROTOCOL_TYPE, generation_distance
 from rota.engine.history.rebalances import GenerationDiff, diff_generations
 
 #: The times of each partition's commits, in ascending order.
@@ -247,7 +247,7 @@ def explain_from_log(
     rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
 ) -> Explanation | None:
     """Explains a rebalance from the group's log lines; None if they do not mention it."""
-    calls = _find_calls(rebalance, lines)
+    calls = _find_calls(rebalance, lines) or _find_removals(rebalance, lines)
     if not calls:
         return None
     before, after = rebalance.before, rebalance.after
@@ -300,6 +300,24 @@ def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ..
         elif line.what in _ENDING_LINES and (number <= base or (number > high and is_former)):
             break
     return tuple(reversed(positions))
+
+
+def _find_removals(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
+    """Returns the lines about members that left a share or streams group or were removed: the log
+    does not have the epoch that follows.
+    """
+    before, after = rebalance.before, rebalance.after
+    if before is None or after.kind not in {GroupType.SHARE, GroupType.STREAMS}:
+        return ()
+    gone = {member.member_id for member in before.members}
+    gone -= {member.member_id for member in after.members}
+    first = bisect_left(lines, before.at - LOG_TIME_SLACK, key=_LINE_TIME)
+    last = bisect_right(lines, after.at + LOG_TIME_SLACK, key=_LINE_TIME)
+    return tuple(
+        position
+        for position in range(first, last)
+        if lines[position].what in {"left", "fenced"} and lines[position].member_id in gone
+    )
 
 
 def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
@@ -444,17 +462,17 @@ def _rejoin_cause_from_diff(
 
 
 def _consumer_cause(evidence: _LogEvidence) -> _Cause:
-    """Finds the cause in the line that raised the epoch first."""
+    """Finds the cause in the line that raised the epoch first, or in those before it."""
     text = _log_text(evidence.first_call)
     if evidence.rebalance.before is None and evidence.rebalance.known_before:
         return RebalanceCause.JOINED, None, text
-    for line in evidence.lines_before_call():
+    for line in (evidence.first_call, *evidence.lines_before_call()):
         match line.what:
             case "joined" if evidence.member(line.member_id) is None:  # otherwise it rejoined
                 return RebalanceCause.JOINED, None, line.text
             case "left" | "fenced":
                 return _removal_cause(evidence, line)
-            case "subscribed":
+            case "subscribed" if evidence.member(line.member_id) is not None:  # otherwise it joins
                 return RebalanceCause.SUBSCRIPTION, None, line.text
             case "replaced" if evidence.change is not None and not evidence.change.resubscribed:
                 return RebalanceCause.STRATEGY, None, line.text  # it uses the other protocol now
@@ -587,7 +605,11 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
     diff = case.diff
     reason = "nothing changed since the generation before"
     cause = None
-    if not diff.readable:
+    if case.first.protocol_type == CONNECT_PROTOCOL_TYPE:
+        reason = "the same workers, connectors and tasks"
+        if diff.work_changed:
+            reason = "the same workers; other connectors or tasks"
+    elif not diff.readable:
         reason = "the same members; their subscriptions cannot be decoded"
     elif diff.resubscribed or diff.new_topics:
         members_text = _describe_members(diff.resubscribed, "subscribed to other topics")
@@ -610,7 +632,7 @@ def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     diff, members_text = case.diff, _describe_members(case.diff.left, "gone")
     if not diff.same_work:
         return None, f"{members_text}, and more changed"
-    if GroupType.CONSUMER in (case.before.kind, case.first.kind):
+    if {case.before.kind, case.first.kind} != {GroupType.CLASSIC}:
         return None, f"{members_text}: it left or was removed"
     if all(_was_active(case, member) for member in diff.left):
         return RebalanceCause.LEFT, f"{members_text}, soon after a commit"
@@ -644,7 +666,7 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
     """Guesses how a member left from the time since its last commit."""
     is_static = member.group_instance_id is not None
-    if case.before.kind is GroupType.CONSUMER and is_static:
+    if case.before.kind is not GroupType.CLASSIC and is_static:
         return RebalanceCause.SESSION_TIMEOUT  # it stays in the group until its session expires
     committed = case.last_commit(member)
     if committed is None:
@@ -679,7 +701,7 @@ def _start_bounds(rebalance: Rebalance, case: _JournalCase | None) -> tuple[int 
     until = _joined_time(rebalance.rounds[0])
     if rebalance.rounds[0].sampled:
         return rebalance.rounds[0].not_before, until
-    if rebalance.after.kind is GroupType.CONSUMER and not rebalance.unseen:
+    if rebalance.after.kind is not GroupType.CLASSIC and not rebalance.unseen:
         return until, until  # the epoch's own entry
     if case is None:
         return None, until

@@ -31,6 +31,10 @@ class GroupType(enum.StrEnum):
     CLASSIC = "classic"
     #: KIP-848: the broker assigns.
     CONSUMER = "consumer"
+    #: KIP-932: several members read a partition.
+    SHARE = "share"
+    #: KIP-1071: Kafka Streams, with tasks that the broker assigns.
+    STREAMS = "streams"
 
 
 class GenerationChange(enum.StrEnum):
@@ -72,6 +76,9 @@ class GenerationMember:
     owned_generation: int | None = None
     #: In a consumer group: its target.
     assigned: PartitionsByTopic = field(default_factory=dict)
+    #: In a share, streams or Connect group: what is assigned to it, in words. ``assigned`` is empty
+    #: there: partitions of a share group have several owners, tasks are not partitions.
+    work: tuple[str, ...] = ()
     #: The client library, if it could be detected.
     library: str | None = None
     #: The error in its subscription's or assignment's bytes.

@@ -42,8 +42,9 @@ Complete absences are judged with hindsight. Two outages are no rhythm. The rule
 the rhythm.
 
 A group without generations (commits only) is away where it commits nothing for longer than its
-limit. Partitions of topics without subscription do not count. Of several problems at the same time
-the worst decides: failing, then stuck, then falling behind; among equals the longest.
+limit. A share group is unknown. Partitions of topics without subscription do not count. Of several
+problems at the same time the worst decides: failing, then stuck, then falling behind; among equals
+the longest.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ from rota.engine.history.facts import (
     GenerationChange,
     GroupHealth,
     GroupHealthStatus,
+    GroupType,
 )
 from rota.engine.history.lag import EndOffsets, Int64Array, compute_lags, running_maximum
 from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits, SubscriptionHistory
@@ -156,6 +158,8 @@ _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, Grou
 _BEFORE_ALL = -(1 << 62)
 #: Judges at most this many of the last short runs: each one reads the lag of all partitions.
 _MAX_SHORT_RUNS = 50
+#: A rebalance of a share group stops no member, so many of them are no failure either.
+SHARE_REASON = "a share group commits no offsets to the journal"
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
 
 
@@ -170,6 +174,8 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
 ) -> GroupHealthStatus:
     """The health of a group at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
+    if generations and generations[-1].kind is GroupType.SHARE:
+        return _unknown_health(group, SHARE_REASON)
     history = _History(partitions, commits, ends, generations, until, settings)
     waits = [*history.find_waiting_problems()]
     problems = [
@@ -206,6 +212,24 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         worst_topic=worst_topic,
         worst_partition=worst_partition,
         worst_reason=worst_reason,
+    )
+
+
+def _unknown_health(group: str, reason: str) -> GroupHealthStatus:
+    return GroupHealthStatus(
+        group=group,
+        health=GroupHealth.UNKNOWN,
+        since=None,
+        topic=None,
+        partition=None,
+        lag=None,
+        reason=reason,
+        worst=GroupHealth.UNKNOWN,
+        worst_since=None,
+        worst_until=None,
+        worst_topic=None,
+        worst_partition=None,
+        worst_reason=reason,
     )
 
 

@@ -13,6 +13,7 @@ The cost of a rebalance:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
@@ -32,6 +33,7 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.generations import generation_distance
+from rota.engine.history.journal_window import FIRST_EPOCH
 from rota.engine.history.snapshot import (
     HistoryIndex,
     ProblemCache,
@@ -49,8 +51,8 @@ from rota.engine.model.topic import IntArray
 
 #: Strategies whose members give everything up before they join.
 EAGER_STRATEGIES = frozenset({"range", "roundrobin", "sticky"})
-#: The highest number of a new group's first generation; of consumer groups 1 before Kafka 4.1.
-FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
+#: The number of a new classic group's first generation.
+FIRST_GENERATION = 1
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
@@ -154,9 +156,10 @@ def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterat
 
 def is_first_generation(generation: Generation) -> bool:
     """Returns whether this is the group's first generation: members owned nothing before."""
-    if not 0 <= generation.generation <= FIRST_GENERATION[generation.kind]:
+    is_classic = generation.kind is GroupType.CLASSIC
+    if not 0 <= generation.generation <= (FIRST_GENERATION if is_classic else FIRST_EPOCH):
         return False
-    if generation.kind is GroupType.CONSUMER:
+    if not is_classic:
         return not any(member.owned for member in generation.members)
     return all(member.owned_generation is None for member in generation.members)
 
@@ -199,7 +202,8 @@ class GenerationDiff:
     resubscribed: tuple[GenerationMember, ...]
     #: Topics that no member subscribed to or owned before.
     new_topics: tuple[str, ...]
-    #: Topics, subscribed before and after, with partitions that were not assigned before.
+    #: Topics, subscribed before and after, with partitions that were not assigned before; in a
+    #: streams group subtopologies with new active tasks.
     grown: tuple[str, ...]
     #: Topics with fewer assigned partitions than before.
     shrunk: tuple[str, ...]
@@ -212,6 +216,8 @@ class GenerationDiff:
     is_round_due: bool
     #: The strategy of a group of the same type changed.
     strategy_changed: bool
+    #: Connect: the workers run other connectors or tasks.
+    work_changed: bool
     #: Every subscription and assignment was decoded.
     readable: bool
 
@@ -235,6 +241,10 @@ def diff_generations(
     stayed = [key for key in old if key in new]
     past, now = _assigned_pairs(before), _assigned_pairs(settled)
     topics = _known_topics(before) & _known_topics(settled)
+    grown = topics & {topic for topic, _ in now - past}
+    old_work, new_work = _all_work(before), _all_work(settled)
+    if settled.kind in {GroupType.SHARE, GroupType.STREAMS}:
+        grown = {re.sub(_WORK_NUMBER, "", word) for word in new_work - old_work}
     return GenerationDiff(
         joined=tuple(new[key] for key in new if key not in old),
         left=tuple(old[key] for key in old if key not in new),
@@ -248,7 +258,7 @@ def diff_generations(
             or _has_unsubscribed_topics(old[key], before)
         ),
         new_topics=tuple(sorted(_known_topics(settled) - _known_topics(before))),
-        grown=tuple(sorted(topics & {topic for topic, _ in now - past})),
+        grown=tuple(sorted(grown)),
         shrunk=tuple(sorted(topics & {topic for topic, _ in past - now - _owned_pairs(settled)})),
         was_owned_before=not _owned_pairs(before).isdisjoint(now - past),
         lost_members=tuple(
@@ -256,8 +266,19 @@ def diff_generations(
         ),
         is_round_due=is_round_due(before),
         strategy_changed=before.strategy != joined.strategy and before.kind is joined.kind,
+        work_changed=old_work != new_work,
         readable=all(map(_is_readable_generation, (before, joined, settled))),
     )
+
+
+#: The end of a member's work: the number of a partition, or of a task that processes records.
+_WORK_NUMBER = r"(-\d+|_\d+ active)$"
+
+
+def _all_work(generation: Generation) -> set[str]:
+    """Returns the work of all members, without tasks that only keep copies of state."""
+    copies = ("standby", "warm-up")
+    return {one for each in generation.members for one in each.work if not one.endswith(copies)}
 
 
 def _pairs(assignments: Iterable[PartitionsByTopic]) -> set[tuple[str, int]]:

@@ -27,7 +27,11 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.generations import (
+    ASSIGNING_STATE,
+    DEAD_STATE,
+    EMPTY_STATE,
     NO_OWNED_PARTITIONS,
+    STABLE_STATE,
     ClassicGroupReader,
     HistoryBuilder,
     generation_distance,
@@ -35,9 +39,6 @@ from rota.engine.history.generations import (
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
 from rota.engine.model.response import DescribedGroup
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
-
-#: The state of a deleted group.
-DEAD_STATE = "Dead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +208,7 @@ def sample_classic_group(described: DescribedGroup) -> GroupSample:
 
 
 #: States of a classic group in which all members have their assignment.
-STABLE_STATES = frozenset({"Stable", "Empty"})
-#: The state of a consumer group whose target belongs to an earlier epoch.
-ASSIGNING_STATE = "Assigning"
+STABLE_STATES = frozenset({STABLE_STATE, EMPTY_STATE})
 
 
 class SampleReader:
@@ -217,6 +216,8 @@ class SampleReader:
 
     def __init__(self, group: str) -> None:
         self._builder = HistoryBuilder(group)
+        self.first: GroupSample | None = None
+        self.last: GroupSample | None = None
         #: The first sample since the group was last stable.
         self._rebalancing: GroupSample | None = None
         #: The group existed before its first stable sample.
@@ -226,6 +227,8 @@ class SampleReader:
 
     def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
         for sample in samples:
+            self.first = self.first or sample
+            self.last = sample
             self._read_sample(sample)
             yield from self._builder.take_generations()
 

@@ -298,6 +298,10 @@ class _ChartBuilder:
         }
 
 
+#: Columns of gold/groups that the page shows.
+OVERVIEW_COLUMNS = ("kind", "members", "partitions", "topics", "last_members")
+
+
 def _group_fields(group: GroupStory) -> dict[str, Any]:
     same = (
         *("name", "verdict", "policy", "mark", "moved", "complete_from", "whole"),
@@ -306,6 +310,7 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
     )
     actions = [asdict(action) for action in group.actions]
     return {name: getattr(group, name) for name in same} | {
+        "overview": {name: group.overview.get(name) for name in OVERVIEW_COLUMNS},
         "health": asdict(group.health) | {"mark": group.marks["health"]},
         "used": list(group.policies_used),
         "known_causes": list(group.known_causes.items()),
