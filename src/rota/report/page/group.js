@@ -650,6 +650,9 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   const protocol = last >= 0 ? rebalances.protocol[last] : null;
   const used = group.used.at(-1);
   if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol ? `, ${protocol === 'consumer' ? 'KIP-848' : protocol}` : ''));
+  if (group.complete_from !== null && !group.whole) {
+    facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The journal does not have the first records of this group.'));
+  }
   return facts;
 }
 
@@ -685,9 +688,11 @@ function momentInText(text, { begin, end }) {
 // Key figures.
 function keyFigures({ group, rebalances, rowNames, begin, end }) {
   const figure = (label, value, detail) => element('div', null, element('div', { class: 'label' }, label), element('b', null, value), detail && element('small', null, ' ', detail));
-  const parts = [figure(knownLabel(group.mark, 'Rebalances'), known(group.mark, number(rebalances.count)))];
+  const causes = group.known_causes.map(([how, count]) => `${number(count)} ${how}`).join(', ');
+  const parts = [figure(knownLabel(group.mark, 'Rebalances', causes && `Causes: ${causes}.`), known(group.mark, number(rebalances.count)))];
   if (group.downtime_ms !== null) {
-    const bounds = downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms);
+    const notPolled = group.not_polled_ms ? ` Not polled, in no sum: ${duration(group.not_polled_ms)}.` : '';
+    const bounds = downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms) + notPolled;
     const each = group.downtime_ms && rowNames.length ? `${duration(group.downtime_ms / rowNames.length)} per partition` : '';
     parts.push(figure(knownLabel(group.mark, 'Downtime', `Time in which a partition had no consumer, summed over partitions. ${bounds}`.trim()),
       known(group.mark, group.downtime_ms ? duration(group.downtime_ms) : 'none', bounds), each));
