@@ -298,7 +298,7 @@ def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ..
 
 
 def _find_removals(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns lines about leaves of share and streams groups: the log lacks the epoch after them."""
+    """Returns lines about leaves of share and streams groups: the log lacks the later epoch."""
     before, after = rebalance.before, rebalance.after
     if before is None or after.kind not in {GroupType.SHARE, GroupType.STREAMS}:
         return ()
