@@ -188,9 +188,7 @@ GROUPS = Table(
         _nullable("epoch", "int", "last generation or epoch"),
         Column("epochs", "int", "number of generations or epochs in the evidence"),
         Column("members", "int", "number of members at the end"),
-        Column(
-            "topics", "array<string>", "topics of the last members; otherwise those with commits"
-        ),
+        Column("topics", "array<string>", "topics of the last members; otherwise with commits"),
         _nullable("partitions", "int", "partitions of the last members; otherwise with commits"),
         _nullable("strategy", "string", "strategy of the last members"),
         Column("first", "timestamp", "time of the first record"),
