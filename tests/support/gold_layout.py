@@ -19,6 +19,7 @@ from rota.pipeline.tables import (
     DOWNTIME,
     ENDS,
     EVIDENCE,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
@@ -31,7 +32,7 @@ from rota.pipeline.tables import (
 
 GOLD = (
     *(REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED),
-    *(EVIDENCE, ENDS, COMMITS, SERVERLOG),
+    *(GROUPS, EVIDENCE, ENDS, COMMITS, SERVERLOG),
 )
 #: 2026-11-15 06:00 UTC.
 MORNING = 1_794_722_400_000

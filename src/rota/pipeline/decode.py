@@ -20,13 +20,14 @@ from rota.engine.formats import journal
 from rota.engine.formats.journal import EntryColumns, Slices
 from rota.engine.history.facts import Generation, JournalRecord, PartitionOwnership
 from rota.engine.history.generations import HistoryReader
+from rota.engine.history.groups import GroupOverview, OverviewBuilder
 from rota.engine.model import journal_entry
 from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import FormatError
 from rota.pipeline import arrow
 from rota.pipeline.group_by import repartition_by_key, split_by_key
 from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
-from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP, Table
+from rota.pipeline.tables import COMMITS, GENERATIONS, GROUPS, OWNERSHIP, Table
 
 #: Maximum number of examples of each type.
 MAX_EXAMPLES = 20
@@ -225,6 +226,7 @@ def collect_topic_names(commits: DataFrame) -> dict[bytes, str]:
 _TIMELINE_COLUMNS: Mapping[str, str] = {
     "generation": arrow.struct_ddl(GENERATIONS),
     "owner": arrow.struct_ddl(OWNERSHIP),
+    "overview": arrow.struct_ddl(GROUPS),
     "group": "string",
     "complete_from": "timestamp",
     "whole": "boolean",
@@ -235,9 +237,10 @@ _TIMELINE_COLUMNS: Mapping[str, str] = {
     "records": "bigint",
 }
 
-#: A row holds a generation; or an ownership; or the time from which a group's records are complete,
-#: and whether they include its first record; or the position of a record that cannot be decoded; or
-#: the number of records of a type that Rota does not decode.
+#: A row holds a generation; or an ownership; or a row of gold/groups that lacks the commits; or the
+#: time from which a group's records are complete, and whether they include its first record; or the
+#: position of a record that cannot be decoded; or the number of records of a type that Rota does
+#: not decode.
 TIMELINE_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINE_COLUMNS.items())
 
 
@@ -317,11 +320,20 @@ def _history_batches(
     def take_many_ended() -> list[PartitionOwnership]:
         return reader.take_ended() if reader.count_ended() >= MEMBERS_PER_BATCH else []
 
-    yield from timeline_batches(reader.generations(records), reader.take_remaining, take_many_ended)
+    builder = OverviewBuilder(group)
+    generations = builder.watch(reader.generations(records))
+    yield from timeline_batches(generations, reader.take_remaining, take_many_ended)
+    if reader.first is not None and reader.last is not None:
+        kind, state = reader.kind_and_state
+        yield overview_batch(builder.overview(kind, state, reader.first.at, reader.last.at))
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reader.window.is_whole]}
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, 1, window)
+
+
+def overview_batch(overview: GroupOverview) -> pa.RecordBatch:
+    return _facts_as_timeline("overview", GROUPS, [overview])
 
 
 def timeline_batches(

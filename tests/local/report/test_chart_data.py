@@ -423,7 +423,7 @@ def test_the_advice_of_a_group_is_whole(small: Report) -> None:
     for group in report_story.groups:
         packed = data[group.name]["group"]
         row = advice[group.name]
-        for name in ("happened", "to_do", "saving_ms", "downtime_ms", "setting_libraries"):
+        for name in ("happened", "to_do", "downtime_ms", "not_polled_ms", "setting_libraries"):
             assert packed[name] == row[name]
         assert [action["title"] for action in packed["actions"]] == [
             action["title"] for action in row["actions"]

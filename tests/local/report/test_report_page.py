@@ -9,7 +9,6 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import escape, unescape
@@ -21,16 +20,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from pyarrow import compute
 
-from rota.engine.history.advice import sum_by_policy
-from rota.engine.history.facts import WhatIf
 from rota.engine.model.duration import format_rounded_duration
 from rota.pipeline.arrow import to_milliseconds
 from rota.report import story
-from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
+from rota.report.lag_intervals import WorstLag
 from rota.report.page import document
-from rota.report.page.chart_data import LAG_BUCKETS, ChartWindow, LagSeries, lag_series
 from rota.report.story import GoldTables, Story, read_gold_tables
 from tests.support import gold_tables
 from tests.support.gold_layout import Run
@@ -41,7 +36,6 @@ UNREAD = (
     ("lines without a time", 1_234, ()),
 )
 UNCOUNTED = {"not polled", "shut down"}
-BAND = ("topic", "partition", "member_id", "client_id", "client_host", "since", "until")
 HEALTH_BADGE = re.compile(r'<span class="health ([\w-]+)">.*?</svg>([^<]*)<')
 NUMBER_CELL = re.compile(r'<td class="cell-\w+ number">(.*?)</td>', re.DOTALL)
 ReportPage = tuple[Story, GoldTables, str]
@@ -130,128 +124,11 @@ def row_of(text: str, group: str) -> str:
     return row[0]
 
 
-def chart_bands(data: dict[str, Any], which: str) -> Iterator[tuple[Any, ...]]:
-    times, partitions = (list(accumulate(data[name])) for name in ("times", "row_partitions"))
-    columns = data[which]
-    listed = zip(columns["member"], columns["gap"], columns["length"], strict=True)
-    for topic, partition, many in zip(
-        data["row_topics"], partitions, columns["bands"], strict=True
-    ):
-        end = 0
-        for _ in range(many):
-            member, gap, length = next(listed)
-            begin = end + gap
-            end = begin if length < 0 else begin + length
-            until = None if length < 0 else times[end]
-            yield data["topics"][topic], partition, *data["members"][member], times[begin], until
-    assert list(listed) == []
-
-
 def rows_of(table: pa.Table, group: str, *times: str) -> list[dict[str, Any]]:
     """A table's rows of a group, with milliseconds for times."""
     for name in times:
         table = table.set_column(table.column_names.index(name), name, to_milliseconds(table[name]))
     return [row for row in table.to_pylist() if row["group"] == group]
-
-
-def word_at(data: dict[str, Any], place: int) -> str | None:
-    return None if place < 0 else data["words"][place]
-
-
-def test_the_bands_are_exactly_those_of_the_tables(any_page: ReportPage) -> None:
-    report_story, tables, text = any_page
-    data = read_group_data(text)
-    assert list(data) == [group.name for group in report_story.groups]
-    for name, one in data.items():
-        owned = rows_of(tables.ownership, name, "since", "until")
-        key = (*BAND[:5], "group_instance_id", *BAND[5:])
-        assert sorted(chart_bands(one, "ownership"), key=str) == sorted(
-            (tuple(row[column] for column in key) for row in owned), key=str
-        )
-
-
-def test_what_would_have_been_is_there_only_where_a_change_is_advised(any_page: ReportPage) -> None:
-    report_story, tables, text = any_page
-    data = read_group_data(text)
-    assert {group.verdict for group in report_story.groups} >= {"change"}
-    for group in report_story.groups:
-        one = data[group.name]
-        if group.verdict != "change":
-            assert one["advised_ownership"] is None
-            assert one["replayed"] is None
-            continue
-        advised = rows_of(tables.advised, group.name, "since", "until")
-        assert advised
-        found = [(*band[:5], *band[6:]) for band in chart_bands(one, "advised_ownership")]
-        assert sorted(found, key=str) == sorted(
-            (tuple(row[column] for column in BAND) for row in advised), key=str
-        )
-        happened = [
-            row
-            for row in rows_of(tables.whatif, group.name, "happens_at")
-            if row["policy"] == group.policy and row["happens"]
-        ]
-        times = list(accumulate(one["times"]))
-        replayed = one["replayed"]
-        assert sorted(times[place] for place in accumulate(replayed["at"])) == sorted(
-            row["happens_at"] for row in happened
-        )
-        for column, source in (
-            ("moved", "moved"),
-            ("needed", "moves_needed"),
-            ("revoked", "revoked"),
-            ("downtime", "downtime_ms"),
-        ):
-            assert sum(replayed[column]) == sum(row[source] for row in happened)
-
-
-def test_the_rebalances_are_exactly_those_of_the_tables(any_page: ReportPage) -> None:
-    _, tables, text = any_page
-    for name, one in read_group_data(text).items():
-        times, found = list(accumulate(one["times"])), one["rebalances"]
-        at = [times[place] for place in accumulate(found["at"])]
-        listed = [
-            {
-                "at": at[place],
-                "started_at": None if found["took"][place] is None else at[place] - took,
-                "members_before": found["before"][place],
-                "members_after": found["after"][place],
-                "moved": found["moved"][place],
-                "moves_needed": found["needed"][place],
-                "revoked": found["revoked"][place],
-                "downtime_ms": found["downtime"][place],
-                "downtime_at_least_ms": found["at_least"][place],
-                "downtime_at_most_ms": found["at_most"][place],
-                "not_polled_ms": found["not_polled"][place],
-                "delayed_records": found["delayed"][place],
-            }
-            | {
-                column: word_at(one, found[column][place])
-                for column in ("cause", "evidence", "likely", "reason", "strategy", "rollout")
-            }
-            for place, took in enumerate(found["took"])
-        ]
-        expected = rows_of(tables.rebalances, name, "at", "started_at")
-        expected.sort(key=lambda row: (row["at"], row["incarnation"], row["to_generation"]))
-        assert listed == [{column: row[column] for column in listed[0]} for row in expected]
-
-
-def test_the_reasons_of_downtime_are_those_of_the_tables(any_page: ReportPage) -> None:
-    _, tables, text = any_page
-    for name, one in read_group_data(text).items():
-        rebalances = rows_of(tables.rebalances, name, "at")
-        rebalances.sort(key=lambda row: (row["at"], row["incarnation"], row["to_generation"]))
-        keys = [(row["incarnation"], row["to_generation"]) for row in rebalances]
-        expected: dict[str, list[int]] = {}
-        for piece in rows_of(tables.downtime, name, "since", "until"):
-            key = piece["incarnation"], piece["to_generation"]
-            if key in keys and piece["until"] > piece["since"]:
-                times = expected.setdefault(piece["reason"], [0] * len(keys))
-                times[keys.index(key)] += piece["until"] - piece["since"]
-        assert one["rebalances"]["reasons"] == expected
-        for place, total in enumerate(one["rebalances"]["downtime"]):
-            counted = [times[place] for name, times in expected.items() if name not in UNCOUNTED]
-            assert total is None or total == sum(counted)
 
 
 @pytest.fixture(scope="module")
@@ -317,120 +194,6 @@ def test_the_overview_adds_up_to_the_downtime_of_the_tables(any_page: ReportPage
             if length and name not in UNCOUNTED
         }
         assert reasons == counted
-
-
-def test_policies_are_summed_as_the_advice_sums_them(small_page: ReportPage) -> None:
-    _, tables, text = small_page
-    for name, one in read_group_data(text).items():
-        rows = [WhatIf(**row) for row in rows_of(tables.whatif, name, "at")]
-        expected = {
-            (
-                *(total.policy, total.downtime, total.rebalances, total.moved),
-                *(total.moves_needed, total.revoked, total.idle, total.spread),
-            )
-            for total in sum_by_policy(rows).values()
-        }
-        assert {(policy, *numbers) for policy, _, *numbers in one["policies"]} == expected
-        used = [policy for policy, actual, *_ in one["policies"] if actual]
-        assert used == sorted({row.policy for row in rows if row.actual})
-        assert [policy for policy, *_ in one["policies"][: len(used)]] == used
-
-
-def lag_amounts(lag: dict[str, Any]) -> list[float | None]:
-    """Lag in each bucket, as the page reckons it."""
-    rise = lag["step"] / 1000 if lag["in_seconds"] else 0
-    return [
-        None if last is None else max(last - left * rise, 0)
-        for length, last in zip(lag["run_lengths"], lag["run_ends"], strict=True)
-        for left in reversed(range(length))
-    ]
-
-
-def test_lag_is_the_most_of_each_bucket_of_time(small_page: ReportPage) -> None:
-    report_story, _, text = small_page
-    data = read_group_data(text)
-    assert data["quiet"]["lag"] is None
-    for name in ("orders-app", "audit", "billing"):
-        one, lag = data[name], data[name]["lag"]
-        begin, step = one["begin"], lag["step"]
-        most: list[float | None] = [None] * LAG_BUCKETS
-        for row in rows_of(report_story.lag, name):
-            for bucket in range(LAG_BUCKETS):
-                first, end = begin + bucket * step, begin + (bucket + 1) * step
-                if row["since"] < end and first <= row["until"]:
-                    left = max(row["until"] - end, 0) / 1000
-                    most[bucket] = max(most[bucket] or 0, row["lag_seconds"] - left, 0)
-        assert any(most)
-        assert lag["in_seconds"]
-        for ours, theirs in zip(lag_amounts(lag), most, strict=True):
-            assert (ours is None) == (theirs is None)
-            assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
-        assert (one["end"] - begin) // step < LAG_BUCKETS
-        assert len(lag["run_lengths"]) < 60, "a partition that stands still is one run"
-
-
-def test_the_worst_lag_is_in_the_picture(small_page: ReportPage) -> None:
-    report_story, _, text = small_page
-    for group in report_story.groups:
-        lag = read_group_data(text)[group.name]["lag"]
-        assert (lag is None) == (group.lag is None)
-        if group.lag is not None:
-            most = max(filter(None, lag_amounts(lag)))
-            assert most == pytest.approx(group.lag.most_seconds, rel=0.005)
-
-
-def test_where_no_ages_are_known_lag_is_drawn_in_records(small_page: ReportPage) -> None:
-    """Each partition was committed once, before any sample that would tell how old records are."""
-    _, tables, _ = small_page
-    place = tables.lag.column_names.index("lag_seconds")
-    ageless = tables.lag.set_column(
-        place, tables.lag.schema.field(place), pa.nulls(tables.lag.num_rows, pa.float64())
-    )
-    first = compute.equal(ageless["at"], compute.min(ageless["at"]))
-    bare = replace(tables, lag=ageless.filter(first), ends=tables.ends.slice(0, 0))
-    report_story = story.build_story(bare)
-    (group,) = (group for group in report_story.groups if group.name == "orders-app")
-    assert group.lag is not None
-    assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
-    lag = read_group_data(document.render_page(report_story, bare, MADE_AT))["orders-app"]["lag"]
-    assert not lag["in_seconds"]
-    assert lag_amounts(lag)[:2] == [1_200, None]
-
-
-def make_lag_series(*rows: tuple[int, int, int, float | None, bool]) -> LagSeries:
-    """Stretches of one partition: from when to when in seconds, records, age, at least; a bucket is
-    a second wide."""
-    names = ("since", "until", "lag", "lag_seconds", "at_least")
-    found = [
-        {"group": "g", "topic": "t", "partition": 0}
-        | dict(zip(names, (since * 1000, until * 1000, *rest), strict=True))
-        for since, until, *rest in rows
-    ]
-    span = ChartWindow(0, LAG_BUCKETS * 1000 - 1)
-    assert span.step == 1000
-    return lag_series(pa.Table.from_pylist(found, LAG_INTERVALS), ["g"], [span])[0]
-
-
-def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
-    """At least up to second 90, and exactly beside it where that is as much or more."""
-    course = make_lag_series(
-        (10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False)
-    )
-    said = [
-        at_least
-        for length, at_least in zip(course.run_lengths, course.at_least, strict=True)
-        for _ in range(length)
-    ]
-    assert len(said) == LAG_BUCKETS
-    assert [place for place, one in enumerate(said) if one] == [*range(10, 20), *range(31, 91)]
-
-
-def test_records_are_drawn_where_they_are_known() -> None:
-    """Between two commits nobody counted them: that is not none."""
-    course = make_lag_series((10, 90, 700, None, False))
-    assert not course.in_seconds
-    assert (course.run_lengths, course.run_ends) == ([90, 1, LAG_BUCKETS - 91], [None, 700, None])
-    assert not any(course.at_least)
 
 
 def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rota.engine.formats import journal
 from rota.engine.history.causes import explain_rebalance
-from rota.engine.history.facts import EvidenceType, JournalRecord, LogLine, RebalanceCause
+from rota.engine.history.facts import EvidenceType, JournalRecord, RebalanceCause
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.server_log import parse_message
@@ -64,14 +64,29 @@ def share_group(**changed: object) -> ShareGroupSimulation:
     return simulation
 
 
-@cache
-def consumer_history() -> tuple[list[JournalRecord], GroupHistory]:
-    """The history as read back from the journal's bytes."""
+def read_back(group: ConsumerGroupSimulation) -> tuple[list[JournalRecord], GroupHistory]:
+    """Returns records and history as read from the journal's bytes."""
     records = [
         JournalRecord(offset, at, journal.decode_record(*journal.encode_entry(entry)))
-        for offset, (at, entry) in enumerate(consumer_group().journal)
+        for offset, (at, entry) in enumerate(group.journal)
     ]
     return records, read_history("g", records, {})
+
+
+@cache
+def consumer_history() -> tuple[list[JournalRecord], GroupHistory]:
+    return read_back(consumer_group())
+
+
+def find_causes(group: ConsumerGroupSimulation) -> list[tuple[RebalanceCause, EvidenceType]]:
+    records, history = read_back(group)
+    lines = [parse_message(line.at, line.text) for line in group.log]
+    assert all(lines)
+    found = [
+        explain_rebalance(rebalance, commit_times(records), [line for line in lines if line])
+        for rebalance in find_rebalances(history.generations)
+    ]
+    return [(each.likely or each.cause, each.evidence) for each in found]
 
 
 def batch_types(entries: Iterable[tuple[int, JournalEntry]]) -> list[tuple[str, ...]]:
@@ -150,17 +165,21 @@ def test_members_reach_their_target() -> None:
 
 
 def test_the_log_states_every_cause() -> None:
-    records, history = consumer_history()
-    lines = [parse_message(line.at, line.text) for line in consumer_group().log]
-    assert all(isinstance(line, LogLine) for line in lines)
-    found = [
-        explain_rebalance(rebalance, commit_times(records), [line for line in lines if line])
-        for rebalance in find_rebalances(history.generations)
-    ]
-    assert all(one.evidence is EvidenceType.STATED for one in found)
-    assert {one.cause for one in found} == {
-        *(RebalanceCause.JOINED, RebalanceCause.LEFT, RebalanceCause.SESSION_TIMEOUT)
+    assert set(find_causes(consumer_group())) == {
+        (cause, EvidenceType.STATED)
+        for cause in (RebalanceCause.JOINED, RebalanceCause.LEFT, RebalanceCause.SESSION_TIMEOUT)
     }
+
+
+def test_a_new_member_of_a_share_group_joins_although_it_states_its_topics() -> None:
+    group = share_group(events=[{"at": "20m", "join": "m-3"}, {"at": "40m", "leave": "m-0"}])
+    causes, evidence = zip(*find_causes(group), strict=True)
+    assert causes == (
+        *(RebalanceCause.JOINED, RebalanceCause.JOINED),
+        RebalanceCause.PARTITIONS,  # were initialized
+        *(RebalanceCause.JOINED, RebalanceCause.LEFT),
+    )
+    assert set(evidence) == {EvidenceType.STATED}
 
 
 def test_a_crashed_member_keeps_its_partitions_until_its_session_expires() -> None:

@@ -946,16 +946,12 @@ class HistoryReader:
         yield from self._finish()
 
     @property
-    def kind_and_state(self) -> tuple[GroupType, str] | None:
-        """The group's type, and Kafka's name of its state, after all records were read; None: it
-        has no records but commits.
-        """
+    def kind_and_state(self) -> tuple[GroupType, str]:
+        """The group's type, and Kafka's name of its state, after all records were read."""
         match None if self.last is None else self.last.entry:
-            case None:
-                return None
             case GroupMetadataEntry(members=members):
                 return GroupType.CLASSIC, STABLE_STATE if members else EMPTY_STATE
-            case GroupMetadataTombstone():
+            case None | GroupMetadataTombstone():
                 return GroupType.CLASSIC, DEAD_STATE
             case GroupRecord() as entry:
                 reader = self._reader_of(entry)

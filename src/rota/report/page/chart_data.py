@@ -298,15 +298,19 @@ class _ChartBuilder:
         }
 
 
+#: Columns of gold/groups that the page shows.
+OVERVIEW_COLUMNS = ("kind", "members", "partitions", "topics", "last_members")
+
+
 def _group_fields(group: GroupStory) -> dict[str, Any]:
     same = (
-        *("name", "verdict", "policy", "mark", "moved", "revoked", "status", "complete_from"),
-        *("whole", "severity", "downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms"),
-        *("downtime_current_ms", "downtime_after_ms", "not_polled_ms", "delayed_records"),
-        *("happened", "to_do", "saving_ms", "destination"),
+        *("name", "verdict", "policy", "mark", "moved", "complete_from", "whole"),
+        *("downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "not_polled_ms"),
+        *("delayed_records", "happened", "to_do"),
     )
     actions = [asdict(action) for action in group.actions]
     return {name: getattr(group, name) for name in same} | {
+        "overview": {name: group.overview.get(name) for name in OVERVIEW_COLUMNS},
         "health": asdict(group.health) | {"mark": group.marks["health"]},
         "used": list(group.policies_used),
         "known_causes": list(group.known_causes.items()),

@@ -104,6 +104,7 @@ class GroupPage {
     at('group').replaceChildren(this.head, columns);
     if (data.policies.length) left.append(policiesCard(data));
     left.append(this.rebalancesCard());
+    if (NO_OWNERS[data.group.overview.kind] && data.group.overview.last_members.length) left.append(assignmentCard(data));
     if (data.members.length) left.append(membersCard(data));
     this.panelPage = {
       step: (by) => this.step(by), stepSame: (by) => this.stepSame(by), close: () => this.closePanel(),
@@ -170,7 +171,7 @@ class GroupPage {
     const missing = [];
     if (!data.actualBands.member.length) {
       missing.push(data.rebalances.count
-        ? 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode (members of Kafka Connect assign connectors and tasks; share groups have no owners).'
+        ? NO_OWNERS[data.group.overview.kind] || 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode.'
         : 'Partition owners are not shown: the group has commits, but no members in the evidence.');
     }
     if (data.group.downtime_ms === null) missing.push('Downtime is unknown, because the owners of the partitions are.');
@@ -605,6 +606,28 @@ function downtimeBetween({ rebalances, stops }, from, to) {
   return sum;
 }
 
+// Why the chart of a group has no owners of partitions.
+const NO_OWNERS = {
+  share: 'Partition owners are not shown: several members of a share group may read the same partition.',
+  streams: 'Partition owners are not shown: Kafka Streams assigns tasks, each with partitions of several topics.',
+  connect: 'Partition owners are not shown: workers of Kafka Connect run connectors and tasks.',
+};
+
+// The members of the last generation, with what was assigned to them, of a group without owners.
+function assignmentCard({ group }) {
+  const { last_members: members } = group.overview;
+  const row = (member) => element('tr', null,
+    element('td', null, isolate(member.client_id)), element('td', null, isolate(member.client_host)),
+    element('td', null, ...member.assigned.flatMap((word, place) => [place ? ', ' : '', isolate(word)])));
+  return element('section', { class: 'card block' },
+    element('div', { class: 'block-head' }, element('h2', null, 'Last assignment'), element('span', { class: 'minor' }, known(group.mark, countNoun(members.length, 'member')))),
+    element('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Last assignment' }, element('table', { class: 'members' },
+      element('thead', null, element('tr', null, ...['Client id', 'Host', 'Assigned'].map((title) => element('th', { scope: 'col' }, title)))),
+      element('tbody', null, ...members.slice(0, MAX_ASSIGNED_MEMBERS).map(row)))));
+}
+
+const MAX_ASSIGNED_MEMBERS = 200;
+
 // Facts beside the name: since when and where the health is bad, members, partitions, strategy.
 function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   const { health } = group;
@@ -617,7 +640,8 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
     else facts.push([...isolateWords(health.reason)]);
   }
   const last = rebalances.count - 1;
-  if (last >= 0) facts.push(known(group.mark, countNoun(rebalances.after[last], 'member'), 'After the last rebalance.'));
+  const { members } = group.overview;
+  if (members !== null) facts.push(known(group.mark, countNoun(members, 'member'), 'At the end of the evidence.'));
   if (rowNames.length) {
     const named = topics.slice(0, MAX_LISTED_TOPICS).flatMap((topic, place) => [place ? ', ' : '', isolate(shortened(visibleName(topic), 40))]);
     const more = topics.length - MAX_LISTED_TOPICS;
@@ -626,6 +650,9 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   const protocol = last >= 0 ? rebalances.protocol[last] : null;
   const used = group.used.at(-1);
   if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol ? `, ${protocol === 'consumer' ? 'KIP-848' : protocol}` : ''));
+  if (group.complete_from !== null && !group.whole) {
+    facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The journal does not have the first records of this group.'));
+  }
   return facts;
 }
 
@@ -661,9 +688,11 @@ function momentInText(text, { begin, end }) {
 // Key figures.
 function keyFigures({ group, rebalances, rowNames, begin, end }) {
   const figure = (label, value, detail) => element('div', null, element('div', { class: 'label' }, label), element('b', null, value), detail && element('small', null, ' ', detail));
-  const parts = [figure(knownLabel(group.mark, 'Rebalances'), known(group.mark, number(rebalances.count)))];
+  const causes = group.known_causes.map(([how, count]) => `${number(count)} ${how}`).join(', ');
+  const parts = [figure(knownLabel(group.mark, 'Rebalances', causes && `Causes: ${causes}.`), known(group.mark, number(rebalances.count)))];
   if (group.downtime_ms !== null) {
-    const bounds = downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms);
+    const notPolled = group.not_polled_ms ? ` Not polled, in no sum: ${duration(group.not_polled_ms)}.` : '';
+    const bounds = downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms) + notPolled;
     const each = group.downtime_ms && rowNames.length ? `${duration(group.downtime_ms / rowNames.length)} per partition` : '';
     parts.push(figure(knownLabel(group.mark, 'Downtime', `Time in which a partition had no consumer, summed over partitions. ${bounds}`.trim()),
       known(group.mark, group.downtime_ms ? duration(group.downtime_ms) : 'none', bounds), each));
