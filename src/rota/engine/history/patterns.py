@@ -777,7 +777,6 @@ def _in_brackets(text: str) -> str:
 
 
 def _format_about(milliseconds: int) -> str:
-    """Formats a length of time in seconds, or from two minutes on in minutes."""
     if milliseconds < 2 * MINUTE:
         return f"{max(round(milliseconds / 1_000), 1)} s"
     return format_rounded_duration(round(milliseconds / MINUTE) * MINUTE)
