@@ -1,9 +1,10 @@
-"""Patterns in a group's history: what happened again and again. Start with :func:`find_patterns`.
+"""Patterns in a group's history: what happened again and again.
 
-The order is the order of importance: first what no strategy fixes (a stuck partition, growing lag,
-crashes, slow polls, late joins, a member that rejoins again and again), then an autoscaler and
-rolling deploys, which another strategy makes cheaper. A cause that the evidence does not show
-counts as the likeliest one; the text then says "seems".
+Start with :func:`find_patterns`. The order is the order of importance: first what no strategy fixes
+(a stuck partition, growing lag, crashes, slow polls, late joins, a member that rejoins again and
+again), then an autoscaler and rolling deploys, which another strategy makes cheaper.
+
+A cause that the evidence does not show counts as the likeliest one; the text then says "seems".
 
 **Autoscalers**: ``docs/downtime.md`` says how sure they are, and what else looks the same. If it is
 always the same process, the pattern is a rejoining member. If the older members leave and new ones
@@ -59,7 +60,7 @@ from rota.engine.model.text import shorten_middle
 #: Repeated events belong together up to this distance, which is less than a night.
 MAX_REPEAT_GAP = 6 * 60 * MINUTE
 #: Crashes are in a row up to this distance: the broker's longest session timeout, and more than
-#: Kubernetes' longest pause before it restarts a crashing container (5 min).
+#: the longest pause before Kubernetes restarts a container that crashes again and again (5 min).
 MAX_CRASH_GAP = 30 * MINUTE
 #: One crash or slow poll may be an accident.
 MIN_FAILURES = 2
@@ -67,8 +68,8 @@ MIN_FAILURES = 2
 MIN_REJOINS = 3
 #: Up to three rises may be manual tests, or a mistake and its correction.
 MIN_OSCILLATIONS = 4
-#: Largest coefficient of variation of regular gaps. Gaps between independent events have 1; five of
-#: them are below 0.25 by chance in 0.5 % of all cases.
+#: Largest coefficient of variation of the gaps of a regular rhythm. Gaps between independent events
+#: have 1; five of them are below 0.25 by chance in 0.5 % of all cases.
 MAX_RHYTHM_VARIATION = 0.25
 #: Four gaps are below it in 2 % of all cases.
 MIN_RHYTHM_GAPS = 5
@@ -82,6 +83,7 @@ LATE_JOIN_FACTOR = 3
 MIN_USUAL_JOINS = 3
 #: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
 MAX_JOIN_DELAY = 1_000
+#: Number of members that a text names, and the longest name.
 MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 
 _FAILURES = (RebalanceCause.SESSION_TIMEOUT, RebalanceCause.SLOW_POLL)
@@ -133,8 +135,8 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Puts lag that grew mostly while members failed after the failures, without a repair of its
-    own.
+    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
+    comes after them, and has no repair of its own.
     """
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
@@ -160,6 +162,7 @@ class _Step:
     def __init__(self, rebalance: Rebalance, explanation: Explanation, rollout: str | None) -> None:
         self.rebalance, self.explanation, self.rollout = rebalance, explanation, rollout
         self.at = rebalance.after.at
+        #: Members of the generations before and after.
         self.before = rebalance.before.members if rebalance.before is not None else ()
         self.after = rebalance.after.members
         old, new = ({member_identity(one) for one in group} for group in (self.before, self.after))
@@ -210,6 +213,7 @@ class _MemberLabels:
         self._shared |= {name for name, number in names.items() if number > 1}
 
     def label(self, member: GenerationMember) -> str | None:
+        """Returns the name; None if nothing tells the member from others."""
         if member.group_instance_id is not None or not member.client_id:
             return member.group_instance_id
         if member.client_id not in self._shared:
@@ -235,6 +239,8 @@ _Event = TypeVar("_Event", "_Step", "_Rise", "_Deploy")
 
 @dataclass(frozen=True, slots=True)
 class _Repeats(Generic[_Event]):
+    """Events that happened again and again, in runs."""
+
     runs: Sequence[Sequence[_Event]]
 
     @property
@@ -295,6 +301,9 @@ def _find_repeats(events: Iterable[_Event], gap: int, least: int) -> _Repeats[_E
     return _Repeats([run for run in runs if len(run) >= least])
 
 
+# stuck partitions and growing lag
+
+
 def _find_health_patterns(
     status: GroupHealthStatus | None, rebalances: Sequence[Rebalance], end: int | None
 ) -> Iterator[Pattern]:
@@ -339,6 +348,9 @@ _HEALTH_FIXES: Mapping[GroupHealth, str] = {
     GroupHealth.FALLING_BEHIND: "Add members (at most one for each partition), or make the "
     "application process its records faster.",
 }
+
+
+# members that fail
 
 
 def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pattern]:
@@ -398,6 +410,7 @@ def _failure_patterns(
 
 
 def _describe_names(names: Iterable[str | None]) -> str:
+    """Returns the most frequent names; ``members`` if one of them is unknown."""
     counted = Counter(names)
     if None in counted or not counted:
         return "members"
@@ -405,6 +418,9 @@ def _describe_names(names: Iterable[str | None]) -> str:
     if len(listed) <= MAX_NAMES:
         return join_names(listed)
     return join_names([*listed[: MAX_NAMES - 1], f"{len(listed) - MAX_NAMES + 1} more"])
+
+
+# members that join late
 
 
 def _find_late_joins(
@@ -421,7 +437,7 @@ def _find_late_joins(
     members = [_find_late_member(step, time, commits) for step, time in late]
     names = [None if one is None else labels.label(one) for one in members]
     subject = "a member" if None in names else _describe_names(names)
-    longest = format_rounded_duration(max(time for _, time in late))
+    longest = _format_about(max(time for _, time in late))
     often = f", and the group waited {longest}"
     if len(late) > 1:
         often = f" {len(late)} times, and the group waited up to {longest}"
@@ -437,8 +453,8 @@ def _find_late_joins(
 
 
 def _longest_join_time(step: _Step) -> int:
-    """Returns how long members may take to join if nothing shows what is usual: a third of the
-    session, the longest ``heartbeat.interval.ms`` that Kafka recommends.
+    """Returns how long members may take to join, if nothing shows what is usual: the longest
+    ``heartbeat.interval.ms`` that Kafka recommends is a third of the session.
     """
     sessions = [one.session_timeout or DEFAULT_SESSION_TIMEOUT for one in step.before]
     longest = min(max(sessions), MINUTE)  # nobody sends heartbeats even less often
@@ -480,9 +496,13 @@ def _find_late_member(step: _Step, waited: int, commits: CommitTimes) -> Generat
     return committed[0] if len(committed) == 1 else None
 
 
+# members that come and go
+
+
 def _find_rejoining(
     steps: Sequence[_Step], labels: _MemberLabels, scaled: set[str | None]
 ) -> Iterator[Pattern]:
+    """Finds members that leave again and again, and come back, for no known reason."""
     leaves: dict[str, list[_Step]] = {}
     joins: dict[str, list[int]] = {}
     for step in steps:
@@ -652,10 +672,14 @@ def _leave_last_joined(rises: Sequence[_Rise], *, same_rise: bool) -> bool:
     return 2 * stayed_short >= left
 
 
+# rolling deploys
+
+
 @dataclass(slots=True)
 class _Deploy:
     at: int
     until: int
+    #: The static ids, or member ids, of the replaced members.
     members: set[str]
     is_without_rebalance: bool
 
@@ -753,5 +777,7 @@ def _in_brackets(text: str) -> str:
 
 
 def _format_about(milliseconds: int) -> str:
-    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
-    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)
+    """Formats a length of time in seconds, or from two minutes on in minutes."""
+    if milliseconds < 2 * MINUTE:
+        return f"{max(round(milliseconds / 1_000), 1)} s"
+    return format_rounded_duration(round(milliseconds / MINUTE) * MINUTE)
