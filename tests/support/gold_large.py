@@ -34,6 +34,23 @@ from rota.pipeline.tables import (
 )
 from tests.support.gold_layout import MORNING, Run, Tables
 
+STATIC_MEMBERS: dict[str, Any] = {
+    "title": "Use static members",
+    "kind": "policy",
+    "saving_ms": None,
+    "saving_is_bound": False,
+    "steps": [
+        {
+            "text": "Give each process an id of its own.",
+            "libraries": [],
+            "setting": None,
+            "settings": {
+                "Java": "group.instance.id=ID",
+                "librdkafka": "group.instance.id=ID",
+            },
+        }
+    ],
+}
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 DAY = 86_400_000
@@ -366,6 +383,12 @@ class Restarts:
             "libraries": ["java"],
             "headline": f"{told}, {moved} moved; {least} moves were necessary.",
             "steps": [] if self.kept else ["group.instance.id: a name of each member's own"],
+            "happened": f"Rolling restarts caused {self.rebalances} rebalances in 24 h.",
+            "to_do": "Keep range." if self.kept else "Use sticky static members.",
+            "recommendation": "Keep range" if self.kept else "cooperative-sticky, static",
+            "saving_ms": None if self.kept else down - int(down * then),
+            "actions": [] if self.kept else [STATIC_MEMBERS],
+            "setting_libraries": [] if self.kept else ["Java", "librdkafka"],
         }
         return arrow.rows_to_batch(ADVICE, [row])
 

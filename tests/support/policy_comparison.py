@@ -20,14 +20,9 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any, NamedTuple
 
-from rota.engine.history.advice import (
-    CHANGE,
-    AdviceEvidence,
-    PolicyTotal,
-    advise_group,
-    sum_by_policy,
-)
+from rota.engine.history.advice import AdviceEvidence, PolicyTotal, advise_group, sum_by_policy
 from rota.engine.history.downtime import DowntimeTotal, sum_downtime
+from rota.engine.history.facts import CHANGE
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.history.whatif import evaluate_policies
 from rota.engine.simulator.scenario import read_scenario

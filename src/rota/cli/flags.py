@@ -148,6 +148,19 @@ def parse_iso_time(text: str) -> int:
     return (time - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
+def parse_time_bound(text: str) -> tuple[str, int]:
+    """Returns ``("at", milliseconds)``, or ``("back", milliseconds before the last record)``."""
+    from rota.engine.model.duration import parse_duration  # noqa: PLC0415 (not for --help)
+
+    with suppress(ValueError):
+        return "back", parse_duration(text)
+    with suppress(ValueError):
+        return "at", parse_iso_time(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a time like 2026-11-15T06:00Z nor a duration like 6h"
+    )
+
+
 def add_admin_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,

@@ -48,7 +48,7 @@ def describe_exit_codes(*limits: str) -> str:
 
 
 #: Modules of this package, each with HELP, DESCRIPTION, EXAMPLES, ``add_flags`` and ``run``.
-COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", "produce")
+COMMANDS = ("plan", "simulate", "run", "report", "why", "broker", "groups", "consume", "produce")
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -61,7 +61,9 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     top = CommandParser(
         prog="rota",
         description="Kafka's consumer groups: plan, simulate, run and analyse them.",
-        epilog=describe_exit_codes("--max-moves", "--max-downtime", "--fail-on"),
+        epilog=describe_exit_codes(
+            "--max-moves", "--max-downtime", "--fail-on", "--compare of rota report"
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")

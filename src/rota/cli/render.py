@@ -162,6 +162,20 @@ def wrap_text(
     return [*lines, line.rstrip()]
 
 
+#: A word of a clipped text is shortened to this width: only its beginning and end tell something.
+CLIPPED_WORD_WIDTH = 40
+
+
+def clip_text(text: str, first: str = "", rest: str = "", *, lines: int) -> list[str]:
+    """Wraps a text to at most so many lines of 80 columns; shortens long words and cuts the end."""
+    words = (shorten_name(word, CLIPPED_WORD_WIDTH) for word in _WORD.findall(text))
+    wrapped = wrap_text(" ".join(words), first, rest)
+    if len(wrapped) > lines:
+        cut = set_cell_size(wrapped[lines - 1], TEXT_WIDTH - 1).rstrip()
+        wrapped[lines - 1 :] = [cut + ELLIPSIS]
+    return wrapped
+
+
 def _split_words(text: str, room: int, *, has_settings: bool) -> Iterator[str]:
     """Yields words; breaks a word that is wider than a line, unless it is a setting or a path."""
     pattern, unbreakable = _WORD, _UNBREAKABLE

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from contextlib import suppress
 
 from rota.cli import flags
 from rota.cli.flags import flag_adder
@@ -125,9 +124,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "show only events after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
         "(without a cluster: before the last record); older records are still read, because later "
         "ones build on them",
-        type=_parse_time,
+        type=flags.parse_time_bound,
     )
-    add("--until TIME", "ignore later records; same format", type=_parse_time)
+    add("--until TIME", "ignore later records; same format", type=flags.parse_time_bound)
     add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
     text = "replay the history of each group under your own strategy too; repeatable"
     add("--strategy MODULE:CLASS", text, repeated=True)
@@ -229,17 +228,3 @@ def _parse_time_zone(text: str) -> int:
     if ahead is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time zone like +02:00")
     return int(ahead.total_seconds()) // 60
-
-
-def _parse_time(text: str) -> tuple[str, int]:
-    """Returns ``("at", milliseconds)``, or ``("back", milliseconds before the last record)``."""
-    from rota.engine.model.duration import parse_duration  # noqa: PLC0415
-
-    with suppress(ValueError):
-        return "back", parse_duration(text)
-    try:
-        return "at", flags.parse_iso_time(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a time like 2026-11-15T06:00Z nor a duration like 6h"
-        ) from None

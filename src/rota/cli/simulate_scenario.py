@@ -25,8 +25,8 @@ from rota.cli.simulate import NARROW
 from rota.engine.assignors.registry import BUILT_IN, StrategyList, resolve_strategies
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.history.advice import PolicyTotal
-from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal, sum_downtime
-from rota.engine.history.facts import Downtime, DowntimeReason
+from rota.engine.history.downtime import DowntimeTotal, sum_downtime
+from rota.engine.history.facts import UNCOUNTED_REASONS, Downtime, DowntimeReason
 from rota.engine.model.duration import format_clock, format_duration, format_rounded_duration
 from rota.engine.model.text import count_noun, list_first_names
 from rota.engine.simulator.rebalances import SimulatedRebalance

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,10 @@ from rota.engine.history.facts import (
     GroupType,
     PartitionsByTopic,
 )
-from rota.engine.history.samples import GroupSample
 from rota.pipeline.tables import MEMBER, Column, Table
+
+if TYPE_CHECKING:
+    from rota.engine.history.samples import GroupSample
 
 T = TypeVar("T")
 #: Values by column; times are milliseconds.
@@ -319,6 +321,8 @@ class GenerationReader:
 
     def read_samples(self, batch: pa.RecordBatch) -> list[GroupSample]:
         """Reads rows of bronze/samples."""
+        from rota.engine.history.samples import GroupSample  # noqa: PLC0415 (slow, and rarely used)
+
         return self._read_rows(batch, GroupSample)
 
     def _read_rows(self, batch: pa.RecordBatch, make: Callable[..., T]) -> list[T]:

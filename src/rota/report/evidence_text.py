@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.report.story import EvidenceMark, EvidenceSummary, Story, format_time
 
 UNKNOWN_CAUSE = "unknown"
+DEMO_TEXT = "DEMO: simulated data, not a real cluster"
+NO_REBALANCES = "No group had a rebalance."
 
 
 def evidence_lines(story: Story) -> list[str]:
     """Returns lines about the input, its gaps, and the options that would add to it."""
     evidence = story.evidence
     if evidence.first is None or evidence.last is None:
-        cluster = evidence.cluster
-        if cluster is not None and not cluster["partitions"] and not evidence.complete:
-            why = "the cluster has no journal (__consumer_offsets) because it never had a group"
-            return [f"input: {why}"]
-        return ["input: the journal is empty"]
+        return [f"input: {_describe_no_records(evidence)}"]
     return [
         _records_line(story, evidence.first, evidence.last),
         *_sampling_lines(evidence.polled),
@@ -29,6 +28,35 @@ def evidence_lines(story: Story) -> list[str]:
         _causes_line(story),
         *_lag_lines(evidence),
     ]
+
+
+def input_text(evidence: EvidenceSummary) -> str:
+    """Returns the time window of the input, and what it lacks, in one line."""
+    if evidence.first is None or evidence.last is None:
+        facts = [_describe_no_records(evidence)]
+    else:
+        begin = evidence.first if evidence.since is None else evidence.since
+        length = format_rounded_duration(max(evidence.last - begin, 0))
+        facts = [f"{length} to {format_time(evidence.last)}"]
+    if unread := sum(number for _, number, _ in evidence.unread):
+        facts.append(f"{unread:,} not decoded ({evidence.unread[0][0]})")
+    if evidence.polled is not None and evidence.polled["gaps"]:
+        facts.append(f"{count_noun(len(evidence.polled['gaps']), 'gap')} in the samples")
+    if late := sum(not whole for _, _, whole in evidence.windows):
+        facts.append(f"compaction removed the beginning of {count_noun(late, 'group')}")
+    if edges := [at for _, offset, at in evidence.complete if offset]:
+        facts.append(f"commits complete from {format_time(max(edges))}")
+    if evidence.lookups is not None and evidence.lookups["skipped_partitions"]:
+        skipped = len(evidence.lookups["skipped_partitions"])
+        facts.append(f"no lag for {count_noun(skipped, 'partition')}")
+    return "; ".join(facts)
+
+
+def _describe_no_records(evidence: EvidenceSummary) -> str:
+    cluster = evidence.cluster
+    if cluster is not None and not cluster["partitions"] and not evidence.complete:
+        return "the cluster has no journal (__consumer_offsets) because it never had a group"
+    return "the journal is empty"
 
 
 def format_marks(marks: Iterable[EvidenceMark]) -> str:

@@ -16,12 +16,14 @@ of commits; they are read in batches, and only the last commit of each group and
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from operator import itemgetter
+from functools import cached_property, reduce
+from operator import and_, itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,11 +31,10 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.advice import CANNOT_TELL, CHANGE, FIX_FIRST, SICK
-from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
-from rota.engine.history.patterns import HEALTH_PATTERNS
+from rota.engine.history.facts import CHANGE, HEALTH_PATTERNS, UNCOUNTED_REASONS
+from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
-from rota.pipeline.arrow import table_to_rows, to_milliseconds
+from rota.pipeline.arrow import arrow_schema, table_to_rows, to_milliseconds
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
@@ -41,10 +42,12 @@ from rota.pipeline.tables import (
     DOWNTIME,
     ENDS,
     EVIDENCE,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SERVERLOG,
     STATUS,
     WHATIF,
     Table,
@@ -59,7 +62,8 @@ COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 #: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
-    DOWNTIME: {"topic", "partition", "ended", "member_id", "evidence", "added_lag_ms"},
+    DOWNTIME: {"ended", "member_id", "evidence", "delayed_records", "added_lag_ms"},
+    SERVERLOG: {"member_id", "reason", "client_reason"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
@@ -72,6 +76,7 @@ class GoldTables:
     """The tables of one run that the report reads, by the names of their folders."""
 
     out: str
+    groups: pa.Table
     rebalances: pa.Table
     downtime: pa.Table
     health: pa.Table
@@ -85,24 +90,39 @@ class GoldTables:
     evidence: pa.Table
     #: bronze/ends.
     ends: pa.Table
+    #: bronze/serverlog.
+    serverlog: pa.Table
     #: Rows of silver/commits that delete an offset.
     deletions: pa.Table
     #: The last commits before those of gold/lag.
     prior_commits: pa.Table
 
 
-def read_gold_tables(out: str) -> GoldTables:
-    """Reads the tables of the current run; raises Unreachable or InputError."""
+def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
+
+    Raises Unreachable or InputError.
+    """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED)
+    needed = (GROUPS, REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, ADVICE)
+    is_wanted = None if group is None else compute.field("group") == group
     try:
-        tables = {
-            Path(table.name).name: _read_table(run, table) for table in (*needed, EVIDENCE, ENDS)
-        }
-        tables["deletions"] = _read_table(run, COMMITS)
-        tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
+        tables = {Path(each.name).name: _read_table(run, each, is_wanted) for each in needed}
+        tables["deletions"] = _read_table(run, COMMITS, is_wanted)
+        tables["evidence"] = _read_table(run, EVIDENCE)
+        is_topic = None
+        if group is not None:
+            topics = [tables[name].select(["topic"]) for name in ("ownership", "lag")]
+            is_topic = compute.field("topic").isin(pa.concat_tables(topics)["topic"].unique())
+        tables["ends"] = _read_table(run, ENDS, is_topic)
+        tables["prior_commits"] = _read_prior_commits(
+            run, tables["ends"], tables["evidence"], is_wanted
+        )
+        for each in (WHATIF, ADVISED, SERVERLOG):
+            name, nothing = Path(each.name).name, arrow_schema(each).empty_table()
+            tables[name] = _read_table(run, each) if group is None else nothing
     except _UnreadableTable as error:
         raise InputError(
             f"{out}: another version of Rota wrote {error}; rota run --out {out} writes it again"
@@ -115,14 +135,18 @@ class _UnreadableTable(Exception):
         super().__init__(f"{table.name} ({why})")
 
 
-def _read_table(run: Path, table: Table) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through."""
-    names = [
-        column.name for column in table.columns if column.name not in SKIPPED_COLUMNS.get(table, ())
-    ]
-    filters = ROW_FILTERS.get(table)
+def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
+
+    A filter of one group's rows reads all columns, because they are few.
+    """
+    skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
+    names = [column.name for column in table.columns if column.name not in skipped]
+    filters = [each for each in (is_wanted, ROW_FILTERS.get(table)) if each is not None]
     try:
-        files = parquet.ParquetDataset(run / table.name, partitioning=None, filters=filters)
+        files = parquet.ParquetDataset(
+            run / table.name, partitioning=None, filters=reduce(and_, filters) if filters else None
+        )
         missing = set(names) - set(files.schema.names)
         if missing:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")
@@ -133,10 +157,12 @@ def _read_table(run: Path, table: Table) -> pa.Table:
         raise _UnreadableTable(table, error) from None
 
 
-def _read_prior_commits(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Table:
+def _read_prior_commits(
+    run: Path, ends: pa.Table, evidence: pa.Table, is_wanted: compute.Expression | None
+) -> pa.Table:
     since = compute.max(to_milliseconds(evidence["since"])).as_py()
     try:
-        return last_commits_before_lag(run / COMMITS.name, ends, since)
+        return last_commits_before_lag(run / COMMITS.name, ends, since, is_wanted)
     except (KeyError, pa.ArrowException) as error:
         raise _UnreadableTable(COMMITS, error) from None
 
@@ -147,7 +173,12 @@ PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
 ROWS_PER_PASS = 1 << 20
 
 
-def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> pa.Table:
+def last_commits_before_lag(
+    folder: Path,
+    ends: pa.Table,
+    since: int | None,
+    is_wanted: compute.Expression | None = None,
+) -> pa.Table:
     """Returns each partition's last commit before its first sample, or ``since``."""
     commits = dataset.dataset(folder, format="parquet", partitioning=None)
     last = _last_commits(
@@ -157,6 +188,8 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
         return last
     bounds = _first_lag_times(ends, since)
     is_commit = compute.field("offset").is_valid()
+    if is_wanted is not None:
+        is_commit &= is_wanted
     is_commit &= compute.field("at") < compute.max(bounds["before"])
     is_commit &= compute.field("topic").isin(compute.unique(bounds["topic"]))
     pending, rows = [last], 0
@@ -222,6 +255,8 @@ REPLAYED_NUMBERS = (
 )
 #: Numbers that depend on samples of log ends.
 SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")
+#: Kinds of groups whose members read partitions alone, so that they have downtime.
+CONSUMER_KINDS = frozenset({"classic", "consumer", "commits only"})
 #: Bad health, the worst last.
 PROBLEMS = (facts.GroupHealth.FALLING_BEHIND, facts.GroupHealth.STUCK, facts.GroupHealth.FAILING)
 
@@ -241,6 +276,8 @@ class GroupStory(facts.Advice):
     complete_from: int | None
     #: The records include the group's first one.
     whole: bool
+    #: The row of gold/groups; empty if the tables have none.
+    overview: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -253,7 +290,7 @@ class GroupStory(facts.Advice):
         return PROBLEMS.index(health) + 1 if health in PROBLEMS else 0
 
     @property
-    def cause_text(self) -> str:
+    def cause_lines(self) -> tuple[str, ...]:
         """The problem of the health, and the patterns; else the causes of the rebalances."""
         counted: Counter[str] = Counter()
         for cause, _, number in self.causes:
@@ -262,7 +299,12 @@ class GroupStory(facts.Advice):
         problem = [self.health.reason] if self.severity else []
         same = HEALTH_PATTERNS.get(self.health.health)
         patterns = (one.text for one in self.patterns if one.pattern is not same)
-        return "; ".join((*problem, *patterns)) or causes
+        return (*problem, *patterns) or ((causes,) if causes else ())
+
+    @property
+    def is_change_advised(self) -> bool:
+        """Whether the operator should do something: repair the group or change its policy."""
+        return any(action.kind is not facts.ActionKind.NOTE for action in self.actions)
 
     @property
     def policies_text(self) -> str:
@@ -298,45 +340,85 @@ class GroupStory(facts.Advice):
             "status": None if self.status is None else EvidenceMark.SAMPLED,
         }
 
-    @property
-    def first_line(self) -> str:
-        """What happened, what was unnecessary, its cost, the recommendation and its clients."""
-        sentences = (self.headline, self._lag_sentence(), self._clients_sentence())
-        return " ".join(filter(None, sentences))
+    def to_json(self) -> dict[str, Any]:
+        """Returns all facts as JSON values, with the mark of every number."""
+        facts_of = asdict(self)
+        health = facts_of.pop("health")
+        columns = [column.name for column in ADVICE.columns[1:]]
+        return {
+            "group": health.pop("group"),
+            "health": {"now": health.pop("health"), **health},
+            **{name: facts_of[name] for name in columns},
+            "mark": self.mark,
+            "marks": self.marks,
+            "causes": [
+                {"cause": cause, "evidence": how, "rebalances": number}
+                for cause, how, number in self.causes
+            ],
+            "lag": facts_of["lag"],
+            "status": self.status,
+            "overview": facts_of["overview"],
+        }
 
-    def _lag_sentence(self) -> str:
-        lag = self.lag
-        if lag is None:
-            return ""
-        notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
-        if lag.most_seconds is not None and lag.at_least:
-            notable |= lag.most_seconds >= NOTABLE_SECONDS
-            behind = f"at least {format_seconds(lag.most_seconds)}, {behind}"
-        elif lag.most_seconds is not None:
-            notable = lag.most_seconds >= NOTABLE_SECONDS
-            behind = format_seconds(lag.most_seconds)
-        when = "before any rebalance"
-        if lag.after_rebalance is not None:
-            when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
-        where = f"{lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}"
-        return f"Most lag: {behind}, {where}, {when}." if notable else ""
 
-    def _clients_sentence(self) -> str:
-        if self.verdict != CHANGE:
-            return ""
-        libraries = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
-        if not libraries:
-            return "The change works for Java clients; the members' client library is unknown."
-        names = ", ".join(
-            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in libraries
-        )
-        others = ""
-        if UNKNOWN_LIBRARY in self.libraries:
-            others = "; for members with an unknown library the steps show Java's settings"
-        return f"The change works for the members' clients: {names}{others}."
+#: Subject and verb of a sentence about the downtime of each reason.
+DOWNTIME_SUBJECTS: Mapping[str, str] = {
+    facts.DowntimeReason.REVOKED: "Eager rebalances, which revoke every partition, cause",
+    facts.DowntimeReason.MOVED: "Partitions that move from one member to another cause",
+    facts.DowntimeReason.LEFT: "Members that leave cause",
+    facts.DowntimeReason.SILENT: "Members that stop sending heartbeats cause",
+    facts.DowntimeReason.RESTARTED: "Restarts of static members cause",
+    facts.DowntimeReason.EMPTY: "Groups that have no member for a while cause",
+}
+SHOWN_REASONS = 3
+RESTLESS_REBALANCES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTotals:
+    """Sums over all groups of a story."""
+
+    rebalances: int
+    #: Groups with several rebalances.
+    restless_groups: int
+    downtime_ms: int
+    #: The longest first.
+    downtime_by_reason: Mapping[str, int]
+    #: Number of groups of each bad health, the worst first.
+    unhealthy: Mapping[str, int]
+    #: What the recommended policies save.
+    saving_ms: int
+    #: Groups whose policy should change.
+    changes: int
+
+    @classmethod
+    def from_groups(cls, groups: Sequence[GroupStory]) -> ClusterTotals:
+        reasons = Counter[str]()
+        for group in groups:
+            reasons.update(group.downtime_by_reason)
+        for reason in UNCOUNTED_REASONS:
+            reasons.pop(reason, None)
+        health = Counter(group.health.health for group in groups)
+        return cls(
+            rebalances=sum(group.rebalances for group in groups),
+            restless_groups=sum(group.rebalances >= RESTLESS_REBALANCES for group in groups),
+            downtime_ms=sum(group.downtime_ms or 0 for group in groups),
+            downtime_by_reason=dict(reasons.most_common()),
+            unhealthy={str(one): health[one] for one in reversed(PROBLEMS)},
+            saving_ms=sum(group.saving_ms or 0 for group in groups),
+            changes=sum(group.verdict == CHANGE for group in groups),
+        )
+
+    @property
+    def largest_reasons(self) -> list[tuple[str, int]]:
+        return list(self.downtime_by_reason.items())[:SHOWN_REASONS]
+
+    @property
+    def saving_share(self) -> float | None:
+        return min(self.saving_ms / self.downtime_ms, 1.0) if self.downtime_ms else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Story:
     """The content of the report."""
 
@@ -350,6 +432,31 @@ class Story:
     causes: CauseCounts
     #: Columns of :data:`rota.report.lag_intervals.LAG_INTERVALS`.
     lag: pa.Table = field(default_factory=lag_intervals.LAG_INTERVALS.empty_table, repr=False)
+
+    @cached_property
+    def totals(self) -> ClusterTotals:
+        return ClusterTotals.from_groups(self.groups)
+
+    @property
+    def headline(self) -> str:
+        """How many groups are unhealthy, and the largest part of the downtime, in two sentences."""
+        totals, number = self.totals, len(self.groups)
+        if not number:
+            return "The input has no consumer group."
+        unhealthy = sum(totals.unhealthy.values())
+        first = f"All {count_noun(number, 'group')} are healthy now."
+        if number == 1:
+            first = f"{self.groups[0].name} is {self.groups[0].health.health} now."
+        elif unhealthy:
+            needs = "needs" if unhealthy == 1 else "need"
+            first = f"{unhealthy:,} of {number:,} groups {needs} attention now."
+        elif not all(group.health.health is facts.GroupHealth.OK for group in self.groups):
+            first = f"None of {number:,} groups is known to be unhealthy now."
+        if not totals.downtime_ms or not totals.largest_reasons:
+            return f"{first} No downtime was found."
+        reason, length = totals.largest_reasons[0]
+        share = f"{length / totals.downtime_ms:.0%}".replace("%", " %")
+        return f"{first} {DOWNTIME_SUBJECTS[reason]} {share} of all downtime."
 
     @property
     def marks(self) -> dict[str, tuple[EvidenceMark, ...]]:
@@ -391,8 +498,9 @@ def build_story(gold: GoldTables, globs: Sequence[str] = ()) -> Story:
 
 
 def list_group_names(gold: GoldTables) -> list[str]:
-    """Returns the groups that have rebalances or a health, sorted."""
-    return sorted({*gold.advice["group"].to_pylist(), *gold.health["group"].to_pylist()})
+    """Returns all groups, sorted."""
+    tables = (gold.groups, gold.advice, gold.health)
+    return sorted({name for table in tables for name in table["group"].to_pylist()})
 
 
 def _worst_first(group: GroupStory) -> tuple[Any, ...]:
@@ -412,6 +520,8 @@ def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) ->
 
 class _StoryBuilder:
     def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
+        self._evidence = evidence
+        self._overviews = {row["group"]: row for row in table_to_rows(gold.groups)}
         self._advice = {row["group"]: row for row in table_to_rows(gold.advice)}
         self._health = {row["group"]: row for row in table_to_rows(gold.health)}
         self._causes = _causes_by_group(gold.rebalances)
@@ -442,9 +552,20 @@ class _StoryBuilder:
         complete_from, whole = self._windows.get(group, (None, False))
         health = _read_health(group, self._health.get(group))
         row = self._advice.get(group)
-        advice = _advice_without_rebalances(health) if row is None else _read_advice(row)
+        if row is None:
+            # rare, and rota why should not wait for the imports of all other advice
+            from rota.engine.history.advice import advise_uncompared  # noqa: PLC0415
+
+            advice = advise_uncompared(group, (), (), "the group had no rebalances", health=health)
+        else:
+            advice = _read_advice(row)
+        columns = {column.name: getattr(advice, column.name) for column in ADVICE.columns}
+        overview = self._overviews.get(group, {})
+        if overview and overview["kind"] not in CONSUMER_KINDS:
+            columns["happened"] = " ".join(filter(None, (overview["text"], advice.happened)))
         return GroupStory(
-            **{column.name: getattr(advice, column.name) for column in ADVICE.columns},
+            **columns,
+            overview=overview,
             health=health,
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
@@ -463,12 +584,21 @@ class _StoryBuilder:
 
 
 def _read_advice(row: Mapping[str, Any]) -> facts.Advice:
-    lists = {name: tuple(row[name]) for name in ("policies_used", "libraries", "steps")}
+    names = ("policies_used", "libraries", "setting_libraries")
+    lists = {name: tuple(row[name]) for name in names}
     patterns = (
         facts.Pattern(**pattern | {"pattern": facts.PatternType(pattern["pattern"])})
         for pattern in row["patterns"]
     )
-    return facts.Advice(**{**row, **lists, "patterns": tuple(patterns)})
+    actions = tuple(map(_read_action, row["actions"]))
+    return facts.Advice(**{**row, **lists, "patterns": tuple(patterns), "actions": actions})
+
+
+def _read_action(row: Mapping[str, Any]) -> facts.Action:
+    steps = (
+        facts.ActionStep(**step | {"libraries": tuple(step["libraries"])}) for step in row["steps"]
+    )
+    return facts.Action(**{**row, "kind": facts.ActionKind(row["kind"]), "steps": tuple(steps)})
 
 
 def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealthStatus:
@@ -481,19 +611,26 @@ def _read_health(group: str, row: Mapping[str, Any] | None) -> facts.GroupHealth
     return facts.GroupHealthStatus(**{**row, **known})
 
 
-def _advice_without_rebalances(health: facts.GroupHealthStatus) -> facts.Advice:
-    is_sick = health.health in SICK
-    problem = f" is {health.health}: {health.reason};" if is_sick else ":"
-    return facts.Advice(
-        group=health.group,
-        verdict=FIX_FIRST if is_sick else CANNOT_TELL,
-        policy="none",
-        policies_used=("none",),
-        rebalances=0,
-        rebalances_after=0,
-        libraries=(),
-        headline=f"{health.group}{problem} no rebalances.",
-    )
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d)Z")
+_DAY = 24 * 60 * 60 * 1000
+
+
+def shorten_times(text: str, evidence: EvidenceSummary) -> str:
+    """Writes ``between 2026-01-05 17:05Z and 2026-01-05 19:53Z`` as ``between 17:05 and 19:53 UTC``
+    if the evidence is of at most a day; otherwise each date is only there once.
+    """
+    begins = [at for at in (evidence.since, evidence.first) if at is not None]
+    ends = [at for at in (evidence.until, evidence.last) if at is not None]
+    is_one_day = bool(begins and ends) and min(ends) - max(begins) <= _DAY
+    found = list(_MINUTE.finditer(text))
+    shown = {found[0][1]} if found and is_one_day else set()
+    for place, match in enumerate(found):
+        day, clock = match.groups()
+        short = clock if is_one_day or day in shown else match[0].removesuffix("Z")
+        shown.add(day)
+        zone = " UTC" if place == len(found) - 1 else ""
+        text = text.replace(match[0], f"{short}{zone}", 1)
+    return text
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
@@ -582,6 +719,18 @@ def format_time(milliseconds: int) -> str:
         return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
     except OverflowError:
         return f"{milliseconds} ms after 1970"
+
+
+def format_worst_lag(lag: WorstLag) -> str:
+    """Formats a lag as ``43 min, orders-0 at 2026-11-15 06:40:35Z, 41 min after a rebalance``."""
+    behind = f"{lag.most:,} records"
+    if lag.most_seconds is not None:
+        age = format_seconds(lag.most_seconds)
+        behind = f"at least {age}, {behind}" if lag.at_least else age
+    when = "before any rebalance"
+    if lag.after_rebalance is not None:
+        when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
+    return f"{behind}, {lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}, {when}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rota.engine.history.advice import CHANGE
+from rota.engine.history.facts import CHANGE
 from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import Simulation
 from rota.pipeline.rebalances import GroupOptions

@@ -356,7 +356,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 GROUP_KEYS = [
     *("group", "health"),
     *(c.name for c in ADVICE.columns if c.name not in {"group", "patterns"}),
-    *("first_line", "mark", "marks", "patterns", "causes", "lag", "status"),
+    *("mark", "marks", "patterns", "causes", "lag", "status", "overview"),
 ]
 
 

@@ -9,18 +9,13 @@ from typing import Any
 import pytest
 
 from rota.engine.history import client_settings
-from rota.engine.history.advice import (
+from rota.engine.history.advice import AdviceEvidence, PolicyEvaluation, advise_group, sum_by_policy
+from rota.engine.history.downtime import DowntimeTotal, find_downtime, sum_downtime
+from rota.engine.history.facts import (
     CANNOT_TELL,
     CHANGE,
     FIX_FIRST,
     KEEP,
-    AdviceEvidence,
-    PolicyEvaluation,
-    advise_group,
-    sum_by_policy,
-)
-from rota.engine.history.downtime import DowntimeTotal, find_downtime, sum_downtime
-from rota.engine.history.facts import (
     Advice,
     Generation,
     GroupHealth,

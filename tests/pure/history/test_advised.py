@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.engine.history.advice import (
+from rota.engine.history.advice import AdviceEvidence, PolicyEvaluation, advise_group
+from rota.engine.history.downtime import sum_downtime
+from rota.engine.history.facts import (
     CHANGE,
     KEEP,
-    AdviceEvidence,
-    PolicyEvaluation,
-    advise_group,
+    Advice,
+    AdvisedOwnership,
+    GroupType,
+    PartitionOwnership,
 )
-from rota.engine.history.downtime import sum_downtime
-from rota.engine.history.facts import Advice, AdvisedOwnership, GroupType, PartitionOwnership
 from rota.engine.history.policies import MembershipType
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import (

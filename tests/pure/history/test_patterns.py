@@ -620,7 +620,7 @@ DAY_PATTERNS = {
 def test_the_demo_s_groups(group: str) -> None:
     (plan,) = (one for one in GROUP_PLANS if one.group == group)
     (day,) = simulate_day(seed=0, start=1_767_571_200_000, plans=[plan])
-    texts = collect_evidence(group, day.journal(), day.log()).texts()
+    texts = collect_evidence(group, day.journal, day.log).texts()
     expected = DAY_PATTERNS[group]
 
     assert len(texts) == (0 if expected is None else 1)

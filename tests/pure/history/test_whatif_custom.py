@@ -9,8 +9,8 @@ import pytest
 
 import rota
 from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from rota.engine.history.advice import CANNOT_TELL, CHANGE, KEEP, AdviceEvidence, advise_group
-from rota.engine.history.facts import WhatIf
+from rota.engine.history.advice import AdviceEvidence, advise_group
+from rota.engine.history.facts import CANNOT_TELL, CHANGE, KEEP, WhatIf
 from rota.engine.history.policies import make_custom_policy
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from rota.engine.history.downtime import UNCOUNTED_REASONS
-from rota.engine.history.facts import Downtime
+from rota.engine.history.facts import UNCOUNTED_REASONS, Downtime
 from tests.support.downtime_scenarios import (
     ORDERS_BILLING,
     POLICIES,

@@ -64,6 +64,8 @@ class Opener(Protocol):
         scheme: Scheme = "light",
         size: tuple[int, int] = WIDE,
         javascript: bool = True,
+        touch: bool = False,
+        timezone: str = "UTC",
     ) -> ReportWindow: ...
 
 
@@ -112,6 +114,8 @@ def open_report(browser: Browser, make_report: Callable[[str], Path]) -> Iterato
             scheme: Scheme = "light",
             size: tuple[int, int] = WIDE,
             javascript: bool = True,
+            touch: bool = False,
+            timezone: str = "UTC",
         ) -> ReportWindow:
             window = contextmanager(open_window)(
                 browser,
@@ -119,6 +123,8 @@ def open_report(browser: Browser, make_report: Callable[[str], Path]) -> Iterato
                 scheme=scheme,
                 size=size,
                 javascript=javascript,
+                touch=touch,
+                timezone=timezone,
             )
             return stack.enter_context(window)
 

@@ -93,8 +93,8 @@ class ReportWindow:
 
         self.page.on("dialog", refuse)
 
-    def locate(self, selector: str) -> Locator:
-        return self.page.locator(selector)
+    def locate(self, selector: str, *, has_text: str | None = None) -> Locator:
+        return self.page.locator(selector, has_text=has_text)
 
     def text(self, selector: str) -> str:
         """All text below an element, as it stands in the document."""
@@ -109,16 +109,12 @@ class ReportWindow:
         return found
 
     def cell(self, group: str, column: str) -> str:
-        """A cell of the list, without its mark."""
+        """A cell of the list."""
         found: str = self.page.evaluate(
             """([group, column]) => {
-              const heads = [...document.querySelectorAll('#groups thead th')];
-              const place = heads.findIndex((th) => th.querySelector(`[data-sort=${column}]`));
               const row = [...document.querySelectorAll('#groups tbody tr')]
                 .find((one) => one.dataset.group === group);
-              const cell = row.cells[place].cloneNode(true);
-              cell.querySelectorAll('.mark').forEach((mark) => mark.remove());
-              return cell.textContent.trim();
+              return row.querySelector(`.cell-${column}`).textContent.trim();
             }""",
             [group, column],
         )
@@ -135,7 +131,7 @@ class ReportWindow:
     def back(self) -> None:
         """Goes back to the list; the browser tells the page of it a moment after the click."""
         self.locate("#back").click()
-        self.locate("#list").wait_for(state="visible")
+        self.locate("#overview").wait_for(state="visible")
 
     def wait(self, expression: str, about: object = None) -> None:
         """Waits until something is true in the page, which forbids the browser's own way to wait:
@@ -251,6 +247,8 @@ def open_window(
     scheme: Scheme = "light",
     size: tuple[int, int] = WIDE,
     javascript: bool = True,
+    touch: bool = False,
+    timezone: str = "UTC",
 ) -> Iterator[ReportWindow]:
     """A report in a window of its own. When it is closed, it has asked for nothing but itself, and
     has complained of nothing.
@@ -259,6 +257,8 @@ def open_window(
         color_scheme=scheme,
         viewport={"width": size[0], "height": size[1]},
         java_script_enabled=javascript,
+        has_touch=touch,
+        timezone_id=timezone,
     )
     context.set_default_timeout(PATIENCE)
     try:

@@ -14,34 +14,55 @@ and half of the range of repeated replays of either policy. The evidence of stat
 read in several ways (``whatif.py``); a change must cost hardly more in any of these readings. A
 group with few rebalances is left as it is.
 
-Patterns come first in the headline, and what no strategy prevents comes before what one does. If
-the group is stuck or failing, the headline begins with that, and the first step is its repair.
-
-``client_settings.py`` has the settings of each client library.
+One sentence tells what happened, another one what to do (:data:`SENTENCE_LENGTH`). The first begins
+with bad health, then come patterns, or the causes of the rebalances, and then the downtime. The
+actions (``actions.py``) are in the order in which an operator should take them: first the repair
+of what no policy prevents, then the change of the policy. A repair has an upper bound of what it
+saves: the downtime of the rebalances that it prevents. Only a change of the policy was replayed.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
 
+from rota.engine.history.actions import (
+    FIND_LEAVES,
+    POLICY_PATTERNS,
+    is_migration_possible,
+    list_migration_costs,
+    list_migration_steps,
+    make_cause_repair,
+    make_health_repair,
+    make_pattern_repair,
+    migration_size,
+    shorten_title,
+    supports_policy,
+)
 from rota.engine.history.client_settings import (
     CLIENT_LIBRARIES,
-    MIN_BROKER_VERSION,
     UNKNOWN_LIBRARY,
     ClientLibrary,
     find_libraries,
-    format_duration,
-    format_step,
     join_names,
+    offer_libraries,
 )
-from rota.engine.history.downtime import UNCOUNTED_REASONS, DowntimeTotal
+from rota.engine.history.downtime import DowntimeTotal
 from rota.engine.history.facts import (
-    COOPERATIVE_STICKY,
-    DEFAULT_SESSION_TIMEOUT,
+    CANNOT_TELL,
+    CHANGE,
+    FIX_FIRST,
+    HEALTH_PATTERNS,
+    KEEP,
+    UNCOUNTED_REASONS,
+    Action,
+    ActionKind,
+    ActionStep,
     Advice,
+    DowntimeReason,
     Generation,
     GroupHealth,
     GroupHealthStatus,
@@ -50,9 +71,11 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCause,
     WhatIf,
+    member_identity,
 )
-from rota.engine.history.patterns import HEALTH_PATTERNS, format_span
+from rota.engine.history.health import format_minutes
 from rota.engine.history.policies import (
+    CONSUMER_LABEL_PREFIX,
     OTHER_SOLVER,
     GroupPolicy,
     MembershipType,
@@ -63,223 +86,10 @@ from rota.engine.history.policies import (
 )
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
+from rota.engine.model.text import count_noun, shorten_middle
 
-#: ``group.consumer.max.session.timeout.ms``.
-MAX_CONSUMER_SESSION_TIMEOUT = 60_000
-
-_RESTART = "Restart the members one after the other with {}"
-_SESSION_LIMIT_HINT = (
-    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
-)
-
-
-def is_migration_possible(
-    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
-) -> bool:
-    """Returns whether every client library of the group supports the wanted policy."""
-    if wanted.membership is not MembershipType.DYNAMIC and not all(x.static_id for x in libraries):
-        return False
-    if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
-        return True
-    if wanted.protocol is PolicyProtocol.CONSUMER:
-        return all(one.consumer_protocol for one in libraries)
-    return all(wanted.strategy in one.strategies for one in libraries)
-
-
-def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
-    """Returns the size of a change, to choose among equally good policies.
-
-    A longer session timeout is a setting. Another strategy needs one or two restarts, and static
-    membership a ``group.instance.id`` for every process. Another protocol may need new brokers and
-    clients.
-    """
-    total = 2 * (wanted.membership is not used.membership)
-    total += wanted.session_timeout != used.session_timeout
-    if wanted.protocol is not used.protocol:
-        return total + (4 if PolicyProtocol.CONSUMER in {wanted.protocol, used.protocol} else 2)
-    return total + 2 * (wanted.strategy != used.strategy)
-
-
-def list_migration_steps(
-    used: GroupPolicy,
-    wanted: GroupPolicy,
-    libraries: Sequence[ClientLibrary],
-    session_timeout: int | None = None,
-) -> tuple[str, ...]:
-    """Returns the steps of a migration.
-
-    :param session_timeout: the present session timeout of all members; None: unknown, or several
-    """
-    steps: list[str] = []
-    if wanted.membership is MembershipType.STATIC:
-        steps += _static_steps(used, wanted, libraries, session_timeout)
-    elif used.membership is not MembershipType.DYNAMIC:
-        is_last = (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol)
-        restart = ", and restart the members one after the other" if is_last else ""
-        steps.append(
-            format_step(
-                f"Remove {{}} from every member's settings{restart}.",
-                libraries,
-                lambda one: one.static_id,
-            )
-        )
-        session = session_timeout or used.session_timeout or DEFAULT_SESSION_TIMEOUT
-        away = format_duration(session)
-        steps.append(
-            "Note: a static member that stops keeps its partitions until its session ends, for "
-            f"{away}, also if its process comes back without the ID. Remove it with the admin "
-            "client (Java: removeMembersFromConsumerGroup) when its process stops."
-        )
-        is_classic = wanted.protocol is not PolicyProtocol.CONSUMER  # otherwise the broker sets it
-        if is_classic and session > DEFAULT_SESSION_TIMEOUT:
-            steps.append(
-                format_step(
-                    f"Set {{}} at the same time: otherwise the partitions of a member that crashed "
-                    f"wait for {away}.",
-                    libraries,
-                    lambda one: one.session_setting(DEFAULT_SESSION_TIMEOUT),
-                )
-            )
-    if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
-        return tuple(steps)
-    if wanted.protocol is not PolicyProtocol.CONSUMER:
-        steps += _strategy_steps(used, wanted, libraries)
-    elif used.protocol is not PolicyProtocol.CONSUMER:
-        steps += _consumer_protocol_steps(wanted, libraries)
-    else:
-        steps.append(
-            format_step(
-                f"{_RESTART}.", libraries, lambda one: one.assignor_setting(wanted.strategy)
-            )
-        )
-    return tuple(steps)
-
-
-def _static_steps(
-    used: GroupPolicy,
-    wanted: GroupPolicy,
-    libraries: Sequence[ClientLibrary],
-    session_timeout: int | None,
-) -> Iterator[str]:
-    session = _session_to_set(used, wanted)
-    if used.membership is not MembershipType.STATIC:
-        yield format_step(
-            "Give every process {}, with an ID of its own that stays the same over restarts and "
-            "deploys: the name of a StatefulSet's pod or of a host, not that of a Deployment's "
-            "pod. Two processes with the same ID fence each other.",
-            libraries,
-            ClientLibrary.group_instance_id,
-        )
-    if session is None:
-        return
-    if wanted.protocol is PolicyProtocol.CONSUMER:
-        limit = ""
-        if session > MAX_CONSUMER_SESSION_TIMEOUT:
-            limit = (
-                ", after raising the broker's group.consumer.max.session.timeout.ms, "
-                f"{MAX_CONSUMER_SESSION_TIMEOUT} if not set"
-            )
-        yield (
-            f"Set consumer.session.timeout.ms={session} for the group (kafka-configs "
-            f"--entity-type groups){limit}."
-        )
-    elif used.protocol is not PolicyProtocol.CONSUMER:  # otherwise a restart sets it
-        text = "Keep {}." if session == session_timeout else f"Set {{}}. {_SESSION_LIMIT_HINT}"
-        yield format_step(text, libraries, lambda one: one.session_setting(session))
-    yield (
-        "Note: a static member keeps its partitions while it restarts; nobody reads them until "
-        f"it is back, or for {format_duration(session)} if it does not come back (rota simulate "
-        "shows the downtime). To scale down, remove the member with the admin client instead of "
-        "waiting."
-    )
-
-
-def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
-    """Returns the session timeout to set; None if it does not change.
-
-    The broker sets the timeout of consumer groups, so a change of the protocol needs a new setting.
-    """
-    if wanted.membership is not MembershipType.STATIC:
-        return None
-    old, new = (
-        (policy.protocol is PolicyProtocol.CONSUMER, policy.membership, policy.session_timeout)
-        for policy in (used, wanted)
-    )
-    return None if old == new else wanted.session_timeout
-
-
-def _strategy_steps(
-    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
-) -> Iterator[str]:
-    def wanted_setting(library: ClientLibrary) -> str:
-        return library.strategy_setting(wanted.strategy)
-
-    cooperative = wanted.protocol is PolicyProtocol.COOPERATIVE
-    switch = ": the group becomes cooperative" if cooperative else ""
-    if used.protocol is PolicyProtocol.CONSUMER:
-        session = _session_to_set(used, wanted)
-        limit = "" if session is None else f" {_SESSION_LIMIT_HINT}"
-        yield format_step(
-            f"{_RESTART}.{limit}",
-            libraries,
-            lambda one: one.classic_protocol_setting(wanted.strategy, session),
-        )
-        return
-    if used.strategy == wanted.strategy:  # the list also has an eager strategy
-        yield format_step(f"{_RESTART}{switch}.", libraries, wanted_setting)
-        return
-    crosses = wanted.protocol is not used.protocol
-    versions = [one.cooperative_since for one in libraries if one.cooperative_since]
-    if wanted.strategy == COOPERATIVE_STICKY and versions:
-        yield f"Check that every member runs {', or '.join(dict.fromkeys(versions))}."
-    refusing = [one.name for one in libraries if not one.allows_mixed_list]
-    if crosses and refusing:
-        yield (
-            f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
-            "strategies in one list, so the group cannot change over while it runs."
-        )
-        yield format_step("Start them with {}.", libraries, wanted_setting)
-        return
-    mixed = [one.mixed_default for one in libraries]
-    if crosses and used.strategy == "range" and all(mixed):
-        yield (
-            f"Skip the next step if all members run {join_names(mixed)} and do not set the list: "
-            "the default list has both."
-        )
-    yield format_step(
-        f"{_RESTART}: the group continues with {used.strategy} until all members have it.",
-        libraries,
-        lambda one: one.strategy_setting(wanted.strategy, used.strategy),
-    )
-    second_restart = f"Restart them one after the other again with {{}}{switch}."
-    yield format_step(second_restart, libraries, wanted_setting)
-
-
-def _consumer_protocol_steps(
-    wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
-) -> Iterator[str]:
-    clients = [one.consumer_protocol.minimum_client for one in libraries if one.consumer_protocol]
-    runs = f", and every member {', or '.join(dict.fromkeys(clients))}" if clients else ""
-    yield f"Check that the brokers run Kafka {MIN_BROKER_VERSION} or newer{runs}."
-    yield format_step(
-        f"{_RESTART}. The group changes over while it runs.",
-        libraries,
-        lambda one: one.consumer_protocol_setting(wanted.strategy),
-    )
-
-
-CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
 #: Policies count as equally good if their downtime exceeds the least by at most this share.
 NEAR_BEST_SHARE = 0.03
-#: What is the same under every strategy.
-UNPREVENTABLE = {
-    PatternType.SLOW_POLLS: "slow polls",
-    PatternType.CRASHES: "crashes",
-    PatternType.STUCK_PARTITION: "a stuck partition",
-    PatternType.GROWING_LAG: "growing lag",
-}
-#: What another policy makes cheaper; all other patterns are to be repaired.
-POLICY_PATTERNS = frozenset({PatternType.AUTOSCALER, PatternType.ROLLING_DEPLOY})
 #: How much less even the load may be on average.
 EVENNESS_TOLERANCE = 1.1
 #: A change has to save this share of the downtime ...
@@ -288,10 +98,37 @@ MIN_SAVED_SHARE = 0.1
 MIN_SAVED = 5_000
 #: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
 SHOWN_DOWNTIME = 50
+#: A sentence gets no further part if it would be longer than this.
+SENTENCE_LENGTH = 210
+#: Longest name in a sentence.
+NAME_LENGTH = 40
+#: A reason has most of the downtime from this share on.
+MOST_DOWNTIME = 0.6
 #: A group with fewer rebalances and restarts gets no advice to change its policy.
 MIN_EVENTS = 3
 #: Health that must be repaired before a policy is worth a thought.
 SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
+BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
+NO_ADVICE = "No advice"
+_CAUSES = {
+    RebalanceCause.JOINED: "because members joined",
+    RebalanceCause.LEFT: "because members left",
+    RebalanceCause.SESSION_TIMEOUT: "because sessions timed out",
+    RebalanceCause.SLOW_POLL: "because of slow polls",
+    RebalanceCause.SUBSCRIPTION: "because the subscription changed",
+    RebalanceCause.PARTITIONS: "because partitions were added",
+    RebalanceCause.STRATEGY: "because the strategy changed",
+    RebalanceCause.LEADER: "because the leader rejoined",
+    RebalanceCause.UNKNOWN: "for an unknown reason",
+}
+_DOWNTIME_REASONS = {
+    DowntimeReason.REVOKED: "while partitions were revoked",
+    DowntimeReason.MOVED: "while partitions moved",
+    DowntimeReason.LEFT: "after members left",
+    DowntimeReason.SILENT: "until sessions timed out",
+    DowntimeReason.RESTARTED: "while static members restarted",
+    DowntimeReason.EMPTY: "without members",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,12 +218,18 @@ def advise_group(
     evidence: AdviceEvidence,
 ) -> Advice:
     if not is_readable_consumer_group(generations):
-        return _advise_unreadable(generations, rebalances)
+        why = "the data of some members could not be decoded"
+        if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
+            why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+        return advise_uncompared(
+            generations[0].group, generations, rebalances, why, health=evidence.health
+        )
     case = _AdviceCase(generations, rebalances, evidence)
     best = case.best
     verdict = case.verdict(best)
     if verdict != CHANGE:
         best = case.used
+    actions = tuple(case.actions(verdict, best))
     total = evidence.total
     delayed = total.delayed_records
     after = best.delayed if verdict == CHANGE else delayed
@@ -416,28 +259,58 @@ def advise_group(
         revoked_after=best.revoked,
         libraries=case.libraries,
         patterns=tuple(evidence.patterns),
-        headline=case.headline(verdict, best),
-        steps=case.steps(verdict, best),
+        happened=case.describe_history(),
+        to_do=case.describe_actions(verdict, best, actions),
+        recommendation=case.recommendation(verdict, best, actions),
+        saving_ms=case.saved_by(best) if verdict == CHANGE else None,
+        actions=actions,
+        setting_libraries=case.setting_libraries(verdict, best, actions),
     )
 
 
-def _advise_unreadable(
-    generations: Sequence[Generation], rebalances: Sequence[Rebalance]
+def advise_uncompared(  # noqa: PLR0913 (all but four are options)
+    group: str,
+    generations: Sequence[Generation],
+    rebalances: Sequence[Rebalance],
+    why: str,
+    *,
+    health: GroupHealthStatus | None = None,
+    happened: str | None = None,
+    to_do: str | None = None,
 ) -> Advice:
-    group, number = generations[0].group, len(rebalances)
-    strategy = generations[-1].strategy or "none"
-    why = "the data of some members could not be decoded"
-    if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
-        why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+    """Returns the advice on a group whose downtime is not known and whose policies cannot be
+    compared. Bad health comes first in any case.
+
+    :param why: why it cannot be compared
+    :param happened: the sentence about what happened; None: the number of rebalances
+    :param to_do: the sentence about what to do; None: ``why``
+    """
+    number = len(rebalances)
+    strategy = next((one.strategy for one in reversed(generations) if one.strategy), "none")
+    is_bad = health is not None and health.health in BAD_HEALTH
+    if happened is None:
+        happened = "No rebalances."
+        if number:
+            happened = f"The group rebalanced {_count_times(number)}."
+    if to_do is None:
+        to_do = f"Rota cannot compare policies: {why}."
+    actions: tuple[Action, ...] = ()
+    if health is not None and is_bad:
+        actions = (make_health_repair(health, generations[-1] if generations else None),)
+        happened = _join_clauses(_describe_health(health), [happened.removesuffix(".")])
+        to_do = f"{_describe_repairs(actions, '')}."
     return Advice(
         group=group,
-        verdict=CANNOT_TELL,
+        verdict=FIX_FIRST if health is not None and health.health in SICK else CANNOT_TELL,
         policy=strategy,
         policies_used=(strategy,),
         rebalances=number,
         rebalances_after=number,
         libraries=_last_libraries(generations),
-        headline=f"{group}: {_format_count(number, 'rebalance')}; downtime not known: {why}.",
+        happened=happened,
+        to_do=to_do,
+        recommendation=actions[0].title if actions else NO_ADVICE,
+        actions=actions,
     )
 
 
@@ -462,6 +335,12 @@ class _AdviceCase:
         self._causes = Counter(causes[end] for end in ends if end in causes)
         self._totals = sum_by_policy(evaluation.rows)
         self._alternatives = evaluation.alternatives
+        #: What happened at each rebalance, by its incarnation and generation.
+        self._actual_rows = {
+            (row.incarnation, row.to_generation): row
+            for row in evaluation.rows
+            if row.actual and row.happens
+        }
         actual = label_used_policies(evaluation.used)
         self.used = self._totals.pop(actual, PolicyTotal(actual))
         self.policies_used = tuple(one.label for one in evaluation.used) or (actual,)
@@ -560,7 +439,7 @@ class _AdviceCase:
         pairs = zip(found, used, strict=True)
         return all(then - max(now, self._compared) <= limit for then, now in pairs)
 
-    def _saved_by(self, total: PolicyTotal) -> int:
+    def saved_by(self, total: PolicyTotal) -> int:
         return self._compared - total.downtime
 
     def _migration_size(self, label: str) -> int:
@@ -585,7 +464,7 @@ class _AdviceCase:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label} or self._is_thin:
             return keep
-        saved = self._saved_by(best)
+        saved = self.saved_by(best)
         # the measured downtime and the replayed one have to show a saving: one of them may be wrong
         least_saved = saved - abs(self._compared - self._current_total.downtime)
         is_certain = least_saved > max(MIN_SAVED_SHARE * best.downtime, MIN_SAVED) / 2
@@ -597,208 +476,384 @@ class _AdviceCase:
             is_certain &= self.used.downtime - best.downtime > self.uncertainty
         return CHANGE if is_certain and saved > self.uncertainty else keep
 
-    def headline(self, verdict: str, best: PolicyTotal) -> str:
-        """Returns a few sentences: what happened and why, its cost, what no strategy prevents, the
-        change and its saving.
-        """
-        group = self._generations[0].group
-        health = self._evidence.health
-        first = ":"
-        if health is not None and self._is_sick:
-            first = f" is {health.health}: {health.reason};"
-        if not self._rebalances:
-            return f"{group}{first} no rebalances."
-        return f"{group}{first} {self._describe_history()} {self._describe_verdict(verdict, best)}"
+    # what happened
 
-    def _describe_history(self) -> str:
-        used, total = self.used, self._evidence.total
-        span = self._rebalances[-1].after.at - self._rebalances[0].after.at
+    @property
+    def _bad_health(self) -> GroupHealthStatus | None:
         health = self._evidence.health
-        told = HEALTH_PATTERNS.get(health.health) if health and self._is_sick else None
-        text = "".join(
-            f"{one.text}; " for one in self._evidence.patterns if one.pattern is not told
-        )
-        text += _format_count(used.rebalances, "rebalance")
-        if used.rebalances > 1:
-            text += f" in {format_span(span)}"
-        if self._causes and not self._evidence.patterns:
-            known = (f"{number} {cause}" for cause, number in self._causes.most_common())
-            text += f" ({', '.join(known)})"
-        text += f"; {format_rounded_duration(total.downtime_ms)} of downtime"
+        return health if health is not None and health.health in BAD_HEALTH else None
+
+    @property
+    def _other_patterns(self) -> list[Pattern]:
+        """The patterns that do not say the same as bad health."""
+        health = self._bad_health
+        told = None if health is None else HEALTH_PATTERNS.get(health.health)
+        return [one for one in self._evidence.patterns if one.pattern is not told]
+
+    def describe_history(self) -> str:
+        """Returns a sentence: bad health, patterns or causes, and the downtime."""
+        clauses = []
+        if self._bad_health is not None:
+            clauses.append(_describe_health(self._bad_health))
+        for pattern in self._other_patterns:
+            since, until = pattern.since, pattern.until
+            until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
+            clauses.append(f"{pattern.text} {format_minutes(since, until)}")
+        if not self._other_patterns:
+            clauses.append(self._describe_rebalances())
+        downtime = self._describe_downtime()
+        if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
+            downtime = self._describe_downtime(with_reason=False)
+        return _join_clauses(clauses[0], clauses[1:], downtime)
+
+    def _describe_rebalances(self) -> str:
+        number = self.used.rebalances
+        if not number or not self._rebalances:
+            return "no rebalances"
+        times = [each.after.at for each in self._rebalances]
+        when = format_minutes(times[0], times[-1])
+        causes = self._causes.most_common()
+        if len(causes) == 1:
+            known = f", {'' if number == 1 else 'each time '}{_CAUSES[causes[0][0]]}"
+        else:
+            known = ": " + ", ".join(f"{count:,} {_CAUSES[cause]}" for cause, count in causes)
+        return f"the group rebalanced {_count_times(number)} {when}{known if causes else ''}"
+
+    def _describe_downtime(self, *, with_reason: bool = True) -> str:
+        total = self._evidence.total
         counted = {
             reason: time
             for reason, time in total.by_reason.items()
             if reason not in UNCOUNTED_REASONS
         }
-        parts = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
-        parts = [pair for pair in parts if pair[1] >= SHOWN_DOWNTIME or pair is parts[0]]
-        if len(parts) > 1:
-            shown = (f"{format_rounded_duration(time)} {reason}" for reason, time in parts)
-            text += f" ({', '.join(shown)})"
-        elif parts:
-            text += f" ({parts[0][0]})"
+        text = "no downtime"
+        if total.downtime_ms >= SHOWN_DOWNTIME:
+            text = f"{format_rounded_duration(total.downtime_ms)} of downtime"
+            reason = max(counted, key=lambda one: counted[one], default=None)
+            most = 0 if reason is None else counted[reason]
+            is_most = with_reason and most >= max(MOST_DOWNTIME * total.downtime_ms, MIN_SAVED)
+            if reason is not None and is_most:
+                text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
-            text += f", and {format_rounded_duration(total.not_polled_ms)} not polled"
-        if total.shut_down_ms >= SHOWN_DOWNTIME:
-            time = format_rounded_duration(total.shut_down_ms)
-            text += f"; not counted: {time} after all members closed"
-        text += f"; {_format_count(used.moved, 'partition')} moved"
-        if used.moved:
-            needed = used.moved - used.needless
-            moves = "move was" if needed == 1 else "moves were"
-            if needed == used.moved == 1:
-                text += ", which was necessary"
-            else:
-                text += f", {'all' if needed == used.moved else needed or 'no'} {moves} necessary"
-        causes = [one for one in self._evidence.patterns if one.fix]
-        causes.sort(key=lambda one: one.pattern not in UNPREVENTABLE)
-        fixes = list(dict.fromkeys(one.fix for one in causes if one.fix))
-        # a static member that closes looks like one that crashes
-        is_static = self._policy.membership is not MembershipType.DYNAMIC
-        first = causes[0].pattern if causes else None
-        if first in UNPREVENTABLE and not (is_static and first is PatternType.CRASHES):
-            fixes.insert(0, f"No strategy prevents {UNPREVENTABLE[first]}.")
-        return " ".join((f"{text}.", *fixes))
+            text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+        return text
 
-    def _describe_verdict(self, verdict: str, best: PolicyTotal) -> str:
-        if verdict == CANNOT_TELL:
-            return f"Rota does not know its strategy, {self._policy.strategy}."
-        if verdict != CHANGE:
-            return self._describe_keep(verdict)
-        used = self._current_total
-        counts = (
-            (f"{_format_count(best.moved, 'partition')} moved", best.moved, used.moved),
-            (_format_count(best.rebalances, "rebalance"), best.rebalances, used.rebalances),
-        )
-        saved = "".join(f", {text} instead of {now}" for text, then, now in counts if then < now)
-        wanted = self._alternatives[best.policy]
-        change = _describe_change(self._policy, wanted, self._session_timeout)
-        downtime = format_rounded_duration(best.downtime)
-        text = (
-            f"Use {change}: {downtime} of downtime instead of "
-            f"{self._expected} (uncertain by "
-            f"{format_rounded_duration(self.uncertainty)}){saved}"
-        )
-        costs = [f"{text} instead of {now}" for text, then, now in counts if then > now]
-        if wanted.membership is MembershipType.STATIC is not self._policy.membership:
-            session = format_duration(wanted.session_timeout or 0)
-            costs.append(f"the partitions of a member that does not come back wait for {session}")
-        return text + (f"; the price: {', '.join(costs)}." if costs else ".")
+    def _describe_reason(self, reason: DowntimeReason) -> str:
+        revoked = max((row.revoked for row in self._actual_rows.values()), default=0)
+        if reason is DowntimeReason.REVOKED and len(self.policies_used) == 1 and revoked > 1:
+            strategy = shorten_middle(self._policy.strategy, NAME_LENGTH)
+            return f"because {strategy} revoked up to {revoked:,} partitions each time"
+        return _DOWNTIME_REASONS[reason]
 
-    @property
-    def _expected(self) -> str:
-        """The expected downtime of the policy in use, and how it differs from the measured one."""
-        expected = format_rounded_duration(self._compared)
-        if self._current_total is not self.used:
-            return f"{expected} with {self._policy.label} all the time"
-        measured = format_rounded_duration(self.used.downtime)
-        return measured if measured == expected else f"{expected} expected, {measured} measured"
+    # what to do
 
-    def _describe_keep(self, verdict: str) -> str:
-        label = self._policy.label
-        if verdict == FIX_FIRST:
-            return f"Repair this first; then keep {label}."
-        if self._is_thin:
-            number = _format_count(self.used.rebalances, "rebalance")
-            few = "is not enough" if self.used.rebalances == 1 else "are too few"
-            return f"Keep {label}: {number} {few} to compare policies."
-        uncertain = format_rounded_duration(self.uncertainty)
-        better = [one for one in self._list_suitable() if self._saved_by(one) > self.uncertainty]
-        doubtful = [one for one in better if not self._is_safe_in_every_reading(one)]
-        if better:
-            other = min(doubtful or better, key=lambda one: one.downtime)
-            saved = format_rounded_duration(self._saved_by(other))
-            text = f"Keep {label}: {other.policy} may save {saved} of downtime, or "
-            measured, modelled = self.used.downtime, self._evidence.evaluation.modelled_ms
-            if doubtful:
-                return (
-                    f"{text}cost more. The evidence does not show whether members that were away "
-                    "had closed or crashed, or how often they send heartbeats."
-                )
-            replayed = self._current_total.downtime if modelled is None else modelled
-            return (
-                f"{text}nothing: the replay of {label} has {format_rounded_duration(replayed)} "
-                f"of downtime, and {format_rounded_duration(measured)} were measured."
-            )
-        least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
-        if least < self._current_total.downtime:
-            return (
-                f"Keep {label}: no other policy that suits the group saves more than this "
-                f"estimate may be wrong ({uncertain})."
-            )
-        return f"Keep {label}: no other policy has less downtime."
+    def offered_libraries(self, verdict: str, best: PolicyTotal) -> tuple[ClientLibrary, ...]:
+        """Returns the client libraries to show settings for, the group's own first."""
+        wanted = self._alternatives[best.policy] if verdict == CHANGE else None
 
-    def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
-        """Returns what to repair, then the steps of the migration."""
-        steps = list(dict.fromkeys(one.fix for one in self._evidence.patterns if one.fix))
-        health = self._evidence.health
-        if health is not None and health.health is GroupHealth.FAILING and not self._has_members:
-            steps.insert(0, "Start the members again, or find out who stopped them.")
-        if health is not None and self._is_sick and verdict == CHANGE:
-            steps.insert(0, f"Repair the group first: it is {health.health}: {health.reason}.")
-        steps += self._list_repairs()
-        planned = {one.fix for one in self._evidence.patterns if one.pattern in POLICY_PATTERNS}
+        def is_able(library: ClientLibrary) -> bool:
+            if wanted is None:
+                return library.poll_interval is not None
+            return supports_policy(library, self._policy) and supports_policy(library, wanted)
+
+        return offer_libraries(self._clients, is_able)
+
+    def setting_libraries(
+        self, verdict: str, best: PolicyTotal, actions: Sequence[Action]
+    ) -> tuple[str, ...]:
+        """Returns the libraries that a step names, the group's own first."""
+        steps = [step for one in actions for step in one.steps]
+        named = {name for step in steps for name in (*step.libraries, *step.settings)}
+        names = (one.name for one in self.offered_libraries(verdict, best))
+        return tuple(name for name in names if name in named)
+
+    def actions(self, verdict: str, best: PolicyTotal) -> Iterator[Action]:
+        """Yields the repairs, then the change of the policy, then what makes it cheaper."""
+        libraries = self.offered_libraries(verdict, best)
+        repairs = list(self._list_repairs(libraries))
+        yield from repairs
         if verdict == CHANGE:
-            if not planned.issuperset(steps):
-                steps.append(
-                    "Then run Rota again before you change the policy: its saving may come from "
-                    "rebalances that no longer happen."
-                )
-            if self._policy.solver == OTHER_SOLVER:
-                steps.append(
-                    f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
-                    "the saving is an estimate."
-                )
-            if UNKNOWN_LIBRARY in self.libraries:
-                who, end = "the members", "are for Java"
-                if len(self.libraries) > 1:
-                    who, end = "the other members", "name Java's settings for them"
-                steps.append(f"Find out which client library {who} use; the steps below {end}.")
-            steps += list_migration_steps(
-                self._policy,
-                self._alternatives[best.policy],
-                self._clients,
-                self._session_timeout,
-            )
+            yield from self._policy_actions(best, libraries, has_repairs=bool(repairs))
+        for pattern in self._evidence.patterns:
+            if pattern.pattern in POLICY_PATTERNS and pattern.fix:
+                bound = self._bound(_PLANNED_CAUSES, pattern)
+                yield make_pattern_repair(pattern, libraries, self._last_with_members, bound)
         wanted = self._alternatives[best.policy] if verdict == CHANGE else self._policy
         if self.destination is not None and wanted.protocol is not PolicyProtocol.CONSUMER:
-            needed = (
-                x.consumer_protocol.minimum_client for x in self._clients if x.consumer_protocol
-            )
-            steps.append(
-                ("Or skip these steps and go to" if verdict == CHANGE else "Plan for")
-                + " the broker's protocol (KIP-848, group.protocol=consumer): the brokers "
-                f"have it; members need {', or '.join(dict.fromkeys(needed))}. The classic "
-                "protocol is deprecated in Kafka 5.0, and Kafka 6.0 removes it from the Java "
-                "consumer."
-            )
-        return tuple(steps)
+            yield self._protocol_action(verdict)
 
-    def _list_repairs(self) -> Iterator[str]:
-        """Yields what to repair besides the patterns."""
-        slow_polls, expired = (
-            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SESSION_TIMEOUT)
-        )
-        told = {one.pattern for one in self._evidence.patterns}
-        if slow_polls and PatternType.SLOW_POLLS not in told:
-            limited = [one for one in self._clients if one.slow_poll_hint]
-            limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
-            count = _format_count(slow_polls, "rebalance")
-            text = f"Slow polls caused {count}, which no policy prevents: {{}}."
-            hint = format_step(text, limited, lambda one: one.slow_poll_hint, several="do this")
-            yield hint
+    @property
+    def _last_with_members(self) -> Generation:
+        listed = (one for one in reversed(self._generations) if one.members)
+        return next(listed, self._generations[-1])
+
+    def _list_repairs(self, libraries: Sequence[ClientLibrary]) -> Iterator[Action]:
+        """Yields one repair for each kind of problem that no policy prevents."""
+        health, last = self._bad_health, self._last_with_members
+        found: dict[str, Action] = {}
+        told = {one.pattern: one for one in self._evidence.patterns}
+        kind = None if health is None else HEALTH_PATTERNS.get(health.health)
+        same = None if kind is None else told.get(kind)
+        # lag that grew because members fail has no repair of its own
+        if health is not None and (same is None or same.fix):
+            one = make_health_repair(health, self._generations[-1])
+            found[one.title] = one
+        for pattern in self._other_patterns:
+            if pattern.fix and pattern.pattern not in POLICY_PATTERNS:
+                causes = _PATTERN_CAUSES.get(pattern.pattern)
+                bound = None if causes is None else self._bound(causes, pattern)
+                one = make_pattern_repair(pattern, libraries, last, bound)
+                found.setdefault(one.title, one)
         # the pods of a deploy that were away for longer than their session did not crash
         is_deploy = (
             PatternType.ROLLING_DEPLOY in told
             and self._policy.membership is not MembershipType.DYNAMIC
         )
-        if expired and PatternType.CRASHES not in told and not is_deploy:
-            count = _format_count(expired, "rebalance")
-            yield (
-                f"Members that stopped sending heartbeats caused {count}, which no policy "
-                "prevents: look for crashes, long pauses of the process or network failures at "
-                "those times (gold/rebalances lists them)."
+        for cause, kind in _FAILURES.items():
+            is_expected = is_deploy and cause is RebalanceCause.SESSION_TIMEOUT
+            if self._causes[cause] and kind not in told and not is_expected:
+                one = make_cause_repair(cause, libraries, last, self._bound({cause}))
+                found[one.title] = one
+        if len(found) > 1 and self._is_sick:
+            found.pop(FIND_LEAVES, None)  # another repair says why they leave
+        yield from found.values()
+
+    def _bound(self, causes: Collection[RebalanceCause], pattern: Pattern | None = None) -> int:
+        """Returns the downtime of the rebalances with these causes, in the time of a pattern, and
+        of those by which as many members came back: the most that a repair can save.
+        """
+        total = missing = 0
+        for rebalance in self._rebalances:
+            key = rebalance.after.incarnation, rebalance.after.generation
+            cause, row = self._evidence.causes.get(key), self._actual_rows.get(key)
+            before = () if rebalance.before is None else rebalance.before.members
+            old, new = (
+                {member_identity(one) for one in group}
+                for group in (before, rebalance.after.members)
             )
+            is_in = pattern is None or pattern.since <= rebalance.after.at <= pattern.until
+            if cause in causes and is_in:
+                missing += max(len(old - new), 1)
+            elif missing and cause is RebalanceCause.JOINED:
+                missing = max(missing - len(new - old), 0)
+            else:
+                continue
+            total += 0 if row is None else row.downtime_ms
+        return min(total, self._evidence.total.downtime_ms)
+
+    def _policy_actions(
+        self, best: PolicyTotal, libraries: Sequence[ClientLibrary], *, has_repairs: bool
+    ) -> Iterator[Action]:
+        wanted = self._alternatives[best.policy]
+        steps = []
+        if has_repairs:
+            steps.append(
+                "Run Rota again after the repair: the saving may come from rebalances that no "
+                "longer happen."
+            )
+        known = [one for one in self._clients if one is not CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+        if UNKNOWN_LIBRARY in self.libraries:
+            who = "the other members" if known else "the members"
+            steps.append(f"Find out which client library {who} use.")
+            if any(not one.allows_mixed_list for one in known):
+                known = list(libraries)  # the other members are in a group with one that refuses
+        change = describe_change(self._policy, wanted, self._session_timeout)
+        yield Action(
+            title=change,
+            kind=ActionKind.POLICY,
+            saving_ms=self.saved_by(best),
+            steps=(
+                *(ActionStep(text=one) for one in steps),
+                *list_migration_steps(
+                    self._policy, wanted, libraries, self._session_timeout, known
+                ),
+            ),
+        )
+        yield Action(
+            title="Costs and uncertainty",
+            kind=ActionKind.NOTE,
+            steps=tuple(ActionStep(text=one) for one in self._list_costs(best, wanted)),
+        )
+
+    def _list_costs(self, best: PolicyTotal, wanted: GroupPolicy) -> Iterator[str]:
+        used = self._current_total
+        for what, then, now in (
+            ("partition", best.moved, used.moved),
+            ("rebalance", best.rebalances, used.rebalances),
+        ):
+            moved = " moved" if what == "partition" else ""
+            if then > now:
+                yield f"{count_noun(then, what)}{moved} instead of {now:,}."
+        yield from list_migration_costs(self._policy, wanted)
+        yield f"The saving is uncertain by {format_rounded_duration(self.uncertainty)}."
+        if self._policy.solver == OTHER_SOLVER:
+            yield (
+                f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: the "
+                "saving is an estimate."
+            )
+
+    def _protocol_action(self, verdict: str) -> Action:
+        protocols = [one.consumer_protocol for one in self._clients]
+        needed = dict.fromkeys(one.minimum_client for one in protocols if one)
+        text = (
+            "The brokers have the new protocol (KIP-848, group.protocol=consumer); members need "
+            f"{', or '.join(needed)}. The classic protocol is deprecated in Kafka 5.0, and Kafka "
+            "6.0 removes it from the Java consumer."
+        )
+        if verdict == CHANGE:
+            text += " You can go there at once instead of changing the policy first."
+        return Action(
+            title="Plan for KIP-848",
+            kind=ActionKind.PROTOCOL,
+            steps=(
+                ActionStep(
+                    text=text,
+                    settings={
+                        one.name: setting
+                        for one in offer_libraries(self._clients, lambda _: False)
+                        if (setting := one.consumer_protocol_setting("uniform"))
+                    },
+                ),
+            ),
+        )
+
+    def recommendation(self, verdict: str, best: PolicyTotal, actions: Sequence[Action]) -> str:
+        """Returns the first action that is worth it, in at most 28 characters."""
+        for one in actions:
+            if one.kind is ActionKind.POLICY:
+                return shorten_title(self._name_change(best), "Change the policy")
+            if one.kind is ActionKind.REPAIR and (one.saving_ms is None or _is_worth(one)):
+                return one.title
+        if verdict == CANNOT_TELL:
+            return NO_ADVICE
+        return shorten_title(f"Keep {self._policy.strategy}", "Keep the strategy")
+
+    def _name_change(self, best: PolicyTotal) -> str:
+        """Returns what changes, in a few words: ``cooperative-sticky, static``."""
+        used, wanted = self._policy, self._alternatives[best.policy]
+        names = []
+        if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
+            kip_848 = wanted.protocol is PolicyProtocol.CONSUMER
+            names.append(f"{CONSUMER_LABEL_PREFIX if kip_848 else ''}{wanted.strategy}")
+        if wanted.membership is not used.membership:
+            names.append(wanted.membership if names else f"{wanted.membership} membership")
+        return ", ".join(names) or "longer session timeout"
+
+    def describe_actions(self, verdict: str, best: PolicyTotal, actions: Sequence[Action]) -> str:
+        """Returns a sentence: what to repair, the change of the policy, and what they save."""
+        policy = next((one for one in actions if one.kind is ActionKind.POLICY), None)
+        repairs = [one for one in actions if one.kind is ActionKind.REPAIR and _is_worth(one)]
+        if self._bad_health is not None:
+            repairs = repairs[:1]
+        measured = format_rounded_duration(self._evidence.total.downtime_ms)
+        if policy is None:
+            keep = self._describe_keep(verdict)
+            if not repairs:
+                return f"{_capitalize(keep)}."
+            then = "then " if verdict == FIX_FIRST else ""
+            keep = keep if verdict == CANNOT_TELL else f"{then}keep {self._policy.label}"
+            return f"{_describe_repairs(repairs, measured)}; {keep}."
+        saved = f"≈ {format_rounded_duration(self.saved_by(best))}"
+        if actions[0] is not policy and repairs:
+            change = f"{policy.title[:1].lower()}{policy.title[1:]}"
+            change = change.replace("switch ", "switching ", 1).replace("set ", "setting ", 1)
+            first = [one for one in repairs if actions.index(one) < actions.index(policy)]
+            return f"{_describe_repairs(first, measured)}; {change} alone saves {saved}."
+        expected = format_rounded_duration(self._compared)
+        about = "" if expected == measured else "≈ "
+        also = "".join(f", and {one.title[:1].lower()}{one.title[1:]}" for one in repairs)
+        return f"{policy.title} to save {saved} of {about}{expected} downtime{also}."
+
+    def _describe_keep(self, verdict: str) -> str:
+        if verdict == CANNOT_TELL:
+            name = shorten_middle(self._policy.strategy, NAME_LENGTH)
+            return f"no advice on the policy: Rota does not know the strategy {name}"
+        keep = f"keep {self._policy.label}"
+        if self._is_thin:
+            number = count_noun(self.used.rebalances, "rebalance")
+            few = "is not enough" if self.used.rebalances == 1 else "are too few"
+            return f"{keep}: {number} {few} to compare policies"
+        better = [one for one in self._list_suitable() if self.saved_by(one) > self.uncertainty]
+        doubtful = [one for one in better if not self._is_safe_in_every_reading(one)]
+        if better:
+            other = min(doubtful or better, key=lambda one: one.downtime)
+            saved = format_rounded_duration(self.saved_by(other))
+            text = f"{keep}: {other.policy} may save ≈ {saved}, or"
+            if doubtful:
+                return f"{text} cost more: it is not known whether absent members had crashed"
+            return f"{text} nothing: the replay differs too much from the measured downtime"
+        least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
+        if least < self._current_total.downtime:
+            uncertain = format_rounded_duration(self.uncertainty)
+            return f"{keep}: no other policy saves more than the replay may be wrong, {uncertain}"
+        return f"{keep}: no other policy has less downtime"
+
+
+_SWITCH_TO = "Switch to "
+#: Patterns that happen at a moment, if once.
+_SHORT_PATTERNS = frozenset({PatternType.ROLLING_DEPLOY, PatternType.LATE_JOIN})
+_FAILURES = {
+    RebalanceCause.SLOW_POLL: PatternType.SLOW_POLLS,
+    RebalanceCause.SESSION_TIMEOUT: PatternType.CRASHES,
+}
+_PLANNED_CAUSES = frozenset({RebalanceCause.JOINED, RebalanceCause.LEFT, RebalanceCause.UNKNOWN})
+#: Causes of the rebalances that a pattern consists of.
+_PATTERN_CAUSES: Mapping[PatternType, frozenset[RebalanceCause]] = {
+    **{pattern: frozenset({cause}) for cause, pattern in _FAILURES.items()},
+    PatternType.REJOINING: _PLANNED_CAUSES,
+}
+
+
+def _is_worth(repair: Action) -> bool:
+    return repair.saving_ms is None or repair.saving_ms >= MIN_SAVED
+
+
+def _describe_health(health: GroupHealthStatus) -> str:
+    reason, topic = health.reason.removesuffix("."), health.topic
+    return reason if topic is None else reason.replace(topic, shorten_middle(topic, NAME_LENGTH))
+
+
+def _describe_repairs(repairs: Sequence[Action], downtime: str) -> str:
+    """Returns repairs in words, with what they save at most; or one whose saving is not known, with
+    its first step.
+    """
+    first, *others = repairs
+    if not others and first.saving_ms is None:
+        return first.steps[0].text.removesuffix(".")
+    names = join_names([first.title, *(f"{x.title[:1].lower()}{x.title[1:]}" for x in others)])
+    if others or first.saving_ms is None:
+        return names
+    return (
+        f"{names} to save up to {format_rounded_duration(first.saving_ms)} of {downtime} downtime"
+    )
+
+
+def _join_clauses(first: str, others: Iterable[str], last: str | None = None) -> str:
+    """Returns a sentence of the first and the last clause, and of the others that fit in."""
+    clauses, rest = [first], [] if last is None else [last]
+    for one in others:
+        if _sentence_length([*clauses, one, *rest]) <= SENTENCE_LENGTH:
+            clauses.append(one)
+    return f"{_capitalize('; '.join((*clauses, *rest)))}."
+
+
+def _sentence_length(clauses: Iterable[str]) -> int:
+    return len(_TIME.sub("00:00", "; ".join(clauses))) + 1
+
+
+#: A time whose date the report leaves out.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")
+#: Names begin with a small letter also at the start of a sentence.
+_FIRST_WORDS = frozenset(("a", "all", "an", "keep", "members", "no", "nothing", "perhaps", "the"))
+
+
+def _capitalize(text: str) -> str:
+    is_name = text.partition(" ")[0] not in _FIRST_WORDS
+    return text if is_name else f"{text[:1].upper()}{text[1:]}"
+
+
+def _count_times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
 
 
 def _keep_nearly_least(
@@ -809,7 +864,8 @@ def _keep_nearly_least(
     return [total for total in totals if count(total) <= limit]
 
 
-def _describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: int | None) -> str:
+def describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: int | None) -> str:
+    """Returns a change as an order: ``Switch to cooperative-sticky``."""
     changes = []
     if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
         changes.append(
@@ -821,15 +877,12 @@ def _describe_change(used: GroupPolicy, wanted: GroupPolicy, session_timeout: in
         session = wanted.session_timeout
         timeout = []
         if session is not None and session != session_timeout:
-            timeout = [f"a session timeout of {format_duration(session)}"]
+            timeout = [f"a session timeout of {format_rounded_duration(session)}"]
         if used.membership is not MembershipType.STATIC:
             changes.append(" with ".join(("static membership", *timeout)))
         elif session != used.session_timeout:
             changes += timeout
     elif used.membership is not MembershipType.DYNAMIC:
         changes.append("dynamic membership")
-    return " and ".join(changes)
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    text = " and ".join(changes)
+    return f"Set {text}" if text.startswith("a ") else f"{_SWITCH_TO}{text}"

@@ -130,23 +130,16 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
-#: The name used for members whose library is unknown.
 UNKNOWN_LIBRARY = "unknown"
 #: A setting's text contains this where its value belongs.
 VALUE_PLACEHOLDER = "..."
-NO_SUCH_SETTING = "no such setting"
-#: The first broker version with KIP-848 ready for use.
 MIN_BROKER_VERSION = "4.0"
-#: The default of ``max.poll.interval.ms``.
 DEFAULT_POLL_INTERVAL = 300_000
 #: Defaults of ``request_timeout_ms`` and ``connections_max_idle_ms`` in kafka-python 2.
 KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
 #: Default of ``session_timeout_ms`` in aiokafka, and so of its ``rebalance_timeout_ms``.
 AIOKAFKA_SESSION_TIMEOUT = 10_000
 _REMOTE_ASSIGNORS = {name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES}
-_SLOW_POLL_HINT = "raise {} above the longest time between two polls"
-_SLOW_POLL_HINTS = _SLOW_POLL_HINT + ", or take fewer records at a time ({})"
-_JAVA_SLOW_POLL_HINT = _SLOW_POLL_HINTS.format("max.poll.interval.ms", "max.poll.records")
 
 
 _CLASS_NAMES = {
@@ -166,7 +159,6 @@ _PYTHON_CLASS_NAMES = {
 def _class_names(
     pattern: str, names: Mapping[str, str] = _CLASS_NAMES, *, without: Collection[str] = ()
 ) -> Mapping[str, str]:
-    """Returns the pattern with each strategy's name in place of ``*``, but ``without`` these."""
     return {one: pattern.replace("*", name) for one, name in names.items() if one not in without}
 
 
@@ -184,80 +176,84 @@ def _go_duration(milliseconds: int) -> str:
     return format_duration(milliseconds, units)
 
 
-def _librdkafka_session_needs(session: int) -> str:
+class SessionNeeds(NamedTuple):
+    settings: tuple[str, ...] = ()
+    note: str = ""
+
+
+def _librdkafka_session_needs(session: int) -> SessionNeeds:
     """The library refuses a session timeout above ``max.poll.interval.ms``."""
     if session <= DEFAULT_POLL_INTERVAL:
-        return ""
-    return f" and max.poll.interval.ms={session} (or more)"
+        return SessionNeeds()
+    note = "max.poll.interval.ms must not be shorter than the session."
+    return SessionNeeds((f"max.poll.interval.ms={session}",), note)
 
 
-def _kafka_python_session_needs(session: int) -> str:
+def _kafka_python_session_needs(session: int) -> SessionNeeds:
     """In kafka-python 2: session timeout < request timeout < idle limit of connections."""
     if session < KAFKA_PYTHON_REQUEST_TIMEOUT:
-        return ""
+        return SessionNeeds()
     request, idle = session + 5_000, ""
     if request >= KAFKA_PYTHON_MAX_IDLE:
         idle = f" and connections_max_idle_ms={request + 5_000}"
-    return f" (before kafka-python 3.0 with request_timeout_ms={request}{idle})"
+    note = f"Before kafka-python 3.0, set request_timeout_ms={request}{idle}, too."
+    return SessionNeeds(note=note)
 
 
-def _aiokafka_session_needs(session: int) -> str:
+def _aiokafka_session_needs(session: int) -> SessionNeeds:
     """In aiokafka a join, by default as long as a session, must end in ``request_timeout_ms``."""
     if session <= AIOKAFKA_SESSION_TIMEOUT:
-        return ""
-    return (
-        f" and rebalance_timeout_ms={AIOKAFKA_SESSION_TIMEOUT} (or your present value, but below "
-        "request_timeout_ms, 40000 if not set)"
+        return SessionNeeds()
+    note = (
+        "If you have set rebalance_timeout_ms, keep its value; it must be below "
+        "request_timeout_ms, 40000 if not set."
     )
+    return SessionNeeds((f"rebalance_timeout_ms={AIOKAFKA_SESSION_TIMEOUT}",), note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolSettings:
     """The settings with which a library uses the consumer protocol (KIP-848)."""
 
-    #: The first version that supports it.
     minimum_client: str
-    join_setting: str = "group.protocol=consumer"
-    #: With a placeholder for the classic protocol's settings.
-    leave_setting: str = "group.protocol=classic and ..., and without group.remote.assignor"
-    #: The setting for each server-side strategy.
+    to_join: tuple[str, ...] = ("group.protocol=consumer",)
+    to_leave: tuple[str, ...] = ("group.protocol=classic",)
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: Whether even the default, ``uniform``, must be set.
     is_assignor_required: bool = False
-    to_remove: str = (
-        ", and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms,"
-        " which are then the broker's"
-    )
+    #: Settings of the classic protocol that the library then refuses: they are the broker's.
+    refused: str = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
+    refused_in_classic: str = "group.remote.assignor"
 
-    def settings_for(self, strategy: str) -> str:
+    def settings_for(self, strategy: str) -> tuple[str, ...]:
         needed = self.is_assignor_required or strategy != "uniform"
-        return self.join_setting + (f" and {self.assignor[strategy]}" if needed else "")
+        return (*self.to_join, self.assignor[strategy]) if needed else self.to_join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
-    """The abilities of a client library and the syntax of its settings."""
+    """A client library's abilities and settings; several settings are lines of one text."""
 
     name: str
     #: Strategies that may be advised; empty if the library has only its own.
     strategies: frozenset[str] = frozenset()
-    #: The library's names for strategies.
     names: Mapping[str, str] = field(
         default_factory=lambda: {one: one for one in CLASSIC_STRATEGIES}
     )
     strategy: str = "partition.assignment.strategy=..."
-    #: Separates the strategies of a list.
     separator: str = ","
-    #: None if it has no static members.
+    #: None: it has no static members.
     static_id: str | None = "group.instance.id=ID"
-    static_needs: str = ""
-    #: None if no step mentions it.
+    #: The first version with static members; None if every relevant version has them.
+    static_since: str | None = None
+    #: None: no step mentions it.
     session_timeout: str | None = "session.timeout.ms=..."
-    #: Other settings that this session timeout requires.
-    session_needs: Callable[[int], str] = lambda _: ""
+    session_needs: Callable[[int], SessionNeeds] = lambda _: SessionNeeds()
     duration: Callable[[int], str] = str
-    #: Advice against slow polls; None if the library has no poll limit.
-    slow_poll_hint: str | None = None
+    #: None if it has no limit on the time between two polls.
+    poll_interval: str | None = "max.poll.interval.ms=..."
+    #: None if a poll has no limit of records.
+    poll_records: str | None = "max.poll.records=..."
     #: None if it does not support KIP-848.
     consumer_protocol: ConsumerProtocolSettings | None = None
     #: The first version with cooperative-sticky; None if every relevant version has it.
@@ -266,43 +262,66 @@ class ClientLibrary:
     allows_mixed_list: bool = False
     #: Versions whose default list is range and cooperative-sticky.
     mixed_default: str | None = None
+    #: The key of application.yaml below which the settings are; empty: they are as in Java.
+    yaml_key: str = ""
+
+    def _format_lines(self, *settings: str) -> str:
+        if not self.yaml_key:
+            return "\n".join(settings)
+        pairs = (setting.partition("=") for setting in settings)
+        lines = (f"  {key}: {value}" for key, _, value in pairs)
+        return "\n".join((f"{self.yaml_key}:", *lines))
+
+    def _fill(self, template: str | None, value: str) -> str | None:
+        """Returns a template with its value; None if the library has no such setting."""
+        return template and self._format_lines(template.replace(VALUE_PLACEHOLDER, value))
 
     def strategy_setting(self, *strategies: str) -> str:
+        return self._format_lines(self._strategy_line(strategies))
+
+    def _strategy_line(self, strategies: Iterable[str]) -> str:
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
 
-    def group_instance_id(self) -> str | None:
-        return None if self.static_id is None else self.static_id + self.static_needs
+    def static_id_setting(self) -> str | None:
+        return self._fill(self.static_id, "")
 
     def session_setting(self, milliseconds: int) -> str | None:
+        lines = self._session_lines(milliseconds)
+        return self._format_lines(*lines) if lines else None
+
+    def _session_lines(self, milliseconds: int) -> tuple[str, ...]:
         if self.session_timeout is None:
-            return None
-        setting = self.session_timeout.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
-        return setting + self.session_needs(milliseconds)
+            return ()
+        line = self.session_timeout.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
+        return (line, *self.session_needs(milliseconds).settings)
+
+    def poll_interval_setting(self, milliseconds: int) -> str | None:
+        return self._fill(self.poll_interval, self.duration(milliseconds))
+
+    def poll_records_setting(self, records: int) -> str | None:
+        return self._fill(self.poll_records, str(records))
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
         settings = self.consumer_protocol
-        return None if settings is None else settings.settings_for(strategy) + settings.to_remove
+        return self._format_lines(*settings.settings_for(strategy)) if settings else None
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
-        """Returns the settings that take a member back to the classic protocol."""
-        setting = self.strategy_setting(strategy)
-        if session is not None:
-            setting = join_names((setting, self.session_setting(session)))
-        if self.consumer_protocol is None:
-            return setting
-        return self.consumer_protocol.leave_setting.replace(VALUE_PLACEHOLDER, setting)
+        settings = self.consumer_protocol
+        lines = () if session is None else self._session_lines(session)
+        before = () if settings is None else settings.to_leave
+        return self._format_lines(*before, self._strategy_line([strategy]), *lines)
 
     def assignor_setting(self, strategy: str) -> str | None:
-        return None if self.consumer_protocol is None else self.consumer_protocol.assignor[strategy]
+        settings = self.consumer_protocol
+        return self._format_lines(settings.assignor[strategy]) if settings else None
 
 
 _JAVA = ClientLibrary(
     name="Java",
     strategies=CLASSIC_STRATEGIES,
     names=_class_names("org.apache.kafka.clients.consumer.*Assignor"),
-    static_needs=" (Java client 2.3 or newer)",
-    slow_poll_hint=_JAVA_SLOW_POLL_HINT,
+    static_since="Java client 2.3 or newer",
     consumer_protocol=ConsumerProtocolSettings(minimum_client="Java client 4.0 or newer"),
     cooperative_since="Java client 2.4 or newer",
     allows_mixed_list=True,
@@ -316,11 +335,20 @@ _KAFKA_PYTHON = ClientLibrary(
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
     static_id="group_instance_id=ID",
-    static_needs=" (kafka-python 2.3 or newer)",
+    static_since="kafka-python 2.3 or newer",
     session_timeout="session_timeout_ms=...",
     session_needs=_kafka_python_session_needs,
-    slow_poll_hint=_SLOW_POLL_HINTS.format("max_poll_interval_ms", "max_poll_records"),
+    poll_interval="max_poll_interval_ms=...",
+    poll_records="max_poll_records=...",
     cooperative_since="kafka-python 3.0 or newer",
+)
+
+#: Spring for Apache Kafka: Java's client, with its settings in application.yaml.
+SPRING_BOOT = replace(_JAVA, name="Spring Boot", yaml_key="spring.kafka.consumer.properties")
+
+#: Has neither settings to advise nor static members.
+_UNSUPPORTED = ClientLibrary(
+    name="", static_id=None, session_timeout=None, poll_interval=None, poll_records=None
 )
 
 CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
@@ -329,15 +357,14 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         JAVA: _JAVA,
         STREAMS: ClientLibrary(
             name="Kafka Streams",
-            static_needs=" (Kafka Streams 2.3 or newer)",
-            slow_poll_hint=_JAVA_SLOW_POLL_HINT,
+            static_since="Kafka Streams 2.3 or newer",
         ),
         LIBRDKAFKA: ClientLibrary(
             name="librdkafka",
             strategies=CLASSIC_STRATEGIES - {"sticky"},
-            static_needs=" (librdkafka 1.4 or newer)",
+            static_since="librdkafka 1.4 or newer",
             session_needs=_librdkafka_session_needs,
-            slow_poll_hint=_SLOW_POLL_HINT.format("max.poll.interval.ms"),
+            poll_records=None,
             consumer_protocol=ConsumerProtocolSettings(minimum_client="librdkafka 2.12 or newer"),
             cooperative_since="librdkafka 1.6 or newer",
         ),
@@ -345,7 +372,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         AIOKAFKA: replace(
             _KAFKA_PYTHON,
             name="aiokafka",
-            static_needs=" (aiokafka 0.10 or newer)",
+            static_since="aiokafka 0.10 or newer",
             session_needs=_aiokafka_session_needs,
             strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
             names=_class_names(
@@ -363,9 +390,11 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             "[]sarama.BalanceStrategy{...}",
             separator=", ",
             static_id="config.Consumer.Group.InstanceId = ID",
-            static_needs=" (requires config.Version sarama.V2_3_0_0 or newer)",
+            static_since="config.Version sarama.V2_3_0_0 or newer",
             session_timeout="config.Consumer.Group.Session.Timeout = ...",
             duration=_go_duration,
+            poll_interval=None,
+            poll_records=None,
             allows_mixed_list=True,
         ),
         FRANZ_GO: ClientLibrary(
@@ -377,16 +406,19 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             static_id="kgo.InstanceID(ID)",
             session_timeout="kgo.SessionTimeout(...)",
             duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
+            poll_interval=None,
+            poll_records=None,
             consumer_protocol=ConsumerProtocolSettings(
                 minimum_client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
-                join_setting="kgo.ServerSideBalancer()",
-                leave_setting="..., and without kgo.ServerSideBalancer()",
+                to_join=("kgo.ServerSideBalancer()",),
+                to_leave=(),
                 assignor={
                     "uniform": "kgo.Balancers(kgo.StickyBalancer())",
                     "range": "kgo.Balancers(kgo.RangeBalancer())",
                 },
                 is_assignor_required=True,
-                to_remove="",
+                refused="",
+                refused_in_classic="kgo.ServerSideBalancer()",
             ),
             allows_mixed_list=True,
         ),
@@ -399,14 +431,15 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             static_id=None,
             session_timeout="SessionTimeout: ...",
             duration=_go_duration,
+            poll_interval=None,
+            poll_records=None,
         ),
-        KAFKAJS: ClientLibrary(name="kafkajs", static_id=None, session_timeout=None),
-        RUBY_KAFKA: ClientLibrary(name="ruby-kafka", static_id=None, session_timeout=None),
-        BROD: ClientLibrary(name="brod", static_id=None, session_timeout=None),
+        KAFKAJS: replace(_UNSUPPORTED, name="kafkajs"),
+        RUBY_KAFKA: replace(_UNSUPPORTED, name="ruby-kafka"),
+        BROD: replace(_UNSUPPORTED, name="brod"),
         ROTA: ClientLibrary(
             name="Rota",
             strategies=CLASSIC_STRATEGIES,
-            slow_poll_hint=_JAVA_SLOW_POLL_HINT,
             allows_mixed_list=True,
             mixed_default="Rota",
         ),
@@ -420,20 +453,26 @@ def find_libraries(names: Iterable[str | None]) -> tuple[ClientLibrary, ...]:
     return tuple(CLIENT_LIBRARIES[name] for name in sorted(found) if name in CLIENT_LIBRARIES)
 
 
-def format_step(
-    text: str,
-    libraries: Sequence[ClientLibrary],
-    setting: Callable[[ClientLibrary], str | None],
-    several: str = "this",
-) -> str:
-    """Replaces ``{}`` by the setting, or by ``several`` and adds the setting of each library."""
-    lines: dict[str, list[str]] = {}
-    for one in libraries:
-        lines.setdefault(setting(one) or NO_SUCH_SETTING, []).append(one.name)
-    if len(lines) == 1 and NO_SUCH_SETTING not in lines:
-        return text.format(*lines)
-    each = "; ".join(f"{join_names(names)}: {line}" for line, names in lines.items())
-    return f"{text.format(several)} {each}."
+def offer_libraries(
+    own: Sequence[ClientLibrary], is_able: Callable[[ClientLibrary], bool]
+) -> tuple[ClientLibrary, ...]:
+    """Returns the libraries to show settings for: the group's known ones first, then all others
+    that are able, because the detection may be wrong.
+    """
+    known = [one for one in own if one is not CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+    java = [one for one in known if one is _JAVA]
+    listed = (
+        *known,
+        *(SPRING_BOOT for _ in java),
+        _JAVA,
+        SPRING_BOOT,
+        *(one for name, one in CLIENT_LIBRARIES.items() if name not in {UNKNOWN_LIBRARY, ROTA}),
+    )
+    return tuple(one for one in _without_duplicates(listed) if one in known or is_able(one))
+
+
+def _without_duplicates(libraries: Iterable[ClientLibrary]) -> Iterable[ClientLibrary]:
+    return {one.name: one for one in libraries}.values()
 
 
 def join_names(names: Iterable[str | None]) -> str:

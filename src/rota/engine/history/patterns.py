@@ -1,10 +1,9 @@
-"""Patterns in a group's history: what happened again and again, for the headline.
+"""Patterns in a group's history: what happened again and again. Start with :func:`find_patterns`.
 
-Start with :func:`find_patterns`. The order is the order of importance: first what no strategy fixes
-(a stuck partition, growing lag, crashes, slow polls, late joins, a member that rejoins again and
-again), then an autoscaler and rolling deploys, which another strategy makes cheaper.
-
-A cause that the evidence does not show counts as the likeliest one; the text then says "seems".
+The order is the order of importance: first what no strategy fixes (a stuck partition, growing lag,
+crashes, slow polls, late joins, a member that rejoins again and again), then an autoscaler and
+rolling deploys, which another strategy makes cheaper. A cause that the evidence does not show
+counts as the likeliest one; the text then says "seems".
 
 **Autoscalers**: ``docs/downtime.md`` says how sure they are, and what else looks the same. If it is
 always the same process, the pattern is a rejoining member. If the older members leave and new ones
@@ -28,15 +27,10 @@ from statistics import median, stdev
 from typing import Generic, TypeVar
 
 from rota.engine.history.causes import CommitTimes, find_last_commit
-from rota.engine.history.client_settings import (
-    CLIENT_LIBRARIES,
-    UNKNOWN_LIBRARY,
-    find_libraries,
-    format_step,
-    join_names,
-)
+from rota.engine.history.client_settings import join_names
 from rota.engine.history.facts import (
     DEFAULT_SESSION_TIMEOUT,
+    HEALTH_PATTERNS,
     HEARTBEAT_INTERVAL,
     MINUTE,
     Explanation,
@@ -59,11 +53,13 @@ from rota.engine.history.restarts import (
     MIN_REPLACEMENTS,
     MIN_ROLLOUT_GROUP,
 )
+from rota.engine.model.duration import format_rounded_duration
+from rota.engine.model.text import shorten_middle
 
 #: Repeated events belong together up to this distance, which is less than a night.
 MAX_REPEAT_GAP = 6 * 60 * MINUTE
 #: Crashes are in a row up to this distance: the broker's longest session timeout, and more than
-#: the longest pause before Kubernetes restarts a container that crashes again and again (5 min).
+#: Kubernetes' longest pause before it restarts a crashing container (5 min).
 MAX_CRASH_GAP = 30 * MINUTE
 #: One crash or slow poll may be an accident.
 MIN_FAILURES = 2
@@ -71,8 +67,8 @@ MIN_FAILURES = 2
 MIN_REJOINS = 3
 #: Up to three rises may be manual tests, or a mistake and its correction.
 MIN_OSCILLATIONS = 4
-#: Largest coefficient of variation of the gaps of a regular rhythm. Gaps between independent events
-#: have 1; five of them are below 0.25 by chance in 0.5 % of all cases.
+#: Largest coefficient of variation of regular gaps. Gaps between independent events have 1; five of
+#: them are below 0.25 by chance in 0.5 % of all cases.
 MAX_RHYTHM_VARIATION = 0.25
 #: Four gaps are below it in 2 % of all cases.
 MIN_RHYTHM_GAPS = 5
@@ -86,8 +82,7 @@ LATE_JOIN_FACTOR = 3
 MIN_USUAL_JOINS = 3
 #: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
 MAX_JOIN_DELAY = 1_000
-#: Number of members that a text names.
-MAX_NAMES = 3
+MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 
 _FAILURES = (RebalanceCause.SESSION_TIMEOUT, RebalanceCause.SLOW_POLL)
 
@@ -138,8 +133,8 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
-    comes after them, and has no repair of its own.
+    """Puts lag that grew mostly while members failed after the failures, without a repair of its
+    own.
     """
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
@@ -165,7 +160,6 @@ class _Step:
     def __init__(self, rebalance: Rebalance, explanation: Explanation, rollout: str | None) -> None:
         self.rebalance, self.explanation, self.rollout = rebalance, explanation, rollout
         self.at = rebalance.after.at
-        #: Members of the generations before and after.
         self.before = rebalance.before.members if rebalance.before is not None else ()
         self.after = rebalance.after.members
         old, new = ({member_identity(one) for one in group} for group in (self.before, self.after))
@@ -216,7 +210,6 @@ class _MemberLabels:
         self._shared |= {name for name, number in names.items() if number > 1}
 
     def label(self, member: GenerationMember) -> str | None:
-        """Returns the name; None if nothing tells the member from others."""
         if member.group_instance_id is not None or not member.client_id:
             return member.group_instance_id
         if member.client_id not in self._shared:
@@ -242,8 +235,6 @@ _Event = TypeVar("_Event", "_Step", "_Rise", "_Deploy")
 
 @dataclass(frozen=True, slots=True)
 class _Repeats(Generic[_Event]):
-    """Events that happened again and again, in runs."""
-
     runs: Sequence[Sequence[_Event]]
 
     @property
@@ -267,7 +258,7 @@ class _Repeats(Generic[_Event]):
         return stdev(gaps) <= MAX_RHYTHM_VARIATION * sum(gaps) / len(gaps)
 
     def describe_period(self) -> str:
-        return f", about every {format_span(self.period or 0)}" if self.is_regular else ""
+        return f"about every {_format_about(self.period or 0)}" if self.is_regular else ""
 
     def pattern(  # noqa: PLR0913 (all but three are options)
         self,
@@ -304,9 +295,6 @@ def _find_repeats(events: Iterable[_Event], gap: int, least: int) -> _Repeats[_E
     return _Repeats([run for run in runs if len(run) >= least])
 
 
-# stuck partitions and growing lag
-
-
 def _find_health_patterns(
     status: GroupHealthStatus | None, rebalances: Sequence[Rebalance], end: int | None
 ) -> Iterator[Pattern]:
@@ -325,11 +313,12 @@ def _find_health_patterns(
         lasts = health is status.health
         start = earliest if since is None else since
         stop = max(start, latest if until is None else until)
-        name = topic if partition is None else f"{topic}-{partition}"
+        name = None if topic is None else shorten_middle(topic, MAX_NAME_LENGTH)
+        name = name if name is None or partition is None else f"{name}-{partition}"
         text = f"{name or 'a partition'} {'has been' if lasts else 'was'} stuck"
         if health is GroupHealth.FALLING_BEHIND:
             text = f"the lag{f' of {name}' if name else ''} {'has grown' if lasts else 'grew'}"
-        text += f" for {format_span(stop - start)}" if stop > start else ""
+        text += f" for {_format_about(stop - start)}" if stop > start else ""
         if lasts and status.lag is not None:
             text += f" (the group is {status.lag:,} records behind)"
         yield Pattern(
@@ -344,20 +333,12 @@ def _find_health_patterns(
         )
 
 
-#: The patterns that say the same as a health.
-HEALTH_PATTERNS: Mapping[GroupHealth, PatternType] = {
-    GroupHealth.STUCK: PatternType.STUCK_PARTITION,
-    GroupHealth.FALLING_BEHIND: PatternType.GROWING_LAG,
-}
 _HEALTH_FIXES: Mapping[GroupHealth, str] = {
     GroupHealth.STUCK: "Look at the record at the committed offset: the application may fail at it "
     "again and again, or wait for another system.",
     GroupHealth.FALLING_BEHIND: "Add members (at most one for each partition), or make the "
     "application process its records faster.",
 }
-
-
-# members that fail
 
 
 def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pattern]:
@@ -369,15 +350,13 @@ def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pat
     # a static member is silent when it is closed, too
     is_static = any(one.group_instance_id is not None for one in members)
     did = "stopped sending heartbeats" if is_static else "crashed or hung"
-    span = sum(run[-1].at - run[0].at for run in repeats.runs)
     series = len(repeats.runs)
     yield from _failure_patterns(
         PatternType.CRASHES,
         repeats,
         labels,
-        (did, f" within {format_span(span)}" if series == 1 else f" in {series} series"),
-        "Look for crashes, long pauses of the process or network failures at those times "
-        "(gold/rebalances lists them)."
+        (did, "" if series == 1 else f" in {series} series"),
+        "Look for crashes, long pauses of the process or network failures at those times."
         + (" A static member that is closed looks the same." if is_static else ""),
     )
 
@@ -385,17 +364,12 @@ def _find_crashes(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pat
 def _find_slow_polls(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[Pattern]:
     failures = (step for step in steps if step.cause is RebalanceCause.SLOW_POLL)
     repeats = _find_repeats(failures, MAX_REPEAT_GAP, MIN_FAILURES)
-    libraries = find_libraries(one.library for one in _failed_members(repeats))
-    limited = [one for one in libraries if one.slow_poll_hint]
-    limited = limited or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
     yield from _failure_patterns(
         PatternType.SLOW_POLLS,
         repeats,
         labels,
-        ("polled too slowly", ""),
-        format_step(
-            "Against slow polls, {}.", limited, lambda one: one.slow_poll_hint, several="do this"
-        ),
+        ("exceeded max.poll.interval.ms", ""),
+        "Take fewer records with each poll, or allow more time between two polls.",
     )
 
 
@@ -419,21 +393,18 @@ def _failure_patterns(
     is_known = sum(step.is_known for step in steps) >= MOST * len(steps)
     seem = "" if is_known else "seems to have " if member else "seem to have "
     text = f"{_describe_names(names)} {seem}{words[0]} {len(steps)} times{words[1]}"
-    yield repeats.pattern(kind, text + repeats.describe_period(), fix, member=member)
+    text += _in_brackets(repeats.describe_period())
+    yield repeats.pattern(kind, text, fix, member=member)
 
 
 def _describe_names(names: Iterable[str | None]) -> str:
-    """Returns the most frequent names; ``members`` if one of them is unknown."""
     counted = Counter(names)
     if None in counted or not counted:
         return "members"
-    listed = [name for name, _ in counted.most_common()]
+    listed = [shorten_middle(name or "", MAX_NAME_LENGTH) for name, _ in counted.most_common()]
     if len(listed) <= MAX_NAMES:
         return join_names(listed)
     return join_names([*listed[: MAX_NAMES - 1], f"{len(listed) - MAX_NAMES + 1} more"])
-
-
-# members that join late
 
 
 def _find_late_joins(
@@ -449,12 +420,14 @@ def _find_late_joins(
         return
     members = [_find_late_member(step, time, commits) for step, time in late]
     names = [None if one is None else labels.label(one) for one in members]
-    subject = "a member that did not join in time" if None in names else _describe_names(names)
-    longest = format_span(max(time for _, time in late))
-    often = f"for {longest}" if len(late) == 1 else f"{len(late)} times, for up to {longest}"
+    subject = "a member" if None in names else _describe_names(names)
+    longest = format_rounded_duration(max(time for _, time in late))
+    often = f", and the group waited {longest}"
+    if len(late) > 1:
+        often = f" {len(late)} times, and the group waited up to {longest}"
     yield _find_repeats((step for step, _ in late), MAX_REPEAT_GAP, 1).pattern(
         PatternType.LATE_JOIN,
-        f"{subject} held the group back {often}",
+        f"{subject} joined late{often}",
         "A member joins when it polls: let it take fewer records at a time (Java: "
         "max.poll.records), and close consumers before their process ends. With KIP-848 no "
         "member waits for another.",
@@ -464,8 +437,8 @@ def _find_late_joins(
 
 
 def _longest_join_time(step: _Step) -> int:
-    """Returns how long members may take to join, if nothing shows what is usual: the longest
-    ``heartbeat.interval.ms`` that Kafka recommends is a third of the session.
+    """Returns how long members may take to join if nothing shows what is usual: a third of the
+    session, the longest ``heartbeat.interval.ms`` that Kafka recommends.
     """
     sessions = [one.session_timeout or DEFAULT_SESSION_TIMEOUT for one in step.before]
     longest = min(max(sessions), MINUTE)  # nobody sends heartbeats even less often
@@ -507,13 +480,9 @@ def _find_late_member(step: _Step, waited: int, commits: CommitTimes) -> Generat
     return committed[0] if len(committed) == 1 else None
 
 
-# members that come and go
-
-
 def _find_rejoining(
     steps: Sequence[_Step], labels: _MemberLabels, scaled: set[str | None]
 ) -> Iterator[Pattern]:
-    """Finds members that leave again and again, and come back, for no known reason."""
     leaves: dict[str, list[_Step]] = {}
     joins: dict[str, list[int]] = {}
     for step in steps:
@@ -530,9 +499,9 @@ def _find_rejoining(
             came = [at for at in joins.get(name, ()) if first - MAX_REPEAT_GAP <= at < first]
             pattern = repeats.pattern(
                 PatternType.REJOINING,
-                f"{name} joined and left {times} times{repeats.describe_period()}",
-                "Find out why the process ends: look at its log and its exit codes at those times "
-                "(gold/rebalances lists them).",
+                f"{shorten_middle(name, MAX_NAME_LENGTH)} joined and left {times} times"
+                f"{_in_brackets(repeats.describe_period())}",
+                "Find out why the process ends: look at its log and its exit codes at those times.",
                 member=name,
                 since=max(came, default=first),
             )
@@ -652,19 +621,20 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
     low, high = rises[0].low, rises[0].high
     who = "an autoscaler" if low else "an autoscaler or a scheduled job"
     what = "a member" if high - low == 1 else f"{high - low} members"
-    text = f"{who} seems to add and remove {what}"
+    text = f"{who} seems to have added and removed {what}"
     if is_replaced_soon:
-        text = f"{who}, or a process that ends and is replaced, adds and removes {what}"
+        text = f"{who}, or a process that ends and is replaced, added and removed {what}"
     elif doubt is not None:
-        text = f"perhaps {who} adds and removes {what}"
-    text += f": {low} -> {high} -> {low}, {len(rises)} times{repeats.describe_period()}"
+        text = f"perhaps {who} added and removed {what}"
+    notes = ", ".join(filter(None, (f"{low} to {high} members", repeats.describe_period())))
+    text += f" {len(rises)} times{_in_brackets('; '.join(filter(None, (notes, doubt))))}"
     fix = (
         "Let the autoscaler wait longer before it removes a member (Kubernetes: "
         "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often."
     )
     return repeats.pattern(
         PatternType.AUTOSCALER,
-        text if doubt is None else f"{text} ({doubt})",
+        text,
         fix if low else None,  # a scheduled job needs no repair
         member=member,
         until=rises[-1].shrinking[-1].at,
@@ -682,14 +652,10 @@ def _leave_last_joined(rises: Sequence[_Rise], *, same_rise: bool) -> bool:
     return 2 * stayed_short >= left
 
 
-# rolling deploys
-
-
 @dataclass(slots=True)
 class _Deploy:
     at: int
     until: int
-    #: The static ids, or member ids, of the replaced members.
     members: set[str]
     is_without_rebalance: bool
 
@@ -715,10 +681,10 @@ def _find_deploys(steps: Sequence[_Step], generations: Iterable[Generation]) -> 
         return
     sizes = [len(one.members) for one in deploys]
     size, up_to = max(sizes), "" if min(sizes) == max(sizes) else "up to "
-    span = format_span(deploys[0].until - deploys[0].at)
-    text = f"a rolling deploy of {size} members in {span}"
+    span = _format_about(deploys[0].until - deploys[0].at)
+    text = f"a rolling deploy replaced {size} members in {span}"
     if len(deploys) > 1:
-        text = f"{len(deploys)} rolling deploys of {up_to}{size} members"
+        text = f"{len(deploys)} rolling deploys replaced {up_to}{size} members each"
     repeats = _Repeats([deploys])
     yield repeats.pattern(PatternType.ROLLING_DEPLOY, text, None, until=deploys[-1].until)
 
@@ -782,15 +748,10 @@ def _returned_static(before: Generation, generation: Generation) -> set[str]:
     }
 
 
-#: Longer spans are shown in days, in hours.
-DAYS_FROM = 72
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
-def format_span(milliseconds: int) -> str:
-    """Formats a length of time as ``25 s``, ``9 min``, ``3 h`` or ``5 days``."""
-    if milliseconds < 2 * MINUTE:
-        return f"{max(round(milliseconds / 1_000), 1)} s"
-    if milliseconds < 120 * MINUTE:
-        return f"{round(milliseconds / MINUTE)} min"
-    hours = milliseconds / MINUTE / 60
-    return f"{round(hours)} h" if hours < DAYS_FROM else f"{round(hours / 24):,} days"
+def _format_about(milliseconds: int) -> str:
+    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
+    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)

@@ -40,15 +40,27 @@ def format_duration(milliseconds: int) -> str:
 
 
 def format_rounded_duration(milliseconds: int) -> str:
-    """Returns a duration with two or three digits: ``0.4 s``, ``227 s``, ``35 min``, ``4.2 h``."""
+    """Returns a duration like ``0.4 s``, ``3 min 47 s``, ``2 h 38 min`` or ``3 d 4 h``.
+
+    base.js of the report formats durations in the same way.
+    """
     if milliseconds < 9_950:
-        return f"{milliseconds / 1_000:.1f} s"
-    if milliseconds < 10 * _UNITS["m"]:
-        return f"{round(milliseconds / 1_000)} s"
-    if milliseconds < 2 * _UNITS["h"]:
-        return f"{round(milliseconds / _UNITS['m'])} min"
-    hours = milliseconds / _UNITS["h"]
-    return f"{hours:.1f} h" if hours < 9.95 else f"{round(hours):,} h"
+        return f"{milliseconds / 1_000:.1f} s" if milliseconds >= 50 else "0 s"
+    seconds, minutes = (round(milliseconds / _UNITS[unit]) for unit in ("s", "m"))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 600:
+        return _format_two_units(seconds, 60, "min", "s")
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return _format_two_units(minutes, 60, "h", "min")
+    return _format_two_units(round(milliseconds / _UNITS["h"]), 24, "d", "h")
+
+
+def _format_two_units(amount: int, size: int, large: str, small: str) -> str:
+    whole, rest = divmod(amount, size)
+    return f"{whole:,} {large} {rest} {small}" if rest else f"{whole:,} {large}"
 
 
 def format_clock(milliseconds: int) -> str:

@@ -21,6 +21,16 @@ def quote_shortened(text: str) -> str:
     return f"{text[:MAX_SHOWN_CHARACTERS]!r}{dots}"
 
 
+def shorten_middle(text: str, most: int) -> str:
+    """Returns a name in at most ``most`` characters; keeps both ends, because many names differ at
+    the end.
+    """
+    if len(text) <= most:
+        return text
+    back = (most - 1) // 2
+    return f"{text[: most - 1 - back]}…{text[-back:]}"
+
+
 def find_string_problem(text: str, most: int = MAX_STRING_BYTES) -> str | None:
     """Returns why a text cannot be a Kafka string of at most ``most`` bytes; None if it can."""
     try:

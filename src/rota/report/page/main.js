@@ -1,25 +1,11 @@
-// The list of groups, and the switch between the list and the view of a group. The URL contains the
-// group's name, so that a link can open a group and the browser can go back.
+// The switch between the overview and a group's page, and what both share: keys, theme, time zone, export.
 const TITLE = document.title;
-const [TITLE_PREFIX, PAGE_TITLE] = at('demo') ? ['DEMO: ', TITLE.replace('DEMO: ', '')] : ['', TITLE];
-const HASH_PREFIX = '#g=';
-let shown = null, opened = null, listScroll = 0;
-
-// Returns the group's name in a URL's hash; null if it has none.
-function groupNameIn(hash) {
-  if (!hash.startsWith(HASH_PREFIX)) return null;
-  const name = hash.slice(HASH_PREFIX.length);
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name;
-  }
-}
+const TITLE_PREFIX = at('demo') ? 'DEMO: ' : '';
+let shownName = null, view = null, list = null, listHash = '', listScroll = 0, routed = 0;
 
 // Each group's link in the list, and the index of its packed data, by the group's name.
 const groupLinks = new Map([...at('groups').tBodies[0].rows].map((row, index) => {
-  const link = row.querySelector('a');
-  return [groupNameIn(link.getAttribute('href')), { link, index }];
+  return [row.dataset.group, { link: row.querySelector('a'), index }];
 }));
 
 // Unpacks the data of a group when the pointer or the focus rests on its link: the user is probably
@@ -29,36 +15,59 @@ let loaded = null, prefetchTimer = null;
 
 function prefetchChart(event) {
   clearTimeout(prefetchTimer);
-  const link = event.target.closest('a[href]');
-  const entry = link && groupLinks.get(groupNameIn(link.getAttribute('href')));
+  const row = event.target.closest('tr[data-group]');
+  const entry = row && groupLinks.get(row.dataset.group);
   if (entry) prefetchTimer = setTimeout(() => loadChart(entry.index).catch(() => {}), PREFETCH_DELAY);
 }
 
 function loadChart(index) {
-  if (!loaded || loaded.index !== index) {
-    loaded = { index, chart: unpackChart(at(`data-${index}`).textContent) };
-  }
+  if (!loaded || loaded.index !== index) loaded = { index, chart: unpackChart(at(`data-${index}`).textContent) };
   return loaded.chart;
 }
 
-async function open(entry) {
-  const current = shown = { link: entry.link };
+async function openGroup(name, state) {
+  const entry = groupLinks.get(name);
+  const current = ++routed;
   const chart = await loadChart(entry.index).catch(showUnpackError);
-  if (!chart || shown !== current) return;
-  if (!at('list').hidden) listScroll = window.scrollY;
-  at('list').hidden = true;
+  if (!chart || routed !== current) return;
+  if (!at('overview').hidden) listScroll = window.scrollY;
+  leaveGroup();
+  shownName = name;
+  at('overview').hidden = true;
   at('group').hidden = false;
-  document.title = `${TITLE_PREFIX}${visibleName(chart.group.name)} - ${PAGE_TITLE}`;
-  opened = showGroup(chart);
+  document.title = `${TITLE_PREFIX}${visibleName(name)}: consumer group`;
+  at('path').replaceChildren(
+    element('a', { href: `#${listHash}`, id: 'back', 'aria-label': 'All groups' }, '←', element('span', { class: 'wide' }, ' All groups')), element('b', null, isolate(visibleName(name))));
+  view = showGroup(chart, state, { ...(list ? list.neighbours(name) : { previous: null, next: null }), backHash: listHash });
   window.scrollTo(0, 0);
-  at('group-name').focus({ preventScroll: true });
+  at('group').querySelector('h1, h2')?.focus({ preventScroll: true });
+}
+
+function leaveGroup() {
+  if (view) view.close();
+  view = null;
+}
+
+function showOverview(state) {
+  const last = shownName;
+  routed++;
+  leaveGroup();
+  shownName = null;
+  at('group').hidden = true;
+  at('overview').hidden = false;
+  at('path').replaceChildren();
+  document.title = TITLE;
+  if (list) list.readState(state);
+  if (last === null) return;
+  window.scrollTo(0, listScroll);
+  const { link } = groupLinks.get(last);
+  (link.isConnected ? link : at('search')).focus({ preventScroll: true });
 }
 
 // Shows an error if the data cannot be unpacked, for example without DecompressionStream.
 function showUnpackError(error) {
   loaded = null;
-  close();
-  showNotice(`This browser cannot decompress the data of the group: ${error.message}. Use a browser from 2023 or newer.`);
+  showNotice(`This browser cannot decompress the data of the page: ${error.message}. Use a browser from 2023 or newer.`);
 }
 
 function showNotice(...parts) {
@@ -66,105 +75,110 @@ function showNotice(...parts) {
   at('trouble').hidden = !parts.length;
 }
 
-function close() {
-  const last = shown;
-  shown = opened = null;
-  at('group').hidden = true;
-  at('list').hidden = false;
-  document.title = TITLE;
-  if (!last) return;
-  window.scrollTo(0, listScroll);
-  (last.link.isConnected ? last.link : at('search')).focus({ preventScroll: true });
-}
-
 function route() {
-  const name = groupNameIn(location.hash);
-  const entry = groupLinks.get(name);
+  cancelHash();
+  hideTip();
+  const state = readHash();
   showNotice();
-  if (entry) { open(entry); return; }
-  close();
-  if (name === null) return;
-  showNotice('This page does not have the group of the link: ', isolate(visibleName(name)), '. It has these groups.');
+  if (state.g !== undefined && groupLinks.has(state.g)) { openGroup(state.g, state); return; }
+  if (state.g === undefined && shownName === null) listHash = location.hash.slice(1);
+  showOverview(state.g === undefined ? state : {});
+  if (state.g === undefined) return;
+  showNotice('This page does not have the group of the link: ', isolate(visibleName(state.g)), '. It has these groups.');
   window.scrollTo(0, 0);
 }
 
-function refit() {
-  if (opened) opened.fit();
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  const other = theme === 'dark' ? 'light' : 'dark';
+  at('theme').textContent = theme === 'dark' ? '☀' : '☾';
+  at('theme').setAttribute('aria-label', `Switch to ${other} colours`);
+  forgetColours();
+  redraw();
 }
 
-// The list of groups. Shows only the first groups of a long list, and more on demand, because the
-// layout of a table with a thousand rows is slow.
-const ROWS_PER_STEP = 50;
+function redraw() {
+  if (view) view.redraw();
+  else if (list) list.redraw();
+}
 
-function groupList() {
-  const body = at('groups').tBodies[0];
-  const headings = [...at('groups').tHead.rows[0].cells];
-  const keys = headings.map((heading) => heading.dataset.column);
-  const rows = [...body.rows].map((row, index) => (
-    { row, index, name: row.dataset.group.toLowerCase(), values: keys.map((_, column) => valueIn(row.cells[column])) }));
-  let sorted = { column: keys.indexOf('health'), falling: true };
-  let query = '', most = ROWS_PER_STEP;
+function setTimeZone(isLocal) {
+  clock.isLocal = isLocal;
+  at('utc').setAttribute('aria-pressed', String(!isLocal));
+  at('local').setAttribute('aria-pressed', String(isLocal));
+  if (overview && at('window')) at('window').textContent = formatTimeRange(overview.begin, overview.end);
+  if (view) view.redraw();
+  else if (list) list.show();
+}
 
-  function valueIn(cell) {
-    const data = cell.querySelector('data');
-    return data ? Number(data.value) : cell.textContent.toLowerCase();
+function toggleEvidence() {
+  const isOn = document.body.classList.toggle('evidence');
+  at('evidence-switch').setAttribute('aria-pressed', String(isOn));
+}
+
+function showMenu(isOpen) {
+  at('export-menu').hidden = !isOpen;
+  at('export').setAttribute('aria-expanded', String(isOpen));
+}
+
+function exportAs(format) {
+  const rows = view ? view.rows() : list.exportRows();
+  const name = (view ? shownName : 'groups').replace(/[^\w.-]+/g, '_').slice(0, 80) || 'group';
+  if (format === 'csv') download(`${name}.csv`, toCsv(rows), 'text/csv');
+  else download(`${name}.json`, `${JSON.stringify(rows, null, 1)}\n`, 'application/json');
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (event.key === 'Escape' && !at('export-menu').hidden) { showMenu(false); at('export').focus(); return; }
+  if (event.target.matches('input, textarea, select')) {
+    if (event.key === 'Escape') event.target.blur();
+    return;
   }
-
-  function show() {
-    const matching = rows.filter((each) => each.name.includes(query));
-    const shown = matching.slice(0, most).map((each) => each.row);
-    for (const row of shown) row.classList.remove('later');
-    body.replaceChildren(...shown);
-    at('found').textContent = `${number(matching.length)} of ${countNoun(rows.length, 'group')}`;
-    at('more').hidden = matching.length <= most;
-    at('more').textContent = `Show ${number(Math.min(matching.length - most, ROWS_PER_STEP))} more of ${number(matching.length)}`;
+  if (at('keys').open) return;
+  if (event.key === '?') { at('keys').showModal(); return; }
+  if (event.key === 'e') { toggleEvidence(); return; }
+  if (view) {
+    if (view.key(event)) { event.preventDefault(); return; }
+    const { previous, next } = list.neighbours(shownName);
+    const wanted = { '[': previous, ']': next }[event.key];
+    if (wanted) location.hash = hashOf({ g: wanted });
+    else if (event.key === 'Escape') location.hash = listHash;
+    return;
   }
+  const move = { j: 1, k: -1 }[event.key];
+  if (move) { event.preventDefault(); list.moveFocus(move); }
+  if (event.key === '/') { event.preventDefault(); at('search').focus(); }
+}
 
-  function search(text) {
-    query = text.trim().toLowerCase();
-    most = ROWS_PER_STEP;
-    show();
-  }
-
-  function sort(column) {
-    const numeric = headings[column].classList.contains('number');
-    const falling = sorted.column === column ? !sorted.falling : numeric;
-    sorted = { column, falling };
-    const sign = falling ? -1 : 1;
-    rows.sort((x, y) => {
-      const [a, b] = [x.values[column], y.values[column]];
-      return a < b ? -sign : a > b ? sign : x.index - y.index;
-    });
-    headings.forEach((heading) => heading.removeAttribute('aria-sort'));
-    headings[column].setAttribute('aria-sort', falling ? 'descending' : 'ascending');
-    show();
-  }
-
-  function more(number) {
-    const last = body.lastElementChild;
-    most += number;
-    show();
-    if (last.nextElementSibling) last.nextElementSibling.querySelector('a').focus();
-  }
-
-  at('search').addEventListener('input', (event) => search(event.target.value));
-  at('more').addEventListener('click', () => more(ROWS_PER_STEP));
-  window.addEventListener('beforeprint', () => { most = Infinity; show(); });
-  headings.forEach((heading, column) => {
-    heading.querySelector('button').addEventListener('click', () => sort(column));
+async function start() {
+  const data = await unpackJson(at('summary').textContent).catch(showUnpackError);
+  if (!data) return;
+  overview = decodeSummary(data, [...at('groups').tBodies[0].rows]);
+  list = groupList((group, rebalance) => {
+    location.hash = hashOf({ g: group.name, ...(rebalance === null ? {} : { at: timeInHash(group.at[rebalance]), r: rebalance }) });
   });
-  search(at('search').value);
+  route();
 }
 
-groupList();
 for (const sign of ['pointerover', 'focusin']) at('groups').addEventListener(sign, prefetchChart);
-at('copy').addEventListener('click', copySteps);
+at('theme').addEventListener('click', () => setTheme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
+at('utc').addEventListener('click', () => setTimeZone(false));
+at('local').addEventListener('click', () => setTimeZone(true));
+at('evidence-switch').addEventListener('click', toggleEvidence);
+at('export').addEventListener('click', () => showMenu(at('export-menu').hidden));
+at('export-csv').addEventListener('click', () => { showMenu(false); exportAs('csv'); });
+at('export-json').addEventListener('click', () => { showMenu(false); exportAs('json'); });
+at('print').addEventListener('click', () => { showMenu(false); window.print(); });
+document.addEventListener('click', (event) => { if (!event.target.closest('.menu')) showMenu(false); });
+document.addEventListener('keydown', onKey);
 window.addEventListener('hashchange', route);
-window.addEventListener('resize', refit);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-  refit();
-  if (opened) opened.recolour();
-});
-route();
-whenIdle(prepareCharts);
-whenIdle(warmUpCharts);
+let resizeTimer = null;
+window.addEventListener('resize', () => { clearTimeout(resizeTimer); resizeTimer = setTimeout(redraw, 60); });
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', (event) => setTheme(event.matches ? 'dark' : 'light'));
+// A page is printed in light colours.
+let screenTheme = null;
+window.addEventListener('beforeprint', () => { screenTheme = document.documentElement.dataset.theme; setTheme('light'); });
+window.addEventListener('afterprint', () => { setTheme(screenTheme); });
+setTheme(document.documentElement.dataset.theme || 'light');
+start();
