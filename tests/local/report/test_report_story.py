@@ -439,7 +439,8 @@ def test_the_headline_says_how_many_groups_are_unhealthy(
     groups = [make_group(health=replace(HEALTHY, health=health)) for health in healths]
     quiet = replace(story, groups=tuple(groups))
     assert quiet.headline == f"{start} No downtime was found."
-    cost = {"downtime_ms": 4_000, "downtime_by_reason": {"silent": 3_000, "revoked": 1_000}}
+    cost: dict[str, Any] = {"downtime_ms": 4_000}
+    cost |= {"downtime_by_reason": {"silent": 3_000, "revoked": 1_000}}
     costly = replace(story, groups=(replace(groups[0], **cost), *groups[1:]))
     sentence = "Members that stop sending heartbeats cause 75 % of all downtime."
     assert costly.headline == f"{start} {sentence}"
