@@ -90,8 +90,6 @@ class TimeBounds(NamedTuple):
 
 
 class ConsumptionEnd(NamedTuple):
-    """The end of a member's consumption of partitions."""
-
     time: TimeBounds
     reason: DowntimeReason
     member: GenerationMember
@@ -140,8 +138,6 @@ class RebalancePhases:
 
 
 class JoinTimes(NamedTuple):
-    """When a join phase began, and when all had joined."""
-
     start: int
     joined: int
 

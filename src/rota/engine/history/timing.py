@@ -59,7 +59,6 @@ class GroupTiming:
 
     @classmethod
     def from_history(cls, events: Iterable[MembershipEvent], heartbeats: Heartbeats) -> GroupTiming:
-        """Returns the times that the history shows, or defaults."""
         known = [one.times for one in events if one.times is not None and one.rebalance is not None]
         second = sorted(
             join

@@ -96,8 +96,6 @@ NO_DOWNTIME = DowntimeCost()
 
 
 class DowntimeCounter:
-    """Adds up waits of partitions."""
-
     def __init__(self, rates: Float64Array, shut_down: Sequence[tuple[int, int]] = ()) -> None:
         """:param rates: records per millisecond that arrive in each partition of the layout
         :param shut_down: when somebody had shut down the group, in order
@@ -217,8 +215,6 @@ def run_rebalance(
 
 
 class HistoryClock:
-    """Counts the downtime of a policy in the rebalances of the history."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -349,8 +345,6 @@ ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
 class MembershipReplay:
-    """Replays the events of a group's processes under a policy."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -761,7 +755,6 @@ class MembershipReplay:
                     return found
 
     def _expire(self, at: int) -> list[tuple[int, PolicyOutcome]]:
-        """Removes the members whose sessions end."""
         numbers = np.flatnonzero((self._state == DEAD) & (self._session_end <= at)).tolist()
         if self._phase is None:
             self._open_phase(at, self._stop_rows[numbers[0]])
