@@ -153,8 +153,6 @@ def _parse_lag_limit(text: str) -> LagLimit:
 
 @dataclass(frozen=True, slots=True)
 class GroupLags:
-    """A group and its lag in each partition."""
-
     group: GroupDescription
     partitions: Sequence[PartitionLag]
     #: The partitions whose lag in time exceeds the limit.

@@ -557,7 +557,6 @@ def print_comparison(plans: Sequence[Plan], solver: str, timing_notes: Sequence[
 
 
 def print_solver_difference(plan: Plan, other: Plan) -> None:
-    """Prints how the plan of the other solver differs, if it does."""
     loads = render.format_loads(other.target_loads)
     solver = other.solver
     if solver and (other.moved, loads) != (plan.moved, render.format_loads(plan.target_loads)):

@@ -291,7 +291,6 @@ class _FollowOutput:
 
 
 def format_round(done: MicroBatchResult) -> str:
-    """Returns one line about a micro-batch."""
     counts = [
         count_noun(done.records, "record"),
         f"{count_noun(done.groups, 'group')} changed",

@@ -198,7 +198,6 @@ most idle: the largest number of members without partitions after a rebalance"""
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
-    """Prints the timeline, the rebalances, and a summary."""
     console = render.make_console()
     render.print_lines(_simulation_title(simulation), "")
     for line in draw_timeline(simulation, width, everything=everything):

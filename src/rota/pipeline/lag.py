@@ -62,8 +62,6 @@ def select_group_samples(rows: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 class EndSamples:
-    """Samples of log ends by partition."""
-
     def __init__(self) -> None:
         #: Numbers of the partitions that have samples.
         self.numbers: dict[tuple[str, int], int] = {}

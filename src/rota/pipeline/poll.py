@@ -53,7 +53,7 @@ from rota.engine.history.samples import (
 )
 from rota.engine.model.request import DescribeGroups, OffsetFetch
 from rota.engine.model.response import DescribedGroup, DescribeGroupsResult
-from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError, Refused, RotaError, Unreachable
 from rota.pipeline import arrow, decode
 from rota.pipeline.group_by import repartition_by_key, split_by_key
@@ -88,18 +88,9 @@ RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
 
 
 @dataclass(slots=True, kw_only=True)
-class ClusterSnapshot:
-    """The state of all groups of a cluster at one time."""
+class ClusterSnapshot(GroupPoll):
+    """The state of all groups of a cluster at one time, and what could not be read."""
 
-    started_at: int
-    #: Time of the last response.
-    at: int = 0
-    #: Every broker has listed its groups.
-    complete: bool
-    groups: dict[str, GroupSample] = field(default_factory=dict)
-    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that exist, or may exist, but could not be described.
-    unanswered: set[str] = field(default_factory=set)
     #: Log start offset and log end offset of partitions.
     ends: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
@@ -460,8 +451,6 @@ class PollGap:
 
 @dataclass(slots=True, kw_only=True)
 class PollResult:
-    """The result of polling."""
-
     folder: str
     every: float
     rounds: int = 0
@@ -584,15 +573,7 @@ class _PollLoop:
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        poll = GroupPoll(
-            started_at=snapshot.started_at,
-            at=snapshot.at,
-            groups=snapshot.groups,
-            offsets=snapshot.offsets,
-            unanswered=snapshot.unanswered,
-            complete=snapshot.complete,
-        )
-        changes = self.tracker.compare(poll)
+        changes = self.tracker.compare(snapshot)
         self.log.add_round(snapshot, changes)
         self.polled.add_round(snapshot, changes)
         self.listener.round(self.polled)

@@ -146,7 +146,6 @@ class BucketFiles:
             self._write(rows, None, LEVEL_ADDED)
 
     def replace(self, groups: Collection[str], rows: pa.Table) -> None:
-        """Replaces all rows of these groups."""
         listed = pa.array(sorted(groups), pa.string())
         by_bucket = defaultdict(list)
         for bucket, part in _split_by_bucket(rows):
@@ -397,7 +396,6 @@ class OutputFolder:
                 self._replaced.append((time.monotonic(), before))
 
     def remove_replaced(self) -> None:
-        """Removes runs that were replaced some time ago."""
         late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
             _remove_folder(self._replaced.pop(0)[1])

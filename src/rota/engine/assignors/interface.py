@@ -147,7 +147,6 @@ class ColumnarAssignor(Assignor):
     """Base of the built-in strategies: takes arrays and returns one array of owners."""
 
     def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
-        """Reads what a member owns from its subscription."""
         return stated_ownership(subscription)
 
     @abstractmethod
@@ -197,7 +196,6 @@ class MemberAssignors:
         self._instances: dict[str, Assignor] = {}
 
     def on_assignment(self, member: str, assignment: Assignment, generation: int) -> None:
-        """Calls the hook of this member's instance."""
         assignor = self._instance(member)
         with strategy_errors(assignor, "on_assignment"):
             assignor.on_assignment(assignment, generation)
@@ -263,8 +261,6 @@ def assign_checked(
 
 @dataclass(frozen=True, slots=True)
 class _ResultChecker:
-    """Checks the result of a strategy against the rules."""
-
     assignor: Assignor
     cluster: Cluster
     problem: Problem

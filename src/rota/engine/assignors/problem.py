@@ -39,7 +39,6 @@ NO_RACK = -1
 
 
 def stated_ownership(subscription: Subscription) -> OwnedPartitions:
-    """Returns the ownership that the subscription's own fields state."""
     generation = subscription.generation
     return OwnedPartitions(
         partitions=subscription.owned,

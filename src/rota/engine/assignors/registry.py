@@ -111,7 +111,6 @@ def resolve_strategies(
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> tuple[Assignor, ...]:
-    """Returns the strategies of a list, in order of preference."""
     names_and_classes = split_strategies(strategies)
     if not names_and_classes:
         raise InputError("the list of strategies is empty")

@@ -37,7 +37,6 @@ DEFAULT_BUDGET_MS = 5_000
 
 
 def unlimited_budget() -> Expired:
-    """Returns a budget that never expires."""
     return lambda: False
 
 
@@ -67,7 +66,6 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def check_solver(solver: str) -> None:
-    """Raises UnknownSolver unless the solver exists."""
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
 

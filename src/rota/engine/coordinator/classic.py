@@ -246,7 +246,6 @@ def start_or_complete_rebalance(
 def start_rebalance(
     context: EventContext, group: ClassicGroup, reason: notes.RebalanceReason
 ) -> None:
-    """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
         discard_assignment(context, group, Code.REBALANCE_IN_PROGRESS)
     group.pending_sync_members.clear()

@@ -189,7 +189,6 @@ class Coordinator:
         self._deleted_topics: list[events.TopicsDeleted] = []
 
     def handle(self, event: events.CoordinatorEvent, now: int) -> list[events.CoordinatorCommand]:
-        """Handles an event and returns the commands to run."""
         context = EventContext(self._config, now, self._expired_timers)
         match event:
             case events.RequestReceived(token, request):
@@ -256,7 +255,6 @@ class Coordinator:
                 yield group.offsets[partition]
 
     def _start_appends(self, context: EventContext) -> None:
-        """Starts the appends that the last piece of work asked for."""
         for entries, callback in context.appends:
             group = entries[0].group
             append_queue = self._append_queues.setdefault(group, AppendQueue())
@@ -526,7 +524,6 @@ class Coordinator:
         context.commands.append(events.StopGroupTimer(_RETENTION_TIMER))
 
     def check_invariants(self) -> None:
-        """Raises AssertionError where the state contradicts itself."""
         for name, group in self._groups.items():
             assert group.name == name
             assert group.state is not GroupState.DEAD

@@ -142,8 +142,6 @@ AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
 class EventContext:
-    """Collects the commands that the handlers of one event return."""
-
     __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
     def __init__(self, config: GroupConfig, now: int, expired_timers: set[GroupTimerKey]) -> None:
@@ -160,7 +158,6 @@ class EventContext:
     def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = lambda _later, _code: None
     ) -> None:
-        """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))
 
     def respond_after_append(self, token: int, response: Callable[[Code], GroupResponse]) -> None:

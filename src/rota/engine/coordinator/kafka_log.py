@@ -13,7 +13,6 @@ from rota.engine.coordinator.state import GroupState
 
 
 def format_note(note: notes.GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR0912 (a case for each)
-    """Returns the lines that Kafka's broker logs for a note."""
     name, state = note.group, note.state.value
     match note.change:
         case notes.MemberIdAssigned(member):

@@ -136,7 +136,6 @@ class ClassicGroupMember:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
-        """Returns the member as the journal stores it, with this assignment."""
         return GroupMetadataMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -385,7 +384,6 @@ class ClassicGroup:
         return group
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
         assert self.waiting_join_count == sum(member.join_token is not None for member in members)
         supported = Counter(name for member in members for name in member.strategies)

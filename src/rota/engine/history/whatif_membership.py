@@ -120,7 +120,7 @@ def list_rebalances(
     assigned_at = returned_at = 0
     for (generation, rebalance, event_times), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
-        names = _name_members(generation.members)
+        names = {member_name(one) for one in generation.members}
         ends = {} if event_times is None else event_times.gone
         gone = tuple(
             _absence(index.number(member_name(end.member)), end, assigned_at)
@@ -170,10 +170,6 @@ def member_name(member: GenerationMember) -> str:
     if member.group_instance_id is None:
         return member.member_id
     return f"static {member.group_instance_id}"
-
-
-def _name_members(members: Iterable[GenerationMember]) -> set[str]:
-    return {member_name(member) for member in members}
 
 
 def _absence(number: int, end: ConsumptionEnd, assigned_at: int) -> Absence:

@@ -204,8 +204,6 @@ def run_rebalance(
 
 
 class HistoryClock:
-    """Counts the downtime of a policy in the rebalances of the history."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -334,8 +332,6 @@ ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
 class MembershipReplay:
-    """Replays the events of a group's processes under a policy."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,

@@ -79,8 +79,6 @@ class LeaderAssignment:
 
 
 class Joiner:
-    """Sends JoinGroup and SyncGroup, and has the leader's assignment computed in between."""
-
     def __init__(
         self,
         session: MemberSession,
@@ -483,8 +481,6 @@ Procedure = Generator[WaitCondition, None, None]
 
 
 class AssignmentManager:
-    """Holds the assignment, and runs the procedures that change it."""
-
     def __init__(
         self,
         session: MemberSession,

@@ -73,8 +73,6 @@ class PendingCommit:
 
 
 class CommitManager:
-    """Sends commits, retries them, and reports their results."""
-
     def __init__(
         self,
         session: MemberSession,

@@ -1,7 +1,4 @@
-"""Events that a member handles, and commands that it returns.
-
-:class:`CommandBuffer` collects the commands while one event is handled.
-"""
+"""Events that a member handles, and commands that it returns."""
 
 from __future__ import annotations
 

@@ -413,7 +413,6 @@ class MemberStateMachine:
             self._commands.add(events.RaiseError(error))
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the member's parts contradict each other."""
         assignments, timers = self._assignment_manager, self._commands.timers
         self._session.check_invariants()
         self._joiner.check_invariants()

@@ -548,7 +548,6 @@ class MemberSession:
         self.commands.start_timer(events.MemberTimer.SESSION, now + self.config.session_timeout)
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the session contradicts itself."""
         timers, state, request = self.commands.timers, self.state, self.rebalance_request_id
         in_generation = state in GENERATION_STATES
         beats = events.MemberTimer.HEARTBEAT in timers or self._heartbeat_due

@@ -43,7 +43,6 @@ def bitset_from_positions(positions: npt.NDArray[np.integer], width: int) -> int
 
 
 def bitset_from_flags(flags: npt.NDArray[np.bool_]) -> int:
-    """The set of the positions that are true."""
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
@@ -67,7 +66,6 @@ def bitset_to_array(bits: int) -> npt.NDArray[np.intp]:
 
 
 def bitset_union(sets: Iterable[int]) -> int:
-    """All elements of these sets."""
     found = 0
     for bits in sets:
         found |= bits
@@ -153,7 +151,6 @@ class MinCostFlow:
             self.lacking_members[pool] |= 1 << member
 
     def set_target(self, member: int, target: int) -> None:
-        """Sets how many partitions a member is to have."""
         excess = self.excess[member] = self.excess[member] + self.target[member] - target
         self.target[member] = target
         bit = 1 << member
@@ -165,7 +162,6 @@ class MinCostFlow:
             self.members_with_room |= bit
 
     def total_shares(self) -> Shares:
-        """What every member has of every pool."""
         found = [dict(share) for share in self.new]
         for share, kept in zip(found, self.keep, strict=True):
             for pool, amount in kept.items():
@@ -374,7 +370,6 @@ class _ShortestPathSearch:
         self.settled: list[tuple[int, list[int]]] = []
 
     def find_nearest_room(self) -> int:
-        """The distance of the nearest member with room."""
         self._enqueue(0, 0, self.flow.members_with_excess)
         while True:
             distance = self.distances[0]

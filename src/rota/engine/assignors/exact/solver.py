@@ -69,7 +69,6 @@ def find_subscribed_classes(problem: Problem) -> list[int]:
 
 
 def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
-    """Turns sets of classes into sets of members."""
     if classes == len(class_of):
         return reach  # each member is its own class, in the order of members
     found = []
