@@ -129,7 +129,8 @@ def _group_lines(rank: int, group: GroupStory, limit: int) -> Iterator[Text]:
     downtime = "unknown"
     if group.downtime_ms is not None:
         downtime = format_rounded_duration(group.downtime_ms) if group.downtime_ms else "no"
-    yield BOLD(f"{rank}. {name}: {group.health.health}, {downtime} downtime")
+    title = f"{rank}. {name}: {group.health.health}, {downtime} downtime"
+    yield BOLD(render.clip_text(title, lines=1)[0])
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
             yield from map(Text, render.clip_text(text, first, "   ", lines=limit))

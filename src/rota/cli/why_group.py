@@ -17,7 +17,14 @@ from rich.text import Text
 
 from rota.cli import render
 from rota.cli.report import PAGE_NAME
-from rota.engine.history.facts import UNCOUNTED_REASONS, Action, ActionStep, GroupHealth
+from rota.engine.history.client_settings import CLIENT_LIBRARIES
+from rota.engine.history.facts import (
+    UNCOUNTED_REASONS,
+    Action,
+    ActionKind,
+    ActionStep,
+    GroupHealth,
+)
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.arrow import table_to_rows
@@ -137,6 +144,7 @@ def _explanation_json(story: Story, window: _Window, page: Path) -> dict[str, An
             "by_evidence": window.by_evidence,
             "delayed_records": window.delayed_records,
             "lag": None if window.lag is None else asdict(window.lag),
+            "marks": dict.fromkeys(("delayed_records", "lag"), EvidenceMark.SAMPLED),
         },
     }
 
@@ -155,20 +163,20 @@ def _explanation_lines(
     yield from map(bold, render.wrap_text(f"{group.name}: {_health_text(group)}"))
     for line in _health_facts(group):
         yield from wrap(render.wrap_text(line, INDENT, INDENT))
-    whole = "of the whole evidence" if is_part else ""
+    whole = " (whole evidence)" if is_part else ""
     span = f"from {_time(window.since)} to {_time(window.until)}"
     sections: list[tuple[str, Iterable[str]]] = [
-        (f"What happened {whole}", render.wrap_text(group.happened, INDENT, INDENT)),
+        (f"What happened{whole}", render.wrap_text(group.happened, INDENT, INDENT)),
         (f"What it cost {span}", _cost_lines(window)),
         (_rebalance_title(window), _rebalance_lines(window.rebalances)),
-        (f"Patterns {whole}", _bullet_lines(one.text for one in group.patterns)),
-        (f"What to do {whole}", _action_lines(group)),
+        (f"Patterns{whole}", _bullet_lines(one.text for one in group.patterns)),
+        (f"What to do{whole}", _action_lines(group)),
         ("How the numbers are known", _provenance_lines(group, window)),
     ]
     for title, lines in sections:
         shown = list(lines)
         if shown:
-            yield from (Text(), bold(title.strip()))
+            yield from (Text(), bold(title))
             yield from wrap(shown)
     yield Text()
     link = _page_link(page, group.name) if page.exists() else f"rota report {story.out}"
@@ -189,7 +197,7 @@ def _health_facts(group: GroupStory) -> Iterator[str]:
     health = group.health
     yield health.reason
     if health.worst not in {health.health, GroupHealth.UNKNOWN}:
-        yield f"before: {health.worst}: {health.worst_reason}"
+        yield f"worst: {health.worst}: {health.worst_reason}"
 
 
 def _cost_lines(window: _Window) -> Iterator[str]:
@@ -225,6 +233,7 @@ def _rebalance_title(window: _Window) -> str:
 
 def _rebalance_lines(rebalances: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rebalances:
+        yield f"{INDENT}none"
         return
     rows: list[Sequence[str]] = [("time", "cause", "members", "moved (necessary)", "downtime")]
     for row in rebalances[-SHOWN_REBALANCES:]:
@@ -253,17 +262,26 @@ def _bullet_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _action_lines(group: GroupStory) -> Iterator[str]:
+    """Yields the steps for the group's clients; for the most likely one if they are unknown."""
     yield from render.wrap_text(group.to_do, INDENT, INDENT)
+    names = [CLIENT_LIBRARIES[name].name for name in group.libraries if name in CLIENT_LIBRARIES]
+    known = [name for name in names if name in group.setting_libraries]
+    clients = known or group.setting_libraries[:1]
     number = 0
     for action in group.actions:
         yield from render.wrap_text(f"{action.title}{_saving_text(action)}", INDENT, INDENT)
         for step in action.steps:
-            number += 1
-            first = f"{INDENT}{number:2}. "
+            if step.libraries and not set(step.libraries) & set(clients):
+                continue
+            number += action.kind is not ActionKind.NOTE
+            first = f"{INDENT}  - " if action.kind is ActionKind.NOTE else f"{INDENT}{number:2}. "
             rest = " " * len(first)
             yield from render.wrap_text(step.text, first, rest, has_settings=True)
-            for line in _setting_lines(step, group):
+            for line in _setting_lines(step, clients):
                 yield f"{rest}{INDENT}{line}"
+    if others := [name for name in group.setting_libraries if name not in clients]:
+        text = f"for {', '.join(clients)}; --json and the report have those for {', '.join(others)}"
+        yield from render.wrap_text(f"These steps are {text}.", INDENT, INDENT)
 
 
 def _saving_text(action: Action) -> str:
@@ -273,14 +291,11 @@ def _saving_text(action: Action) -> str:
     return f" (saves {at_most}{format_rounded_duration(action.saving_ms)} of downtime)"
 
 
-def _setting_lines(step: ActionStep, group: GroupStory) -> Iterator[str]:
-    """Returns the settings of the group's clients; of the first client if they are unknown."""
+def _setting_lines(step: ActionStep, clients: Sequence[str]) -> Iterator[str]:
     if step.setting is not None:
         yield from step.setting.splitlines()
-    own = [name for name in group.libraries if name in step.settings]
-    listed = own or [name for name in group.setting_libraries if name in step.settings][:1]
-    for name in listed:
-        if len(step.settings) > 1:
+    for name in filter(step.settings.__contains__, clients):
+        if len(clients) > 1:
             yield f"# {name}"
         yield from step.settings[name].splitlines()
 
