@@ -57,8 +57,7 @@ def resolve_strategy(
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> Assignor:
-    """Returns the strategy for a name, class or instance; ``solver`` and ``budget`` are for sticky
-    ones.
+    """Returns the strategy; ``solver`` and ``budget`` are for sticky ones.
 
     :raises UnknownStrategy: no such strategy, or it cannot be loaded
     """

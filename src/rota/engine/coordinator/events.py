@@ -1,7 +1,4 @@
-"""Events that the coordinator handles, and commands that it returns.
-
-:class:`EventContext` collects the commands while one event is handled.
-"""
+"""Events that the coordinator handles, and commands that it returns."""
 
 from __future__ import annotations
 
@@ -20,14 +17,10 @@ from rota.errors import Code
 
 
 class GroupTimerKind(enum.Enum):
-    #: The session of a member, or of an id that no member joined with, is over.
-    SESSION = "session"
-    #: The join phase is over.
-    JOIN = "join"
-    #: The sync phase is over.
-    SYNC = "sync"
-    #: The next check for expired offsets is due.
-    RETENTION = "retention"
+    SESSION = "session"  # the session of a member, or of an id that no member joined with, is over
+    JOIN = "join"  # the join phase is over
+    SYNC = "sync"  # the sync phase is over
+    RETENTION = "retention"  # the next check for expired offsets is due
 
 
 class GroupTimerKey(NamedTuple):

@@ -1,7 +1,6 @@
 """Kafka's log lines about a group, made from the coordinator's notes.
 
-The wording is that of the group coordinator of Kafka 4.3, so that a program that reads a broker's
-log can read this one too.
+The wording is that of Kafka 4.3, so that a program that reads a broker's log can read this too.
 """
 
 from __future__ import annotations
