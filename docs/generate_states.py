@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from docs.marked import replaced
+from tests.support.group_outcomes import GROUP_OUTCOMES, GroupOutcome
+from tests.support.member_outcomes import MEMBER_OUTCOMES, MemberOutcome
 
-from rota.engine.coordinator.state import (
-    GROUP_OUTCOMES,
-    GROUP_TRANSITIONS,
-    GroupOutcome,
-    GroupState,
-)
-from rota.engine.member.state import (
-    MEMBER_OUTCOMES,
-    MEMBER_TRANSITIONS,
-    MemberOutcome,
-    MemberState,
-)
+from rota.engine.coordinator.state import GROUP_TRANSITIONS, GroupState
+from rota.engine.member.state import MEMBER_TRANSITIONS, MemberState
 
 PAGE = Path(__file__).with_name("architecture.md")
 

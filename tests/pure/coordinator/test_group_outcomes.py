@@ -13,12 +13,7 @@ from rota.engine.coordinator.events import (
     GroupTimerKind,
     JournalUnloaded,
 )
-from rota.engine.coordinator.state import (
-    GROUP_OUTCOMES,
-    GROUP_TRANSITIONS,
-    GroupState,
-    GroupTrigger,
-)
+from rota.engine.coordinator.state import GROUP_TRANSITIONS, GroupState
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.request import (
     DeleteGroups,
@@ -44,6 +39,7 @@ from rota.engine.model.response import (
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code
 from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit_request, join_request
+from tests.support.group_outcomes import GROUP_OUTCOMES, GroupTrigger
 
 CONFIG = GroupConfig(offsets_retention=1_000)
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState

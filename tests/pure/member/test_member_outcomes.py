@@ -18,12 +18,7 @@ from rota.engine.member.events import (
     RejoinRequested,
     Unsubscribed,
 )
-from rota.engine.member.state import (
-    MEMBER_OUTCOMES,
-    MEMBER_TRANSITIONS,
-    MemberState,
-    MemberTrigger,
-)
+from rota.engine.member.state import MEMBER_TRANSITIONS, MemberState
 from rota.engine.model.request import (
     GroupRequest,
     Heartbeat,
@@ -50,6 +45,7 @@ from tests.support.member_driver import (
     sent_requests,
     tp,
 )
+from tests.support.member_outcomes import MEMBER_OUTCOMES, MemberTrigger
 
 UNJOINED, JOINING, SYNCING, STABLE, FENCED, LEFT = MemberState
 
