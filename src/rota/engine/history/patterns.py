@@ -133,9 +133,7 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Puts lag that grew mostly while members failed after the failures, without a repair of its
-    own.
-    """
+    """Puts lag that grew mostly while members failed after the failures, without its own repair."""
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
         one
