@@ -77,7 +77,6 @@ MAX_INTEGER = 2**31 - 1
 
 #: The consumers whose leaders use a solver.
 SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}
-#: Reason for the solver that the user chose.
 GIVEN = "--solver"
 
 COMPARED_STRATEGIES = (
@@ -140,7 +139,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints the plan; true if a limit is exceeded."""
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
     if args.solver is not None:
         check_solver(args.solver)

@@ -433,9 +433,7 @@ class HistoryReplay:
         ]
 
     def _is_same(self, choice: GroupPolicy) -> bool:
-        """Returns whether the policy's protocol and membership were used, so its rebalances are the
-        same.
-        """
+        """Returns whether a policy has the used protocol and membership, so the same rebalances."""
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
             choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
         )

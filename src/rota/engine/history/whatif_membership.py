@@ -61,8 +61,7 @@ class WhatIfRebalance(NamedTuple):
     at: int
     #: The group after the rebalance; None: no rebalance, a static member returned.
     snapshot: GroupSnapshot | None
-    #: Members, subscriptions or partition counts changed; otherwise a KIP-848 group does not
-    #: rebalance.
+    #: Members, subscriptions or partition counts changed: else a KIP-848 group has no rebalance.
     is_needed: bool = True
     #: The state before is unknown or no longer matters.
     starts_new_incarnation: bool = False
@@ -289,8 +288,7 @@ class ProcessEvent(NamedTuple):
     is_guess: bool = False
     #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
     sequence: int = 0
-    #: When a process that polls too late got its first assignment: its last poll; 0: it polled
-    #: later.
+    #: Time of the first assignment of a process that never polled after it; 0: it polled later.
     stops_at: int = 0
     #: Its last poll was before its last assignment: it did not read those partitions.
     polled_before_assignment: bool = False
@@ -438,9 +436,7 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
 def _list_awaiting_rows(
     history: Sequence[CountedEvent], events: Iterable[ProcessEvent]
 ) -> set[int]:
-    """Returns the rebalances that waited for a gone static member: its absence is an event of its
-    own.
-    """
+    """Returns rebalances that waited for a gone static member: its absence is its own event."""
     rows: set[int] = set()
     for event in events:
         if event.type in {ProcessEventType.CLOSED, ProcessEventType.CRASHED}:
