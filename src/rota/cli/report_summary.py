@@ -133,7 +133,8 @@ def _group_lines(
     downtime = "unknown"
     if group.downtime_ms is not None:
         downtime = format_rounded_duration(group.downtime_ms) if group.downtime_ms else "no"
-    yield BOLD(f"{rank}. {name}: {group.health.health}, {downtime} downtime")
+    title = f"{rank}. {name}: {group.health.health}, {downtime} downtime"
+    yield BOLD(render.clip_text(title, lines=1)[0])
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
             short = shorten_times(text, evidence)

@@ -345,16 +345,17 @@ class IncrementalGroups:
     def _extend_overviews(self, commits: pa.Table, without: Collection[str]) -> None:
         """Sets the time of the last record of groups that are not computed again."""
         at = pc.coalesce(commits.column("committed_at"), commits.column("at"))
-        last = commits.select(["group"]).append_column("last", at).group_by("group")
-        latest = dict(_rows(last.aggregate([("last", "max")]), "group", "last_max"))
-        latest = {group: at for group, at in latest.items() if group not in without}
-        if latest:
-            rows = self._tables.bucket_files(GROUPS).read(latest.keys())
-            new = pa.array(map(latest.get, rows.column("group").to_pylist()), arrow.TIME_TYPE)
+        newest = commits.select(["group"]).append_column("last", at).group_by("group")
+        latest = dict(_rows(newest.aggregate([("last", "max")]), "group", "last_max"))
+        groups = latest.keys() - set(without)
+        if groups:
+            files = self._tables.bucket_files(GROUPS)
+            rows = files.read(groups)
+            last = rows.column("last")
+            new = pa.array([latest[group] for group in rows.column("group").to_pylist()], last.type)
             place = rows.schema.get_field_index("last")
-            later = pc.max_element_wise(rows.column("last"), new)
-            rows = rows.set_column(place, "last", later).cast(rows.schema)
-            self._tables.bucket_files(GROUPS).replace(latest.keys(), rows)
+            later = pc.if_else(pc.greater(new, last), new, last)
+            files.replace(groups, rows.set_column(place, rows.schema.field(place), later))
 
     def compute_groups(
         self, groups: Collection[str], lag: IncrementalLag, options: GroupOptions

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, with its type in Spark's DDL."""
-
     name: str
     type: str
     meaning: str
@@ -188,9 +186,7 @@ GROUPS = Table(
         _nullable("epoch", "int", "last generation or epoch"),
         Column("epochs", "int", "number of generations or epochs in the evidence"),
         Column("members", "int", "number of members at the end"),
-        Column(
-            "topics", "array<string>", "topics of the last members; otherwise those with commits"
-        ),
+        Column("topics", "array<string>", "topics of the last members; otherwise with commits"),
         _nullable("partitions", "int", "partitions of the last members; otherwise with commits"),
         _nullable("strategy", "string", "strategy of the last members"),
         Column("first", "timestamp", "time of the first record"),

@@ -31,7 +31,6 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.facts import CHANGE, HEALTH_PATTERNS, UNCOUNTED_REASONS
 from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
@@ -251,7 +250,7 @@ ACTUAL_NUMBERS = (
 )
 REPLAYED_NUMBERS = (
     *("rebalances_after", "downtime_current_ms", "downtime_after_ms", "uncertainty_ms"),
-    "delayed_records_after",
+    *("delayed_records_after", "saving_ms"),
     *("moved_after", "revoked_after"),
 )
 #: Numbers that depend on samples of log ends.
@@ -303,10 +302,6 @@ class GroupStory(facts.Advice):
         return (*problem, *patterns) or ((causes,) if causes else ())
 
     @property
-    def cause_text(self) -> str:
-        return "; ".join(self.cause_lines)
-
-    @property
     def is_change_advised(self) -> bool:
         """Whether the operator should do something: repair the group or change its policy."""
         return any(action.kind is not facts.ActionKind.NOTE for action in self.actions)
@@ -341,6 +336,11 @@ class GroupStory(facts.Advice):
             **{name: None if getattr(self, name) is None else numbers[name] for name in numbers},
             "health": self.mark if self.health.lag is None else EvidenceMark.SAMPLED,
             "causes": [how for _, how, _ in self.causes],
+            "patterns": self.mark,
+            "actions": [
+                self.mark if action.kind is facts.ActionKind.REPAIR else EvidenceMark.REPLAYED
+                for action in self.actions
+            ],
             "lag": None if self.lag is None else EvidenceMark.SAMPLED,
             "status": None if self.status is None else EvidenceMark.SAMPLED,
         }
@@ -354,7 +354,6 @@ class GroupStory(facts.Advice):
             "group": health.pop("group"),
             "health": {"now": health.pop("health"), **health},
             **{name: facts_of[name] for name in columns},
-            "first_line": self.first_line,
             "mark": self.mark,
             "marks": self.marks,
             "causes": [
@@ -365,39 +364,6 @@ class GroupStory(facts.Advice):
             "status": self.status,
             "overview": facts_of["overview"],
         }
-
-    @property
-    def first_line(self) -> str:
-        """What happened, what to do, the most lag, and the clients that can change."""
-        sentences = (
-            f"{self.name}: {self.happened}",
-            self.to_do,
-            self._lag_sentence(),
-            self._clients_sentence(),
-        )
-        return " ".join(filter(None, sentences))
-
-    def _lag_sentence(self) -> str:
-        lag = self.lag
-        if lag is None:
-            return ""
-        notable = lag.most >= NOTABLE_RECORDS and (lag.most_seconds is None or lag.at_least)
-        notable |= lag.most_seconds is not None and lag.most_seconds >= NOTABLE_SECONDS
-        return f"Most lag: {format_worst_lag(lag)}." if notable else ""
-
-    def _clients_sentence(self) -> str:
-        if self.verdict != CHANGE:
-            return ""
-        libraries = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
-        if not libraries:
-            return "The change works for Java clients; the members' client library is unknown."
-        names = ", ".join(
-            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in libraries
-        )
-        others = ""
-        if UNKNOWN_LIBRARY in self.libraries:
-            others = "; for members with an unknown library the steps show Java's settings"
-        return f"The change works for the members' clients: {names}{others}."
 
 
 #: Subject and verb of a sentence about the downtime of each reason.

@@ -11,9 +11,9 @@ The join phase exists in memory only, and a restart forgets it. A restart keeps 
 holds: the last generation that became stable or empty, and the offsets.
 
 ``GROUP_TRANSITIONS`` lists the legal transitions: :meth:`ClassicGroup.transition_to` makes no
-other, and nothing else changes the state of a running group. ``GROUP_OUTCOMES`` says what each
-request and each timer does in each state. A test drives the coordinator into every cell, and
-docs/architecture.md shows both tables.
+other, and nothing else changes the state of a running group. What each request and each timer does
+in each state is a table of ``docs/state_outcomes.py``. A test drives the coordinator into every
+cell, and docs/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rota.engine.formats import consumer_protocol
 from rota.engine.model.journal_entry import (
@@ -62,149 +61,9 @@ GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
 }
 
 
-class GroupTrigger(enum.Enum):
-    """A request or timer, as a row of ``GROUP_OUTCOMES``."""
-
-    JOIN_NEW = "JoinGroup without a member id"
-    JOIN_ASSIGNED_ID = "JoinGroup with the id of a MEMBER_ID_REQUIRED"
-    JOIN_STATIC = "JoinGroup of a new static member"
-    JOIN_STATIC_BACK = "JoinGroup of a static member that comes back without its member id"
-    JOIN_FOLLOWER = "JoinGroup of a follower, nothing changed"
-    JOIN_LEADER = "JoinGroup of the leader, nothing changed"
-    JOIN_CHANGED = "JoinGroup of a member with other topics or strategies"
-    JOIN_MISMATCH = "JoinGroup without a strategy that all members support"
-    JOIN_FULL = "JoinGroup of a new member, group.max.size members"
-    SYNC_LEADER = "SyncGroup of the leader"
-    SYNC_FOLLOWER = "SyncGroup of a follower"
-    SYNC_OLD = "SyncGroup of another generation"
-    HEARTBEAT = "Heartbeat"
-    HEARTBEAT_OLD = "Heartbeat of another generation"
-    HEARTBEAT_FENCED = "Heartbeat of a static member that was replaced"
-    LEAVE = "LeaveGroup, other members remain"
-    LEAVE_LAST = "LeaveGroup of the last member"
-    COMMIT = "OffsetCommit of a member"
-    COMMIT_SIMPLE = "OffsetCommit without a generation"
-    OFFSET_FETCH = "OffsetFetch"
-    OFFSET_DELETE = "OffsetDelete of a subscribed topic"
-    DESCRIBE = "DescribeGroups"
-    DELETE = "DeleteGroups"
-    APPEND_FAILED = "the append of a request's entry fails with NOT_ENOUGH_REPLICAS"
-    SESSION_TIMEOUT = "the session of a member expires"
-    SESSION_TIMEOUT_ID = "the session of an id expires that no member joined with"
-    INITIAL_DELAY = "the initial delay ends, and new members joined during it"
-    JOIN_TIMEOUT = "the rebalance timeout ends the join phase"
-    JOIN_TIMEOUT_NOBODY = "the rebalance timeout is over, no member joined, and all are dynamic"
-    JOIN_TIMEOUT_STATIC = "the rebalance timeout is over, no member joined, and all are static"
-    SYNC_TIMEOUT = "the rebalance timeout ends the sync phase"
-    RETENTION = "the offsets expire"
-    UNLOADED = "the journal moves to another coordinator"
-
-
-class GroupOutcome(NamedTuple):
-    #: The error code of the response; None if no response is sent now.
-    code: Code | None
-    #: None if the state stays.
-    next_state: GroupState | None = None
-    effect: str = ""
-
-
-def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
-    on, cell = GroupTrigger, GroupOutcome
-    ok = cell(Code.NONE)
-    ignored = cell(None)
-    unknown = cell(Code.UNKNOWN_MEMBER_ID)
-    no_group = cell(Code.GROUP_ID_NOT_FOUND)
-    new_id = cell(Code.MEMBER_ID_REQUIRED, effect="gets a member id")
-    first_id = cell(Code.MEMBER_ID_REQUIRED, _EMPTY, "creates the group and gets a member id")
-    waits = cell(None, effect="waits for the end of the join phase")
-    starts = cell(None, _PREPARING, "starts a rebalance and waits")
-    again = cell(Code.NONE, effect="gets the current generation again")
-    takes_over = cell(Code.NONE, effect="gets the old assignment, if the strategy stays")
-    mismatch = cell(Code.INCONSISTENT_GROUP_PROTOCOL)
-    full = cell(Code.GROUP_MAX_SIZE_REACHED)
-    rebalancing = cell(Code.REBALANCE_IN_PROGRESS)
-    stores = cell(Code.NONE, _STABLE, "stores the assignment; waiting SyncGroups get theirs")
-    waits_sync = cell(None, effect="waits for the leader's assignment")
-    assigned = cell(Code.NONE, effect="gets its assignment")
-    illegal = cell(Code.ILLEGAL_GENERATION)
-    fenced = cell(Code.FENCED_INSTANCE_ID)
-    leaves = cell(Code.NONE, effect="ends the join phase if all others have joined")
-    left = cell(Code.NONE, _PREPARING, "starts a rebalance")
-    emptied = cell(Code.NONE, _EMPTY)
-    emptied_later = cell(Code.NONE, _EMPTY, "through PreparingRebalance")
-    created = cell(Code.NONE, _EMPTY, "creates the group")
-    subscribed = cell(Code.GROUP_SUBSCRIBED_TO_TOPIC)
-    deleted = cell(Code.NONE, _DEAD, "deletes the offsets too")
-    not_empty = cell(Code.NON_EMPTY_GROUP)
-    failed = cell(Code.COORDINATOR_NOT_AVAILABLE)
-    failed_sync = cell(Code.COORDINATOR_NOT_AVAILABLE, _PREPARING, "for all waiting SyncGroups")
-    removed = cell(None, _PREPARING, "removes the member and starts a rebalance")
-    removed_early = cell(
-        None, effect="removes the member, unless it joined before and its JoinGroup waits"
-    )
-    removed_unless_waiting = cell(
-        None, _PREPARING, "removes the member, unless its SyncGroup waits, and starts a rebalance"
-    )
-    forgets = cell(None, effect="forgets the id")
-    forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
-    extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
-    ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
-    ends_empty = cell(None, _EMPTY, "removes all members")
-    extends_static = cell(None, effect="removes no member, and the join phase continues")
-    ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
-    expires = cell(None, _DEAD, "deletes the offsets, then the group, which has none left")
-    expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
-    moved = cell(None, _DEAD)
-    moved_waiting = cell(Code.NOT_COORDINATOR, _DEAD, "for all waiting requests")
-    rows = {
-        on.JOIN_NEW: (new_id, new_id, new_id, new_id, first_id),
-        on.JOIN_ASSIGNED_ID: (starts, waits, starts, starts, unknown),
-        on.JOIN_STATIC: (starts, waits, starts, starts, starts),
-        on.JOIN_STATIC_BACK: (starts, waits, starts, takes_over, starts),
-        on.JOIN_FOLLOWER: (unknown, waits, again, again, unknown),
-        on.JOIN_LEADER: (unknown, waits, again, starts, unknown),
-        on.JOIN_CHANGED: (unknown, waits, starts, starts, unknown),
-        on.JOIN_MISMATCH: (new_id, mismatch, mismatch, mismatch, first_id),
-        on.JOIN_FULL: (new_id, full, full, full, first_id),
-        on.SYNC_LEADER: (unknown, rebalancing, stores, assigned, unknown),
-        on.SYNC_FOLLOWER: (unknown, rebalancing, waits_sync, assigned, unknown),
-        on.SYNC_OLD: (unknown, illegal, illegal, illegal, unknown),
-        on.HEARTBEAT: (unknown, rebalancing, ok, ok, unknown),
-        on.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
-        on.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
-        on.LEAVE: (unknown, leaves, left, left, unknown),
-        on.LEAVE_LAST: (unknown, emptied, emptied_later, emptied_later, unknown),
-        on.COMMIT: (unknown, ok, rebalancing, ok, no_group),
-        on.COMMIT_SIMPLE: (ok, unknown, unknown, unknown, created),
-        on.OFFSET_FETCH: (ok, ok, ok, ok, ok),
-        on.OFFSET_DELETE: (ok, subscribed, subscribed, subscribed, no_group),
-        on.DESCRIBE: (ok, ok, ok, ok, no_group),
-        on.DELETE: (deleted, not_empty, not_empty, not_empty, no_group),
-        on.APPEND_FAILED: (failed, failed, failed_sync, failed, failed),
-        on.SESSION_TIMEOUT: (ignored, removed_early, removed_unless_waiting, removed, ignored),
-        on.SESSION_TIMEOUT_ID: (forgets, forgets_last, forgets, forgets, ignored),
-        on.INITIAL_DELAY: (ignored, extends, ignored, ignored, ignored),
-        on.JOIN_TIMEOUT: (ignored, ends_join, ignored, ignored, ignored),
-        on.JOIN_TIMEOUT_NOBODY: (ignored, ends_empty, ignored, ignored, ignored),
-        on.JOIN_TIMEOUT_STATIC: (ignored, extends_static, ignored, ignored, ignored),
-        on.SYNC_TIMEOUT: (ignored, ignored, ends_sync, ends_sync, ignored),
-        on.RETENTION: (expires, ignored, ignored, expires_some, ignored),
-        on.UNLOADED: (moved, moved_waiting, moved_waiting, moved, ignored),
-    }
-    return {
-        (state, trigger): outcome
-        for trigger, row in rows.items()
-        for state, outcome in zip(GroupState, row, strict=True)
-    }
-
-
-GROUP_OUTCOMES = _make_outcomes()
-
-
 def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
     """Selects the strategy of a generation: each member votes for the first of its list that all
-    support. With equal votes the first in the leader's list wins (in Kafka the order of a hash map
-    decides).
+    support. On a tie the first in the leader's list wins (Kafka: the order of a hash map decides).
     """
     candidates = set(ballots[0]).intersection(*ballots[1:])
     votes = Counter(next(name for name in ballot if name in candidates) for ballot in ballots)
@@ -217,8 +76,6 @@ MAX_GENERATION = 2**31 - 1
 
 @dataclass(slots=True, eq=False)
 class ClassicGroupMember:
-    """A member of a classic group, as the coordinator knows it."""
-
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -227,12 +84,9 @@ class ClassicGroupMember:
     rebalance_timeout: int
     protocols: tuple[JoinGroupProtocol, ...]
     assignment: bytes = b""
-    #: Its first join is not complete yet: it cannot have sent a heartbeat.
-    is_new: bool = True
-    #: The join request that waits for the end of the join phase.
-    join_token: int | None = None
-    #: The sync request that waits for the leader's assignment.
-    sync_token: int | None = None
+    is_new: bool = True  # its first join is not complete yet: it cannot have sent a heartbeat
+    join_token: int | None = None  # the join request that waits for the end of the join phase
+    sync_token: int | None = None  # the sync request that waits for the leader's assignment
 
     @classmethod
     def from_request(cls, member_id: str, request: JoinGroup) -> ClassicGroupMember:
@@ -276,7 +130,6 @@ class ClassicGroupMember:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
-        """Returns the member as the journal stores it, with this assignment."""
         return GroupMetadataMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -299,7 +152,6 @@ class ClassicGroup:
     """A classic group. ``members`` is in the order in which the members joined."""
 
     name: str
-    #: When the group came into its state.
     state_timestamp: int = NO_TIMESTAMP
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.DEAD
@@ -314,8 +166,7 @@ class ClassicGroup:
     pending_join_members: dict[str, None] = field(default_factory=dict)
     #: Members that have not sent SyncGroup in this generation, in order.
     pending_sync_members: dict[str, None] = field(default_factory=dict)
-    #: The number of JoinGroups that wait for the end of the join phase.
-    waiting_join_count: int = 0
+    waiting_join_count: int = 0  # the number of JoinGroups that wait for the end of the join phase
     #: A member joined during the initial delay, so the delay may be extended.
     new_member_added: bool = False
     initial_delay_remaining: int = 0
@@ -325,14 +176,11 @@ class ClassicGroup:
     _supporters_by_protocol: Counter[str] = field(default_factory=Counter)
 
     def transition_to(self, state: GroupState, now: int) -> None:
-        """Changes the state. Nothing else changes the state of a running group."""
         if (self.state, state) not in GROUP_TRANSITIONS:
             raise AssertionError(f"group {self.name!r}: no move {self.state} -> {state}")
         self.previous_state = self.state
         self.state = state
         self.state_timestamp = now
-
-    # members
 
     @property
     def is_initial_rebalance(self) -> bool:
@@ -346,7 +194,6 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout(self) -> int:
-        """The longest rebalance timeout among the members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0)
 
     def add_member(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
@@ -362,7 +209,6 @@ class ClassicGroup:
         self.set_waiting_join(member, token)
 
     def set_waiting_join(self, member: ClassicGroupMember, token: int) -> None:
-        """Stores the token of a JoinGroup that waits for the end of the join phase."""
         assert member.join_token is None
         self.waiting_join_count += 1
         member.join_token = token
@@ -392,7 +238,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static_member(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
-        """Replaces a static member by its new process, at the same place in the order."""
+        """Keeps the member's place in the order."""
         self.take_waiting_join(old)
         self._remove_supporter(old)
         self._supporters_by_protocol.update(new.strategies)
@@ -426,10 +272,7 @@ class ClassicGroup:
             self.leader = next(joined, self.leader)
         return self.waiting_join_count > 0
 
-    # the strategy
-
     def _remove_supporter(self, member: ClassicGroupMember) -> None:
-        """Stops counting the member's strategies, and drops strategies that no member supports."""
         self._supporters_by_protocol.subtract(member.strategies)
         self._supporters_by_protocol = +self._supporters_by_protocol
 
@@ -448,7 +291,6 @@ class ClassicGroup:
         )
 
     def select_strategy(self, members: Iterable[ClassicGroupMember]) -> str:
-        """Selects the next strategy of these members, which are in the group's order."""
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
@@ -478,10 +320,7 @@ class ClassicGroup:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    # the journal
-
     def to_entry(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataEntry:
-        """Returns the generation as a journal entry, with other assignments if given."""
         members = self.members.values()
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in members}
@@ -525,7 +364,6 @@ class ClassicGroup:
         return group
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
         assert self.waiting_join_count == sum(member.join_token is not None for member in members)
         supported = Counter(name for member in members for name in member.strategies)

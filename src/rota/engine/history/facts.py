@@ -22,7 +22,6 @@ class JournalRecord(NamedTuple):
 
     #: Its offset in ``__consumer_offsets``; all records of a group are in one partition.
     offset: int
-    #: The record's timestamp.
     at: int
     entry: JournalEntry
 
@@ -38,8 +37,6 @@ class GroupType(enum.StrEnum):
 
 
 class GenerationChange(enum.StrEnum):
-    """How a saved generation relates to the one before it."""
-
     #: A new group's first entry, without members: no rebalance.
     CREATED = "created"
     #: A new generation, or a new target of a consumer group.
@@ -48,7 +45,6 @@ class GenerationChange(enum.StrEnum):
     REPLACED = "replaced"
     #: The group changed its type and kept its members: no rebalance.
     CONVERTED = "converted"
-    #: The last member left.
     EMPTIED = "emptied"
     #: The group was deleted: no rebalance.
     DELETED = "deleted"
@@ -58,8 +54,6 @@ class GenerationChange(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationMember:
-    """A member as its generation was saved."""
-
     member_id: str
     group_instance_id: str | None = None
     client_id: str = ""
@@ -76,10 +70,10 @@ class GenerationMember:
     owned_generation: int | None = None
     #: In a consumer group: its target.
     assigned: PartitionsByTopic = field(default_factory=dict)
-    #: In a share, streams or Connect group: what is assigned to it, in words. ``assigned`` is empty
-    #: there: partitions of a share group have several owners, tasks are not partitions.
+    #: In a share, streams or Connect group: the assignment in words. ``assigned`` is empty there:
+    #: partitions of a share group have several owners, tasks are not partitions.
     work: tuple[str, ...] = ()
-    #: The client library, if it could be detected.
+    #: None: it could not be detected.
     library: str | None = None
     #: The error in its subscription's or assignment's bytes.
     problem: str | None = None
@@ -97,14 +91,12 @@ class Generation:
 
     group: str
     kind: GroupType
-    #: 0 for the first group of this name, 1 after it was deleted, or after a group of the other
-    #: type replaced the empty group: then generations start again. A conversion with members does
-    #: not start a new incarnation.
+    #: 0 at first; raised when the group is deleted, or an empty one gets the other type: then
+    #: generations start again. A conversion with members does not raise it.
     incarnation: int
     #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
     generation: int
     change: GenerationChange
-    #: The record's timestamp.
     at: int
     #: When all members had joined, if the entry has it; in a consumer group: the epoch's start.
     state_at: int | None = None
@@ -156,13 +148,11 @@ class Rebalance:
     known_before: bool = True
     #: Number of the generation before, also of an empty group; 0: the group is new; None: unknown.
     from_generation: int | None = None
-    #: Subscribed topics that neither this rebalance nor the next generation assigns: they were
-    #: deleted. Empty without a next generation.
+    #: Subscribed topics that neither this nor the next generation assigns: they were deleted.
     absent: frozenset[str] = frozenset()
 
     @property
     def after(self) -> Generation:
-        """The last generation of the rebalance."""
         return self.rounds[-1]
 
 
@@ -172,23 +162,17 @@ class LogLine:
 
     at: int
     group: str
-    #: ``preparing``, ``stabilized``, ``assigned``, ``emptied``, ``left``, ``failed``, ...: see
-    #: :mod:`rota.engine.history.server_log`.
+    #: ``preparing``, ``stabilized``, ...: see :mod:`rota.engine.history.server_log`.
     what: str
     generation: int | None = None
     member_id: str | None = None
-    #: The broker's reason.
     reason: str | None = None
-    #: The client's reason.
     client_reason: str | None = None
-    #: The whole message.
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The cause of a rebalance, and the evidence for it."""
-
     cause: RebalanceCause
     evidence: EvidenceType
     #: The best guess if the cause is unknown; never counted as known.
@@ -232,7 +216,6 @@ class PartitionOwnership:
     #: None: to the end of the evidence.
     until: int | None
     from_generation: int
-    #: The last generation of the ownership.
     to_generation: int
 
 
@@ -241,10 +224,8 @@ class DowntimeReason(enum.StrEnum):
 
     #: The owner stayed in the group but revoked the partition for an eager rebalance.
     REVOKED = "revoked"
-    #: One member revoked the partition before another one could get it: between the rounds of a
-    #: cooperative rebalance, or between the heartbeats of a consumer group.
+    #: The partition waited between cooperative rounds, or between heartbeats of a consumer group.
     MOVED = "moved"
-    #: The owner left.
     LEFT = "left"
     #: The owner crashed or was cut off: from its last sign of life.
     SILENT = "silent"
@@ -308,7 +289,7 @@ class GroupHealth(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHealthStatus:
-    """The health of a group at the end of the evidence, and its worst: a row of gold/health."""
+    """A group's health at the end of the evidence, and its worst: a row of gold/health."""
 
     group: str
     health: GroupHealth
@@ -332,8 +313,6 @@ class GroupHealthStatus:
 
 
 class PatternType(enum.StrEnum):
-    """What happens in a group again and again, or all the time."""
-
     #: The number of members goes up and down between the same two numbers.
     AUTOSCALER = "autoscaler"
     #: One process joins and leaves again and again.
@@ -359,13 +338,11 @@ class Pattern:
     partition: int | None = None
     since: int
     until: int
-    #: How often it happened.
     times: int
     #: The usual time from one to the next, in milliseconds.
     every_ms: int | None = None
     #: What happened, in words without the time.
     text: str
-    #: What helps, if a change of the strategy does not.
     fix: str | None = None
 
 
@@ -390,7 +367,6 @@ class WhatIf:
     to_generation: int
     at: int
     policy: str
-    #: Whether this policy was used.
     actual: bool
     happens: bool
     #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
@@ -417,9 +393,7 @@ CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot te
 
 
 class ActionKind(enum.StrEnum):
-    #: Of the group's processes, its records or its autoscaler.
     REPAIR = "repair"
-    #: Another strategy, membership or session timeout.
     POLICY = "policy"
     #: The broker's protocol (KIP-848), to plan for.
     PROTOCOL = "protocol"
@@ -428,8 +402,6 @@ class ActionKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionStep:
-    """A step of an action, with the text to copy."""
-
     text: str
     #: Names of the client libraries that need this step; empty: all.
     libraries: tuple[str, ...] = ()
@@ -445,8 +417,7 @@ class Action:
 
     title: str
     kind: ActionKind
-    #: The downtime that it saves, in partition-milliseconds; None: unknown. Savings of several
-    #: actions may overlap.
+    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of actions may overlap.
     saving_ms: int | None = None
     #: The saving is an upper bound: the downtime of what the action prevents.
     saving_is_bound: bool = False
@@ -458,7 +429,6 @@ class Advice:
     """The advice on a group: a row of gold/advice."""
 
     group: str
-    #: CHANGE, KEEP, FIX_FIRST or CANNOT_TELL.
     verdict: str
     #: The best policy; the used one if no other is better.
     policy: str
@@ -501,7 +471,6 @@ class Advice:
     recommendation: str
     #: The downtime that the change of the policy saves; None: no change is advised.
     saving_ms: int | None = None
-    #: What to do, in this order.
     actions: tuple[Action, ...] = ()
     #: Names of the client libraries that the settings of the actions are for; the group's first.
     setting_libraries: tuple[str, ...] = ()
@@ -526,10 +495,9 @@ class AdvisedOwnership:
 MINUTE = 60_000
 #: The default of ``group.max.session.timeout.ms``.
 MAX_SESSION_TIMEOUT = 30 * MINUTE
-#: Used if the session timeout is unknown: Kafka's default for both protocols.
+#: Kafka's default for both protocols, used if the session timeout is unknown.
 DEFAULT_SESSION_TIMEOUT = 45_000
-#: The default of ``heartbeat.interval.ms`` of all clients; members learn of a rebalance by a
-#: heartbeat.
+#: The default of ``heartbeat.interval.ms`` of all clients.
 HEARTBEAT_INTERVAL = 3_000
 SERVER_STRATEGIES = ("uniform", "range")
 COOPERATIVE_STICKY = "cooperative-sticky"

@@ -135,9 +135,7 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
-    comes after them, and has no repair of its own.
-    """
+    """Puts lag that grew mostly while members failed after the failures, without its own repair."""
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
         one
@@ -437,7 +435,7 @@ def _find_late_joins(
     members = [_find_late_member(step, time, commits) for step, time in late]
     names = [None if one is None else labels.label(one) for one in members]
     subject = "a member" if None in names else _describe_names(names)
-    longest = format_rounded_duration(max(time for _, time in late))
+    longest = _format_about(max(time for _, time in late))
     often = f", and the group waited {longest}"
     if len(late) > 1:
         often = f" {len(late)} times, and the group waited up to {longest}"
@@ -777,6 +775,6 @@ def _in_brackets(text: str) -> str:
 
 
 def _format_about(milliseconds: int) -> str:
-    """Formats a length of time in seconds, or from two minutes on in minutes."""
-    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
-    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)
+    if milliseconds < 2 * MINUTE:
+        return f"{max(round(milliseconds / 1_000), 1)} s"
+    return format_rounded_duration(round(milliseconds / MINUTE) * MINUTE)

@@ -98,8 +98,8 @@ class _RebalanceFinder:
             case GenerationChange.REPLACED | GenerationChange.FIRST_SAMPLE:
                 self._set_before(generation)
             case GenerationChange.CONVERTED:
-                # the previous generation still has members that left during the conversion;
-                # without it, the previous members are unknown
+                # the previous generation still has members that left during the conversion; without
+                # it, the previous members are unknown
                 if not self._known and self._before is None:
                     self._begin(generation.incarnation, None, known=True)
             case GenerationChange.DELETED:
@@ -166,8 +166,7 @@ def is_first_generation(generation: Generation) -> bool:
 
 def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     """Returns whether the following generation is another round of the same rebalance (KIP-429): it
-    assigns what a member that stays revoked. After the leave of all who had to revoke it is a new
-    one.
+    assigns what a remaining member revoked. If all who had to revoke left, it is a new rebalance.
     """
     if not _may_be_cooperative(generation):
         return False
@@ -196,29 +195,24 @@ class GenerationDiff:
 
     joined: tuple[GenerationMember, ...]
     left: tuple[GenerationMember, ...]
-    #: Static members that are back under another member id.
     returned_static: tuple[GenerationMember, ...]
-    #: Members of both generations with another subscription.
     resubscribed: tuple[GenerationMember, ...]
     #: Topics that no member subscribed to or owned before.
     new_topics: tuple[str, ...]
     #: Topics, subscribed before and after, with partitions that were not assigned before; in a
     #: streams group subtopologies with new active tasks.
     grown: tuple[str, ...]
-    #: Topics with fewer assigned partitions than before.
     shrunk: tuple[str, ...]
     #: A member had owned a newly assigned partition, so that partition may not be new.
     was_owned_before: bool
-    #: Members of both generations that joined without the generation before or their partitions in
-    #: it. They had lost them, so they joined for their own reason. Not all clients report them.
+    #: Members of both generations that had lost the generation before or their partitions in it, so
+    #: they joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
     #: Partitions were revoked and not assigned, so another cooperative round had to follow.
     is_round_due: bool
-    #: The strategy of a group of the same type changed.
     strategy_changed: bool
     #: Connect: the workers run other connectors or tasks.
     work_changed: bool
-    #: Every subscription and assignment was decoded.
     readable: bool
 
     @property
@@ -227,7 +221,6 @@ class GenerationDiff:
 
     @property
     def same_work(self) -> bool:
-        """Whether subscriptions and partitions are as before."""
         return not (self.resubscribed or self.grown or self.shrunk)
 
 
@@ -396,7 +389,6 @@ def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArra
 
 
 def _pair_rounds(rebalance: Rebalance) -> Iterator[tuple[Generation, Generation]]:
-    """Pairs each round with the generation before it."""
     before = rebalance.before
     for generation in rebalance.rounds:
         if before is not None:
@@ -422,8 +414,7 @@ def _count_given_up(before: Generation, after: Generation) -> int:
 
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
     """Returns whether a member revoked all its partitions before it joined: with cooperative-sticky
-    while its strategies include an eager one. A static member that is down keeps its last
-    subscription.
+    while its strategies include an eager one. A static member that is down keeps its subscription.
     """
     if after.kind is GroupType.CONSUMER:
         return False

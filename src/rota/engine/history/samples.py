@@ -14,7 +14,6 @@ For consumer groups it returns the epoch, which also shows the number of missed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -43,10 +42,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
-    """A group at the time of a poll: a row of bronze/samples."""
-
     group: str
-    #: When the responses had arrived.
     at: int
     #: When the group was last polled before this change; None: never.
     not_before: int | None = None
@@ -61,8 +57,6 @@ class GroupSample:
 
 
 class SampledCommit(NamedTuple):
-    """A committed offset that differs from the poll before."""
-
     group: str
     partition: TopicPartition
     #: None: the offset was deleted.
@@ -72,43 +66,34 @@ class SampledCommit(NamedTuple):
     not_before: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupPoll:
-    """All responses of one poll of the cluster."""
-
     started_at: int
     #: When the last response had arrived.
-    at: int
+    at: int = 0
     #: Described groups; their times are not used.
-    groups: Mapping[str, GroupSample]
+    groups: dict[str, GroupSample] = field(default_factory=dict)
     #: All committed offsets of the groups that could be polled.
-    offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that may exist but could not be polled.
-    unanswered: AbstractSet[str] = frozenset()
+    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    #: Groups that exist, or may exist, but could not be polled.
+    unanswered: set[str] = field(default_factory=set)
     #: Every broker has listed its groups: other groups were deleted.
     complete: bool = True
 
 
 class SampleChanges(NamedTuple):
-    """Changes since the poll before."""
-
     samples: list[GroupSample]
     commits: list[SampledCommit]
 
 
 class SampleTracker:
-    """Keeps the last response about every group."""
-
     def __init__(self) -> None:
         self._samples: dict[str, GroupSample] = {}
-        #: Last successful poll of each group.
         self._polled: dict[str, int] = {}
         self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
-        #: Last successful poll of each group's offsets.
         self._offsets_polled: dict[str, int] = {}
         #: Last poll in which all brokers listed their groups.
         self._listed: int | None = None
-        #: Existing groups that could not be polled yet.
         self._failed: set[str] = set()
 
     def compare(self, poll: GroupPoll) -> SampleChanges:
@@ -212,8 +197,6 @@ STABLE_STATES = frozenset({STABLE_STATE, EMPTY_STATE})
 
 
 class SampleReader:
-    """Makes generations from a group's samples, in time order."""
-
     def __init__(self, group: str) -> None:
         self._builder = HistoryBuilder(group)
         self.first: GroupSample | None = None

@@ -71,6 +71,7 @@ from rota.engine.history.timing import (
 )
 from rota.engine.history.whatif_membership import ProcessEvent, ProcessEventType
 from rota.engine.history.whatif_replay import (
+    END_OF_TIME,
     NO_DOWNTIME,
     NO_MOVES,
     DowntimeCost,
@@ -92,9 +93,9 @@ from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
 #: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
-#: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
-#: replay with the median downtime counts. In long histories such differences cancel out. If the
-#: first replays differ by a small share, no more are needed.
+#: of a rebalance at once or one heartbeat later. So short histories are replayed several times,
+#: fewer if the first replays differ by a small share; the one with the median downtime counts. In
+#: long histories such differences cancel out.
 MIN_DRAWS, DRAWS = 3, 9
 STABLE_SHARE = 0.03
 MAX_DRAWN_EVENTS = 200
@@ -182,8 +183,6 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
 
 @dataclass(frozen=True, slots=True)
 class UsedStrategies:
-    """The strategies of a history's generations, with one solver."""
-
     solver: str
     topic_ids: Mapping[str, bytes]
     problems: ProblemCache
@@ -345,11 +344,9 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
     since: int | None = None,
 ) -> PolicyEvaluation:
     """Replays a group's rebalances under the policy that was used and under all alternatives.
-
-    There are no rows if the members do not share partitions or their data cannot be decoded.
+    Returns no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param downtime: the measured downtime of the group
     :param topic_ids: their order decides which partitions the server's uniform assignor moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
     :param assignment_interval: the least time between two target assignments of a consumer group
@@ -379,8 +376,6 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
 
 
 class _Reading(NamedTuple):
-    """What may have happened to a group's processes, and its times."""
-
     events: list[ProcessEvent]
     timing: GroupTiming
 
@@ -410,10 +405,8 @@ class HistoryReplay:
         self._process_events = whatif_membership.list_process_events(
             self._history, self._restarts, self._timing
         )
-        #: Session timeouts to evaluate for static members.
         self.sessions = policies.suggest_session_timeouts(rebalances, self._restarts)
         used = policies.find_used_policies(rebalances)
-        #: The kinds of membership that were used.
         self._memberships = {(one.membership, one.session_timeout) for one in used}
         self._protocols = {one.protocol for one in used}
         self._revoked_times = _mean_revoked_times(downtime)
@@ -440,9 +433,7 @@ class HistoryReplay:
         ]
 
     def _is_same(self, choice: GroupPolicy) -> bool:
-        """Returns whether the policy would have had the rebalances of the history: its protocol and
-        the kind of membership were used.
-        """
+        """Returns whether a policy has the used protocol and membership, so the same rebalances."""
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
             choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
         )
@@ -458,9 +449,6 @@ class HistoryReplay:
             return None
         return self._sum_downtime(self._replay_processes(policy))
 
-    def _counts(self, at: int) -> bool:
-        return self._since is None or at >= self._since
-
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
         changes = [
@@ -474,7 +462,6 @@ class HistoryReplay:
 
     @cached_property
     def _index(self) -> HistoryIndex:
-        """The index of every partition and every member."""
         seen = (
             counts
             for place in self._history
@@ -542,7 +529,8 @@ class HistoryReplay:
         return list(replay.run(reading.events))
 
     def _sum_downtime(self, outcomes: Iterable[PolicyOutcome]) -> int:
-        return sum(outcome.cost.downtime for outcome in outcomes if self._counts(outcome.at))
+        since = -END_OF_TIME if self._since is None else self._since
+        return sum(outcome.cost.downtime for outcome in outcomes if outcome.at >= since)
 
     @cached_property
     def _readings(self) -> list[_Reading]:
@@ -608,7 +596,6 @@ class HistoryReplay:
 
 
 def _merge_intervals(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the times that are in any of the intervals, in order."""
     merged: list[tuple[int, int]] = []
     for since, until in sorted(set(intervals)):
         if merged and since <= merged[-1][1]:
@@ -641,8 +628,8 @@ def _actual_rows(
     reproduction: PolicyReproduction,
     downtime: GroupDowntime,
 ) -> Iterator[WhatIf]:
-    """Returns the rows of the policy that was used, with the measured downtime. The return of a
-    static member has a row without a rebalance, and so has downtime that has not ended.
+    """Returns the rows of the used policy, with the measured downtime; the return of a static
+    member and downtime that has not ended have rows without a rebalance.
     """
     label = policies.label_used_policies(reproduction.used)
     #: By the rebalance that ended the downtime, the time of a return, or None if it has not ended.
@@ -658,51 +645,37 @@ def _actual_rows(
         times[end] += piece.until - piece.since
         if piece.delayed_records is not None:
             delayed[end] += piece.delayed_records
+    #: Generation, time, costs (None: no rebalance), downtime and delayed records.
+    rows: list[tuple[Generation, int, RebalanceCost | None, int, int]] = []
     for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
         after = rebalance.after
         key = after.incarnation, after.generation
-        yield WhatIf(
-            group=after.group,
-            incarnation=after.incarnation,
-            to_generation=after.generation,
-            at=after.at,
-            policy=label,
-            actual=True,
-            happens=True,
-            happens_at=after.at,
-            downtime_ms=times[key],
-            delayed_records=delayed[key] if downtime.arrival_rates else None,
-            moved=cost.moved,
-            moves_needed=cost.moves_needed,
-            revoked=cost.revoked,
-            idle_members=cost.idle_members,
-            spread=cost.most - cost.least,
-        )
+        rows.append((after, after.at, cost, times[key], delayed[key]))
     replaced = (one for one in generations if one.change is GenerationChange.REPLACED)
-    others = [
-        (one, one.at, times.pop(one.at), delayed[one.at]) for one in replaced if times[one.at]
+    rows += [
+        (one, one.at, None, times.pop(one.at), delayed[one.at]) for one in replaced if times[one.at]
     ]
     if times[None]:
         last = generations[-1]
         at = max(last.at, rebalances[-1].after.at) + 1
-        others.append((last, at, times[None], delayed[None]))
-    for one, at, time, records in others:
+        rows.append((last, at, None, times[None], delayed[None]))
+    for generation, at, found, time, records in rows:
         yield WhatIf(
-            group=one.group,
-            incarnation=one.incarnation,
-            to_generation=one.generation,
+            group=generation.group,
+            incarnation=generation.incarnation,
+            to_generation=generation.generation,
             at=at,
             policy=label,
             actual=True,
-            happens=False,
-            happens_at=None,
+            happens=found is not None,
+            happens_at=None if found is None else at,
             downtime_ms=time,
             delayed_records=records if downtime.arrival_rates else None,
-            moved=0,
-            moves_needed=0,
-            revoked=0,
-            idle_members=0,
-            spread=0,
+            moved=0 if found is None else found.moved,
+            moves_needed=0 if found is None else found.moves_needed,
+            revoked=0 if found is None else found.revoked,
+            idle_members=0 if found is None else found.idle_members,
+            spread=0 if found is None else found.most - found.least,
         )
 
 
@@ -738,8 +711,6 @@ def list_advised_ownership(
 
     Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
     changes its owner at once, as the times of the rounds are unknown.
-
-    :param policy: the result of :meth:`PolicyEvaluation.advised_policy`
     """
     if policy is None:
         return []
@@ -750,7 +721,7 @@ def list_advised_ownership(
     since = np.zeros(layout.size, dtype=np.int64)
     #: Partition position, owner, since, until.
     spans: list[tuple[int, int, int, int | None]] = []
-    now = -(1 << 62)
+    now = -END_OF_TIME
     for at, new in changes:
         now = max(now, at)  # a timestamp may go back
         changed = np.flatnonzero(owners != new)
