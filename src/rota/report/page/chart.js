@@ -49,7 +49,7 @@ class GroupChart {
     this.rows = Array.from(chart.rowNames, (_, row) => row);
     this.canvas = element('canvas', {
       id: 'chart', tabindex: '0', role: 'application', 'aria-roledescription': 'chart',
-      'aria-label': 'Rebalances, downtime, partition owners and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.',
+      'aria-label': `${countNoun(chart.rebalances.count, 'rebalance')}, downtime, owners of ${countNoun(chart.rowNames.length, 'partition')} and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.`,
     });
     this.overlay = element('canvas', { class: 'overlay', 'aria-hidden': 'true' });
     this.box = element('div', { class: 'chart-box' }, this.canvas, this.overlay);
