@@ -6,6 +6,7 @@ import ast
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from docs.marked import replaced
@@ -29,6 +30,7 @@ def drawn(text: str) -> str:
     return replaced(text, "layers", drawing())
 
 
+@cache
 def imports() -> dict[tuple[str, str], int]:
     """Returns for each pair of boxes how many modules of the first import the second."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)

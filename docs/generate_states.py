@@ -8,19 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from docs.marked import replaced
+from docs.state_outcomes import GROUP_OUTCOMES, MEMBER_OUTCOMES, GroupOutcome, MemberOutcome
 
-from rota.engine.coordinator.state import (
-    GROUP_OUTCOMES,
-    GROUP_TRANSITIONS,
-    GroupOutcome,
-    GroupState,
-)
-from rota.engine.member.state import (
-    MEMBER_OUTCOMES,
-    MEMBER_TRANSITIONS,
-    MemberOutcome,
-    MemberState,
-)
+from rota.engine.coordinator.state import GROUP_TRANSITIONS, GroupState
+from rota.engine.member.state import MEMBER_TRANSITIONS, MemberState
 
 PAGE = Path(__file__).with_name("architecture.md")
 

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 LIST, GROUP = HERE / "report-list.png", HERE / "report-group.png"
 OUT = "rota-demo"
-WIDTH, HEIGHT = 1280, 800
+WIDTH, HEIGHT = 1440, 900
 #: Of the demo: an autoscaler causes the rebalances, and another policy moves fewer partitions.
 SHOWN = "search-indexer"
 #: Bytes of a picture that a README can carry.
@@ -60,7 +60,7 @@ def with_demo(readme: str, printed: str) -> str:
 
 
 def pictures(browser: Browser, report: Path) -> None:
-    """The list, and a group down to the key of its charts: :data:`SHOWN`, or the worst."""
+    """The overview, and a group down to the legend of its chart: :data:`SHOWN`, or the worst."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     page.goto(report.resolve().as_uri())
     page.locator("#groups").wait_for()
@@ -71,7 +71,8 @@ def pictures(browser: Browser, report: Path) -> None:
     page.locator("#group").wait_for(state="visible")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     bottom = page.evaluate(
-        "Math.ceil(document.getElementById('causes').getBoundingClientRect().bottom + scrollY) + 16"
+        "Math.ceil(scrollY + 16 + "
+        "document.querySelector('#group .legend').getBoundingClientRect().bottom)"
     )
     page.set_viewport_size({"width": WIDTH, "height": int(bottom)})
     page.evaluate("scrollTo(0, 0)")

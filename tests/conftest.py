@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.support.missing_tool",
     "tests.support.spark_limit",
     "tests.support.command",
+    "tests.support.examples",
 ]
 
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]

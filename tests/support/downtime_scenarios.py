@@ -307,10 +307,6 @@ class SimulatedEvidence:
     commits: dict[tuple[str, int], PartitionCommits]
     #: The broker's log; empty if there is none.
     lines: list[LogLine]
-    #: Samples of the end offsets of all partitions, every :data:`SAMPLE_INTERVAL`.
-    end_offsets: EndOffsets
-    #: The number of each partition in ``end_offsets``.
-    partition_numbers: dict[tuple[str, int], int]
     end: int
 
     @property
@@ -329,14 +325,6 @@ def simulated_evidence(simulation: Simulation, *, with_log: bool = True) -> Simu
     rebalances = find_rebalances(generations)
     lines = list_group_lines(simulation.trace) if with_log else []
     times = {key: one.times for key, one in commits.items()}
-    numbers = {
-        (topic, number): position
-        for position, (topic, number) in enumerate(
-            (topic, number)
-            for topic, count in sorted(scenario.topics.items())
-            for number in range(count)
-        )
-    }
     return SimulatedEvidence(
         group=scenario.group,
         generations=generations,
@@ -344,8 +332,6 @@ def simulated_evidence(simulation: Simulation, *, with_log: bool = True) -> Simu
         explanations=[explain_rebalance(one, times, lines) for one in rebalances],
         commits=commits,
         lines=lines,
-        end_offsets=_sample_end_offsets(scenario, numbers),
-        partition_numbers=numbers,
         end=scenario.duration,
     )
 
@@ -396,7 +382,14 @@ def list_group_lines(trace: Sequence[TraceRecord]) -> list[LogLine]:
     return lines
 
 
-def _sample_end_offsets(scenario: Scenario, numbers: dict[tuple[str, int], int]) -> EndOffsets:
+def number_partitions(scenario: Scenario) -> dict[tuple[str, int], int]:
+    topics = sorted(scenario.topics.items())
+    partitions = [(topic, number) for topic, count in topics for number in range(count)]
+    return {partition: number for number, partition in enumerate(partitions)}
+
+
+def sample_end_offsets(scenario: Scenario, numbers: dict[tuple[str, int], int]) -> EndOffsets:
+    """Samples the end offsets of all partitions, every :data:`SAMPLE_INTERVAL`."""
     times = range(0, scenario.duration + 1, SAMPLE_INTERVAL)
     ends = [
         scenario.traffic.end_offset(TopicPartition(*partition), at)

@@ -180,6 +180,11 @@ class FaultyDisk:
         """
         self._refusals.append(DiskFault(operation, path, times, skip, partly, code))
 
+    @property
+    def waits_to_refuse(self) -> bool:
+        """Whether a refusal has not happened yet."""
+        return any(each.times for each in self._refusals)
+
     def allow(self) -> None:
         """Takes back all refusals."""
         self._refusals.clear()

@@ -34,7 +34,7 @@ from rota.pipeline.tables import (
 )
 from tests.support.gold_layout import MORNING, Run, Tables
 
-STATIC_MEMBERS = {
+STATIC_MEMBERS: dict[str, Any] = {
     "title": "Use static members",
     "kind": "policy",
     "saving_ms": None,

@@ -19,10 +19,12 @@ from rota.pipeline.tables import (
     DOWNTIME,
     ENDS,
     EVIDENCE,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SERVERLOG,
     STATUS,
     WHATIF,
     Table,
@@ -30,7 +32,7 @@ from rota.pipeline.tables import (
 
 GOLD = (
     *(REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED),
-    *(EVIDENCE, ENDS, COMMITS),
+    *(GROUPS, EVIDENCE, ENDS, COMMITS, SERVERLOG),
 )
 #: 2026-11-15 06:00 UTC.
 MORNING = 1_794_722_400_000
@@ -52,7 +54,7 @@ class Run:
 
 @dataclass(slots=True)
 class Tables:
-    """Rows of every gold table, of bronze/ends, and of what lag needs of silver/commits."""
+    """Rows of every gold table, of bronze, and of what lag needs of silver/commits."""
 
     parts: dict[Table, list[pa.RecordBatch]] = field(
         default_factory=lambda: {table: [] for table in GOLD}

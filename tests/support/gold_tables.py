@@ -16,12 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from rota.engine.history.groups import OverviewBuilder
 from rota.pipeline import arrow, lag, rebalances
 from rota.pipeline.lag import EndSamples
 from rota.pipeline.tables import (
     COMMITS,
     ENDS,
     GENERATIONS,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
@@ -98,6 +100,7 @@ def _add(
         for number, line in enumerate(history.lines, 1)
     ]
     made.add(OWNERSHIP, arrow.facts_to_batch(OWNERSHIP, history.ownership))
+    made.add(SERVERLOG, arrow.rows_to_batch(SERVERLOG, lines))
     committed, ends = _commit_rows(commits), EndSamples()
     ends.add_samples(arrow.rows_to_batch(ENDS, samples))
     parts = [
@@ -106,6 +109,12 @@ def _add(
         ("health", _add_health(made, history, commits, samples, until)),
         ("commits", committed),
     ]
+    if history.generations:
+        builder = OverviewBuilder(history.group)
+        *_, last = builder.watch(history.generations)
+        state = "Stable" if last.members else "Empty"
+        overview = builder.overview(last.kind, state, history.generations[0].at, last.at)
+        parts.insert(0, ("overviews", arrow.facts_to_batch(GROUPS, [overview])))
     options = rebalances.GroupOptions(until=until, since=since)
     for name, rows in rebalances.compute_group(parts, options, ends):
         made.add(rebalances.GROUP_TABLES[name], rows)

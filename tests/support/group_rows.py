@@ -25,6 +25,7 @@ def commit_rows(group: str, commits: CommitTimes) -> pa.RecordBatch:
         "topic": pa.array(topics, pa.string()),
         "partition": pa.array(partitions, pa.int32()),
         "committed_at": pa.array(times, pa.int64()).cast(arrow.TIME_TYPE),
+        "at": pa.nulls(len(listed), arrow.TIME_TYPE),
     }
     return pa.record_batch(columns)
 

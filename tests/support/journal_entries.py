@@ -17,9 +17,17 @@ from rota.engine.model.journal_entry import (
     OffsetCommitTombstone,
     UnparsedEntry,
 )
+from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
 
 #: Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8.
 WIDE = {"offset", "metadata_hash", "version", "timestamp"}
+#: Every class of entries that is read.
+ENTRY_TYPES = (
+    *get_args(ClassicEntry),
+    *get_args(ConsumerGroupEntry),
+    *get_args(ShareGroupEntry),
+    *get_args(StreamsGroupEntry),
+)
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:
@@ -39,8 +47,11 @@ def field_values(kind: Any, field: str) -> st.SearchStrategy[Any]:
     if get_origin(kind) is tuple:
         return st.lists(field_values(get_args(kind)[0], field), max_size=3).map(tuple)
     if kind is int:
+        if field == "port":
+            return st.integers(0, 2**16 - 1)
         wide = field in WIDE or field.endswith("_timestamp")
-        return integers(64 if wide else 8 if field == "state" else 32)
+        narrow = field == "replication_factor" or field.endswith("_places")
+        return integers(64 if wide else 8 if field == "state" else 16 if narrow else 32)
     if kind is bytes:
         return ids if field == "topic_id" else st.binary(max_size=20)
     plain = {str: text, type(None): st.none()}
@@ -62,16 +73,12 @@ expiring = entries_of_type(
 )
 #: An offset that expires has room neither for an epoch nor for a topic's id.
 offsets: st.SearchStrategy[OffsetCommitEntry] = lasting | expiring
-others = [
-    entries_of_type(kind)
-    for kind in (*get_args(ClassicEntry), *get_args(ConsumerGroupEntry))
-    if kind is not OffsetCommitEntry
-]
+others = [entries_of_type(kind) for kind in ENTRY_TYPES if kind is not OffsetCommitEntry]
 #: Every kind that is read, each as often as any other.
 entries: st.SearchStrategy[JournalEntry] = st.one_of(offsets, *others)
 foreign = st.builds(
     lambda number, rest, value: UnparsedEntry(
-        type=number, name="unknown", key=number.to_bytes(2, "big") + rest, value=value
+        type=number, key=number.to_bytes(2, "big") + rest, value=value
     ),
     st.integers(24, 2**15 - 1),
     st.binary(max_size=20),
@@ -95,7 +102,7 @@ def damaged_records(draw: st.DrawFn) -> Record:
     return bytes(pieces[0]), bytes(pieces[1])
 
 
-numbers = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 24]).map(lambda n: n.to_bytes(2, "big"))
+numbers = st.integers(0, 24).map(lambda n: n.to_bytes(2, "big"))
 bits = st.sampled_from([b"\0\0", b"\0\1", b"\0\4", b"\x7f\xff\xff\xff", b"\xff" * 4, b"\x80" * 5])
 nasty = st.lists(bits | st.binary(max_size=6), max_size=12).map(b"".join)
 noise = st.tuples(st.builds(lambda head, rest: head + rest, numbers, nasty), st.none() | nasty)

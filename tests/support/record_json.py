@@ -6,9 +6,10 @@ Written from Kafka's schemas, apart from the code under test.
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import singledispatch
 
+from rota.engine.model import share_streams_entry as other
 from rota.engine.model.consumer_group_entry import (
     ConsumerGroupMetadataEntry,
     ConsumerGroupMetadataTombstone,
@@ -58,6 +59,29 @@ KEYS: dict[type, tuple[int, dict[str, str]]] = {
             (RegularExpressionEntry, RegularExpressionTombstone),
             {"groupId": "group", "regularExpression": "regex"},
         ),
+        *(
+            (
+                number,
+                (getattr(other, f"{name}Entry"), getattr(other, f"{name}Tombstone")),
+                MEMBER if issubclass(getattr(other, f"{name}Entry"), other.MemberRecord) else GROUP,
+            )
+            for number, name in {
+                9: "SharePartitionMetadata",
+                10: "ShareMemberMetadata",
+                11: "ShareGroupMetadata",
+                12: "ShareTargetAssignmentMetadata",
+                13: "ShareTargetAssignmentMember",
+                14: "ShareCurrentMemberAssignment",
+                15: "ShareStatePartitionMetadata",
+                17: "StreamsGroupMetadata",
+                18: "StreamsPartitionMetadata",
+                19: "StreamsMemberMetadata",
+                20: "StreamsTargetAssignmentMetadata",
+                21: "StreamsTargetAssignmentMember",
+                22: "StreamsCurrentMemberAssignment",
+                23: "StreamsTopology",
+            }.items()
+        ),
     )
     for made in kinds
 }
@@ -76,7 +100,7 @@ def value_json(entry: JournalEntry) -> Json | None:
 
 @singledispatch
 def entry_json(entry: JournalEntry) -> Json:
-    raise TypeError(entry)
+    return structure_json(entry, VALUES[type(entry)])
 
 
 def base64(data: bytes) -> str:
@@ -132,8 +156,14 @@ def _(entry: ConsumerGroupMetadataEntry) -> Json:
     return {"epoch": entry.epoch, **tagged_json("metadataHash", entry.metadata_hash, 0)}
 
 
-@entry_json.register
-def _(entry: PartitionMetadataEntry) -> Json:
+@entry_json.register(PartitionMetadataEntry)
+@entry_json.register(other.SharePartitionMetadataEntry)
+@entry_json.register(other.StreamsPartitionMetadataEntry)
+def _(
+    entry: PartitionMetadataEntry
+    | other.SharePartitionMetadataEntry
+    | other.StreamsPartitionMetadataEntry,
+) -> Json:
     return {
         "topics": [
             {
@@ -175,22 +205,24 @@ def _(entry: MemberMetadataEntry) -> Json:
     }
 
 
-@entry_json.register
-def _(entry: TargetAssignmentMetadataEntry) -> Json:
+@entry_json.register(TargetAssignmentMetadataEntry)
+@entry_json.register(other.ShareTargetAssignmentMetadataEntry)
+@entry_json.register(other.StreamsTargetAssignmentMetadataEntry)
+def _(
+    entry: TargetAssignmentMetadataEntry
+    | other.ShareTargetAssignmentMetadataEntry
+    | other.StreamsTargetAssignmentMetadataEntry,
+) -> Json:
     return {
         "assignmentEpoch": entry.epoch,
         **tagged_json("assignmentTimestamp", entry.timestamp, 0),
     }
 
 
-@entry_json.register
-def _(entry: TargetAssignmentMemberEntry) -> Json:
-    return {
-        "topicPartitions": [
-            {"topicId": uuid(topic.topic_id), "partitions": list(topic.partitions)}
-            for topic in entry.topics
-        ]
-    }
+@entry_json.register(TargetAssignmentMemberEntry)
+@entry_json.register(other.ShareTargetAssignmentMemberEntry)
+def _(entry: TargetAssignmentMemberEntry | other.ShareTargetAssignmentMemberEntry) -> Json:
+    return {"topicPartitions": fields_json(entry.topics, TOPIC_PARTITIONS)}
 
 
 @entry_json.register
@@ -220,3 +252,127 @@ def topics_json(topics: Iterable[CurrentAssignmentTopic]) -> list[Json]:
 @entry_json.register
 def _(entry: RegularExpressionEntry) -> Json:
     return {"topics": list(entry.topics), "version": entry.version, "timestamp": entry.timestamp}
+
+
+#: Kafka's names of fields in the values of share and streams groups, with Rota's name; a pair has
+#: the fields of the structures in an array, a set a tagged array that is written unless empty.
+Fields = Mapping[str, "str | set[str] | tuple[str, Fields]"]
+TOPIC_PARTITIONS: Fields = {"topicId": "topic_id", "partitions": "partitions"}
+STATE_TOPIC: Fields = {"topicId": "topic_id", "topicName": "topic", "partitions": "partitions"}
+KEY_VALUE: Fields = {"key": "key", "value": "value"}
+TASKS: Fields = {"subtopologyId": "subtopology", "partitions": "partitions"}
+CURRENT_TASKS: Fields = {**TASKS, "assignmentEpochs": {"epochs"}}
+INTERNAL_TOPIC: Fields = {
+    "name": "topic",
+    "partitions": "partition_count",
+    "replicationFactor": "replication_factor",
+    "topicConfigs": ("configs", KEY_VALUE),
+}
+VALUES: dict[type, Fields] = {
+    other.ShareMemberMetadataEntry: {
+        "rackId": "rack",
+        "clientId": "client_id",
+        "clientHost": "client_host",
+        "subscribedTopicNames": "topics",
+    },
+    other.ShareGroupMetadataEntry: {"epoch": "epoch", "metadataHash": "metadata_hash"},
+    other.ShareCurrentMemberAssignmentEntry: {
+        "memberEpoch": "epoch",
+        "previousMemberEpoch": "previous_epoch",
+        "state": "state",
+        "assignedPartitions": ("assigned", TOPIC_PARTITIONS),
+    },
+    other.ShareStatePartitionMetadataEntry: {
+        "initializingTopics": ("initializing", STATE_TOPIC),
+        "initializedTopics": ("initialized", STATE_TOPIC),
+        "deletingTopics": ("deleting", {"topicId": "topic_id", "topicName": "topic"}),
+    },
+    other.StreamsMemberMetadataEntry: {
+        "instanceId": "group_instance_id",
+        "rackId": "rack",
+        "clientId": "client_id",
+        "clientHost": "client_host",
+        "rebalanceTimeoutMs": "rebalance_timeout",
+        "topologyEpoch": "topology_epoch",
+        "processId": "process_id",
+        "userEndpoint": ("endpoint", {"host": "host", "port": "port"}),
+        "clientTags": ("client_tags", KEY_VALUE),
+    },
+    other.StreamsTargetAssignmentMemberEntry: {
+        "activeTasks": ("active", TASKS),
+        "standbyTasks": ("standby", TASKS),
+        "warmupTasks": ("warmup", TASKS),
+    },
+    other.StreamsCurrentMemberAssignmentEntry: {
+        "memberEpoch": "epoch",
+        "previousMemberEpoch": "previous_epoch",
+        "state": "state",
+        "activeTasks": ("active", CURRENT_TASKS),
+        "standbyTasks": ("standby", CURRENT_TASKS),
+        "warmupTasks": ("warmup", CURRENT_TASKS),
+        "activeTasksPendingRevocation": ("active_revoking", CURRENT_TASKS),
+        "standbyTasksPendingRevocation": ("standby_revoking", CURRENT_TASKS),
+        "warmupTasksPendingRevocation": ("warmup_revoking", CURRENT_TASKS),
+    },
+    other.StreamsTopologyEntry: {
+        "epoch": "epoch",
+        "subtopologies": (
+            "subtopologies",
+            {
+                "subtopologyId": "subtopology",
+                "sourceTopics": "source_topics",
+                "sourceTopicRegex": "source_regexes",
+                "stateChangelogTopics": ("changelogs", INTERNAL_TOPIC),
+                "repartitionSinkTopics": "repartition_sinks",
+                "repartitionSourceTopics": ("repartition_sources", INTERNAL_TOPIC),
+                "copartitionGroups": (
+                    "copartition_groups",
+                    {
+                        "sourceTopics": "source_topic_places",
+                        "sourceTopicRegex": "source_regex_places",
+                        "repartitionSourceTopics": "repartition_source_places",
+                    },
+                ),
+            },
+        ),
+    },
+}
+
+
+def fields_json(value: object, fields: Fields) -> object:
+    """A structure, an array of structures, or null."""
+    if value is None:
+        return None
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return [structure_json(each, fields) for each in value]
+    return structure_json(value, fields)
+
+
+def structure_json(value: object, fields: Fields) -> Json:
+    found: Json = {}
+    for name, field in fields.items():
+        match field:
+            case tuple():
+                found[name] = fields_json(getattr(value, field[0]), field[1])
+            case set():
+                (own,) = field
+                found |= tagged_json(name, plain_json(getattr(value, own)), [])
+            case _:
+                found[name] = plain_json(getattr(value, field))
+    return found
+
+
+def plain_json(value: object) -> object:
+    if isinstance(value, bytes):
+        return uuid(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+@entry_json.register
+def _(entry: other.StreamsGroupMetadataEntry) -> Json:
+    return {
+        "epoch": entry.epoch,
+        "metadataHash": entry.metadata_hash,
+        **tagged_json("validatedTopologyEpoch", entry.validated_topology_epoch, -1),
+        **tagged_json("lastAssignmentConfigs", fields_json(entry.configs, KEY_VALUE), []),
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -27,9 +28,9 @@ from rota.engine.member.events import ListenerMethod, PollTimeoutNote
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.simulation import Simulation
 from rota.engine.simulator.timeline import (
+    SLEEP_EVENT_OF,
     SUBSCRIPTION_EVENTS,
-    PartitionReading,
-    list_partition_readings,
+    split_detail,
 )
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
@@ -46,12 +47,37 @@ SLEEP_RECORDS = frozenset(
 )
 
 
+#: Events that change which partitions a process reads; most records are of other types.
+READING_EVENTS = frozenset(
+    {
+        TraceEventType.ASSIGNMENT,
+        TraceEventType.WITHHELD,
+        TraceEventType.LISTENER,
+        TraceEventType.CRASHED,
+        TraceEventType.GONE,
+        TraceEventType.PAUSED,
+        TraceEventType.RESUMED,
+        TraceEventType.STALLED,
+        TraceEventType.WOKEN,
+    }
+)
+
+
 class GapKind(enum.Enum):
     #: A member had the partition, but its application did not poll.
     NOT_POLLED = "not polled"
     #: Its process was frozen.
     FROZEN = "frozen"
     NOT_OWNED = "not owned"
+
+
+class PartitionReading(NamedTuple):
+    """An interval in which a process read a partition, in milliseconds from the start."""
+
+    partition: TopicPartition
+    process: str
+    since: int
+    until: int
 
 
 class TrueGap(NamedTuple):
@@ -296,3 +322,72 @@ def _subscribed_partitions(
         if (topic in topics if pattern is None else re.fullmatch(pattern, topic))
         for number in range(count)
     }
+
+
+class _ReadPartitions:
+    """The partitions that each process reads: those of its assignment, unless its listener is being
+    called to revoke them, or the process is crashed, frozen, outside of poll for a stall, or busy
+    for longer than its poll interval allows.
+    """
+
+    def __init__(self) -> None:
+        self._owned: dict[str, frozenset[TopicPartition]] = defaultdict(frozenset)
+        self._asleep: dict[str, set[TraceEventType]] = defaultdict(set)
+
+    def read_record(self, record: TraceRecord) -> frozenset[TopicPartition] | None:
+        """Returns what the record's process reads now; None if the record does not change it."""
+        if record.type not in READING_EVENTS or not self._changed_by(record):
+            return None
+        name = record.subject
+        return frozenset() if self._asleep[name] else self._owned[name]
+
+    def _changed_by(self, record: TraceRecord) -> bool:
+        """Returns whether a process may now read other partitions."""
+        name = record.subject
+        match record.type:
+            case TraceEventType.ASSIGNMENT:
+                _, partitions = split_detail(record.detail)
+                self._owned[name] = frozenset(partitions)
+            case TraceEventType.WITHHELD:
+                assert isinstance(record.detail, tuple)
+                self._owned[name] = self._owned[name].difference(record.detail)
+            case TraceEventType.LISTENER:
+                call, partitions = split_detail(record.detail)
+                if call == ListenerMethod.ASSIGNED.value:
+                    return False
+                self._owned[name] = self._owned[name].difference(partitions)
+            case TraceEventType.CRASHED | TraceEventType.GONE:
+                self._owned.pop(name, None)
+                self._asleep.pop(name, None)
+            case TraceEventType.PAUSED | TraceEventType.STALLED:
+                self._asleep[name].add(record.type)
+            case TraceEventType.RESUMED | TraceEventType.WOKEN:
+                self._asleep[name].discard(SLEEP_EVENT_OF[record.type])
+            case _:
+                return False
+        return True
+
+
+def list_partition_readings(trace: Iterable[TraceRecord], end: int) -> list[PartitionReading]:
+    """Returns each interval in which a process read a partition, up to the ``end``, in order."""
+    readings: list[PartitionReading] = []
+    reads = _ReadPartitions()
+    #: For each process its partitions, each with the time since when it reads it.
+    since_of: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+
+    def stop_reading(name: str, partitions: Iterable[TopicPartition], now: int) -> None:
+        for partition in partitions:
+            since = since_of[name].pop(partition)
+            if since < now:
+                readings.append(PartitionReading(partition, name, since, now))
+
+    for record in trace:
+        now_read = reads.read_record(record)
+        if now_read is None:
+            continue
+        before = since_of[record.subject]
+        stop_reading(record.subject, before.keys() - now_read, record.at)
+        before.update(dict.fromkeys(now_read - before.keys(), record.at))
+    for name, partitions in since_of.items():
+        stop_reading(name, tuple(partitions), end)
+    return sorted(readings, key=lambda one: (one.partition, one.since, one.until, one.process))

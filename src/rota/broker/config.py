@@ -1,8 +1,6 @@
-"""The broker's configuration: parsed from Kafka's keys, and listed as DescribeConfigs shows it.
-
-:func:`parse_config` turns the keys of a ``server.properties`` into typed values.
-:func:`topic_config_entries` and :func:`broker_config_entries` list every key with its value and
-where the value comes from.
+"""The broker's configuration: :func:`parse_config` turns the keys of a ``server.properties`` into
+typed values; :func:`topic_config_entries` and :func:`broker_config_entries` list every key with its
+value and where the value comes from, as DescribeConfigs shows it.
 """
 
 from __future__ import annotations
@@ -110,14 +108,10 @@ BROKER_KEYS: Mapping[str, ConfigKey] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerProperties:
-    """The parsed configuration of a broker."""
-
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     #: A broker for tests and one machine does not make the first member wait for others.
     group: GroupConfig = field(default_factory=lambda: GroupConfig(initial_rebalance_delay=0))
-    #: Defaults of topics that have no settings of their own.
     topic: TopicConfig = field(default_factory=TopicConfig)
-    #: ``host:port`` that the broker sends to clients in Metadata.
     advertised_listener: str | None = None
     ignored_keys: tuple[str, ...] = ()
 
@@ -181,8 +175,6 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting, its value and where the value comes from."""
-
     name: str
     key: ConfigKey
     #: None: the broker has no value under this name, but one under another.
@@ -199,7 +191,6 @@ class ConfigEntry:
 def topic_config_entries(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> Iterator[ConfigEntry]:
-    """Yields all settings of a topic, in the order of their keys."""
     for key in TOPIC_KEYS.values():
         own = overrides.get(key.name)
         if key.hidden and own is None:

@@ -1,13 +1,12 @@
-"""One client's connection: bytes in, frames to the node; responses out, as fast as the client
-reads.
+"""One client's connection: bytes in, frames to the node; responses out as fast as the client reads.
 
 At most one request of a connection is in flight at the node. Until it is answered, the socket is
 not read: so a connection occupies one request, one response and the bytes of one read. An idle
 connection has no buffer, task or timer.
 
-:class:`RequestMemoryPool` limits the memory of unfinished requests over all connections. When they
-have used up the limit, only one of them is read at a time, so that one always completes; the
-connection of a request that does not progress is closed.
+:class:`RequestMemoryPool` limits the memory of unfinished requests over all connections. When it is
+used up, only one of them is read at a time, so that one always completes; the connection of a
+request that does not progress is closed.
 
 :class:`TlsSession` is TLS without IO. asyncio's own TLS keeps 256 KiB for each connection and does
 not say why a handshake failed.
@@ -34,11 +33,9 @@ if TYPE_CHECKING:
 
 #: The largest request before its client has logged in (``sasl.server.max.receive.size``).
 MAX_REQUEST_BEFORE_LOGIN = 512 * 1024
-#: Seconds to log in.
 LOGIN_TIMEOUT = 30.0
 #: Bytes of a response that the transport gets at a time, so that it copies little.
 WRITE_CHUNK = 256 * 1024
-#: The next chunk follows when this many bytes of the last are left.
 WRITE_LOW_WATER = 64 * 1024
 #: Seconds that a response may take after its client has closed its side.
 HALF_CLOSED_TIMEOUT = 5.0
@@ -48,8 +45,6 @@ TRANSPORT_KEEPS_VIEW = sys.version_info >= (3, 12)
 
 @dataclass(slots=True, eq=False, repr=False)
 class ServerConnection(asyncio.BufferedProtocol):
-    """A client's connection, with TLS or without."""
-
     _server: Server
     id: ConnectionId
     peer: str = "?"
@@ -68,20 +63,17 @@ class ServerConnection(asyncio.BufferedProtocol):
     _authenticated: bool = False
     #: The part of the response that the transport did not get yet.
     _unwritten: memoryview = EMPTY_VIEW
-    #: Size of the response; it is kept whole until the transport has all of it.
+    #: The response is kept whole until the transport has all of it.
     unsent_bytes: int = 0
-    #: The client does not read its responses.
     _write_paused: bool = False
     _read_paused: bool = False
     #: The next request waits until other clients have read their responses.
     _must_wait: bool = False
     _next_frame_scheduled: bool = False
-    #: The client has closed its side.
     _eof: bool = False
     _closing: bool = False
 
     def __post_init__(self) -> None:
-        """Makes the reader of frames, and the TLS session."""
         server = self._server
         limit = min(server.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN)
         self._frames = FrameReader(limit, server.receive_buffer)
@@ -91,7 +83,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     # Called by the server
 
     def send(self, data: Bytes) -> None:
-        """Sends a response; the next request may follow."""
         self._unwritten = EMPTY_VIEW if self._closing else memoryview(data)
         self._write_chunks()
         if self._unwritten:
@@ -116,13 +107,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.schedule_next_frame()
 
     def close(self) -> None:
-        """Closes the connection after the responses were sent."""
         if not self._closing:
             self._closing = True
             self._write_chunks()
 
     def abort(self) -> None:
-        """Closes the connection now."""
         self._closing = True
         self._transport.abort()
 
@@ -249,7 +238,6 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _pass_next_frame(self) -> None:
-        """Passes the next frame to the node, if a whole frame is here and need not wait."""
         if self.request_in_flight or self._write_paused or self._must_wait or self._closing:
             return
         if self._frames.buffered_bytes and self._server.must_wait(self):
@@ -268,7 +256,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def _write_chunks(self) -> None:
-        """Gives the transport as much of the response as it takes."""
         while self._unwritten and not self._write_paused and not self._transport.is_closing():
             piece, self._unwritten = self._unwritten[:WRITE_CHUNK], self._unwritten[WRITE_CHUNK:]
             if self._tls is not None:
@@ -352,8 +339,6 @@ MIN_PROGRESS_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class PartialRequest:
-    """The progress of a request that is being received."""
-
     connection: ServerConnection
     since: float
     received_bytes: int
@@ -367,9 +352,7 @@ class RequestMemoryPool:
         self.max_bytes = max(MAX_REQUEST_MEMORY, max_request_bytes)
         self._loop = loop
         self._partial_requests: dict[ConnectionId, PartialRequest] = {}
-        #: Connections with a partial request that are not read.
         self._paused: dict[ConnectionId, ServerConnection] = {}
-        #: The only connection with a partial request that is read while memory is exhausted.
         self._preferred: ConnectionId | None = None
         self._check_timer: asyncio.TimerHandle | None = None
 
@@ -513,7 +496,6 @@ class TlsSession:
         return self._outgoing.read()
 
     def read_outgoing(self) -> bytes:
-        """Returns bytes of the handshake that must be sent."""
         return self._outgoing.read()
 
 

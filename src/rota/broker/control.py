@@ -33,8 +33,7 @@ EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 DEFAULT_TIMEOUT = 10.0
 POLL_INTERVAL = 0.005
 READ_BYTES = 1 << 20
-#: Upper bound for the bytes of a record without key and value, or of a header without its name and
-#: value.
+#: Upper bound for a record without key and value, or a header without its name and value.
 RECORD_OVERHEAD_BYTES = 40
 
 
@@ -124,10 +123,7 @@ class BrokerControl:
         self._call(create)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all its records.
-
-        :raises Refused: the topic does not exist
-        """
+        """Deletes a topic with all its records; raises Refused if it does not exist."""
         self._call(lambda node, now: node.context.topics.delete(name, now))
 
     def create_partitions(self, name: str, partitions: int) -> None:
@@ -221,8 +217,7 @@ class BrokerControl:
     ) -> list[Record]:
         """Waits until a topic has this many records and returns the first ``count`` of them.
 
-        :param partition: as in :meth:`read`
-        :param offset: as in :meth:`read`
+        :param partition: as in :meth:`read`, like ``offset``
         :param timeout: in seconds
         :raises TimedOut: the topic has fewer records when the time is over
         """
@@ -243,9 +238,8 @@ class BrokerControl:
         return self._call(_group_states)
 
     def group(self, name: str) -> Group:
-        """Returns a group with its members, as the coordinator sees it.
-
-        The state of a group that does not exist is ``Dead``, as in Kafka.
+        """Returns a group as its coordinator sees it; one that does not exist is ``Dead``, as in
+        Kafka.
         """
         return self._call(lambda node, now: _describe_group(node, name, now))
 
@@ -269,9 +263,8 @@ class BrokerControl:
         return self._poll(check, timeout)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Returns the committed offsets of a group, by partition.
-
-        :raises Refused: the group's part of the journal is damaged
+        """Returns a group's committed offsets by partition; raises Refused if its journal is
+        damaged.
         """
         result = self._call(lambda node, now: node.context.groups.fetch_offsets(group, now))
         if result.code:
@@ -356,24 +349,19 @@ class BrokerControl:
     def drop_response(
         self, api: str | int, *, times: int | None = 1, client_id: str | None = None
     ) -> None:
-        """Handles the next requests and closes the connection instead of responding.
-
-        The client does not learn the outcome. Otherwise as :meth:`fail`.
+        """Handles the next requests, but closes the connection in place of the response, so that
+        the client does not learn the outcome. Otherwise as :meth:`fail`.
         """
         self._inject(api, times, client_id, drop_response=True)
 
     def clear_faults(self, api: str | int | None = None) -> int:
-        """Removes the injected faults of an API, or all.
-
-        Returns the number of removed faults that never triggered.
-        """
+        """Removes the faults of an API, or all; returns how many never triggered."""
         which = None if api is None else find_api(api)
         return self._call(lambda node, _: node.faults.clear(which))
 
     def disconnect(self, client_id: str | None = None) -> int:
         """Closes the connections of a client, or all; returns the number of closed connections.
-
-        :raises InputError: no such client is connected
+        Raises InputError if no such client is connected.
         """
 
         def close(node: BrokerNode, _: int) -> int:

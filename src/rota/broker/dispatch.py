@@ -29,8 +29,6 @@ from rota.protocol.schemas import ResponseT
 
 @dataclass(slots=True)
 class SaslLogin:
-    """A login that is under way or complete."""
-
     mechanism: str
     #: None once the login is complete.
     exchange: SaslServer | None
@@ -38,21 +36,16 @@ class SaslLogin:
 
 @dataclass(slots=True, kw_only=True)
 class ClientSession:
-    """The client at the other end of a connection."""
-
     connection: ConnectionId
     host: str
-    #: From the header of the last request.
     client_id: str = ""
     #: Name and version of the client library, from ApiVersions 3 on.
     software: str = ""
-    #: Set by a login.
     user: str | None = None
     login: SaslLogin | None = None
-    #: Handles the frames of a login by a client before Kafka 1.0, which have no header. It returns
-    #: the response, or raises Refused.
+    #: Handles a login before Kafka 1.0, whose frames have no header; returns the response, or
+    #: raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
-    #: Set by a request that waits.
     on_disconnect: Callable[[], None] | None = None
 
 
@@ -69,9 +62,7 @@ class ServerRequest(Generic[RequestT_co]):
     version: int
     client: ClientSession
     body: RequestT_co
-    #: When the request arrived.
     now: int
-    #: Bytes of the frame.
     size: int
     write_response: Callable[[Message | None], None] = field(repr=False)
     #: Closes the connection in place of a response; the reason is logged.
@@ -89,7 +80,6 @@ class ServerRequest(Generic[RequestT_co]):
         self.context.ready_queue.setdefault(self, (resume, long))
 
     def stop_waiting(self) -> None:
-        """Takes the request out of the queue."""
         self.client.on_disconnect = None
         self.context.ready_queue.pop(self, None)
 
@@ -106,27 +96,21 @@ AnyRequest: TypeAlias = ServerRequest[Any]
 
 #: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
-#: Waiting requests that are resumed in one event.
 MAX_RESUMED_PER_EVENT = 100
 
 
 @dataclass(slots=True, kw_only=True)
 class HandlerContext:
-    """The broker's parts that handlers use."""
-
     config: BrokerConfig
     topics: Topics
     groups: GroupCoordinatorService
     timers: Timers
-    #: Receives a level and a text.
     log: Callable[[int, str], None]
-    #: The advertised host and port.
     address: tuple[str, int]
     #: See :meth:`ServerRequest.resume_later`.
     ready_queue: OrderedDict[AnyRequest, tuple[Callable[[], None], bool]] = field(
         default_factory=OrderedDict
     )
-    #: The lowest and highest version by API key.
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     #: None: clients do not log in.
     users: Users | None = None
@@ -151,10 +135,9 @@ class Handler(Generic[RequestT]):
     request_class: type[RequestT]
     min_version: int
     max_version: int
-    #: Sends the response, at once or later.
     handle: Callable[[ServerRequest[RequestT]], None]
-    #: Makes the response that has this error wherever the API's schema has a field for one; None
-    #: if the request gets no response.
+    #: Returns the response with this error wherever the schema has a field for one; None: no
+    #: response.
     error_response: Callable[[ServerRequest[RequestT], Code], Message | None] = make_error_response
     #: The lowest advertised version, if lower versions are handled too.
     advertised_from: int | None = None

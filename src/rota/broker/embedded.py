@@ -72,16 +72,14 @@ class Broker(BrokerControl):
     ) -> None:
         """Checks the arguments; opens nothing yet.
 
-        :param data_dir: folder for the topics; None: a temporary folder, removed when the broker
-            stops
+        :param data_dir: folder for the topics; None: a temporary one, removed when the broker stops
         :param port: 0 chooses a free port
-        :param advertise: the ``host:port`` that clients connect to, if it differs from ``host`` and
-            ``port``
+        :param advertise: the ``host:port`` that clients connect to, if it differs
         :param config: settings under Kafka's names, as in ``server.properties``
         :param users: passwords by user; if given, clients must log in (SASL)
         :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
-        :param tls: PEM files: a certificate and its key, or one file with both; then every client
-            must use TLS
+        :param tls: PEM files, a certificate and its key, or one file with both: clients must use
+            TLS
         :param allow_anonymous: allow other machines to connect although there are no ``users``
         :param adopt: open a folder that Kafka has written, or a copy of partition folders
         :raises InputError: an argument is wrong
@@ -163,9 +161,8 @@ class Broker(BrokerControl):
         self._stop(keep=False)
 
     def restart(self) -> None:
-        """Stops the broker and starts it again, with the same port and all stored data.
-
-        :raises TimedOut: as in :meth:`stop`
+        """Stops the broker and starts it again, with the same port and all stored data. Raises
+        TimedOut as :meth:`stop` does.
         """
         if self._thread is None:
             raise _not_running_error()
@@ -224,8 +221,8 @@ class Broker(BrokerControl):
         return self._call_in_thread(lambda thread: function(thread.node, thread.server.now()))
 
     def _call_in_thread(self, function: Callable[[BrokerThread], T]) -> T:
-        """Returns the result of ``function``, called in the broker's thread. Raises a RotaError
-        without the thread's traceback, so that a failing test shows the test's own line.
+        """Returns ``function``'s result from the broker's thread. Raises a RotaError without the
+        thread's traceback, so that a failing test shows the test's own line.
         """
         __tracebackhide__ = True
         thread = self._thread
@@ -248,10 +245,8 @@ class BrokerClock:
         return self._call(lambda server: server.now())
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock forward.
-
-        Timers that are due until then fire in order, each at its own time. Members whose session
-        ends are removed, as if they had been silent all along.
+        """Moves the clock forward. Timers that are due until then fire in order, each at its own
+        time. Members whose session ends are removed, as if they had been silent all along.
         """
         milliseconds = to_milliseconds(seconds)
         self._call(lambda server: server.advance(milliseconds))
@@ -278,8 +273,6 @@ def _not_running_error() -> RotaError:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BrokerThread:
-    """Runs a broker in a thread of its own."""
-
     open_broker: Callable[..., BrokerInstance]
     sockets: list[socket.socket]
     clock: Clock
@@ -290,7 +283,6 @@ class BrokerThread:
     server: Server = field(init=False)
 
     def __post_init__(self) -> None:
-        """Makes the thread; :meth:`start` starts it."""
         self._process = os.getpid()
         self._should_run = True
         self._ready: Future[None] = Future()
@@ -354,7 +346,6 @@ class BrokerThread:
 
     @property
     def is_alive(self) -> bool:
-        """True until the thread has ended."""
         return self._thread.is_alive()
 
     def release_descriptors(self) -> None:

@@ -19,8 +19,6 @@ ConnectionId = NewType("ConnectionId", int)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOpened:
-    """A client has connected."""
-
     connection: ConnectionId
     host: str
 
@@ -73,8 +71,6 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True)
 class WriteLogLine:
-    """Write a line to the broker's log."""
-
     #: As in :mod:`logging`.
     level: int
     text: str

@@ -1,6 +1,5 @@
-"""Injected faults, for tests: error responses, delays and dropped responses.
-
-Also finds an API or an error code by the name that a user gives.
+"""Injected faults, for tests: error responses, delays and dropped responses. Also finds an API or
+an error code by the name that a user gives.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 
 @dataclass(slots=True)
 class InjectedFault:
-    """A fault for requests of an API, and the number of requests it applies to."""
-
     api: Api
     #: Number of requests; None: all until the fault is cleared.
     remaining: int | None
-    #: Only requests of this client.
     client_id: str | None
     #: Milliseconds.
     delay: int = 0

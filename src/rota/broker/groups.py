@@ -3,8 +3,8 @@ then sends their responses.
 
 The journal is the topic ``__consumer_offsets``. Each of its partitions has a coordinator of its
 own, a *shard*, for the groups whose names hash to that partition. An append is complete when it
-returns, and the coordinator gets the result at once. Its commands are executed in order, so no
-response leaves before its entries are in the journal.
+returns. A coordinator's commands are executed in order, so no response leaves before its entries
+are in the journal.
 
 :func:`replay_journal` reads the entries of a partition back, when a shard is loaded.
 """
@@ -67,8 +67,6 @@ ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 @dataclass(slots=True, eq=False, repr=False)
 class CoordinatorShard:
-    """A journal partition and its coordinator."""
-
     number: int
     coordinator: Coordinator
     #: The partition was unloaded; the next FindCoordinator loads it again.
@@ -77,8 +75,6 @@ class CoordinatorShard:
 
 
 class GroupCoordinatorService:
-    """All groups of a broker."""
-
     def __init__(  # noqa: PLR0913
         self,
         config: GroupConfig,
@@ -104,7 +100,6 @@ class GroupCoordinatorService:
         topics.on_deleted(self._topic_deleted)
 
     def load(self, now: int) -> None:
-        """Replays the journal, if it exists, at the broker's start."""
         topic = self._topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is not None:
             self._open(topic, now)
@@ -121,7 +116,6 @@ class GroupCoordinatorService:
         return Code.NONE
 
     def move_coordinator(self, group: str, now: int) -> None:
-        """Unloads a group's journal partition until the next FindCoordinator."""
         shard = self._shard(group, now)
         self._run(shard, events.JournalUnloaded(), now)
         shard.moved = True
@@ -380,8 +374,6 @@ class JournalLog(Protocol):
 
 @dataclass(slots=True)
 class ReplayResult:
-    """Counts and errors of a replay."""
-
     records: int = 0
     #: Records of groups that are not classic, by Kafka's name of their type.
     skipped_types: Counter[str] = field(default_factory=Counter)
@@ -393,9 +385,7 @@ def replay_journal(log: JournalLog, apply_entry: ApplyEntry) -> ReplayResult:
 
     Leaves out commits that are followed by another commit of the same partition, and the entries of
     transactions that were aborted or have no end: the broker has no transactions to end them.
-
-    :raises Refused: a batch is damaged
-    :raises DiskError: the log cannot be read
+    Raises Refused for a damaged batch.
     """
     reader = _JournalReader(apply_entry)
     offset, end = log.log_start_offset, log.log_end_offset
@@ -416,7 +406,6 @@ class _JournalReader:
     def __init__(self, apply_entry: ApplyEntry) -> None:
         self.result = ReplayResult()
         self._apply_entry = apply_entry
-        #: Entries of transactions without an end so far, by producer id.
         self._open_transactions: dict[int, list[JournalEntry]] = {}
 
     def read(self, data: Bytes) -> None:
@@ -439,7 +428,6 @@ class _JournalReader:
             self._decode_rows(columns, np.flatnonzero(selected), None)
 
     def _by_batch(self, columns: record_batch_columns.RecordColumns, selected: BoolArray) -> None:
-        """Reads batch after batch, because transactions begin and end between them."""
         batches = columns.batches
         bounds = np.searchsorted(columns.batch, np.arange(len(batches) + 1))
         for number, (start, end) in enumerate(pairwise(bounds.tolist())):
@@ -456,7 +444,6 @@ class _JournalReader:
     def _decode_rows(
         self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None
     ) -> None:
-        """Decodes rows, and passes them on, or holds them until their transaction ends."""
         handle_entry = self._apply_entry
         if producer is not None and len(rows):
             handle_entry = self._open_transactions.setdefault(producer, []).append

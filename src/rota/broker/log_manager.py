@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageContext:
-    """The log directory with its settings and timers, as topics and logs use it."""
-
     disk: Disk
     folder: LogDirectory
     config: BrokerConfig
-    #: Settings of topics that have none of their own.
     defaults: TopicConfig
     timers: Timers
     #: Returns 16 bytes, different at each call.
@@ -39,7 +36,6 @@ class StorageContext:
     report: Report
 
 
-#: Returns topic, number and log of every partition.
 PartitionLogs: TypeAlias = Callable[[], Iterable[tuple[str, int, Log]]]
 #: Milliseconds between the removals of two deleted files.
 REMOVAL_PAUSE_MS = 10
@@ -90,7 +86,6 @@ class LogCleaner:
         return True
 
     def remove_topics(self, topics: Collection[str]) -> None:
-        """Stops compaction of deleted topics, and removes their checkpoints."""
         if self._partition is not None and self._partition[0] in topics:
             self.stop()
         kept = _drop_topics(topics, self._folder.cleaner_points)
@@ -148,8 +143,6 @@ class LogCleaner:
 
 
 class LogManager:
-    """Runs the background work on all logs."""
-
     def __init__(self, context: StorageContext, logs: PartitionLogs) -> None:
         self._disk = context.disk
         self._folder = context.folder
@@ -168,7 +161,6 @@ class LogManager:
         self._schedule_compaction(now)
 
     def run_all(self, now: int) -> None:
-        """Runs all work at once, due or not."""
         for name, partition in tuple(self._unflushed):
             self._flush(name, partition)
         self.delete_expired(now)
@@ -202,10 +194,7 @@ class LogManager:
         except DiskError as error:
             self._report(f"{operation} failed and is retried later: {error}")
 
-    # Retention and checkpoints
-
     def delete_expired(self, now: int) -> None:
-        """Deletes the segments that retention no longer keeps."""
         for name, partition, log in self._logs():
             with self._log_disk_errors(f"deleting old segments of {name}-{partition}"):
                 log.delete_old_segments(now)
@@ -215,7 +204,6 @@ class LogManager:
             self.save_checkpoints()
 
     def save_checkpoints(self) -> None:
-        """Saves the recovery point and the log start offset of each log."""
         points: PartitionOffsets = {}
         starts: PartitionOffsets = {}
         saved_points, saved_starts = self._folder.recovery_points, self._folder.log_start_offsets
@@ -243,8 +231,6 @@ class LogManager:
         if cleaned != folder.cleaner_points:
             folder.save_cleaner_points(cleaned)
 
-    # Compaction
-
     def _schedule_compaction(self, now: int) -> None:
         at = now + self._config.cleaner_backoff
         self._timers.start(("topics", "compaction"), at, self._compact, lenient=True)
@@ -255,10 +241,7 @@ class LogManager:
         else:
             self._schedule_compaction(now)
 
-    # Flushes by time
-
     def schedule_flush(self, name: str, partition: int, log: Log, now: int) -> None:
-        """Flushes the log after its topic's ``flush.ms``."""
         if (name, partition) not in self._unflushed:
             self._unflushed[name, partition] = log
             at = now + log.config.flush_interval
@@ -273,12 +256,9 @@ class LogManager:
                 log.flush()
 
     def forget_topic(self, name: str, logs: Iterable[Log]) -> None:
-        """Stops all work for a deleted topic."""
         for partition, _ in enumerate(logs):
             self._timers.stop(("flush", name, partition))
             self._unflushed.pop((name, partition), None)
-
-    # Removal of deleted folders
 
     def schedule_removal(self, folders: Iterable[str], now: int) -> None:
         """Removes folders in the background, one file at a time."""

@@ -47,7 +47,6 @@ class BrokerNode:
         self._login_needed = context.users is not None
         self._clients: dict[events.ConnectionId, ClientSession] = {}
         self._commands: list[events.NodeCommand] = []
-        #: Bytes of the responses among the commands.
         self._response_bytes = 0
         context.log = self._log
 
@@ -103,16 +102,13 @@ class BrokerNode:
         return bool(self.context.ready_queue)
 
     def next_timer(self, slack: int = 0) -> int | None:
-        """Returns when the next timer is due; see :meth:`~rota.broker.timers.Timers.next_due`."""
         return self.context.timers.next_due(slack)
 
     @property
     def clients(self) -> list[ClientSession]:
-        """The connected clients, in the order in which they connected."""
         return list(self._clients.values())
 
     def is_authenticated(self, connection: events.ConnectionId) -> bool:
-        """Whether the client has logged in, or does not have to."""
         client = self._clients.get(connection)
         return not self._login_needed or (client is not None and client.user is not None)
 

@@ -1,8 +1,7 @@
-"""The server around the node: sockets, clock and log, in one event loop. The last part binds the
-sockets that it listens on.
+"""The server around the node: sockets, clock and log, in one event loop.
 
 The server passes events to the node and carries out the commands that the node returns. It knows
-nothing of Kafka's protocol.
+nothing of Kafka's protocol. The last part binds the sockets that it listens on.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from rota.engine.model.config import BrokerConfig
 from rota.errors import InputError, Unreachable
 from rota.protocol.frames import RECEIVE_BUFFER_BYTES
 
-#: Connections that may wait to be accepted.
 BACKLOG = 1_024
 #: Seconds to send the last responses at a shutdown.
 DRAIN_TIMEOUT = 1.0
@@ -61,8 +59,6 @@ class NodeInterface(Protocol):
 
 
 class Server:
-    """Serves a node's clients in one event loop."""
-
     def __init__(
         self,
         node: NodeInterface,
@@ -73,12 +69,10 @@ class Server:
         logger: logging.Logger = LOGGER,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        #: Shared by all connections.
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.plaintext_buffer = bytearray(RECEIVE_BUFFER_BYTES if context is not None else 0)
         self.max_request_bytes = config.max_request_bytes
         self.request_memory = RequestMemoryPool(self.loop, self.max_request_bytes)
-        #: Unsent bytes of responses over all connections.
         self.unsent_bytes = 0
         self.tls_context = context
         self._node = node
@@ -91,19 +85,16 @@ class Server:
         self._connections: OrderedDict[events.ConnectionId, ServerConnection] = OrderedDict()
         #: ``max.connections`` is reached, and was logged.
         self._refusing_connections = False
-        #: Connections whose requests wait until other clients have read their responses.
         self._waiting_connections: dict[events.ConnectionId, ServerConnection] = {}
         self._listeners: list[asyncio.Server] = []
         self._stopping = False
         self._wakeup_timer: asyncio.TimerHandle | None = None
-        #: The broker's time of the wakeup.
         self._wakeup_at = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stalled_timer: asyncio.TimerHandle | None = None
         self._resume_handle: asyncio.Handle | None = None
 
     async def start(self, sockets: Iterable[socket.socket]) -> None:
-        """Accepts clients at these sockets, which are bound."""
         self.loop.set_exception_handler(self._log_loop_error)
         for each in sockets:
             server = await self.loop.create_server(self._accept, sock=each, backlog=BACKLOG)
@@ -138,7 +129,6 @@ class Server:
             await asyncio.sleep(0)
 
     def handle_event(self, event: events.NodeEvent) -> None:
-        """Passes an event to the node, and carries out its commands."""
         room = max(FETCH_UNSENT_LIMIT - self.unsent_bytes, 0)
         for command in self._node.handle(event, self._clock.now(), room):
             if isinstance(command, events.WriteLogLine):
@@ -175,10 +165,7 @@ class Server:
         self._reschedule_wakeup()
 
     def descriptors(self) -> list[int]:
-        """Returns the descriptors of all clients' sockets."""
         return [each.descriptor for each in self._connections.values()]
-
-    # Called by connections
 
     def connection_opened(self, connection: ServerConnection, host: str) -> bool:
         """Returns False if there are too many connections, or the broker stops."""
@@ -217,7 +204,6 @@ class Server:
         return True
 
     def unsent_decreased(self) -> None:
-        """Resumes waiting connections, if few enough bytes are unsent."""
         if self.unsent_bytes < MAX_UNSENT_BYTES:
             waiting, self._waiting_connections = self._waiting_connections, {}
             for connection in waiting.values():
@@ -225,7 +211,6 @@ class Server:
             self._schedule_resume()
 
     def note_activity(self, connection: ServerConnection) -> None:
-        """Called when bytes were read or written."""
         if connection.id in self._connections:
             connection.last_activity = self.loop.time()
             self._connections.move_to_end(connection.id)
@@ -248,8 +233,6 @@ class Server:
             self._logger.log(level, "%s", text)
         else:
             self._deduplicator.log(level, text, self.loop.time())
-
-    # Time
 
     def _schedule_wakeup(self) -> None:
         """Schedules a wakeup for the next timer; an earlier one stays, as it does no harm."""
@@ -438,7 +421,6 @@ def advertised_address(host: str, port: int) -> tuple[str, int]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parses ``host:port``."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

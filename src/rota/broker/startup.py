@@ -1,8 +1,6 @@
 """Starts a broker from its data folder: opens the folder, recovers its topics, loads its groups,
-builds the node.
-
-:func:`open_topics` finishes deletions and creations that a crash interrupted, and repairs
-``partition.metadata`` files.
+builds the node. :func:`open_topics` finishes deletions and creations that a crash interrupted, and
+repairs ``partition.metadata`` files.
 """
 
 from __future__ import annotations
@@ -68,12 +66,9 @@ HANDLER_MODULES = (
 
 @dataclass(slots=True, kw_only=True)
 class BrokerInstance:
-    """A broker on this machine, without its sockets."""
-
     node: BrokerNode
     disk: RealDisk
     lock: log_directory.DirectoryLock
-    #: The folder will be used again.
     persistent: bool
 
     def close(self, now: int) -> None:
@@ -202,7 +197,6 @@ _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 
 
 def open_topics(context: StorageContext, now: int) -> Topics:
-    """Opens the logs of every topic in the catalogue."""
     names = frozenset(context.disk.list_names(""))
     deleted = _finish_deletions(context, names)
     names -= frozenset(deleted)

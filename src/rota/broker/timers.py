@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
-#: Gets the current time. After a sleep of the machine that may be long after the timer's time:
-#: a periodic timer must not fire once for each period that was missed.
+#: Gets the current time. After a sleep of the machine that may be long after the timer's time: a
+#: periodic timer must not fire once for each period that was missed.
 TimerCallback: TypeAlias = Callable[[int], None]
 
 _TimerEntry: TypeAlias = tuple[int, int, Hashable]
@@ -57,7 +57,6 @@ class Timers:
         return min(due, default=None)
 
     def fire_due(self, now: int) -> None:
-        """Fires every timer that is due, in the order of their times."""
         while True:
             heaps = (self._exact_heap, self._lenient_heap)
             active = [heap for heap in heaps if self._first_active(heap)]
@@ -108,7 +107,6 @@ class Clock:
         self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_seconds
     ) -> None:
         self._wall, self._steady = wall, steady
-        #: Milliseconds from 1970 to the steady clock's zero.
         self._base = (wall() - steady()) * 1_000
         #: The steady time since when the machine's clock is ahead, and by how much.
         self._suspected_drift: tuple[float, float] | None = None
@@ -117,7 +115,6 @@ class Clock:
         self._frozen_at: int | None = None
 
     def now(self) -> int:
-        """Returns milliseconds since 1970."""
         return int(self._exact_now()) if self._frozen_at is None else self._frozen_at
 
     @property

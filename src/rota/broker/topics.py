@@ -56,8 +56,6 @@ MAX_TOPICS_PER_REQUEST = 2_000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Topic:
-    """A topic and the logs of its partitions, by partition number."""
-
     name: str
     id: bytes
     #: Its own configs: Kafka's keys, and unparsed values.
@@ -106,7 +104,6 @@ def check_partition_increase(topic: Topic, count: int) -> None:
 def make_empty_log(
     context: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
 ) -> Log:
-    """Returns a partition's log without records."""
     return Log.create(
         context.disk,
         folder,
@@ -120,7 +117,6 @@ def make_empty_log(
 
 
 def deleted_folder_name(name: str, partition: int, topic_id: bytes) -> str:
-    """Returns the name of a partition's folder after its topic is deleted, as in Kafka."""
     end = f"-{partition}.{topic_id.hex()}-delete"
     return name[: 255 - len(end)] + end
 
@@ -137,7 +133,6 @@ class Topics:
     """All topics. :func:`rota.broker.startup.open_topics` opens them from a data folder."""
 
     def __init__(self, context: StorageContext, topics: Iterable[Topic]) -> None:
-        #: Configs of topics without overrides.
         self.defaults = context.defaults
         self._context = context
         self._disk = context.disk
@@ -156,7 +151,6 @@ class Topics:
         return self._context.folder.cluster_id
 
     def __iter__(self) -> Iterator[Topic]:
-        """Iterates in the order of names."""
         return iter(self._topics.values())
 
     def __len__(self) -> int:
@@ -178,8 +172,6 @@ class Topics:
         for topic in self._topics.values():
             for partition, log in enumerate(topic.logs):
                 yield topic.name, partition, log
-
-    # Records
 
     def append(
         self, name: str, partition: int, batch: Bytes, now: int, budget: DecodeBudget | None = None
@@ -240,8 +232,6 @@ class Topics:
         for watcher in tuple(self._watchers.get((name, partition), ())):
             watcher()
 
-    # Changes
-
     def check_name(self, name: str) -> None:
         """Raises Refused if a topic of this name cannot be created."""
         if (problem := find_topic_name_problem(name)) is not None:
@@ -266,7 +256,6 @@ class Topics:
         return single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
 
     def create_all(self, topics: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
-        """Creates topics; returns each one, or its error."""
         folders = self._folder_names()
         plans = [partial(self._prepare_creation, each, folders, now) for each in topics]
         outcomes = self._apply_changes(plans, self.log_manager.forget_checkpoints)
@@ -299,7 +288,6 @@ class Topics:
         return single_outcome(self.create_partitions_all({name: count}, now))
 
     def create_partitions_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
-        """Adds partitions to topics; returns each topic, or its error."""
         folders = self._folder_names()
 
         def prepare(name: str, count: int) -> TopicChange:
@@ -334,7 +322,6 @@ class Topics:
         )
 
     def configure_all(self, settings: Mapping[str, Mapping[str, str]]) -> list[Topic | Refused]:
-        """Replaces the configs of topics; returns each topic, or its error."""
         return self._apply_changes([partial(self._prepare_config, *e) for e in settings.items()])
 
     def _prepare_config(self, name: str, overrides: Mapping[str, str]) -> TopicChange:
@@ -355,7 +342,6 @@ class Topics:
         single_outcome(self.delete_all([name], now))
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
-        """Deletes topics with all their records; returns each one, or its error."""
         deleted, folders = tuple(names), self._folder_names()
         self.log_manager.cleaner.remove_topics(frozenset(deleted))  # before folders are renamed
         plans = [partial(self._prepare_deletion, name, folders, now) for name in deleted]
@@ -411,7 +397,6 @@ class Topics:
         return [each if isinstance(each, Refused) else refusal or each.topic for each in prepared]
 
     def get_or_create_journal(self, now: int) -> Topic:
-        """Returns ``__consumer_offsets``; creates it on first use."""
         if (topic := self._topics.get(CONSUMER_OFFSETS_TOPIC)) is not None:
             return topic
         config = self._context.config
@@ -480,7 +465,6 @@ class Topics:
 
 
 def single_outcome(outcomes: list[Topic | Refused]) -> Topic:
-    """Returns the topic of a single change, or raises its error."""
     (outcome,) = outcomes
     if isinstance(outcome, Refused):
         raise outcome
@@ -517,7 +501,6 @@ def _try_change(change: Callable[[], T]) -> T | Refused:
 
 @contextmanager
 def refuse_disk_errors() -> Iterator[None]:
-    """Turns a DiskError into a Refused for the client."""
     try:
         yield
     except DiskError as error:

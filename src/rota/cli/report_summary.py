@@ -28,11 +28,13 @@ from rota.report.page import document
 from rota.report.story import (
     PROBLEMS,
     EvidenceMark,
+    EvidenceSummary,
     GoldTables,
     GroupStory,
     Story,
     build_story,
     read_gold_tables,
+    shorten_times,
 )
 
 
@@ -96,7 +98,7 @@ def summary_lines(story: Story, page: Path) -> list[Text]:
     for limit in TEXT_LINES:
         lines = list(overview)
         for rank, group in enumerate(story.groups[:SHOWN_GROUPS], 1):
-            lines += [Text(), *_group_lines(rank, group, limit)]
+            lines += [Text(), *_group_lines(rank, group, limit, story.evidence)]
         lines += [Text(), *end]
         if len(lines) <= MAX_LINES:
             break
@@ -111,19 +113,20 @@ def _overview_lines(story: Story) -> Iterator[str]:
     if not groups:
         yield evidence_text.NO_REBALANCES
         return
-    counts = Counter(group.health.health for group in groups)
+    totals, counts = story.totals, Counter(group.health.health for group in groups)
     order = (*reversed(PROBLEMS), GroupHealth.UNKNOWN, GroupHealth.OK)
     listed = ", ".join(f"{counts[health]:,} {health}" for health in order if counts[health])
     of = f" of {story.total_groups:,}" if len(groups) < story.total_groups else ""
     yield f"{len(groups):,}{of} group{'' if story.total_groups == 1 else 's'}: {listed}"
-    downtime = format_rounded_duration(sum(group.downtime_ms or 0 for group in groups))
-    cost = f"{count_noun(sum(group.rebalances for group in groups), 'rebalance')}, {downtime} of "
-    saved = sum(group.saving_ms or 0 for group in groups)
-    saving = f"; advised changes save {format_rounded_duration(saved)}" if saved else ""
-    yield f"{cost}downtime{saving}"
+    cost = f"{format_rounded_duration(totals.downtime_ms)} of downtime"
+    if totals.saving_ms:
+        cost += f"; advised changes save {format_rounded_duration(totals.saving_ms)}"
+    yield f"{count_noun(totals.rebalances, 'rebalance')}, {cost}"
 
 
-def _group_lines(rank: int, group: GroupStory, limit: int) -> Iterator[Text]:
+def _group_lines(
+    rank: int, group: GroupStory, limit: int, evidence: EvidenceSummary
+) -> Iterator[Text]:
     """Returns a title, what happened, and what to do."""
     name = render.shorten_name(group.name, MAX_NAME_WIDTH)
     downtime = "unknown"
@@ -133,7 +136,8 @@ def _group_lines(rank: int, group: GroupStory, limit: int) -> Iterator[Text]:
     yield BOLD(render.clip_text(title, lines=1)[0])
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
-            yield from map(Text, render.clip_text(text, first, "   ", lines=limit))
+            short = shorten_times(text, evidence)
+            yield from map(Text, render.clip_text(short, first, "   ", lines=limit))
 
 
 def _end_lines(story: Story, page: Path) -> Iterator[str]:

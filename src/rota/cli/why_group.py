@@ -40,6 +40,7 @@ from rota.report.story import (
     format_worst_lag,
     list_group_names,
     read_gold_tables,
+    shorten_times,
 )
 
 SHOWN_REBALANCES = 10
@@ -161,15 +162,16 @@ def _explanation_lines(
     if story.evidence.demo:
         yield from (bold(DEMO_TEXT), Text())
     yield from map(bold, render.wrap_text(f"{group.name}: {_health_text(group)}"))
+    short = partial(shorten_times, evidence=story.evidence)
     for line in _health_facts(group):
-        yield from wrap(render.wrap_text(line, INDENT, INDENT))
+        yield from wrap(render.wrap_text(short(line), INDENT, INDENT))
     whole = " (whole evidence)" if is_part else ""
     span = f"from {_time(window.since)} to {_time(window.until)}"
     sections: list[tuple[str, Iterable[str]]] = [
-        (f"What happened{whole}", render.wrap_text(group.happened, INDENT, INDENT)),
+        (f"What happened{whole}", render.wrap_text(short(group.happened), INDENT, INDENT)),
         (f"What it cost {span}", _cost_lines(window)),
         (_rebalance_title(window), _rebalance_lines(window.rebalances)),
-        (f"Patterns{whole}", _bullet_lines(one.text for one in group.patterns)),
+        (f"Patterns{whole}", _bullet_lines(short(one.text) for one in group.patterns)),
         (f"What to do{whole}", _action_lines(group)),
         ("How the numbers are known", _provenance_lines(group, window)),
     ]

@@ -20,13 +20,14 @@ from rota.engine.formats import journal
 from rota.engine.formats.journal import EntryColumns, Slices
 from rota.engine.history.facts import Generation, JournalRecord, PartitionOwnership
 from rota.engine.history.generations import HistoryReader
+from rota.engine.history.groups import GroupOverview, OverviewBuilder
 from rota.engine.model import journal_entry
 from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import FormatError
 from rota.pipeline import arrow
 from rota.pipeline.group_by import repartition_by_key, split_by_key
 from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
-from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP, Table
+from rota.pipeline.tables import COMMITS, GENERATIONS, GROUPS, OWNERSHIP, Table
 
 #: Maximum number of examples of each type.
 MAX_EXAMPLES = 20
@@ -52,20 +53,10 @@ class Unread:
     examples: tuple[str, ...] = ()
 
 
-#: Beginnings of the names of record types that Rota knows but does not decode.
-_FOREIGN_GROUPS = {"ShareGroup": "share groups", "StreamsGroup": "streams groups"}
-
-
-def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
-    """Counts the records that Rota does not decode, by kind of group."""
-    by_kind: Counter[str] = Counter()
-    for name, count in counts.items():
-        kinds = (kind for start, kind in _FOREIGN_GROUPS.items() if name.startswith(start))
-        by_kind[next(kinds, name)] += count
-    return [
-        Unread(what=f"records of a type that Rota does not decode ({kind})", count=count)
-        for kind, count in sorted(by_kind.items())
-    ]
+def unread_foreign(counts: Mapping[int, int]) -> list[Unread]:
+    """Counts the records that Rota does not decode, by record type."""
+    what = "records of a type that Rota does not decode (type {})"
+    return [Unread(what=what.format(kind), count=n) for kind, n in sorted(counts.items())]
 
 
 def format_example(partition: int, offset: int, problem: str) -> str:
@@ -235,19 +226,21 @@ def collect_topic_names(commits: DataFrame) -> dict[bytes, str]:
 _TIMELINE_COLUMNS: Mapping[str, str] = {
     "generation": arrow.struct_ddl(GENERATIONS),
     "owner": arrow.struct_ddl(OWNERSHIP),
+    "overview": arrow.struct_ddl(GROUPS),
     "group": "string",
     "complete_from": "timestamp",
     "whole": "boolean",
     "journal_partition": "int",
     "journal_offset": "bigint",
     "problem": "string",
-    "foreign": "string",
+    "foreign": "int",
     "records": "bigint",
 }
 
-#: A row holds a generation; or an ownership; or the time from which a group's records are complete,
-#: and whether they include its first record; or the position of a record that cannot be decoded; or
-#: the number of records of a type that Rota does not decode.
+#: A row holds a generation; or an ownership; or a row of gold/groups that lacks the commits; or the
+#: time from which a group's records are complete, and whether they include its first record; or the
+#: position of a record that cannot be decoded; or the number of records of a type that Rota does
+#: not decode.
 TIMELINE_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINE_COLUMNS.items())
 
 
@@ -300,7 +293,7 @@ def count_unread_group_records(batches: Iterable[pa.RecordBatch]) -> list[Unread
 class _GroupRecords:
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
-        self.foreign: Counter[str] = Counter()
+        self.foreign: Counter[int] = Counter()
         self.problems: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[JournalRecord]:
@@ -317,7 +310,7 @@ class _GroupRecords:
                     self.problems.append(place | {"problem": str(error)})
                     continue
                 if isinstance(entry, journal_entry.UnparsedEntry):
-                    self.foreign[entry.name] += 1
+                    self.foreign[entry.type] += 1
                 yield JournalRecord(offset, at, entry)
 
 
@@ -327,11 +320,20 @@ def _history_batches(
     def take_many_ended() -> list[PartitionOwnership]:
         return reader.take_ended() if reader.count_ended() >= MEMBERS_PER_BATCH else []
 
-    yield from timeline_batches(reader.generations(records), reader.take_remaining, take_many_ended)
+    builder = OverviewBuilder(group)
+    generations = builder.watch(reader.generations(records))
+    yield from timeline_batches(generations, reader.take_remaining, take_many_ended)
+    if reader.first is not None and reader.last is not None:
+        kind, state = reader.kind_and_state
+        yield overview_batch(builder.overview(kind, state, reader.first.at, reader.last.at))
     if reader.window is not None:
         time = arrow.time_array(np.array([reader.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reader.window.is_whole]}
         yield arrow.null_filled_batch(_TIMELINE_COLUMNS, 1, window)
+
+
+def overview_batch(overview: GroupOverview) -> pa.RecordBatch:
+    return _facts_as_timeline("overview", GROUPS, [overview])
 
 
 def timeline_batches(

@@ -98,7 +98,7 @@ def write_day(
     lines: list[tuple[int, str]] = []
     for number, group in enumerate(simulate_day(seed=seed, start=start_ms, plans=plans), start=1):
         records.add_group(group)
-        lines += [(line.at, _format_log_line(line, group.partition)) for line in group.log()]
+        lines += [(line.at, _format_log_line(line, group.partition)) for line in group.log]
         progress(0.95 * number / len(plans))
     count = records.write(segments, seed)
     lines.sort(key=itemgetter(0))
@@ -164,7 +164,7 @@ class _JournalWriter:
 
     def add_group(self, group: GroupDay) -> None:
         own = self._batches[group.partition]
-        for at, entries in groupby(group.journal(), key=itemgetter(0)):
+        for at, entries in groupby(group.journal, key=itemgetter(0)):
             own.append((at, [journal.encode_entry(entry) for _, entry in entries]))
 
     def write(self, folder: Path, seed: int) -> int:

@@ -55,6 +55,7 @@ from rota.pipeline.tables import (
     DOWNTIME,
     ENDS,
     GENERATIONS,
+    GROUPS,
     HEALTH,
     JOURNAL,
     LAG,
@@ -71,7 +72,7 @@ STATE_FOLDER = "state"
 _OFFSET_KEY_TYPES = pa.array([b"\x00\x00", b"\x00\x01"], pa.binary())
 _JOURNAL_KEY = ("journal_partition", "journal_offset")
 _GROUP_PARTITION = ("group", "topic", "partition")
-_TIMELINE_TABLES = (GENERATIONS, OWNERSHIP)
+_TIMELINE_TABLES = (GENERATIONS, OWNERSHIP, GROUPS)
 
 
 def group_record_files(tables: TableStore) -> BucketFiles:
@@ -328,15 +329,33 @@ class IncrementalGroups:
         groups = with_records | self._groups_with_relevant_commits(new.commits)
         computed: dict[Table, list[pa.Table]] = {table: [] for table in _TIMELINE_TABLES}
         windows: list[tuple[str, int, bool]] = []
-        for group, (generations, owners, found) in self._timelines(with_records).items():
+        for group, timeline in self._timelines(with_records).items():
+            generations, owners, overviews, found = timeline
             memory.replace_generations(group, generations)
             computed[GENERATIONS] += _to_tables(GENERATIONS, generations)
             computed[OWNERSHIP] += (
                 filter_since(rows, "until", self._since) for rows in _to_tables(OWNERSHIP, owners)
             )
+            computed[GROUPS] += _to_tables(GROUPS, overviews)
             windows += found
         self._replace_rows(with_records, computed)
+        self._extend_overviews(new.commits, without=groups)
         return GroupChanges(frozenset(groups), windows)
+
+    def _extend_overviews(self, commits: pa.Table, without: Collection[str]) -> None:
+        """Sets the time of the last record of groups that are not computed again."""
+        at = pc.coalesce(commits.column("committed_at"), commits.column("at"))
+        newest = commits.select(["group"]).append_column("last", at).group_by("group")
+        latest = dict(_rows(newest.aggregate([("last", "max")]), "group", "last_max"))
+        groups = latest.keys() - set(without)
+        if groups:
+            files = self._tables.bucket_files(GROUPS)
+            rows = files.read(groups)
+            last = rows.column("last")
+            new = pa.array([latest[group] for group in rows.column("group").to_pylist()], last.type)
+            place = rows.schema.get_field_index("last")
+            later = pc.if_else(pc.greater(new, last), new, last)
+            files.replace(groups, rows.set_column(place, rows.schema.field(place), later))
 
     def compute_groups(
         self, groups: Collection[str], lag: IncrementalLag, options: GroupOptions
@@ -350,21 +369,22 @@ class IncrementalGroups:
         owners = split_by_group(tables.bucket_files(OWNERSHIP).read(groups))
         if self._since is not None:  # gold/ownership has no earlier owners
             timelines = self._timelines(groups & generations.keys())
-            owners = {group: owned for group, (_, owned, _) in timelines.items()}
-        columns = (*_GROUP_PARTITION, "committed_at")
-        commits = tables.bucket_files(COMMITS).read(groups, columns)
-        timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
+            owners = {group: timeline.owners for group, timeline in timelines.items()}
+        overviews = split_by_group(tables.bucket_files(GROUPS).read(groups))
+        columns = (*_GROUP_PARTITION, "committed_at", "at")
+        commits = split_by_group(tables.bucket_files(COMMITS).read(groups, columns))
         computed: dict[Table, list[pa.Table]] = {
             table: [] for table in rebalances.GROUP_TABLES.values()
         }
         for group in sorted(groups):
             made = generations.get(group, [])
             group_tables = {
+                "overviews": overviews.get(group, []),
                 "generations": made,
                 "lines": memory.lines.get(group, []),
                 "ownership": owners.get(group, []) if _is_consumer_group(made) else [],
                 "health": lag.health_of(group),
-                "commits": timed.get(group, []),
+                "commits": commits.get(group, []),
             }
             parts = ((name, rows) for name, batches in group_tables.items() for rows in batches)
             memory.note_downtime(group, (), lag)
@@ -412,10 +432,11 @@ class IncrementalGroups:
         return {group: self._timeline(records.get(group, [])) for group in sorted(groups)}
 
     def _timeline(self, records: list[pa.RecordBatch]) -> _Timeline:
-        found = _Timeline([], [], [])
+        found = _Timeline([], [], [], [])
         for rows in decode.decode_group_timeline(records, self._memory.names):
             found.generations.extend(_struct_column_rows(rows, "generation"))
             found.owners.extend(_struct_column_rows(rows, "owner"))
+            found.overviews.extend(_struct_column_rows(rows, "overview"))
             windows = rows.filter(rows.column("whole").is_valid())
             times = arrow.to_milliseconds(windows.column("complete_from"))
             columns = (windows.column("group"), times, windows.column("whole"))
@@ -434,6 +455,8 @@ class IncrementalGroups:
 class _Timeline(NamedTuple):
     generations: list[pa.RecordBatch]
     owners: list[pa.RecordBatch]
+    #: Rows of gold/groups without the commits.
+    overviews: list[pa.RecordBatch]
     windows: list[tuple[str, int, bool]]
 
 

@@ -40,9 +40,9 @@ from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
 from rota.engine.history.facts import GenerationMember, GroupType
-from rota.engine.history.generations import group_by_topic
+from rota.engine.history.generations import DEAD_STATE, group_by_topic
+from rota.engine.history.groups import OverviewBuilder
 from rota.engine.history.samples import (
-    DEAD_STATE,
     GroupPoll,
     GroupSample,
     SampleChanges,
@@ -672,9 +672,13 @@ def _without_journal_groups(rows: DataFrame, journal: DataFrame | None) -> DataF
 
 def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for group, group_batches in split_by_key(batches, "group"):
-        reader = SampleReader(str(group))
-        generations = reader.generations(read_samples(group_batches))
+        reader, builder = SampleReader(str(group)), OverviewBuilder(str(group))
+        generations = builder.watch(reader.generations(read_samples(group_batches)))
         yield from decode.timeline_batches(generations, reader.take_ownership)
+        if reader.first is not None and reader.last is not None:
+            last = reader.last
+            overview = builder.overview(last.kind, last.state, reader.first.at, last.at)
+            yield decode.overview_batch(overview)
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:

@@ -1,4 +1,4 @@
-"""Computes gold/rebalances, gold/downtime, gold/whatif, gold/advice and gold/advised.
+"""Computes gold/groups, gold/rebalances, gold/downtime, gold/whatif, gold/advice and gold/advised.
 
 Each rebalance gets its cause and its cost, and each partition its downtime. Then every rebalance is
 replayed under other policies. :func:`compute_group` processes one group; the analysis itself is in
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
@@ -46,6 +47,7 @@ from rota.engine.history.facts import (
     Rebalance,
     member_identity,
 )
+from rota.engine.history.groups import CommitSummary, GroupOverview, add_commits
 from rota.engine.history.patterns import find_patterns
 from rota.engine.history.policies import is_readable_consumer_group
 from rota.engine.history.rebalances import compute_cost, find_rebalances, rebalance_protocol
@@ -55,7 +57,7 @@ from rota.engine.history.whatif import evaluate_policies, list_advised_ownership
 from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group
 from rota.pipeline.lag import EndSamples, distinct_partitions, select_group_samples
-from rota.pipeline.tables import ADVICE, ADVISED, DOWNTIME, REBALANCES, WHATIF, Table
+from rota.pipeline.tables import ADVICE, ADVISED, DOWNTIME, GROUPS, REBALANCES, WHATIF, Table
 
 #: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
@@ -64,6 +66,7 @@ MERGE_PARTS = 16
 
 #: The tables that are computed here. A row of Spark has one of them as a struct.
 GROUP_TABLES: Mapping[str, Table] = {
+    "groups": GROUPS,
     "rebalances": REBALANCES,
     "downtime": DOWNTIME,
     "whatif": WHATIF,
@@ -96,6 +99,7 @@ class GroupOptions:
 
 
 def compute_groups(  # noqa: PLR0913, PLR0917 (a table each)
+    overviews: DataFrame,
     generations: DataFrame,
     lines: DataFrame,
     ownership: DataFrame,
@@ -104,7 +108,10 @@ def compute_groups(  # noqa: PLR0913, PLR0917 (a table each)
     commits: DataFrame,
     options: GroupOptions,
 ) -> DataFrame:
-    """Computes all groups; columns :data:`GROUP_DDL`. Ownership is also before ``--since``."""
+    """Computes all groups; columns :data:`GROUP_DDL`. Ownership is also before ``--since``.
+
+    :param overviews: rows of gold/groups without the commits
+    """
     working_directory = str(Path.cwd())
 
     def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
@@ -115,19 +122,21 @@ def compute_groups(  # noqa: PLR0913, PLR0917 (a table each)
 
     # a commit between two samples counts at the time of the second one
     at = fn.coalesce("committed_at", fn.when(fn.col("not_before").isNotNull(), fn.col("at")))
-    committed = commits.where("offset is not null").withColumn("committed_at", at)
-    committed = committed.where("committed_at is not null")
+    counts = fn.col("offset").isNotNull()
+    committed = commits.withColumn("committed_at", fn.when(counts, at))
+    committed = committed.withColumn("at", fn.when(fn.col("committed_at").isNull(), fn.col("at")))
     consumer = generations.where(fn.col("kind") == GroupType.CONSUMER).select("group").distinct()
     samples = {} if ends is None else {"samples": select_group_samples(ownership, ends)}
     return apply_by_group(
         read,
         GROUP_DDL,
+        overviews=overviews,
         generations=generations,
         lines=lines,
         ownership=ownership.join(consumer, "group", "left_semi"),
         health=health,
         **samples,
-        commits=committed.select("group", "topic", "partition", "committed_at"),
+        commits=committed.select("group", "topic", "partition", "committed_at", "at"),
     )
 
 
@@ -136,19 +145,25 @@ def compute_group(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Computes the rows of one group; yields names of :data:`GROUP_TABLES` with rows.
 
-    :param parts: rows of ``generations``, ``lines``, ``ownership`` (of consumer groups),
-        ``health``, ``samples`` and ``commits``; the commits come last, in any order
+    :param parts: rows of ``overviews``, ``generations``, ``lines``, ``ownership`` (of consumer
+        groups), ``health``, ``samples`` and ``commits``; the commits come last, in any order.
+        Commits without ``committed_at``, as deletions, only have a time ``at``
     :param samples: samples of log ends that were read before
     """
     evidence = _GroupEvidence(samples or EndSamples())
     for table, rows in parts:
         evidence.add_rows(table, rows)
+    overview = add_commits(evidence.group, evidence.overview, evidence.commit_summary())
+    if overview is not None:
+        yield "groups", arrow.facts_to_batch(GROUPS, [overview])
     if evidence.generations:
         yield from _compute_group_rows(evidence, options)
 
 
 class _GroupEvidence:
     def __init__(self, samples: EndSamples) -> None:
+        self.group = ""
+        self.overview: GroupOverview | None = None
         self.generations: list[Generation] = []
         self.ownership: list[PartitionOwnership] = []
         self.health: GroupHealthStatus | None = None
@@ -164,8 +179,14 @@ class _GroupEvidence:
     def commits(self) -> CommitTimes:
         return {} if self._commits is None else self._commits.by_partition()
 
-    def add_rows(self, table: str, rows: pa.RecordBatch) -> None:
+    def commit_summary(self) -> CommitSummary | None:
+        return None if self._commits is None else self._commits.summary
+
+    def add_rows(self, table: str, rows: pa.RecordBatch) -> None:  # noqa: C901 (a case for each)
         match table:
+            case "overviews":
+                for row in arrow.batch_to_rows(rows):
+                    self.overview = GroupOverview(**row)
             case "generations":
                 self.generations += self._reader.read(rows)
                 self.generations.sort(key=lambda generation: generation.offset)
@@ -181,10 +202,13 @@ class _GroupEvidence:
                     self.health = GroupHealthStatus(**row | known)
             case "samples":
                 self.samples.add_samples(rows)
-            case _:
+            case _ if rows.num_rows:
                 if self._commits is None:
+                    self.group = rows.column("group")[0].as_py()
                     self._commits = _CommitTimes(self._query_times())
                 self._commits.add_commits(rows)
+            case _:
+                pass
 
     def _query_times(self) -> Int64Array:
         """Returns the times that the analysis looks back from, to find the last commits before."""
@@ -309,13 +333,24 @@ class _CommitTimes:
 
     def __init__(self, query_times: Int64Array) -> None:
         self._query_times = query_times
+        #: The times of the first and the last commit or deletion.
+        self.times: tuple[int, int] | None = None
         self._numbers: dict[tuple[str, int], int] = {}
         #: Runs of commits, each sorted by partition and time.
         self._runs: list[tuple[PartitionCodes, Int64Array]] = []
         self._rows = 0
         self._limit = MAX_KEPT_COMMITS
 
+    @property
+    def summary(self) -> CommitSummary | None:
+        return None if self.times is None else CommitSummary(*self.times, self._numbers.keys())
+
     def add_commits(self, rows: pa.RecordBatch) -> None:
+        times = pc.coalesce(rows.column("committed_at"), rows.column("at"))
+        bounds = pc.min_max(arrow.to_milliseconds(times)).as_py()
+        first, last = self.times or (bounds["min"], bounds["max"])
+        self.times = min(first, bounds["min"]), max(last, bounds["max"])
+        rows = rows.filter(rows.column("committed_at").is_valid())
         pairs, place = distinct_partitions(rows)
         codes = [self._numbers.setdefault(pair, len(self._numbers)) for pair in pairs]
         at = arrow.to_milliseconds(rows.column("committed_at")).to_numpy(zero_copy_only=False)

@@ -21,6 +21,7 @@ from rota.engine.history.facts import GenerationMember, LogLine
 from rota.engine.history.samples import GroupSample
 from rota.engine.model import consumer_group_entry as consumer
 from rota.engine.model import journal_entry as classic
+from rota.engine.model import share_streams_entry as other
 from rota.engine.model.journal_entry import GroupMetadataMember, JournalEntry
 from rota.engine.model.request import JoinGroupProtocol
 from rota.errors import FormatError
@@ -38,7 +39,21 @@ _OTHER_NAMES = re.compile(
 )
 
 
-MemberT = TypeVar("MemberT", GroupMetadataMember, consumer.MemberMetadataEntry, GenerationMember)
+MemberT = TypeVar(
+    "MemberT",
+    GroupMetadataMember,
+    consumer.MemberMetadataEntry,
+    other.StreamsMemberMetadataEntry,
+    GenerationMember,
+)
+ClientT = TypeVar(
+    "ClientT",
+    GroupMetadataMember,
+    consumer.MemberMetadataEntry,
+    other.ShareMemberMetadataEntry,
+    other.StreamsMemberMetadataEntry,
+    GenerationMember,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ class Redaction:
     def _maybe(self, kind: str, name: str | None) -> str | None:
         return None if name is None else self._hash(kind, name)
 
-    def entry(self, entry: JournalEntry) -> JournalEntry | None:
+    def entry(self, entry: JournalEntry) -> JournalEntry | None:  # noqa: PLR0911 (one case each)
         """Returns the redacted entry; None if it may contain names in an unknown format."""
         match entry:
             case classic.OffsetCommitEntry():
@@ -69,12 +84,17 @@ class Redaction:
             case consumer.MemberMetadataEntry():
                 member, old = self._member(entry), entry.classic
                 return member if old is None else replace(member, classic=_redact_classic(old))
+            case other.ShareMemberMetadataEntry():
+                return self._client(entry)
+            case other.StreamsMemberMetadataEntry():
+                return self._streams_member(entry)
             case (
                 consumer.MemberMetadataTombstone()
                 | consumer.TargetAssignmentMemberEntry()
                 | consumer.TargetAssignmentMemberTombstone()
                 | consumer.CurrentMemberAssignmentEntry()
                 | consumer.CurrentMemberAssignmentTombstone()
+                | other.MemberRecord()
             ):
                 return replace(entry, member_id=self.member(entry.member_id))
             case (
@@ -88,6 +108,7 @@ class Redaction:
                 | consumer.TargetAssignmentMetadataTombstone()
                 | consumer.RegularExpressionEntry()
                 | consumer.RegularExpressionTombstone()
+                | other.GroupRecord()
             ):
                 return entry
             case classic.UnparsedEntry():
@@ -108,12 +129,29 @@ class Redaction:
         return replace(entry, leader=self._maybe("member", entry.leader), members=tuple(members))
 
     def _member(self, member: MemberT) -> MemberT:
+        instance_id = self._maybe("static", member.group_instance_id)
+        return replace(self._client(member), group_instance_id=instance_id)
+
+    def _client(self, member: ClientT) -> ClientT:
         return replace(
             member,
             member_id=self.member(member.member_id),
-            group_instance_id=self._maybe("static", member.group_instance_id),
             client_id=self._hash("client", member.client_id),
             client_host=self._hash("host", member.client_host),
+        )
+
+    def _streams_member(
+        self, entry: other.StreamsMemberMetadataEntry
+    ) -> other.StreamsMemberMetadataEntry:
+        endpoint = entry.endpoint
+        if endpoint is not None:
+            endpoint = endpoint._replace(host=self._hash("host", endpoint.host))
+        tags = (tag._replace(value=self._hash("tag", tag.value)) for tag in entry.client_tags)
+        return replace(
+            self._member(entry),
+            process_id=self._hash("process", entry.process_id),
+            endpoint=endpoint,
+            client_tags=tuple(tags),
         )
 
     def sample(self, sample: GroupSample) -> GroupSample:

@@ -474,6 +474,7 @@ class PipelineStages:
             found = tables.materialize(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = self._owners = found.where("owner is not null").select("owner.*")
+            self._overviews = found.where("overview is not null").select("overview.*")
             self.summary.generations, _ = tables.write_all(
                 (GENERATIONS, made), (OWNERSHIP, self._since(owners, "until"))
             )
@@ -498,7 +499,8 @@ class PipelineStages:
 
     def _read_other_timeline_rows(self, found: DataFrame) -> None:
         """Reads the rows about undecoded records, other record types and complete times."""
-        rest = found.where("generation is null and owner is null").drop("generation", "owner")
+        others = ("generation", "owner", "overview")
+        rest = found.where(" and ".join(f"{name} is null" for name in others)).drop(*others)
         bad = rest.where("problem is not null")
         if number := bad.count():
             order = ("journal_partition", "journal_offset")
@@ -507,7 +509,7 @@ class PipelineStages:
             self._unread(decode.UNREAD_GROUPS, number, examples)
         good = rest.where("problem is null")
         rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
-        foreign: Counter[str] = Counter()
+        foreign: Counter[int] = Counter()
         for row in rows:
             if row.foreign is not None:
                 foreign[row.foreign] += row.records
@@ -565,6 +567,7 @@ class PipelineStages:
                 has_consumer_protocol=bool(self.names) or not consumer.isEmpty(),
             )
             found = rebalances.compute_groups(
+                self._overviews,
                 generations,
                 tables.read(spark, SERVERLOG),
                 tables.read(spark, OWNERSHIP) if self._begin is None else self._owners,
@@ -578,7 +581,7 @@ class PipelineStages:
                 (table, found.where(f"{name} is not null").select(f"{name}.*"))
                 for name, table in rebalances.GROUP_TABLES.items()
             )
-            self.summary.rebalances, _, count, *_ = tables.write_all(*made)
+            _, self.summary.rebalances, _, count, *_ = tables.write_all(*made)
             note.append(f"{self.summary.rebalances:,} rebalances; {count:,} under a policy")
 
     def _since(self, rows: DataFrame, column: str) -> DataFrame:

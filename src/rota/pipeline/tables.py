@@ -42,11 +42,12 @@ _GROUP_PARTITION = (
 )
 _NO_LOG_ENDS = "null: log ends unknown"
 _AFTER = "the same under that policy"
+_KINDS = "`classic`, `consumer` (KIP-848), `share` (KIP-932) or `streams` (KIP-1071)"
 MEMBER = (
     "struct<member_id: string, group_instance_id: string, client_id: string, client_host: string, "
     "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
     "owned: map<string, array<int>>, owned_generation: int, "
-    "assigned: map<string, array<int>>, library: string, problem: string>"
+    "assigned: map<string, array<int>>, work: array<string>, library: string, problem: string>"
 )
 
 JOURNAL = Table(
@@ -141,11 +142,14 @@ COMMITS = Table(
 
 GENERATIONS = Table(
     name="silver/generations",
-    row="a generation of a group in the journal; for a consumer group: an epoch",
+    row="a generation of a group in the journal; for a consumer, share or streams group: an epoch. "
+    "`assigned` of a member has the partitions that it owns alone; `work` has in words what a "
+    "member of a share, streams or Connect group is assigned: `orders-0`, `task 0_1 active`, "
+    "`connector sink`, `task 0 of sink`",
     key=("group", "offset"),
     columns=(
         Column("group", "string", "group"),
-        Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
+        Column("kind", "string", _KINDS),
         Column("incarnation", "int", "0; 1 after the group was deleted and created again; ..."),
         Column("generation", "int", "generation or epoch; sampled classic group: change number"),
         Column(
@@ -166,14 +170,49 @@ GENERATIONS = Table(
     ),
 )
 
+GROUPS = Table(
+    name="gold/groups",
+    row="a group at the end of the evidence; every group with a record in the journal, or with a "
+    "sample, has a row",
+    key=("group",),
+    columns=(
+        Column("group", "string", "group"),
+        Column(
+            "kind",
+            "string",
+            "`classic`, `consumer`, `share`, `streams`, `connect`, `commits only`, or `other`: a "
+            "classic group with another protocol type",
+        ),
+        Column("protocol_type", "string", "protocol type: `consumer`, `connect`, ...; or empty"),
+        _nullable("state", "string", "Kafka's name of the state after the last record"),
+        _nullable("epoch", "int", "last generation or epoch"),
+        Column("epochs", "int", "number of generations or epochs in the evidence"),
+        Column("members", "int", "number of members at the end"),
+        Column("topics", "array<string>", "topics of the last members; otherwise with commits"),
+        _nullable("partitions", "int", "partitions of the last members; otherwise with commits"),
+        _nullable("strategy", "string", "strategy of the last members"),
+        Column("first", "timestamp", "time of the first record"),
+        Column("last", "timestamp", "time of the last record"),
+        Column(
+            "last_members",
+            "array<struct<member_id: string, group_instance_id: string, client_id: string, "
+            "client_host: string, assigned: array<string>>>",
+            "the members of the last generation that had any, with their partitions, tasks or "
+            "connectors in words",
+        ),
+        Column("text", "string", "what the group is and does, in one or two sentences"),
+    ),
+)
+
 REBALANCES = Table(
     name="gold/rebalances",
     row="a rebalance, with all rounds if it is cooperative. Protocol, counts and downtime "
-    "are null if members do not assign partitions (Connect), or the assignment cannot be decoded",
+    "are null if members do not own partitions (Connect, share and streams groups), or the "
+    "assignment cannot be decoded",
     key=("group", "incarnation", "to_generation"),
     columns=(
         Column("group", "string", "group"),
-        Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
+        Column("kind", "string", _KINDS),
         Column("incarnation", "int", "0; 1 after the group was deleted and created again; ..."),
         _nullable("from_generation", "int", "the generation before; null: not in the evidence"),
         Column("to_generation", "int", "generation after the rebalance"),
@@ -364,7 +403,8 @@ WHATIF = Table(
 ADVICE = Table(
     name="gold/advice",
     row="the summary of a group's history and the recommended policy. Counts and downtime are null "
-    "if members do not assign partitions (Connect), or the assignment cannot be decoded",
+    "if members do not own partitions (Connect, share and streams groups), or the assignment "
+    "cannot be decoded",
     key=("group",),
     columns=(
         Column("group", "string", "group"),
@@ -510,6 +550,6 @@ EVIDENCE = Table(
 TABLES = (
     *(JOURNAL, ENDS, SERVERLOG, SAMPLES),  # bronze
     *(COMMITS, GENERATIONS),  # silver
-    *(REBALANCES, DOWNTIME, OWNERSHIP, LAG, STATUS, HEALTH),  # gold
+    *(GROUPS, REBALANCES, DOWNTIME, OWNERSHIP, LAG, STATUS, HEALTH),  # gold
     *(WHATIF, ADVICE, ADVISED, EVIDENCE),
 )

@@ -31,7 +31,6 @@ import pyarrow as pa
 from pyarrow import compute, dataset, parquet
 
 from rota.engine.history import facts
-from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
 from rota.engine.history.facts import CHANGE, HEALTH_PATTERNS, UNCOUNTED_REASONS
 from rota.engine.model.text import count_noun
 from rota.errors import InputError, Unreachable
@@ -43,10 +42,12 @@ from rota.pipeline.tables import (
     DOWNTIME,
     ENDS,
     EVIDENCE,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SERVERLOG,
     STATUS,
     WHATIF,
     Table,
@@ -61,7 +62,8 @@ COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 #: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
-    DOWNTIME: {"topic", "partition", "ended", "member_id", "evidence", "added_lag_ms"},
+    DOWNTIME: {"ended", "member_id", "evidence", "delayed_records", "added_lag_ms"},
+    SERVERLOG: {"member_id", "reason", "client_reason"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
@@ -74,6 +76,7 @@ class GoldTables:
     """The tables of one run that the report reads, by the names of their folders."""
 
     out: str
+    groups: pa.Table
     rebalances: pa.Table
     downtime: pa.Table
     health: pa.Table
@@ -87,6 +90,8 @@ class GoldTables:
     evidence: pa.Table
     #: bronze/ends.
     ends: pa.Table
+    #: bronze/serverlog.
+    serverlog: pa.Table
     #: Rows of silver/commits that delete an offset.
     deletions: pa.Table
     #: The last commits before those of gold/lag.
@@ -101,7 +106,7 @@ def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
-    needed = (REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, ADVICE)
+    needed = (GROUPS, REBALANCES, DOWNTIME, HEALTH, OWNERSHIP, LAG, STATUS, ADVICE)
     is_wanted = None if group is None else compute.field("group") == group
     try:
         tables = {Path(each.name).name: _read_table(run, each, is_wanted) for each in needed}
@@ -115,7 +120,7 @@ def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
         tables["prior_commits"] = _read_prior_commits(
             run, tables["ends"], tables["evidence"], is_wanted
         )
-        for each in (WHATIF, ADVISED):
+        for each in (WHATIF, ADVISED, SERVERLOG):
             name, nothing = Path(each.name).name, arrow_schema(each).empty_table()
             tables[name] = _read_table(run, each) if group is None else nothing
     except _UnreadableTable as error:
@@ -250,6 +255,8 @@ REPLAYED_NUMBERS = (
 )
 #: Numbers that depend on samples of log ends.
 SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")
+#: Kinds of groups whose members read partitions alone, so that they have downtime.
+CONSUMER_KINDS = frozenset({"classic", "consumer", "commits only"})
 #: Bad health, the worst last.
 PROBLEMS = (facts.GroupHealth.FALLING_BEHIND, facts.GroupHealth.STUCK, facts.GroupHealth.FAILING)
 
@@ -269,6 +276,8 @@ class GroupStory(facts.Advice):
     complete_from: int | None
     #: The records include the group's first one.
     whole: bool
+    #: The row of gold/groups; empty if the tables have none.
+    overview: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -291,10 +300,6 @@ class GroupStory(facts.Advice):
         same = HEALTH_PATTERNS.get(self.health.health)
         patterns = (one.text for one in self.patterns if one.pattern is not same)
         return (*problem, *patterns) or ((causes,) if causes else ())
-
-    @property
-    def cause_text(self) -> str:
-        return "; ".join(self.cause_lines)
 
     @property
     def is_change_advised(self) -> bool:
@@ -349,7 +354,6 @@ class GroupStory(facts.Advice):
             "group": health.pop("group"),
             "health": {"now": health.pop("health"), **health},
             **{name: facts_of[name] for name in columns},
-            "first_line": self.first_line,
             "mark": self.mark,
             "marks": self.marks,
             "causes": [
@@ -358,40 +362,8 @@ class GroupStory(facts.Advice):
             ],
             "lag": facts_of["lag"],
             "status": self.status,
+            "overview": facts_of["overview"],
         }
-
-    @property
-    def first_line(self) -> str:
-        """What happened, what to do, the most lag, and the clients that can change."""
-        sentences = (
-            f"{self.name}: {self.happened}",
-            self.to_do,
-            self._lag_sentence(),
-            self._clients_sentence(),
-        )
-        return " ".join(filter(None, sentences))
-
-    def _lag_sentence(self) -> str:
-        lag = self.lag
-        if lag is None:
-            return ""
-        notable = lag.most >= NOTABLE_RECORDS and (lag.most_seconds is None or lag.at_least)
-        notable |= lag.most_seconds is not None and lag.most_seconds >= NOTABLE_SECONDS
-        return f"Most lag: {format_worst_lag(lag)}." if notable else ""
-
-    def _clients_sentence(self) -> str:
-        if self.verdict != CHANGE:
-            return ""
-        libraries = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
-        if not libraries:
-            return "The change works for Java clients; the members' client library is unknown."
-        names = ", ".join(
-            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in libraries
-        )
-        others = ""
-        if UNKNOWN_LIBRARY in self.libraries:
-            others = "; for members with an unknown library the steps show Java's settings"
-        return f"The change works for the members' clients: {names}{others}."
 
 
 #: Subject and verb of a sentence about the downtime of each reason.
@@ -531,8 +503,9 @@ def build_story(gold: GoldTables, globs: Sequence[str] = ()) -> Story:
 
 
 def list_group_names(gold: GoldTables) -> list[str]:
-    """Returns the groups that have rebalances or a health, sorted."""
-    return sorted({*gold.advice["group"].to_pylist(), *gold.health["group"].to_pylist()})
+    """Returns all groups, sorted."""
+    tables = (gold.groups, gold.advice, gold.health)
+    return sorted({name for table in tables for name in table["group"].to_pylist()})
 
 
 def _worst_first(group: GroupStory) -> tuple[Any, ...]:
@@ -553,6 +526,7 @@ def _only_wanted(evidence: EvidenceSummary, is_wanted: Callable[[str], bool]) ->
 class _StoryBuilder:
     def __init__(self, gold: GoldTables, evidence: EvidenceSummary) -> None:
         self._evidence = evidence
+        self._overviews = {row["group"]: row for row in table_to_rows(gold.groups)}
         self._advice = {row["group"]: row for row in table_to_rows(gold.advice)}
         self._health = {row["group"]: row for row in table_to_rows(gold.health)}
         self._causes = _causes_by_group(gold.rebalances)
@@ -591,16 +565,13 @@ class _StoryBuilder:
         else:
             advice = _read_advice(row)
         columns = {column.name: getattr(advice, column.name) for column in ADVICE.columns}
-        columns |= {
-            name: shorten_times(columns[name], self._evidence) for name in ("happened", "to_do")
-        }
+        overview = self._overviews.get(group, {})
+        if overview and overview["kind"] not in CONSUMER_KINDS:
+            columns["happened"] = " ".join(filter(None, (overview["text"], advice.happened)))
         return GroupStory(
             **columns,
-            health=replace(
-                health,
-                reason=shorten_times(health.reason, self._evidence),
-                worst_reason=shorten_times(health.worst_reason, self._evidence),
-            ),
+            overview=overview,
+            health=health,
             mark=EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
             causes=causes,
             lag=self._lag.get(group),

@@ -22,6 +22,7 @@ pytest.importorskip("pyspark")
 
 from rota.engine.history.facts import CHANGE
 from rota.engine.simulator.scenario import read_scenario
+from rota.engine.simulator.simulation import Simulation
 from rota.pipeline.rebalances import GroupOptions
 from tests.support.command import RotaCommand
 from tests.support.downtime_scenarios import (
@@ -58,8 +59,13 @@ class RunResult:
 
 
 @cache
+def simulate_in_use(name: str) -> Simulation:
+    return simulate_policy(read_scenario(SCENARIOS[name]))
+
+
+@cache
 def run_pipeline(name: str) -> RunResult:
-    evidence = simulated_evidence(simulate_policy(read_scenario(SCENARIOS[name])))
+    evidence = simulated_evidence(simulate_in_use(name))
     parts = list_parts(evidence.generations, evidence.lines, evidence.commit_times)
     tables = compute_rows(parts, GroupOptions(until=evidence.end))
     total: Counter[str] = Counter()
@@ -120,7 +126,7 @@ def test_the_advised_policy_is_truly_better(name: str) -> None:
     assert (advice["verdict"] == CHANGE) is (name in CHANGED)
     if name in CHANGED:
         strategy, static = list_policies(name)[advice["policy"]]
-        before = true_total(simulate_policy(scenario), not_polled=False)
+        before = true_total(simulate_in_use(name), not_polled=False)
         after = true_total(simulate_policy(scenario, strategy, static), not_polled=False)
         assert after < before
         assert advice["downtime_after_ms"] == pytest.approx(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pkgutil
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -33,9 +32,9 @@ CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 def parse_settings(*settings: str | None) -> dict[str, str]:
-    """``a=1 and b=2 (or more), and without c`` as a client is given it, and ID filled in."""
-    bare = (re.sub(r" \(.*?\)|, and without .*", "", text) for text in settings if text)
-    found = dict(pair.split("=", 1) for text in bare for pair in text.split(" and "))
+    """Lines ``a=1`` as a client is given them, and ID filled in."""
+    lines = [line for text in settings if text for line in text.splitlines()]
+    found = dict(line.split("=", 1) for line in lines)
     return {name: value.replace("ID", "pod-0") for name, value in found.items()}
 
 
@@ -45,7 +44,7 @@ def strategy_classes(setting: str) -> list[Any]:
 
 
 def member_settings(one: ClientLibrary) -> dict[str, str]:
-    return parse_settings(one.group_instance_id(), one.session_setting(ELEVEN_MINUTES))
+    return parse_settings(one.static_id_setting(), one.session_setting(ELEVEN_MINUTES))
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +80,11 @@ def test_librdkafka_takes_the_others() -> None:
     for strategy in ("uniform", "range"):
         setting = one.consumer_protocol_setting(strategy)
         assert setting is not None
-        create_confluent_consumer(parse_settings(setting, one.group_instance_id()))
+        create_confluent_consumer(parse_settings(setting, one.static_id_setting()))
         back = one.classic_protocol_setting(
             strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
         )
-        create_confluent_consumer(parse_settings(back, one.group_instance_id()))
+        create_confluent_consumer(parse_settings(back, one.static_id_setting()))
     assert not one.allows_mixed_list
     with pytest.raises(KafkaException, match="must have the same protocol type"):
         create_confluent_consumer(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from rota.pipeline.store import EMPTY_FILE, MERGE_ADDED_FILES, MERGE_LEVEL_FILES, BucketFiles
+from tests.support.examples import examples
 
 SCHEMA = pa.schema([("group", pa.string()), ("number", pa.int64())])
 GROUPS = tuple("abcdefghijklmnopqrstuvwxyzäöü")
@@ -40,7 +41,8 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=25)
+@examples(8)
+@settings(max_examples=75)
 @given(steps)
 def test_rows_are_what_was_put_in(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[tuple[str, int]]]]

@@ -42,6 +42,7 @@ from rota.pipeline.tables import (
     Table,
 )
 from tests.support.example_history import generation, member
+from tests.support.examples import examples
 from tests.support.group_rows import Row, compute_rows, list_parts
 
 TABLES = (
@@ -117,7 +118,8 @@ def sort_rows(rows: list[Any]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@settings(max_examples=100)
+@examples(25)
+@settings(max_examples=300)
 @given(rounds, st.integers(0, 6))
 def test_in_pieces_as_at_once(
     tmp_path_factory: pytest.TempPathFactory,
@@ -304,7 +306,8 @@ def test_a_static_member_that_is_away_has_downtime(
     assert found == [[], [], [(1, "restarted", False)], [(1, "restarted", True)]]
 
 
-@settings(max_examples=20)
+@examples(5)
+@settings(max_examples=60)
 @given(st.sets(st.integers(1, 400), min_size=1, max_size=12), st.integers(0, 12))
 def test_groups_in_pieces_as_at_once(
     tmp_path_factory: pytest.TempPathFactory, seconds: set[int], restart: int

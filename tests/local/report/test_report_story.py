@@ -119,8 +119,9 @@ def make_group(**fields: Any) -> GroupStory:
         "moves_needed": 1,
         "health": HEALTHY,
         "libraries": ("java",),
-        "headline": "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10.",
-        "steps": (),
+        "happened": "The group rebalanced 10 times.",
+        "to_do": "Switch to static membership to save ≈ 9 min of 10 min downtime.",
+        "recommendation": "static membership",
         "mark": EvidenceMark.INFERRED,
         "causes": (),
         "lag": None,
@@ -169,11 +170,12 @@ def test_bad_health_comes_before_downtime(sick: Story) -> None:
     assert [group.severity for group in sick.groups] == [3, 2, 2, 1, 0]
 
 
-def test_the_problem_comes_before_the_advice(sick: Story) -> None:
+def test_the_problem_is_what_happened(sick: Story) -> None:
     stuck = sick.groups[1]
-    moved = "committed offset 36,000 has not moved since 07:00:00Z while 179,400 records arrived"
-    assert stuck.cause_text == f"topic-stuck-1: {moved}"
-    assert stuck.first_line.startswith(f"stuck is stuck: topic-stuck-1: {moved}; 1 rebalance; ")
+    moved = "committed offset 36,000 has not moved since 2026-11-15 07:00Z while 179,400 records"
+    assert stuck.cause_lines == (f"topic-stuck-1: {moved} arrived",)
+    assert stuck.happened.startswith(f"topic-stuck-1: {moved} arrived; ")
+    assert stuck.recommendation == "Inspect topic-stuck-1"
     health = stuck.health
     assert (health.topic, health.partition, health.worst) == ("topic-stuck", 1, "stuck")
     assert health.since == health.worst_since == MORNING + 60 * 60_000 + 100
@@ -184,10 +186,8 @@ def test_the_problem_comes_before_the_advice(sick: Story) -> None:
 def test_a_group_without_rebalances_has_a_health(sick: Story) -> None:
     group = sick.groups[2]
     assert (group.rebalances, group.downtime_ms, group.policies_used) == (0, None, ("none",))
-    assert group.first_line == (
-        "commits-only is stuck: topic-commits-only-1: committed offset 36,000 has not moved since "
-        "07:00:00Z while 179,400 records arrived; no rebalances."
-    )
+    assert group.happened.startswith("topic-commits-only-1: committed offset 36,000 has not moved")
+    assert group.to_do.startswith("Look at the record at the committed offset")
 
 
 def test_a_group_without_rebalances_has_its_downtime(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_group_without_rebalances_has_its_downtime(tmp_path: Path) -> None:
     assert (group.name, group.rebalances, group.downtime_ms) == ("gone", 0, hours)
     assert group.downtime_by_reason == {"empty": hours}
     assert (group.verdict, group.policies_used) == ("fix first", ("range",))
-    assert "; 0 rebalances; 6.0 h of downtime (empty); " in group.first_line
+    assert group.happened.endswith("6 h of downtime, mostly without members.")
 
 
 def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() -> None:
@@ -206,11 +206,12 @@ def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() 
         pattern=PatternType.ROLLING_DEPLOY, since=0, until=1, times=1, text="a rolling deploy"
     )
     causes = (("left", EvidenceMark.STATED, 2), ("left", EvidenceMark.INFERRED, 1_500))
-    assert make_group(causes=causes).cause_text == "1,502 left"
-    assert make_group(causes=causes, patterns=(deploy,)).cause_text == "a rolling deploy"
+    assert make_group(causes=causes).cause_lines == ("1,502 left",)
+    with_deploy = make_group(causes=causes, patterns=(deploy,))
+    assert with_deploy.cause_lines == ("a rolling deploy",)
     failing = replace(HEALTHY, health=GroupHealth.FAILING, reason="no members")
     group = make_group(causes=causes, patterns=(deploy,), health=failing)
-    assert group.cause_text == "no members; a rolling deploy"
+    assert group.cause_lines == ("no members", "a rolling deploy")
 
 
 def test_a_group_is_its_advice_and_what_the_other_tables_add(
@@ -219,11 +220,15 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(
     worst = story.groups[0]
     (row,) = (row for row in table_to_rows(gold.advice) if row["group"] == "orders-app")
     for column in ADVICE.columns:
-        if column.name in {"policies_used", "libraries", "steps"}:
+        if column.name in {"policies_used", "libraries", "setting_libraries"}:
             assert getattr(worst, column.name) == tuple(row[column.name])
         elif column.name == "patterns":
             assert [asdict(pattern) for pattern in worst.patterns] == row["patterns"]
             assert len(worst.patterns) == 3
+        elif column.name == "actions":
+            for action, stored in zip(worst.actions, row["actions"], strict=True):
+                steps = [step | {"libraries": tuple(step["libraries"])} for step in stored["steps"]]
+                assert asdict(action) == stored | {"steps": tuple(steps)}
         else:
             assert getattr(worst, column.name) == row[column.name]
     assert worst.mark is EvidenceMark.INFERRED
@@ -275,9 +280,9 @@ def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
     assert (connect.moved, connect.moves_needed, connect.revoked) == (None, None, None)
     assert connect.lag is None
     assert connect.status is None
-    assert connect.first_line == (
-        "connect-sink: 3 rebalances; downtime not known: its members are not consumers (connect)."
-    )
+    assert connect.happened.startswith("Workers of Kafka Connect: 2 workers run ")
+    assert connect.recommendation == "No advice"
+    assert not connect.is_change_advised
 
 
 def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
@@ -409,73 +414,36 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
     assert worst_lags(rows, {}) == found
 
 
-def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
-    assert make_group(lag=worst_lag(108.4)).first_line == (
-        "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
-        "Most lag: 108 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance. "
-        "The change works for the members' clients: Java."
-    )
+def test_the_totals_are_sums_over_the_groups(story: Story) -> None:
+    totals = story.totals
+    assert totals.downtime_ms == sum(group.downtime_ms or 0 for group in story.groups)
+    assert totals.rebalances == sum(group.rebalances for group in story.groups)
+    assert sum(totals.downtime_by_reason.values()) == totals.downtime_ms
+    assert totals.saving_ms == sum(group.saving_ms or 0 for group in story.groups)
+    assert totals.changes == sum(group.verdict == "change" for group in story.groups)
 
 
 @pytest.mark.parametrize(
-    ("lagging", "cost"),
+    ("healths", "start"),
     [
-        (
-            replace(worst_lag(45.0), at_least=True),
-            "Most lag: at least 45 s, 40 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a "
-            "rebalance.",
-        ),
-        (
-            replace(worst_lag(3.0, 12_345), at_least=True),
-            "Most lag: at least 3 s, 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after "
-            "a rebalance.",
-        ),
-        (replace(worst_lag(3.0), at_least=True), ""),
-        (worst_lag(9.9), ""),
-        (
-            worst_lag(10.0),
-            "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
-        ),
-        (worst_lag(None, 999), ""),
-        (
-            worst_lag(None, 12_345),
-            "Most lag: 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
-        ),
+        ((GroupHealth.OK, GroupHealth.OK), "All 2 groups are healthy now."),
+        ((GroupHealth.OK, GroupHealth.UNKNOWN), "None of 2 groups is known to be unhealthy now."),
+        ((GroupHealth.STUCK, GroupHealth.OK), "1 of 2 groups needs attention now."),
+        ((GroupHealth.STUCK, GroupHealth.FAILING), "2 of 2 groups need attention now."),
+        ((GroupHealth.FAILING,), "orders is failing now."),
     ],
 )
-def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> None:
-    group_story = make_group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
-    assert group_story.first_line == f"orders: 1 rebalance. {cost}".rstrip()
-
-
-@pytest.mark.parametrize(
-    ("libraries", "whom"),
-    [
-        ((), "The change works for Java clients; the members' client library is unknown."),
-        (
-            ("unknown",),
-            "The change works for Java clients; the members' client library is unknown.",
-        ),
-        (("librdkafka",), "The change works for the members' clients: librdkafka."),
-        (
-            ("java", "unknown"),
-            "The change works for the members' clients: Java; for members with an unknown library "
-            "the steps show Java's settings.",
-        ),
-        (
-            ("java", "kafka-streams"),
-            "The change works for the members' clients: Java, Kafka Streams.",
-        ),
-        (("of-tomorrow",), "The change works for the members' clients: of-tomorrow."),
-    ],
-)
-def test_for_whom_a_change_works(libraries: tuple[str, ...], whom: str) -> None:
-    assert make_group(libraries=libraries, headline="Use it.").first_line == f"Use it. {whom}"
-
-
-@pytest.mark.parametrize("verdict", ["keep", "cannot tell"])
-def test_where_nothing_is_to_change_it_works_for_nobody(verdict: str) -> None:
-    assert make_group(verdict=verdict, headline="orders: so.").first_line == "orders: so."
+def test_the_headline_says_how_many_groups_are_unhealthy(
+    healths: tuple[GroupHealth, ...], start: str, story: Story
+) -> None:
+    groups = [make_group(health=replace(HEALTHY, health=health)) for health in healths]
+    quiet = replace(story, groups=tuple(groups))
+    assert quiet.headline == f"{start} No downtime was found."
+    cost: dict[str, Any] = {"downtime_ms": 4_000}
+    cost |= {"downtime_by_reason": {"silent": 3_000, "revoked": 1_000}}
+    costly = replace(story, groups=(replace(groups[0], **cost), *groups[1:]))
+    sentence = "Members that stop sending heartbeats cause 75 % of all downtime."
+    assert costly.headline == f"{start} {sentence}"
 
 
 def evidence_row() -> dict[str, Any]:

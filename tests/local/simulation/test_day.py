@@ -42,7 +42,7 @@ SOME = tuple(plan for plan in GROUP_PLANS if plan.group in CAUSES)
 
 
 def test_the_cast() -> None:
-    assert len(GROUP_PLANS) == len({plan.group for plan in GROUP_PLANS}) == 40
+    assert len(GROUP_PLANS) == len({plan.group for plan in GROUP_PLANS}) == 42
     used = {name for plan in GROUP_PLANS for name in plan.strategy}
     assert used == {"range", "roundrobin", "sticky", "cooperative-sticky"}
 
@@ -53,7 +53,7 @@ def test_commits_go_up_and_never_beyond_what_was_written() -> None:
         seed=3, start=START_MS, plans=[one for one in SOME if one.group == "clickstream"]
     )
     last: dict[TopicPartition, int] = defaultdict(int)
-    for at, entry in group.journal():
+    for at, entry in group.journal:
         if isinstance(entry, OffsetCommitEntry):
             partition = TopicPartition(entry.topic, entry.partition)
             assert last[partition] <= entry.offset <= traffic.end_offset(partition, at)
@@ -66,7 +66,7 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
     (group,) = simulate_day(seed=0, start=START_MS, plans=[plan])
     traffic = make_shop_traffic(0, START_MS)
     lag: dict[int, int] = defaultdict(int)
-    for at, entry in group.journal():
+    for at, entry in group.journal:
         if isinstance(entry, OffsetCommitEntry):
             end = traffic.end_offset(TopicPartition(entry.topic, entry.partition), at)
             hour = (at - START_MS) * 24 // DAY
@@ -74,6 +74,26 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
     assert lag[6] < 100
     assert lag[20] > 100_000
     assert lag[23] < lag[20]
+
+
+def test_one_partition_is_stuck_at_a_record_and_its_member_works_on() -> None:
+    (plan,) = (one for one in GROUP_PLANS if one.group == "support-tickets")
+    (group,) = simulate_day(seed=0, start=START_MS, plans=[plan])
+    traffic = make_shop_traffic(0, START_MS)
+    from_nine = START_MS + 21 * DAY // 24
+    offsets: dict[TopicPartition, list[int]] = defaultdict(list)
+    lag: dict[TopicPartition, int] = {}
+    for at, entry in group.journal:
+        if isinstance(entry, OffsetCommitEntry) and at >= from_nine:
+            partition = TopicPartition(entry.topic, entry.partition)
+            offsets[partition].append(entry.offset)
+            lag[partition] = traffic.end_offset(partition, at) - entry.offset
+    stuck = TopicPartition("chat", 2)
+    assert len(set(offsets.pop(stuck))) == 1
+    assert lag.pop(stuck) > 10_000
+    assert len(offsets) == 9
+    assert all(len(set(found)) > 50 for found in offsets.values())
+    assert max(lag.values()) < 1_000
 
 
 def test_samples_of_ends_cover_the_day() -> None:
@@ -85,7 +105,11 @@ def test_samples_of_ends_cover_the_day() -> None:
 
 
 def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
-    plans = [plan for plan in GROUP_PLANS if plan.group in ("catalog-export", "tax-reports")]
+    plans = [
+        plan
+        for plan in GROUP_PLANS
+        if plan.group in ("catalog-export", "order-search", "pdf-invoices")
+    ]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_day(tmp_path / name, seed=seed, plans=plans)
     one, same, other = (

@@ -17,6 +17,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.spark.plan import OffsetRange, plan_tasks
 from rota.spark.query import SourceOptions
 from rota.spark.task import read_ranges
+from tests.support.examples import examples
 from tests.support.spark_topic import (
     broker_with_topic,
     close_client_pool,
@@ -105,7 +106,8 @@ def read_offsets(
     return [(row["partition"], row["offset"], row.get("control", False)) for row in rows]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
+@settings(max_examples=90, deadline=None)
 @given(st.data())
 def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> None:
     every = draws.draw(st.lists(draw_log(), min_size=1, max_size=3))

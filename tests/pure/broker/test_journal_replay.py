@@ -26,6 +26,7 @@ from rota.engine.model.journal_entry import (
     OffsetCommitTombstone,
     UnparsedEntry,
 )
+from rota.engine.model.share_streams_entry import ShareGroupMetadataEntry
 from tests.support.examples import examples
 from tests.support.transactions import encode_end_transaction_marker
 
@@ -154,8 +155,8 @@ def test_other_groups_are_counted_by_their_kind() -> None:
     others: list[JournalEntry] = [
         ConsumerGroupMetadataEntry(group="new", epoch=2),
         ConsumerGroupMetadataEntry(group="new", epoch=3),
-        UnparsedEntry(type=11, name="ShareGroupMetadata", key=b"\0\x0b\0\0", value=b"\0\0"),
-        UnparsedEntry(type=99, name="unknown", key=b"\0\x63\0\0", value=None),
+        ShareGroupMetadataEntry(group="", epoch=1, metadata_hash=0),
+        UnparsedEntry(type=99, key=b"\0\x63\0\0", value=None),
     ]
     found: list[JournalEntry] = []
     told = replay_journal(journal_log(commit_entry(1), *others, group_entry(1)), found.append)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from docs.state_outcomes import GROUP_OUTCOMES, GroupTrigger
 
 from rota.engine.coordinator.events import (
     GroupTimerFired,
@@ -13,12 +14,7 @@ from rota.engine.coordinator.events import (
     GroupTimerKind,
     JournalUnloaded,
 )
-from rota.engine.coordinator.state import (
-    GROUP_OUTCOMES,
-    GROUP_TRANSITIONS,
-    GroupState,
-    GroupTrigger,
-)
+from rota.engine.coordinator.state import GROUP_TRANSITIONS, GroupState
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.request import (
     DeleteGroups,

@@ -12,8 +12,8 @@ from rota.engine.history.client_settings import (
     CLIENT_LIBRARIES,
     UNKNOWN_LIBRARY,
     find_libraries,
-    format_step,
     join_names,
+    offer_libraries,
 )
 
 MINUTES = 60_000
@@ -37,14 +37,11 @@ JAVA = MemberSettings(
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor,"
     "org.apache.kafka.clients.consumer.RangeAssignor",
-    "group.instance.id=ID (Java client 2.3 or newer)",
+    "group.instance.id=ID",
     "session.timeout.ms=45000",
     "session.timeout.ms=600000",
 )
-REJOINED = (
-    "rebalance_timeout_ms=10000 (or your present value, but below request_timeout_ms, "
-    "40000 if not set)"
-)
+REJOINED = "rebalance_timeout_ms=10000"
 ROTA = JAVA._replace(
     one="partition.assignment.strategy=range",
     two="partition.assignment.strategy=roundrobin,range",
@@ -55,18 +52,17 @@ WRITTEN = {
     client_settings.JAVA: JAVA,
     client_settings.ROTA: ROTA,
     client_settings.LIBRDKAFKA: ROTA._replace(
-        static="group.instance.id=ID (librdkafka 1.4 or newer)",
-        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)",
+        static="group.instance.id=ID",
+        long="session.timeout.ms=600000\nmax.poll.interval.ms=600000",
     ),
     client_settings.KAFKA_PYTHON: MemberSettings(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
         "[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "kafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID (kafka-python 2.3 or newer)",
+        "group_instance_id=ID",
         "session_timeout_ms=45000",
-        "session_timeout_ms=600000 (before kafka-python 3.0 with request_timeout_ms=605000 and "
-        "connections_max_idle_ms=610000)",
+        "session_timeout_ms=600000",
     ),
     client_settings.AIOKAFKA: MemberSettings(
         "partition_assignment_strategy="
@@ -74,16 +70,16 @@ WRITTEN = {
         "partition_assignment_strategy="
         "[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID (aiokafka 0.10 or newer)",
-        f"session_timeout_ms=45000 and {REJOINED}",
-        f"session_timeout_ms=600000 and {REJOINED}",
+        "group_instance_id=ID",
+        f"session_timeout_ms=45000\n{REJOINED}",
+        f"session_timeout_ms=600000\n{REJOINED}",
     ),
     client_settings.SARAMA: MemberSettings(
         "config.Consumer.Group.Rebalance.GroupStrategies = "
         "[]sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}",
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
         "{sarama.NewBalanceStrategyRoundRobin(), sarama.NewBalanceStrategyRange()}",
-        "config.Consumer.Group.InstanceId = ID (requires config.Version sarama.V2_3_0_0 or newer)",
+        "config.Consumer.Group.InstanceId = ID",
         "config.Consumer.Group.Session.Timeout = 45 * time.Second",
         "config.Consumer.Group.Session.Timeout = 10 * time.Minute",
     ),
@@ -117,7 +113,7 @@ def test_what_is_set(name: str) -> None:
     assert WRITTEN[name] == MemberSettings(
         one.strategy_setting("range"),
         one.strategy_setting("roundrobin", "range"),
-        one.group_instance_id(),
+        one.static_id_setting(),
         one.session_setting(45_000),
         one.session_setting(10 * MINUTES),
     )
@@ -216,24 +212,21 @@ def test_what_a_session_needs_beside_it() -> None:
         CLIENT_LIBRARIES[client_settings.KAFKA_PYTHON],
         CLIENT_LIBRARIES[client_settings.AIOKAFKA],
     )
-    told = [python.session_setting(time) for time in (304_999, 305_000, 534_999, 535_000)]
-    before = "(before kafka-python 3.0 with request_timeout_ms="
-    assert told == [
-        "session_timeout_ms=304999",
-        f"session_timeout_ms=305000 {before}310000)",
-        f"session_timeout_ms=534999 {before}539999)",
-        f"session_timeout_ms=535000 {before}540000 and connections_max_idle_ms=545000)",
+    notes = [python.session_needs(time).note for time in (304_999, 305_000, 534_999, 535_000)]
+    before = "Before kafka-python 3.0, set request_timeout_ms="
+    assert notes == [
+        "",
+        f"{before}310000, too.",
+        f"{before}539999, too.",
+        f"{before}540000 and connections_max_idle_ms=545000, too.",
     ]
+    assert python.session_setting(535_000) == "session_timeout_ms=535000"
     assert [aiokafka.session_setting(time) for time in (10_000, 10_001)] == [
         "session_timeout_ms=10000",
-        f"session_timeout_ms=10001 and {REJOINED}",
+        f"session_timeout_ms=10001\n{REJOINED}",
     ]
-
-
-WITHOUT = (
-    "and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms, "
-    "which are then the broker's"
-)
+    assert not aiokafka.session_needs(10_000).note
+    assert "below request_timeout_ms" in aiokafka.session_needs(10_001).note
 
 
 @pytest.mark.parametrize(
@@ -241,26 +234,25 @@ WITHOUT = (
     [
         (
             client_settings.JAVA,
-            f"group.protocol=consumer, {WITHOUT}",
-            f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
+            "group.protocol=consumer",
+            "group.protocol=consumer\ngroup.remote.assignor=range",
             "group.remote.assignor=range",
-            "group.protocol=classic and partition.assignment.strategy="
-            "org.apache.kafka.clients.consumer.RangeAssignor, and without group.remote.assignor",
+            "group.protocol=classic\npartition.assignment.strategy="
+            "org.apache.kafka.clients.consumer.RangeAssignor",
         ),
         (
             client_settings.LIBRDKAFKA,
-            f"group.protocol=consumer, {WITHOUT}",
-            f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
+            "group.protocol=consumer",
+            "group.protocol=consumer\ngroup.remote.assignor=range",
             "group.remote.assignor=range",
-            "group.protocol=classic and partition.assignment.strategy=range, and without "
-            "group.remote.assignor",
+            "group.protocol=classic\npartition.assignment.strategy=range",
         ),
         (
             client_settings.FRANZ_GO,
-            "kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())",
-            "kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer())",
+            "kgo.ServerSideBalancer()\nkgo.Balancers(kgo.StickyBalancer())",
+            "kgo.ServerSideBalancer()\nkgo.Balancers(kgo.RangeBalancer())",
             "kgo.Balancers(kgo.RangeBalancer())",
-            "kgo.Balancers(kgo.RangeBalancer()), and without kgo.ServerSideBalancer()",
+            "kgo.Balancers(kgo.RangeBalancer())",
         ),
     ],
 )
@@ -289,7 +281,9 @@ def test_others_do_not_know_the_brokers_protocol() -> None:
             bool(one.consumer_protocol_setting("uniform")),
             bool(one.assignor_setting("range")),
         ] == [knows, knows]
-        assert (one.classic_protocol_setting("range") == one.strategy_setting("range")) != knows
+        leaves = one.consumer_protocol is not None and bool(one.consumer_protocol.to_leave)
+        same = one.classic_protocol_setting("range") == one.strategy_setting("range")
+        assert same != leaves
 
 
 def test_leaving_the_brokers_protocol_with_a_session() -> None:
@@ -298,44 +292,66 @@ def test_leaving_the_brokers_protocol_with_a_session() -> None:
         for name, one in CLIENT_LIBRARIES.items()
     }
     assert told[client_settings.LIBRDKAFKA] == (
-        "group.protocol=classic and partition.assignment.strategy=range and "
-        "session.timeout.ms=45000, and without group.remote.assignor"
+        "group.protocol=classic\npartition.assignment.strategy=range\nsession.timeout.ms=45000"
     )
     assert told[client_settings.FRANZ_GO] == (
-        "kgo.Balancers(kgo.RangeBalancer()) and kgo.SessionTimeout(45*time.Second), and without "
-        "kgo.ServerSideBalancer()"
+        "kgo.Balancers(kgo.RangeBalancer())\nkgo.SessionTimeout(45*time.Second)"
     )
     assert told[client_settings.ROTA] == (
-        "partition.assignment.strategy=range and session.timeout.ms=45000"
+        "partition.assignment.strategy=range\nsession.timeout.ms=45000"
     )
 
 
 @pytest.mark.parametrize(
-    ("names", "late"),
+    ("names", "records", "interval"),
     [
         (
             (client_settings.JAVA, client_settings.STREAMS, client_settings.ROTA, UNKNOWN_LIBRARY),
-            "raise max.poll.interval.ms above the longest time between two polls, or take fewer "
-            "records at a time (max.poll.records)",
+            "max.poll.records=100",
+            "max.poll.interval.ms=600000",
         ),
         (
             (client_settings.KAFKA_PYTHON, client_settings.AIOKAFKA),
-            "raise max_poll_interval_ms above the longest time between two polls, or take fewer "
-            "records at a time (max_poll_records)",
+            "max_poll_records=100",
+            "max_poll_interval_ms=600000",
         ),
+        ((client_settings.LIBRDKAFKA,), None, "max.poll.interval.ms=600000"),
+        (tuple(client_settings.NO_POLL_LIMIT_LIBRARIES), None, None),
     ],
 )
-def test_slow_polls(names: tuple[str, ...], late: str) -> None:
-    assert {CLIENT_LIBRARIES[name].slow_poll_hint for name in names} == {late}
+def test_slow_polls(names: tuple[str, ...], records: str | None, interval: str | None) -> None:
+    for name in names:
+        one = CLIENT_LIBRARIES[name]
+        assert one.poll_records_setting(100) == records
+        assert one.poll_interval_setting(10 * MINUTES) == interval
 
 
-def test_librdkafka_has_no_most_of_records_and_some_are_never_late() -> None:
-    assert CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].slow_poll_hint == (
-        "raise max.poll.interval.ms above the longest time between two polls"
+def test_spring_boot_has_javas_settings_in_yaml() -> None:
+    one = client_settings.SPRING_BOOT
+    assert one.strategy_setting("sticky") == (
+        "spring.kafka.consumer.properties:\n"
+        "  partition.assignment.strategy: org.apache.kafka.clients.consumer.StickyAssignor"
     )
-    assert {
-        name for name, one in CLIENT_LIBRARIES.items() if one.slow_poll_hint is None
-    } == client_settings.NO_POLL_LIMIT_LIBRARIES
+    assert one.consumer_protocol_setting("range") == (
+        "spring.kafka.consumer.properties:\n"
+        "  group.protocol: consumer\n"
+        "  group.remote.assignor: range"
+    )
+
+
+def test_the_groups_own_libraries_come_first_and_others_are_offered() -> None:
+    def names(*own: str, able: bool = True) -> list[str]:
+        return [one.name for one in offer_libraries(find_libraries(own), lambda _: able)]
+
+    others = ["Kafka Streams", "librdkafka", "kafka-python", "aiokafka"]
+    assert names()[:6] == ["Java", "Spring Boot", *others]
+    assert names("librdkafka", "unknown")[:3] == ["librdkafka", "Java", "Spring Boot"]
+    assert names("franz-go", "java")[:3] == ["franz-go", "Java", "Spring Boot"]
+    assert names("sarama", "java", able=False) == ["Java", "sarama"]
+    assert "Rota" not in names()
+    assert names("rota")[0] == "Rota"
+    for own in ((), ("java",), ("sarama", "unknown")):
+        assert len(set(names(*own))) == len(names(*own))
 
 
 def test_javas_stands_for_what_cannot_be_told() -> None:
@@ -344,29 +360,6 @@ def test_javas_stands_for_what_cannot_be_told() -> None:
         "librdkafka",
         "unknown (as Java)",
     ]
-
-
-def test_libraries_that_write_alike_share_a_line() -> None:
-    def sentence(*names: str) -> str:
-        return format_step(
-            "Set {}.", find_libraries(names), lambda one: one.session_setting(45_000)
-        )
-
-    assert sentence("java", "librdkafka", "unknown") == "Set session.timeout.ms=45000."
-    assert sentence("sarama", "librdkafka", "java") == (
-        "Set this. Java and librdkafka: session.timeout.ms=45000; "
-        "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second."
-    )
-
-
-def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
-    def sentence(*names: str) -> str:
-        return format_step("Remove {}.", find_libraries(names), lambda one: one.static_id)
-
-    assert sentence("kafkajs", "brod") == "Remove this. brod and kafkajs: no such setting."
-    assert sentence("kafkajs", "java") == (
-        "Remove this. Java: group.instance.id=ID; kafkajs: no such setting."
-    )
 
 
 def test_names_together() -> None:

@@ -2,53 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from rota.engine.history import client_settings
-from rota.engine.history.advice import is_migration_possible, list_migration_steps, migration_size
+from rota.engine.history.actions import (
+    is_migration_possible,
+    list_migration_costs,
+    list_migration_steps,
+    migration_size,
+)
 from rota.engine.history.client_settings import CLIENT_LIBRARIES, find_libraries
+from rota.engine.history.facts import ActionStep
 from tests.support.policies import policy_of
 
 
 def migration_steps(used: str, wanted: str, *names: str | None) -> list[str]:
-    return list(list_migration_steps(policy_of(used), policy_of(wanted), find_libraries(names)))
+    """Returns the text of each step, and its settings after a colon; with the names of libraries,
+    if there are several.
+    """
+    libraries = find_libraries(names)
+    steps = list_migration_steps(policy_of(used), policy_of(wanted), libraries)
+    return [shown for step in steps for shown in _show(step, is_alone=len(libraries) == 1)]
+
+
+def _show(step: ActionStep, *, is_alone: bool) -> Iterator[str]:
+    text = step.text if step.setting is None else f"{step.text} {step.setting}"
+    if is_alone:
+        assert not step.libraries
+        yield " ".join((text, *step.settings.values()))
+        return
+    yield f"{', '.join(step.libraries)}: {text}" if step.libraries else text
+    yield from (f"  {name}: {setting}" for name, setting in step.settings.items())
 
 
 def can_migrate(used: str, wanted: str, *names: str | None) -> bool:
     return is_migration_possible(policy_of(used), policy_of(wanted), find_libraries(names))
 
 
+CHECK = "Check that every member uses {}."
 IDS = (
-    "Give every process {}, with an ID of its own that stays the same over restarts and deploys: "
-    "the name of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes "
-    "with the same ID fence each other."
+    "Give every process an ID of its own that stays the same over restarts and deploys: the name "
+    "of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes with the "
+    "same ID fence each other."
 )
-AT_MOST = (
-    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
-)
-SESSION = f"Set {{}}. {AT_MOST}"
-NOTE = (
-    "Note: a static member keeps its partitions while it restarts; nobody reads them until it is "
-    "back, or for {} if it does not come back (rota simulate shows the downtime). To scale down, "
-    "remove the member with the admin client instead of waiting."
-)
+AT_MOST = "must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
+SESSION = f"Set the session timeout. It {AT_MOST}"
 DEPARTED = (
-    "Note: a static member that stops keeps its partitions until its session ends, for {}, also "
-    "if its process comes back without the ID. Remove it with the admin client (Java: "
-    "removeMembersFromConsumerGroup) when its process stops."
+    "When the process of a static member stops, remove the member with the admin client (Java: "
+    "removeMembersFromConsumerGroup): otherwise its partitions wait until its session ends, for "
+    "{}, also if the process comes back without the ID."
 )
+RESTART = "Restart the members one after the other"
 FIRST = (
-    "Restart the members one after the other with {}: the group continues with range until all "
-    "members have it."
+    f"{RESTART} with both strategies: the group continues with range until all members have them."
 )
-AGAIN = "Restart them one after the other again with {}"
-TURNS = f"{AGAIN}: the group becomes cooperative."
+AGAIN = "Restart them one after the other again with the new strategy alone."
+TURNS = AGAIN.replace("alone.", "alone: the group becomes cooperative.")
 STOP = (
-    "Stop all members: {} cannot have eager and cooperative strategies in one list, so the "
-    "group cannot change over while it runs."
+    "Stop all members: {} cannot have eager and cooperative strategies in one list, so the group "
+    "cannot change over while it runs."
 )
+START = "Start the members with this strategy."
 BY_DEFAULT = (
-    "Skip the next step if all members run {} and do not set the list: the default list has both."
+    "Skip the next step if no member sets the list, and every member uses {}: the default list has "
+    "both strategies."
 )
 CLASSES = "org.apache.kafka.clients.consumer"
 LIST = "partition.assignment.strategy"
@@ -58,8 +77,8 @@ WITHOUT = (
     f", and without {LIST}, session.timeout.ms and heartbeat.interval.ms, which are then the "
     "broker's"
 )
-BROKERS = "Check that the brokers run Kafka 4.0 or newer, and every member"
-CHANGES = "Restart the members one after the other with {}. The group changes over while it runs."
+BROKERS = "Check that the brokers run Kafka 4.0 or newer, and that every member uses"
+CHANGES = f"{RESTART} with this setting{{}}. The group changes over while it runs."
 
 
 @pytest.mark.parametrize(
@@ -68,42 +87,42 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
         (
             client_settings.JAVA,
             [
-                "Check that every member runs Java client 2.4 or newer.",
+                CHECK.format("Java client 2.4 or newer"),
                 BY_DEFAULT.format("Java client 3.0 or newer"),
-                FIRST.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor,{CLASSES}.RangeAssignor"),
-                TURNS.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor"),
+                f"{FIRST} {LIST}={CLASSES}.CooperativeStickyAssignor,{CLASSES}.RangeAssignor",
+                f"{TURNS} {LIST}={CLASSES}.CooperativeStickyAssignor",
             ],
         ),
         (
             client_settings.ROTA,
             [
                 BY_DEFAULT.format("Rota"),
-                FIRST.format(f"{LIST}=cooperative-sticky,range"),
-                TURNS.format(f"{LIST}=cooperative-sticky"),
+                f"{FIRST} {LIST}=cooperative-sticky,range",
+                f"{TURNS} {LIST}=cooperative-sticky",
             ],
         ),
         (
             client_settings.FRANZ_GO,
             [
-                FIRST.format("kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.RangeBalancer())"),
-                TURNS.format("kgo.Balancers(kgo.CooperativeStickyBalancer())"),
+                f"{FIRST} kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.RangeBalancer())",
+                f"{TURNS} kgo.Balancers(kgo.CooperativeStickyBalancer())",
             ],
         ),
         (
             client_settings.LIBRDKAFKA,
             [
-                "Check that every member runs librdkafka 1.6 or newer.",
+                CHECK.format("librdkafka 1.6 or newer"),
                 STOP.format("librdkafka"),
-                f"Start them with {LIST}=cooperative-sticky.",
+                f"{START} {LIST}=cooperative-sticky",
             ],
         ),
         (
             client_settings.KAFKA_PYTHON,
             [
-                "Check that every member runs kafka-python 3.0 or newer.",
+                CHECK.format("kafka-python 3.0 or newer"),
                 STOP.format("kafka-python"),
-                f"Start them with {PYTHON}="
-                "[kafka.coordinator.assignors.cooperative_sticky.CooperativeStickyAssignor].",
+                f"{START} {PYTHON}="
+                "[kafka.coordinator.assignors.cooperative_sticky.CooperativeStickyAssignor]",
             ],
         ),
     ],
@@ -114,13 +133,32 @@ def test_to_the_cooperative_strategy(name: str, told: list[str]) -> None:
 
 def test_one_that_refuses_stops_them_all() -> None:
     assert migration_steps(
-        "range", "cooperative-sticky", client_settings.JAVA, client_settings.LIBRDKAFKA, None
+        "range", "cooperative-sticky", client_settings.JAVA, client_settings.LIBRDKAFKA
     ) == [
-        "Check that every member runs Java client 2.4 or newer, or librdkafka 1.6 or newer.",
+        f"Java: {CHECK.format('Java client 2.4 or newer')}",
+        f"librdkafka: {CHECK.format('librdkafka 1.6 or newer')}",
         STOP.format("librdkafka"),
-        f"Start them with this. Java and unknown (as Java): {LIST}="
-        f"{CLASSES}.CooperativeStickyAssignor; librdkafka: {LIST}=cooperative-sticky.",
+        START,
+        f"  Java: {LIST}={CLASSES}.CooperativeStickyAssignor",
+        f"  librdkafka: {LIST}=cooperative-sticky",
     ]
+
+
+def test_a_library_that_the_group_does_not_use_has_steps_of_its_own() -> None:
+    libraries = find_libraries([client_settings.JAVA, client_settings.LIBRDKAFKA])
+    for own, running in (
+        ([client_settings.JAVA], ("Java",)),
+        ([client_settings.LIBRDKAFKA], ("Java",)),
+        ([client_settings.JAVA, client_settings.LIBRDKAFKA], None),
+    ):
+        steps = list_migration_steps(
+            policy_of("range"),
+            policy_of("cooperative-sticky"),
+            libraries,
+            own=find_libraries(own),
+        )
+        restarts = [step.libraries for step in steps if step.text.startswith("Restart")]
+        assert restarts == ([] if running is None else [running, running])
 
 
 @pytest.mark.parametrize(
@@ -165,119 +203,147 @@ def test_one_that_refuses_stops_them_all() -> None:
 )
 def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, alone: str) -> None:
     assert migration_steps("range", "roundrobin", name) == [
-        FIRST.format(both),
-        f"{AGAIN.format(alone)}.",
+        f"{FIRST} {both}",
+        f"{AGAIN} {alone}",
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "static", "session"),
+    ("name", "version", "static", "session"),
     [
         (
             client_settings.JAVA,
-            "group.instance.id=ID (Java client 2.3 or newer)",
+            "Java client 2.3 or newer",
+            "group.instance.id=ID",
             "session.timeout.ms=120000",
         ),
         (
             client_settings.STREAMS,
-            "group.instance.id=ID (Kafka Streams 2.3 or newer)",
+            "Kafka Streams 2.3 or newer",
+            "group.instance.id=ID",
             "session.timeout.ms=120000",
         ),
         (
             client_settings.LIBRDKAFKA,
-            "group.instance.id=ID (librdkafka 1.4 or newer)",
+            "librdkafka 1.4 or newer",
+            "group.instance.id=ID",
             "session.timeout.ms=120000",
         ),
-        (client_settings.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (client_settings.ROTA, None, "group.instance.id=ID", "session.timeout.ms=120000"),
         (
             client_settings.KAFKA_PYTHON,
-            "group_instance_id=ID (kafka-python 2.3 or newer)",
+            "kafka-python 2.3 or newer",
+            "group_instance_id=ID",
             "session_timeout_ms=120000",
         ),
         (
             client_settings.AIOKAFKA,
-            "group_instance_id=ID (aiokafka 0.10 or newer)",
-            "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or your present value, "
-            "but below request_timeout_ms, 40000 if not set)",
+            "aiokafka 0.10 or newer",
+            "group_instance_id=ID",
+            "If you have set rebalance_timeout_ms, keep its value; it must be below "
+            "request_timeout_ms, 40000 if not set. "
+            "session_timeout_ms=120000\nrebalance_timeout_ms=10000",
         ),
         (
             client_settings.SARAMA,
-            "config.Consumer.Group.InstanceId = ID "
-            "(requires config.Version sarama.V2_3_0_0 or newer)",
+            "config.Version sarama.V2_3_0_0 or newer",
+            "config.Consumer.Group.InstanceId = ID",
             "config.Consumer.Group.Session.Timeout = 2 * time.Minute",
         ),
-        (client_settings.FRANZ_GO, "kgo.InstanceID(ID)", "kgo.SessionTimeout(2*time.Minute)"),
+        (
+            client_settings.FRANZ_GO,
+            None,
+            "kgo.InstanceID(ID)",
+            "kgo.SessionTimeout(2*time.Minute)",
+        ),
     ],
 )
 def test_static_members_need_ids_that_last_and_a_session(
-    name: str, static: str, session: str
+    name: str, version: str | None, static: str, session: str
 ) -> None:
+    check = [] if version is None else [CHECK.format(version)]
+    sessions = [f"{SESSION} {session}", f"{RESTART}."]
     assert migration_steps("range", "range, static 2min", name) == [
-        IDS.format(static),
-        SESSION.format(session),
-        NOTE.format("2min"),
+        *check,
+        f"{IDS} {static}",
+        *sessions,
     ]
-    assert migration_steps("range, static 12s", "range, static 2min", name) == [
-        SESSION.format(session),
-        NOTE.format("2min"),
-    ]
-    removed = static.partition(" (")[0]
+    assert migration_steps("range, static 12s", "range, static 2min", name) == sessions
+    removed = static.replace("(ID)", "").partition("=")[0].strip()
     assert migration_steps("range, static 12s", "range", name) == [
-        f"Remove {removed} from every member's settings, and restart the members one after the "
-        "other.",
-        DEPARTED.format("12s"),
+        f"Remove {removed} from the settings of every member.",
+        DEPARTED.format("12 s"),
+        f"{RESTART}.",
     ]
-    steps = list_migration_steps(
+    _, shorter, departed, _ = list_migration_steps(
         policy_of("range, static 5min"), policy_of("range"), find_libraries([name]), 300_000
     )
-    assert steps[1] == DEPARTED.format("5min")
-    assert "at the same time: otherwise the partitions of a member that crashed" in steps[2]
-    assert steps[2].endswith("wait for 5min.")
+    assert departed.text == DEPARTED.format("5 min")
+    assert shorter.text.startswith(
+        "Set the session timeout at the same time: otherwise the partitions of a member that "
+        "crashed wait for 5 min."
+    )
+    assert list(shorter.settings.values()) == [
+        client_settings.CLIENT_LIBRARIES[name].session_setting(45_000)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("present", "step"),
-    [
-        (12_000, "Keep session.timeout.ms=12000."),
-        (45_000, SESSION.format("session.timeout.ms=12000")),
-        (None, SESSION.format("session.timeout.ms=12000")),
-    ],
+    ("present", "text"),
+    [(12_000, "Keep the session timeout of 12 s."), (45_000, SESSION), (None, SESSION)],
 )
-def test_a_session_timeout_that_the_members_have_is_kept(present: int | None, step: str) -> None:
+def test_a_session_timeout_that_the_members_have_is_kept(present: int | None, text: str) -> None:
     libraries = find_libraries([client_settings.JAVA])
     used, wanted = policy_of("range"), policy_of("range, static 12s")
-    _, session, note = list_migration_steps(used, wanted, libraries, present)
-    assert (session, note) == (step, NOTE.format("12s"))
+    *_, session, _ = list_migration_steps(used, wanted, libraries, present)
+    assert (session.text, session.settings) == (text, {"Java": "session.timeout.ms=12000"})
 
 
-def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
+def test_the_costs_of_static_members() -> None:
+    used, wanted = policy_of("range"), policy_of("range, static 12s")
+    waits, scaling = list_migration_costs(used, wanted)
+    assert waits.endswith(
+        "or for 12 s if it does not come back (rota simulate shows the downtime)."
+    )
+    assert scaling == "To scale down, remove the member with the admin client instead of waiting."
+    assert not list(list_migration_costs(wanted, used))
+    assert not list(list_migration_costs(wanted, policy_of("range, static 2min")))
+
+
+def test_a_group_of_many_libraries_has_a_setting_for_each() -> None:
     names = (
         client_settings.JAVA,
         client_settings.SARAMA,
         client_settings.FRANZ_GO,
         client_settings.KAFKA_PYTHON,
-        None,
     )
     assert migration_steps("range", "sticky, static 45s", *names) == [
-        IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
-        "group.instance.id=ID (Java client 2.3 or newer); "
-        "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
-        "sarama: config.Consumer.Group.InstanceId = ID "
-        "(requires config.Version sarama.V2_3_0_0 or newer).",
-        SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
-        "(as Java): session.timeout.ms=45000; kafka-python: session_timeout_ms=45000; "
-        "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second.",
-        NOTE.format("45s"),
-        FIRST.format("this") + " franz-go: kgo.Balancers(kgo.StickyBalancer(), "
-        f"kgo.RangeBalancer()); Java and unknown (as Java): {LIST}={CLASSES}.StickyAssignor,"
-        f"{CLASSES}.RangeAssignor; kafka-python: {PYTHON}="
+        f"Java: {CHECK.format('Java client 2.3 or newer')}",
+        f"kafka-python: {CHECK.format('kafka-python 2.3 or newer')}",
+        f"sarama: {CHECK.format('config.Version sarama.V2_3_0_0 or newer')}",
+        IDS,
+        "  franz-go: kgo.InstanceID(ID)",
+        "  Java: group.instance.id=ID",
+        "  kafka-python: group_instance_id=ID",
+        "  sarama: config.Consumer.Group.InstanceId = ID",
+        SESSION,
+        "  franz-go: kgo.SessionTimeout(45*time.Second)",
+        "  Java: session.timeout.ms=45000",
+        "  kafka-python: session_timeout_ms=45000",
+        "  sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second",
+        FIRST,
+        "  franz-go: kgo.Balancers(kgo.StickyBalancer(), kgo.RangeBalancer())",
+        f"  Java: {LIST}={CLASSES}.StickyAssignor,{CLASSES}.RangeAssignor",
+        f"  kafka-python: {PYTHON}="
         "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor, "
-        "kafka.coordinator.assignors.range.RangePartitionAssignor]; "
-        f"sarama: {GO}{{sarama.NewBalanceStrategySticky(), sarama.NewBalanceStrategyRange()}}.",
-        AGAIN.format("this") + ". franz-go: kgo.Balancers(kgo.StickyBalancer()); Java and unknown "
-        f"(as Java): {LIST}={CLASSES}.StickyAssignor; kafka-python: {PYTHON}="
-        "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]; "
-        f"sarama: {GO}{{sarama.NewBalanceStrategySticky()}}.",
+        "kafka.coordinator.assignors.range.RangePartitionAssignor]",
+        f"  sarama: {GO}{{sarama.NewBalanceStrategySticky(), sarama.NewBalanceStrategyRange()}}",
+        AGAIN,
+        "  franz-go: kgo.Balancers(kgo.StickyBalancer())",
+        f"  Java: {LIST}={CLASSES}.StickyAssignor",
+        f"  kafka-python: {PYTHON}="
+        "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]",
+        f"  sarama: {GO}{{sarama.NewBalanceStrategySticky()}}",
     ]
 
 
@@ -289,7 +355,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             "KIP-848 uniform",
             [
                 f"{BROKERS} Java client 4.0 or newer.",
-                CHANGES.format(f"group.protocol=consumer{WITHOUT}"),
+                f"{CHANGES.format(WITHOUT)} group.protocol=consumer",
             ],
         ),
         (
@@ -297,7 +363,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             "KIP-848 range",
             [
                 f"{BROKERS} librdkafka 2.12 or newer.",
-                CHANGES.format(f"group.protocol=consumer and group.remote.assignor=range{WITHOUT}"),
+                f"{CHANGES.format(WITHOUT)} group.protocol=consumer\ngroup.remote.assignor=range",
             ],
         ),
         (
@@ -305,7 +371,8 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             "KIP-848 uniform",
             [
                 f"{BROKERS} franz-go 1.22 or newer (which recommends Kafka 4.3).",
-                CHANGES.format("kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())"),
+                f"{CHANGES.format('')} "
+                "kgo.ServerSideBalancer()\nkgo.Balancers(kgo.StickyBalancer())",
             ],
         ),
     ],
@@ -316,108 +383,93 @@ def test_the_brokers_protocol_needs_new_brokers_and_clients(
     assert migration_steps("range", wanted, name) == told
 
 
-def test_the_brokers_protocol_for_many_names_each_client() -> None:
-    names = (client_settings.JAVA, client_settings.FRANZ_GO, client_settings.LIBRDKAFKA)
-    assert migration_steps("range", "KIP-848 range", *names) == [
-        f"{BROKERS} franz-go 1.22 or newer (which recommends Kafka 4.3), or Java client 4.0 or "
-        "newer, or librdkafka 2.12 or newer.",
-        CHANGES.format("this")
-        + " franz-go: kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer()); "
-        "Java and librdkafka: group.protocol=consumer and group.remote.assignor=range"
-        f"{WITHOUT}.",
-    ]
-
-
 def test_its_session_timeout_is_the_brokers() -> None:
-    *_, session, mind, _, _ = migration_steps(
-        "range", "KIP-848 uniform, static 5min", client_settings.JAVA
+    def session(wanted: str, name: str) -> str:
+        steps = migration_steps("range", wanted, name)
+        (found,) = (step for step in steps if step.startswith("Set the session timeout"))
+        return found
+
+    command = (
+        "kafka-configs --bootstrap-server HOST:9092 --alter --entity-type groups --entity-name "
+        "GROUP --add-config consumer.session.timeout.ms="
     )
-    assert session == (
-        "Set consumer.session.timeout.ms=300000 for the group (kafka-configs --entity-type "
-        "groups), after raising the broker's group.consumer.max.session.timeout.ms, 60000 if not "
-        "set."
+    assert session("KIP-848 uniform, static 5min", client_settings.JAVA) == (
+        "Set the session timeout of the group, after raising the broker's "
+        f"group.consumer.max.session.timeout.ms, 60000 if not set. {command}300000"
     )
-    assert mind == NOTE.format("5min")
-    _, session, *_ = migration_steps(
-        "range", "KIP-848 uniform, static 45s", client_settings.FRANZ_GO
-    )
-    assert session == (
-        "Set consumer.session.timeout.ms=45000 for the group (kafka-configs --entity-type groups)."
+    assert session("KIP-848 uniform, static 45s", client_settings.FRANZ_GO) == (
+        f"Set the session timeout of the group. {command}45000"
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "back"),
+    ("name", "other", "back", "refused"),
     [
         (
             client_settings.JAVA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor, and without "
+            f"group.protocol=classic\n{LIST}={CLASSES}.CooperativeStickyAssignor",
             "group.remote.assignor",
         ),
         (
             client_settings.LIBRDKAFKA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}=cooperative-sticky, and without "
+            f"group.protocol=classic\n{LIST}=cooperative-sticky",
             "group.remote.assignor",
         ),
         (
             client_settings.FRANZ_GO,
             "kgo.Balancers(kgo.RangeBalancer())",
-            "kgo.Balancers(kgo.CooperativeStickyBalancer()), and without kgo.ServerSideBalancer()",
+            "kgo.Balancers(kgo.CooperativeStickyBalancer())",
+            "kgo.ServerSideBalancer()",
         ),
     ],
 )
 def test_another_strategy_of_the_brokers_and_back_to_members(
-    name: str, other: str, back: str
+    name: str, other: str, back: str, refused: str
 ) -> None:
-    restart = "Restart the members one after the other with"
-    assert migration_steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
-    assert migration_steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
+    assert migration_steps("KIP-848 uniform", "KIP-848 range", name) == [
+        f"{RESTART} with this assignor. {other}"
+    ]
+    *_, restart = migration_steps("KIP-848 uniform", "cooperative-sticky", name)
+    assert restart == f"{RESTART} with these settings, and without {refused}. {back}"
 
 
 @pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
 def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
-    *ids, mind, restart = migration_steps(used, "sticky, static 10min", client_settings.JAVA)
-    given = "group.instance.id=ID (Java client 2.3 or newer)"
-    assert ids == ([] if "static" in used else [IDS.format(given)])
-    assert mind == NOTE.format("10min")
+    *before, restart = migration_steps(used, "sticky, static 10min", client_settings.JAVA)
+    ids = [CHECK.format("Java client 2.3 or newer"), f"{IDS} group.instance.id=ID"]
+    assert before == ([] if "static" in used else ids)
     assert restart == (
-        "Restart the members one after the other with group.protocol=classic and "
-        f"{LIST}={CLASSES}.StickyAssignor and session.timeout.ms=600000, and without "
-        f"group.remote.assignor. {AT_MOST}"
+        f"{RESTART} with these settings, and without group.remote.assignor. For the session "
+        f"timeout: it {AT_MOST} "
+        f"group.protocol=classic\n{LIST}={CLASSES}.StickyAssignor\nsession.timeout.ms=600000"
     )
 
 
 def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
-    session, *_ = migration_steps(
+    steps = migration_steps(
         "range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA
     )
-    assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
+    assert any(step.endswith("consumer.session.timeout.ms=45000") for step in steps)
     assert migration_steps(
         "KIP-848 range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA
-    ) == ["Restart the members one after the other with group.remote.assignor=uniform."]
+    ) == [f"{RESTART} with this assignor. group.remote.assignor=uniform"]
 
 
-def test_libraries_that_have_no_way_are_named() -> None:
+def test_libraries_that_have_no_way_have_no_step() -> None:
     """Members of the classic protocol may be in a group of the broker's while it changes over."""
-    restart = "Restart the members one after the other with this."
     assert migration_steps(
         "KIP-848 range", "KIP-848 uniform", client_settings.JAVA, client_settings.SARAMA
-    ) == [f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."]
-    assert migration_steps("KIP-848 range", "KIP-848 uniform", client_settings.SARAMA) == [
-        f"{restart} sarama: no such setting."
-    ]
-    assert migration_steps("range", "KIP-848 uniform", client_settings.SARAMA) == [
-        "Check that the brokers run Kafka 4.0 or newer.",
-        f"{restart} The group changes over while it runs. sarama: no such setting.",
-    ]
+    ) == [f"Java: {RESTART} with this assignor.", "  Java: group.remote.assignor=uniform"]
+    assert migration_steps("KIP-848 range", "KIP-848 uniform", client_settings.SARAMA) == []
     assert migration_steps(
         "KIP-848 uniform", "range", client_settings.JAVA, client_settings.AIOKAFKA
     ) == [
-        f"{restart} aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range."
-        f"RangePartitionAssignor]; Java: group.protocol=classic and {LIST}="
-        f"{CLASSES}.RangeAssignor, and without group.remote.assignor."
+        f"aiokafka: {RESTART} with these settings.",
+        f"  aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
+        f"Java: {RESTART} with these settings, and without group.remote.assignor.",
+        f"  Java: group.protocol=classic\n{LIST}={CLASSES}.RangeAssignor",
     ]
 
 
@@ -425,18 +477,16 @@ def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None
     assert migration_steps(
         "cooperative-sticky, eager", "cooperative-sticky", client_settings.JAVA
     ) == [
-        f"Restart the members one after the other with {LIST}={CLASSES}.CooperativeStickyAssignor: "
-        "the group becomes cooperative."
+        f"{RESTART} with this strategy alone: the group becomes cooperative. "
+        f"{LIST}={CLASSES}.CooperativeStickyAssignor"
     ]
 
 
 def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
     assert migration_steps("cooperative-sticky", "sticky", client_settings.SARAMA) == [
-        FIRST.replace("range", "cooperative-sticky").format(
-            f"{GO}{{sarama.NewBalanceStrategySticky(), "
-            "sarama.NewBalanceStrategyCooperativeSticky()}"
-        ),
-        f"{AGAIN.format(f'{GO}{{sarama.NewBalanceStrategySticky()}}')}.",
+        FIRST.replace("range", "cooperative-sticky") + f" {GO}{{sarama.NewBalanceStrategySticky(), "
+        "sarama.NewBalanceStrategyCooperativeSticky()}",
+        f"{AGAIN} {GO}{{sarama.NewBalanceStrategySticky()}}",
     ]
 
 

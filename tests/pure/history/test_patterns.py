@@ -87,34 +87,37 @@ def recorded() -> Mapping[str, GroupEvidence]:
 
 #: With the broker's log, and without it. All other groups are quiet.
 RECORDED_PATTERNS = {
-    "a-flap": ("flap-2 joined and left 6 times, about every 12 s",) * 2,
+    "a-flap": ("flap-2 joined and left 6 times (about every 12 s)",) * 2,
     "a-slow": (
-        "slow-1 and slow-2 polled too slowly 3 times",
-        "slow-1 and slow-2 seem to have polled too slowly 3 times",
+        "slow-1 and slow-2 exceeded max.poll.interval.ms 3 times",
+        "slow-1 and slow-2 seem to have exceeded max.poll.interval.ms 3 times",
     ),
     "b-slow": (
-        "slow-2 and slow-3 polled too slowly 2 times",
-        "slow-2 and slow-3 seem to have polled too slowly 2 times",
+        "slow-2 and slow-3 exceeded max.poll.interval.ms 2 times",
+        "slow-2 and slow-3 seem to have exceeded max.poll.interval.ms 2 times",
     ),
-    "a-heldback": ("held-1 and held-3 held the group back 2 times, for up to 9 s", None),
+    "a-heldback": ("held-1 and held-3 joined late 2 times, and the group waited up to 9 s", None),
     "a-crash": (
-        "crash-jvm, crash-2 and crash-1 crashed or hung 3 times within 2 min",
+        "crash-jvm, crash-2 and crash-1 crashed or hung 3 times",
         # both that crashed at the end left in the same rebalance
-        "crash-jvm, crash-2 and 2 more seem to have crashed or hung 3 times within 2 min",
+        "crash-jvm, crash-2 and 2 more seem to have crashed or hung 3 times",
     ),
     # one was killed, the other was closed: a static member does not tell
     "b-static": (
-        "st-2 and st-3 stopped sending heartbeats 2 times within 60 s",
-        "st-2 and st-3 seem to have stopped sending heartbeats 2 times within 60 s",
+        "st-2 and st-3 stopped sending heartbeats 2 times",
+        "st-2 and st-3 seem to have stopped sending heartbeats 2 times",
     ),
     "a-roll-dyn": (
-        "a rolling deploy of 4 members in 21 s",
-        "a rolling deploy of 4 members in 20 s",
+        "a rolling deploy replaced 4 members in 21 s",
+        "a rolling deploy replaced 4 members in 20 s",
     ),
-    "a-roll-static": ("a rolling deploy of 4 members in 12 s",) * 2,
-    "b-deploy": ("a rolling deploy of 4 members in 59 s", "a rolling deploy of 4 members in 57 s"),
-    "a-upgrade": ("2 rolling deploys of 3 members",) * 2,
-    "a-migrate": ("2 rolling deploys of 2 members",) * 2,
+    "a-roll-static": ("a rolling deploy replaced 4 members in 12 s",) * 2,
+    "b-deploy": (
+        "a rolling deploy replaced 4 members in 59 s",
+        "a rolling deploy replaced 4 members in 57 s",
+    ),
+    "a-upgrade": ("2 rolling deploys replaced 3 members each",) * 2,
+    "a-migrate": ("2 rolling deploys replaced 2 members each",) * 2,
 }
 
 
@@ -147,9 +150,7 @@ def test_the_times_of_a_pattern() -> None:
 def test_a_member_that_joined_late_is_not_named_without_its_commits() -> None:
     history = replace(recorded()["a-heldback"], commits={})
 
-    assert history.texts() == [
-        "a member that did not join in time held the group back 2 times, for up to 9 s"
-    ]
+    assert history.texts() == ["a member joined late 2 times, and the group waited up to 9 s"]
 
 
 # simulated groups: four pods whose names and hosts differ at each start
@@ -223,7 +224,8 @@ def test_an_autoscaler(client_id: str) -> None:
 
     assert found.pattern is PatternType.AUTOSCALER
     assert found.text == (
-        "an autoscaler seems to add and remove a member: 4 -> 5 -> 4, 8 times, about every 25 min"
+        "an autoscaler seems to have added and removed a member 8 times "
+        "(4 to 5 members, about every 25 min)"
     )
     assert (found.member, found.times) == (None, 8)
     assert found.every_ms is not None
@@ -241,7 +243,7 @@ def test_an_autoscaler_of_several_members_at_a_time() -> None:
     for events in (at_once, one_by_one):
         (text,) = simulate(*events).texts()
         assert text.startswith(
-            "an autoscaler seems to add and remove 2 members: 4 -> 6 -> 4, 8 times"
+            "an autoscaler seems to have added and removed 2 members 8 times (4 to 6 members"
         )
 
 
@@ -254,8 +256,8 @@ def test_other_events_do_not_hide_an_autoscaler() -> None:
     )
     texts = history.texts()
 
-    assert texts[0].startswith("an autoscaler seems to add and remove a member: 4 -> 5 -> 4, 8")
-    assert texts[1].startswith("a rolling deploy of 4 members")
+    assert texts[0].startswith("an autoscaler seems to have added and removed a member 8 times")
+    assert texts[1].startswith("a rolling deploy replaced 4 members")
 
 
 def test_without_a_rhythm_it_is_less_sure() -> None:
@@ -266,7 +268,8 @@ def test_without_a_rhythm_it_is_less_sure() -> None:
     (found,) = simulate(*scale("m-4", rises=rises)).patterns()
 
     assert found.text == (
-        "perhaps an autoscaler adds and removes a member: 4 -> 5 -> 4, 9 times (without a rhythm)"
+        "perhaps an autoscaler added and removed a member 9 times "
+        "(4 to 5 members; without a rhythm)"
     )
 
 
@@ -274,7 +277,7 @@ def test_a_few_times_show_no_rhythm() -> None:
     few = EVERY_25[:MIN_OSCILLATIONS]
 
     (text,) = simulate(*scale("m-4", rises=few)).texts()
-    assert text.endswith("4 -> 5 -> 4, 4 times (too few times to show a rhythm)")
+    assert text.endswith(" 4 times (4 to 5 members; too few times to show a rhythm)")
     assert simulate(*scale("m-4", rises=few[1:])).texts() == []
 
 
@@ -282,8 +285,8 @@ def test_a_pod_with_a_name_of_its_own_may_be_an_autoscaler_s() -> None:
     (found,) = simulate(*scale("m-4", rises=EVERY_25), client_id="{name}").patterns()
 
     assert found.member == "m-4"
-    assert found.text.startswith("perhaps an autoscaler adds and removes a member")
-    assert found.text.endswith("(m-4 each time, on another host)")
+    assert found.text.startswith("perhaps an autoscaler added and removed a member")
+    assert found.text.endswith("; m-4 each time, on another host)")
 
 
 def test_the_same_process_is_no_autoscaler() -> None:
@@ -295,7 +298,7 @@ def test_the_same_process_is_no_autoscaler() -> None:
     ]
 
     assert replace(history, generations=generations).texts() == [
-        "m-4 joined and left 8 times, about every 25 min"
+        "m-4 joined and left 8 times (about every 25 min)"
     ]
 
 
@@ -307,8 +310,8 @@ def test_who_cannot_be_told_from_others_is_not_named() -> None:
     ]
     (text,) = replace(history, generations=generations).texts()
 
-    assert text.startswith("perhaps an autoscaler adds and removes a member")
-    assert text.endswith("(client ids and hosts do not tell the members apart)")
+    assert text.startswith("perhaps an autoscaler added and removed a member")
+    assert text.endswith("; client ids and hosts do not tell the members apart)")
 
 
 def test_a_group_that_is_started_again_and_again() -> None:
@@ -316,7 +319,7 @@ def test_a_group_that_is_started_again_and_again() -> None:
     (text,) = simulate(*events, count=1).texts()
 
     assert text.startswith(
-        "an autoscaler or a scheduled job seems to add and remove a member: 0 ->"
+        "an autoscaler or a scheduled job seems to have added and removed a member "
     )
 
 
@@ -330,7 +333,7 @@ def test_a_member_that_ends_and_is_replaced_may_be_another_reason() -> None:
     restarts = [at(minute, restart="m-2", down="20s") for minute in EVERY_25]
     (found,) = simulate(*restarts).patterns()
 
-    assert found.text.startswith("an autoscaler, or a process that ends and is replaced, adds")
+    assert found.text.startswith("an autoscaler, or a process that ends and is replaced, added")
 
 
 def test_replaced_members_are_no_autoscaler() -> None:
@@ -354,7 +357,7 @@ def test_a_crash_loop() -> None:
     (found,) = simulate(*loop, *joins, client_id="{name}").patterns()
 
     assert (found.pattern, found.member, found.times) == (PatternType.CRASHES, "m-2", 6)
-    assert found.text == "m-2 crashed or hung 6 times within 25 min, about every 5 min"
+    assert found.text == "m-2 crashed or hung 6 times (about every 5 min)"
 
 
 def test_two_crashes_that_are_far_apart_are_not_in_a_row() -> None:
@@ -371,9 +374,8 @@ def test_slow_polls_of_one_member() -> None:
     (found,) = simulate(slow, max_poll="60s", client_id="{name}").patterns()
 
     assert (found.pattern, found.member) == (PatternType.SLOW_POLLS, "m-1")
-    assert found.text.startswith(f"m-1 polled too slowly {found.times} times")
+    assert found.text.startswith(f"m-1 exceeded max.poll.interval.ms {found.times} times")
     assert found.fix is not None
-    assert "max.poll.interval.ms" in found.fix
 
 
 def test_one_slow_poll_is_no_pattern() -> None:
@@ -387,9 +389,9 @@ ORDINARY = [event for n in (20, 30) for event in (at(n, leave="x-0"), at(n + 5, 
     ("strategy", "auto_commit", "name"),
     [
         ("range", True, "m-1"),
-        ("range", False, "a member that did not join in time"),
+        ("range", False, "a member"),
         # members go on committing while others join
-        ("cooperative-sticky", True, "a member that did not join in time"),
+        ("cooperative-sticky", True, "a member"),
     ],
 )
 def test_a_member_that_joins_late(strategy: str, auto_commit: bool, name: str) -> None:
@@ -398,7 +400,7 @@ def test_a_member_that_joins_late(strategy: str, auto_commit: bool, name: str) -
         *late, *ORDINARY, strategy=strategy, auto_commit=auto_commit, client_id="{name}"
     )
 
-    assert history.texts() == [f"{name} held the group back for 18 s"]
+    assert history.texts() == [f"{name} joined late, and the group waited 18 s"]
     assert history.texts(with_log=False) == []  # the journal does not have the start
 
 
@@ -406,7 +408,7 @@ def test_the_only_member_that_can_have_been_late() -> None:
     late = at(10, stall="m-1", **{"for": "20s"}), at(10 + 2 / 60, leave="m-0")
     history = simulate(*late, count=2, auto_commit=False, client_id="{name}")
 
-    assert history.texts() == ["m-1 held the group back for 18 s"]
+    assert history.texts() == ["m-1 joined late, and the group waited 18 s"]
 
 
 def test_a_dead_member_holds_the_others_back() -> None:
@@ -414,7 +416,7 @@ def test_a_dead_member_holds_the_others_back() -> None:
     (found,) = simulate(*events, *ORDINARY, client_id="{name}").patterns()
 
     assert found.pattern is PatternType.LATE_JOIN
-    assert found.text.startswith("a member that did not join in time held the group back for")
+    assert found.text.startswith("a member joined late, and the group waited ")
 
 
 def test_usual_joins_are_not_late() -> None:
@@ -449,7 +451,9 @@ def test_a_process_that_comes_again_and_again() -> None:
 
     assert simulate(*restarts, client_id="{name}").texts() == ["m-1 joined and left 3 times"]
     assert simulate(*restarts[1:], client_id="{name}").texts() == []
-    assert simulate(*deploys, client_id="{name}").texts() == ["3 rolling deploys of 4 members"]
+    assert simulate(*deploys, client_id="{name}").texts() == [
+        "3 rolling deploys replaced 4 members each"
+    ]
 
 
 def test_many_members_that_come_again_and_again_are_one_pattern() -> None:
@@ -465,7 +469,7 @@ def test_a_static_deploy_and_a_restart() -> None:
     (found,) = history.patterns()
 
     assert len(history.rebalances) == 1
-    assert found.text == "a rolling deploy of 4 members in 105 s"
+    assert found.text == "a rolling deploy replaced 4 members in 105 s"
     assert found.fix is None  # static members cost nothing
     assert simulate(at(10, restart="m-1", down="5s"), static=True).texts() == []
 
@@ -476,8 +480,8 @@ def test_a_static_deploy_of_which_some_members_are_late() -> None:
 
     assert texts == [
         # until the sessions of the fifth and the sixth ended
-        "a member that did not join in time held the group back 2 times, for up to 35 s",
-        "a rolling deploy of 6 members in 6 min",
+        "a member joined late 2 times, and the group waited up to 35 s",
+        "a rolling deploy replaced 6 members in 6 min",
     ]
 
 
@@ -535,7 +539,7 @@ def test_a_stuck_partition() -> None:
     assert found.pattern is PatternType.STUCK_PARTITION
     assert (found.topic, found.partition) == ("t", 3)
     assert (found.since, found.until) == (9 * HOUR, 10 * HOUR)
-    assert found.text == "t-3 has been stuck for 60 min (the group is 12 records behind)"
+    assert found.text == "t-3 has been stuck for 1 h (the group is 12 records behind)"
 
 
 def test_a_lag_that_grew_and_one_that_grows() -> None:
@@ -598,19 +602,19 @@ def test_lag_that_grew_mostly_while_members_polled_too_slowly_is_their_consequen
 
 #: Beginnings of the texts, as in the day's script.
 DAY_PATTERNS = {
-    "search-indexer": "an autoscaler seems to add and remove a member: 4 -> 5 -> 4, 27 times, "
-    "about every 25 min",
-    "cart-reminders": "an autoscaler seems to add and remove a member: 2 -> 3 -> 2, 10 times, "
-    "about every 48 min",
+    "search-indexer": "an autoscaler seems to have added and removed a member 27 times "
+    "(4 to 5 members, about every 25 min)",
+    "cart-reminders": "an autoscaler seems to have added and removed a member 10 times "
+    "(2 to 3 members, about every 48 min)",
     "image-resizer": None,
     "loyalty-points": "loyalty-points-2-",
     "pricing-engine": "consumer-pricing-engine-1 (10.",
     "fraud-scoring": "fraud-scoring-2-",
-    "orders-billing": "a rolling deploy of 12 members in 10 min",
-    "geo-enrichment": "2 rolling deploys of 6 members",
-    "payments-ledger": "a rolling deploy of 6 members in 7 min",
+    "orders-billing": "a rolling deploy replaced 12 members in 10 min",
+    "geo-enrichment": "2 rolling deploys replaced 6 members each",
+    "payments-ledger": "a rolling deploy replaced 6 members in 7 min",
     "label-printer": "label-printer-2-",
-    "stock-report": "an autoscaler or a scheduled job seems to add and remove a member: 0 -> 1",
+    "stock-report": "an autoscaler or a scheduled job seems to have added and removed a member 12 ",
     "customer-cache": None,
     "chat-moderation": None,
 }
@@ -620,7 +624,7 @@ DAY_PATTERNS = {
 def test_the_demo_s_groups(group: str) -> None:
     (plan,) = (one for one in GROUP_PLANS if one.group == group)
     (day,) = simulate_day(seed=0, start=1_767_571_200_000, plans=[plan])
-    texts = collect_evidence(group, day.journal(), day.log()).texts()
+    texts = collect_evidence(group, day.journal, day.log).texts()
     expected = DAY_PATTERNS[group]
 
     assert len(texts) == (0 if expected is None else 1)

@@ -25,10 +25,9 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCause,
 )
-from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.generations import DEAD_STATE, GroupHistory, read_history
 from rota.engine.history.rebalances import compute_cost, find_rebalances
 from rota.engine.history.samples import (
-    DEAD_STATE,
     GroupPoll,
     GroupSample,
     SampleChanges,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from docs.state_outcomes import MEMBER_OUTCOMES, MemberTrigger
 
 from rota.engine.member.events import (
     AssignmentComputed,
@@ -19,10 +20,8 @@ from rota.engine.member.events import (
     Unsubscribed,
 )
 from rota.engine.member.state import (
-    MEMBER_OUTCOMES,
     MEMBER_TRANSITIONS,
     MemberState,
-    MemberTrigger,
 )
 from rota.engine.model.request import (
     GroupRequest,

@@ -8,9 +8,13 @@ import pytest
 
 import rota
 from rota.engine.model.topic import TopicPartition
-from rota.engine.simulator.timeline import list_partition_readings
 from tests.support.examples import first
-from tests.support.simulated_downtime import GapKind, first_rebalance_end, true_downtime
+from tests.support.simulated_downtime import (
+    GapKind,
+    first_rebalance_end,
+    list_partition_readings,
+    true_downtime,
+)
 from tests.support.simulation.random_scenario import random_scenario
 
 STALL = """

@@ -334,12 +334,14 @@ def test_any_refusal_of_the_disk_leaves_old_or_new(operation: str) -> None:
         disk.refuse(operation, skip=skip)
         with suppress(DiskError):
             run_compaction(log)
-        disk.allow()
+        if disk.waits_to_refuse:  # a compaction has fewer of these operations
+            break
         for found in (log, open_log(disk.kill())):
             if found.failed is None:
                 last = {each.key: each.value for each in read_records(found)}
                 assert last == {b"a": b"4", b"b": b"5"}
                 assert found.log_end_offset == 6
+    assert skip > 1
 
 
 def count_steps(log: Log, disk: FaultyDisk) -> int:

@@ -316,13 +316,13 @@ def test_a_column_is_sorted_both_ways(column: str, open_report: Opener, gold: Go
 def test_the_url_keeps_what_is_shown(open_report: Opener) -> None:
     window = open_report()
     window.locate("#search").fill("o")
-    window.locate("#cause-filter button", has_text="Member left").click()
+    window.locate("#cause-filter button", has_text="Member joined").click()
     window.locate("#groups button[data-sort=rebalances]").click()
     drag(window, 0.2, 0.9)
     selected_times(window)
     rows, address = window.rows(), window.page.url
     assert rows
-    for part in ("q=o", "cause=left", "sort=-rebalances", "from=", "to="):
+    for part in ("q=o", "cause=joined", "sort=-rebalances", "from=", "to="):
         assert part in address
     window.page.goto("about:blank")
     window.requests.clear()
@@ -330,7 +330,7 @@ def test_the_url_keeps_what_is_shown(open_report: Opener) -> None:
     window.locate("#selected").wait_for(state="visible")
     assert window.rows() == rows
     assert window.locate("#search").input_value() == "o"
-    assert window.locate("#cause-filter [aria-pressed=true]").inner_text() == "Member left"
+    assert window.locate("#cause-filter [aria-pressed=true]").inner_text() == "Member joined"
 
 
 def exported(window: ReportWindow, format_name: str) -> str:

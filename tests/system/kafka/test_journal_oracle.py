@@ -47,9 +47,15 @@ def draw_examples(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     return found
 
 
+#: Types of early releases of Kafka 4, which Kafka 4.3 does not have.
+OLD_TYPES = frozenset((9, 18))
+
+
 @cache
 def draw_entries() -> list[JournalEntry]:
-    return draw_examples(entries, CASES)
+    """Entries of the types that Kafka 4.3 has."""
+    drawn = draw_examples(entries, 2 * CASES)
+    return [entry for entry in drawn if record_json.key_json(entry)[0] not in OLD_TYPES]
 
 
 def ask(lines: Sequence[str]) -> list[str]:
@@ -88,7 +94,8 @@ def test_entries_have_kafkas_bytes() -> None:
     )
     for entry, answer in zip(draw_entries(), answers, strict=True):
         assert journal.encode_entry(entry) == decode_record(answer), entry
-    assert {type(entry) for entry in draw_entries()} == set(record_json.KEYS)
+    known = {kind for kind, (number, _) in record_json.KEYS.items() if number not in OLD_TYPES}
+    assert {type(entry) for entry in draw_entries()} == known
 
 
 def offset_as_of(entry: OffsetCommitEntry, version: int) -> OffsetCommitEntry:
@@ -185,7 +192,11 @@ def read_or_reason(case: tuple[bytes, bytes | None]) -> JournalEntry | str:
 
 def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
     # type 0 is read with all versions; Java knows the first one only
-    cases = [case for case in draw_examples(damaged_records(), 2 * CASES) if case[0][:2] != b"\0\0"]
+    cases = [
+        case
+        for case in draw_examples(damaged_records(), 3 * CASES)
+        if int.from_bytes(case[0][:2]) not in {0, *OLD_TYPES}
+    ]
     answers = ask([f"read {key.hex()} {(value or b'').hex()}" for key, value in cases])
     read = refused = 0
     for case, answer in zip(cases, answers, strict=True):

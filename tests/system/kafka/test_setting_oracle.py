@@ -351,8 +351,8 @@ def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out
     )
 
     def asked(advised: str, **kept: str) -> str:
-        pairs = advised.partition(", and without ")[0].split(" and ")
-        given = dict(pair.split("=", 1) for pair in ("bootstrap.servers=127.0.0.1:1", *pairs))
+        lines = ("bootstrap.servers=127.0.0.1:1", *advised.splitlines())
+        given = dict(line.split("=", 1) for line in lines)
         given |= {name.replace("_", "."): value for name, value in kept.items()}
         return "config group.protocol " + ",".join(
             f"{encode_hex(name)}={encode_hex(value)}" for name, value in given.items()

@@ -131,9 +131,12 @@ def test_tasks_load_no_broker(spark: SparkSession, cluster: LiveCluster) -> None
     assert not {name for name in names if name.startswith(("rota.broker", "rota.consumer"))}
 
 
+DAY_GROUPS = {"fraud-scoring", "coupon-limits", "order-search", "pdf-invoices"}
+
+
 @pytest.mark.nightly
 def test_some_of_the_demo_over_the_wire(spark: SparkSession, tmp_path: Path) -> None:
-    plans = [plan for plan in GROUP_PLANS if plan.group in {"fraud-scoring", "coupon-limits"}]
+    plans = [plan for plan in GROUP_PLANS if plan.group in DAY_GROUPS]
     day = write_day(tmp_path / "day", plans=plans)
     rest = EvidenceSources(server_logs=(str(day.server_log),), ends=(str(day.ends),))
     evidence = replace(rest, segments=(str(day.segments),))

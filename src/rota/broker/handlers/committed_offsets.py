@@ -28,14 +28,12 @@ from rota.protocol.messages import (
     OffsetFetchResponse,
 )
 
-#: OffsetCommit has an error for an unknown group from this version on.
 GROUP_NOT_FOUND_VERSION = 9
 
 # Versions of OffsetFetch.
 REQUEST_ERROR_VERSION = 2  # an error code for the whole request
 BATCHED_GROUPS_VERSION = 8  # many groups in one request
 NO_RETENTION = -1
-#: Stands for a partition without a committed offset.
 NOT_COMMITTED = UncheckedOffset(NO_OFFSET)
 #: A request of an old version has the fields of its one group.
 RequestedGroup: TypeAlias = "OffsetFetchRequest | OffsetFetchRequest.OffsetFetchRequestGroup"

@@ -1,7 +1,6 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs.
 
-Topics have configs of their own. The broker's configs are set when it starts: they are shown, but
-cannot be altered.
+Topics have configs of their own. The broker's configs are set at its start and cannot be altered.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ AlterResponseT = TypeVar("AlterResponseT", AlterConfigsResponse, IncrementalAlte
 
 
 class AlterOperation(enum.IntEnum):
-    """The operations of IncrementalAlterConfigs."""
-
     SET = 0
     DELETE = 1
     APPEND = 2

@@ -1,5 +1,5 @@
-"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
-DeleteGroups.
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the groups' description, list
+and deletion.
 
 Each handler makes a coordinator's request from the message, and a response from the coordinator's
 result. Differences between versions become named fields of the coordinator's request. The encoder
@@ -92,8 +92,6 @@ def ask_coordinator(
     result_class: type[ResultT],
     make_response: Callable[[ResultT], ResponseT],
 ) -> None:
-    """Asks the group's coordinator, and responds with the response made from its result."""
-
     def respond(result: GroupResponse) -> None:
         assert isinstance(result, result_class)
         request.respond(make_response(result))

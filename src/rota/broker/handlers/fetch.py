@@ -48,9 +48,6 @@ def _refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResp
 
 @dataclass(slots=True)
 class FetchPass:
-    """The progress of one pass over the partitions of a Fetch."""
-
-    #: Bytes that the response may still take.
     bytes_left: int
     size: int = 0
     #: The response contains an error or a diverging epoch, so it must not wait.
@@ -79,7 +76,6 @@ class PendingFetch:
         self._min_bytes = min(body.min_bytes, self._max_bytes)
         self._deadline = request.now + body.max_wait_ms
         self._time_is_up = self._deadline <= request.now
-        #: The first pass that found too few bytes, and the size of its logs at that time.
         self._last_pass: FetchPass | None = None
         self._last_size = 0
         self._watched: tuple[tuple[str, int], ...] | None = None
@@ -172,7 +168,6 @@ class PendingFetch:
     def _read_log(
         self, log: Log, requested: FetchRequest.FetchPartition, reading: FetchPass
     ) -> FetchResponse.PartitionData:
-        """Reads batches from an offset on; raises Refused or DiskError if that fails."""
         # only in Fetch, Kafka takes any negative epoch for none
         check_leader_epoch(log, max(requested.current_leader_epoch, NO_LEADER_EPOCH))
         data = FetchResponse.PartitionData(

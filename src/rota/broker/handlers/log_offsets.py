@@ -1,6 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the offsets at which a partition's log
-starts and ends.
-"""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a partition's log starts and ends."""
 
 from __future__ import annotations
 
@@ -41,7 +39,6 @@ TIMESTAMPS_WITHOUT_LOOKUP = frozenset({-1, -2, -4, -5, -6})
 MAX_WORK_PER_EVENT = 16 << 20
 #: Bytes that a lookup in the log's index counts for.
 LOOKUP_WORK = 1 << 16
-#: Offset, timestamp and epoch of no record.
 NOT_FOUND = (-1, -1, -1)
 DELETE_ALL = -1
 
@@ -102,7 +99,6 @@ def _list_partition(
     name: str,
     requested: ListOffsetsRequest.ListOffsetsPartition,
 ) -> tuple[ListOffsetsResponse.ListOffsetsPartitionResponse, int]:
-    """Returns the result, and the amount of work in bytes."""
     context, body = request.context, request.body
     committed = body.replica_id == CONSUMER_REPLICA_ID and body.isolation_level == READ_COMMITTED
     where = f"{name}-{requested.partition_index}"

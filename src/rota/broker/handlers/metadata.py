@@ -1,6 +1,5 @@
 """ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster and ListPartitionReassignments.
-
-They list the APIs, topics and nodes. The cluster has one node, so nothing is ever reassigned.
+The cluster has one node, so nothing is ever reassigned.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from rota.protocol.messages import (
 #: Topics have ids in place of names from this version on.
 TOPIC_ID_VERSION = 13
 ZSTD_VERSION = 7
-#: Position of the lower byte of a batch's attributes.
 FLAGS_AT = record_batch.ATTRIBUTES_OFFSET + 1
 #: Bytes of the shortest message in the formats before batches.
 SHORTEST_OLD_MESSAGE = 26
@@ -213,7 +212,6 @@ def _handle_init_producer_id(request: ServerRequest[InitProducerIdRequest]) -> N
     if body.transactional_id is not None:
         text = f"transactional.id {body.transactional_id!r} is refused"
         context.log(WARNING, f"{request.client.host}: {text}: this broker has no transactions")
-        # every library gives up at this code; other codes are retried until a timeout
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return request.respond(_refuse_init_producer_id(request, code))
     try:

@@ -27,7 +27,6 @@ from rota.protocol.messages import (
 )
 from rota.protocol.sasl import SaslReply, create_sasl_server
 
-#: The version of the handshake after which SASL tokens come as raw frames.
 RAW_FRAMES_VERSION = 0
 
 

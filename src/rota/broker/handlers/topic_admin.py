@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-Each topic of a request succeeds or fails separately. If several errors apply, the response has the
-one that Kafka's controller reports.
+Each topic of a request succeeds or fails separately. Of several errors the response has the one
+that Kafka's controller reports.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ def _check_new_topic(
 
 
 def _requested_count(context: HandlerContext, requested: CreateTopicsRequest.CreatableTopic) -> int:
-    """Returns the number of partitions, without any check."""
     if requested.assignments:
         return len(requested.assignments)
     if requested.num_partitions == -1:

@@ -1,8 +1,7 @@
-"""The log directory of a broker, in Kafka's file formats.
+"""The log directory of a broker, in Kafka's file formats; nothing here needs the rest of the
+broker.
 
 From the bottom up: ``disk`` (all file access), ``file_records`` (batches in a file), ``index``,
-``checkpoint``, ``log_segment``, ``producer_state``, then ``log`` (one partition: append and read)
-with ``validation`` before an append and ``recovery`` at the start; ``cleaner`` chooses logs for
-``compaction``; ``catalog`` and ``log_directory`` are the whole directory. Nothing here needs the
-rest of the broker.
+``checkpoint``, ``log_segment``, ``producer_state``, ``log`` (one partition), ``recovery`` at the
+start, ``compaction``; ``catalog`` and ``log_directory`` are the whole directory.
 """

@@ -46,7 +46,6 @@ class MetaProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogContent:
-    #: Incremented with each change.
     version: int
     identity: MetaProperties
     #: By name, sorted.
@@ -57,13 +56,9 @@ class CatalogContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCopies:
-    """The content of the two files."""
-
     #: The newest valid one.
     content: CatalogContent | None
-    #: By file.
     problems: Mapping[str, str]
-    #: Both files are valid and have the same content.
     identical: bool
 
 
@@ -114,7 +109,6 @@ class Catalog:
 
     @property
     def topics(self) -> Mapping[str, TopicEntry]:
-        """Topics by name, sorted."""
         return self._content.topics
 
     def change_topics(self, *, put: Iterable[TopicEntry] = (), remove: Iterable[str] = ()) -> None:
@@ -179,7 +173,6 @@ def read_catalog_copies(disk: Disk) -> CatalogCopies:
 
 
 def pack_catalog(content: CatalogContent) -> bytes:
-    """Returns the content of a catalog file, with a line for each topic."""
     identity = content.identity
     fields = json.dumps(
         {

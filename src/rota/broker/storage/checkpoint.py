@@ -1,23 +1,17 @@
 """Kafka's small text files: offset checkpoints, leader epochs, and ``partition.metadata``.
 
-An offset checkpoint has one offset for each partition::
-
-    0                   version
-    2                   number of the following lines
-    orders 0 1200       topic, partition, offset
-    orders 1 800
+An offset checkpoint has the version 0, the number of the following lines, and for each partition a
+line with its topic, number and offset.
 
 This format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
 Rota keeps a second file beside it, ``.copy``: a line with its own checksum and the checksum of the
 previous content, then the same content. The copy is written first. If the checkpoint has neither
 the previous content nor the new one, it is damaged, and the copy is used.
 
-``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and
-for each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0,
-but a folder that Kafka wrote may have more. No checksum covers the epoch of a batch, so this file
-is also the check for it.
-
-``partition.metadata`` in a partition's folder has the id of its topic.
+``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and for
+each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0, but a
+folder that Kafka wrote may have more. No checksum covers the epoch of a batch, so this file is also
+the check for it. ``partition.metadata`` has the id of the partition's topic.
 """
 
 from __future__ import annotations
@@ -127,7 +121,6 @@ def _pack_copy(before: bytes, data: bytes) -> bytes:
 
 
 def _read_copy(disk: Disk, path: str) -> CheckpointCopy | None:
-    """Returns None if the copy is missing or damaged."""
     try:
         data = read_file(disk, f"{path}.copy") or b""
     except DiskError:
@@ -224,7 +217,6 @@ def pack_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
-    """Makes a partition's folder with its ``partition.metadata``."""
     disk.make_folder(folder)
     disk.remove(f"{folder}/{PARTITION_METADATA_FILE}")
     disk.append(f"{folder}/{PARTITION_METADATA_FILE}", pack_partition_metadata(topic_id))

@@ -1,10 +1,10 @@
 """Compaction of one log: of every key only the last record is kept.
 
-The part of a log that was not compacted before is dirty. A first pass finds the last offset of
-each key in it. A second pass rewrites all segments up to its end without the superseded records,
-small segments together as one. It leaves out the active segment, and records that the topic's
-configuration or an open transaction still protects. Compaction runs in steps; between two steps
-the log can be appended to and read. :func:`~.recovery.swap_segments` puts the new files in place.
+The part of a log that was not compacted before is dirty. A first pass finds the last offset of each
+key in it. A second pass rewrites all segments up to its end without the superseded records, small
+segments together as one. It leaves out the active segment, and records that the topic's
+configuration or an open transaction still protects. Compaction runs in steps; between two steps the
+log can be appended to and read. :func:`~.recovery.swap_segments` puts the new files in place.
 
 The last record of a key is kept; a tombstone (a record without a value) is removed after
 ``delete.retention.ms``. Offsets, timestamps and the codec stay as they were. Also kept are:
@@ -67,8 +67,6 @@ CompactionSteps: TypeAlias = Generator[None, None, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToClean:
-    """The part of a log that can be cleaned."""
-
     first_dirty_offset: int
     #: The base offset of the first segment that may not be compacted yet.
     first_uncleanable_offset: int
@@ -299,15 +297,11 @@ def digest_key(key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class OffsetMap:
-    """The last offset of each key in the part of the log that was read."""
-
     offsets: dict[bytes, int] = field(default_factory=dict)
     latest_offset: int = NO_OFFSET
 
 
 class CleanedTransactions:
-    """Follows the transactions while the log is read in order."""
-
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._upcoming_aborted = [(each.first_offset, each.producer_id) for each in aborted]
         heapify(self._upcoming_aborted)
@@ -364,7 +358,6 @@ class RecordFilter:
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
-        #: The last data offset and the epoch by producer id.
         self._last_of_producer: Mapping[int, tuple[int | None, int]] = {}
 
     def set_producers(self, producers: ProducerStateManager) -> None:
@@ -374,7 +367,6 @@ class RecordFilter:
         }
 
     def filter_batches(self, group: BatchGroup) -> Iterator[Bytes]:
-        """Yields the kept batches with their kept records."""
         for batch, rows, marker in group:
             header = batch.header
             if header.control:
@@ -502,17 +494,14 @@ class BatchGroup:
     columns: RecordColumns
     #: The bytes in which all starts and ends are positions.
     data: bytes
-    #: The rows of each batch.
     rows: Sequence[slice]
     offset: Sequence[int]
     key_start: Sequence[int]
     key_size: Sequence[int]
     value_size: Sequence[int]
-    #: The marker's type by batch, or -1.
     marker: Sequence[int]
 
     def __iter__(self) -> Iterator[tuple[StoredBatch, slice, int]]:
-        """Yields each batch, the rows of its records, and its marker."""
         return zip(self.batches, self.rows, self.marker, strict=True)
 
 

@@ -23,7 +23,6 @@ from rota.errors import DiskError
 
 #: Receives a line for each damaged file, and its repair.
 Report: TypeAlias = Callable[[str], None]
-#: Files that stay open for the next read or write.
 MAX_OPEN_FILES = 256
 #: Threads that sync files together: the file system then writes its journal once for several.
 SYNC_THREADS = 16
@@ -50,9 +49,8 @@ class Disk(Protocol):
         """Reads ``size`` bytes from a position on, or fewer if the file ends before."""
 
     def append(self, path: str, data: Bytes) -> None:
-        """Appends to a file, and creates it if it does not exist.
-
-        A failed append may leave some bytes in the file: :meth:`truncate` it.
+        """Appends to a file, or creates it. A failed append may leave some bytes: :meth:`truncate`
+        it.
         """
 
     def truncate(self, path: str, size: int) -> None: ...
@@ -83,7 +81,6 @@ class RealDisk:
         self.root = root
         self._root = str(root)
         self._max_open = open_files
-        #: Descriptors by path, the most recently used last.
         self._open: OrderedDict[str, int] = OrderedDict()
         #: Appended bytes by path whose writeback was not started.
         self._unwritten_bytes: dict[str, int] = {}
@@ -233,7 +230,6 @@ class RealDisk:
         return f"{self._root}/{path}"
 
     def _close_descriptors(self, path: str, *, inside: bool = False) -> None:
-        """Closes the descriptors of a path, and of the files in a folder, before a change."""
         names = [path]
         if inside:
             names += [name for name in self._open if name.startswith(f"{path}/")]

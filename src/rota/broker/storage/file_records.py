@@ -52,16 +52,12 @@ class CorruptBatchError(Exception):
 
 
 class StoredBatch(NamedTuple):
-    """A valid batch in a file."""
-
     position: int
     header: BatchHeader
     data: memoryview
 
 
 class BatchFile:
-    """A file of batches, and the conditions that they must meet."""
-
     __slots__ = ("crc", "disk", "epochs", "has_gaps", "max_offset", "next_offset", "path", "size")
 
     def __init__(

@@ -38,11 +38,8 @@ _ENTRY_DTYPES = {
 
 
 class IndexBuilder:
-    """Decides which batches of a segment get an entry."""
-
     def __init__(self, base_offset: int, interval: int = DEFAULT_INDEX_INTERVAL) -> None:
         self.max_timestamp = -1
-        #: The last offset of the batch with the max timestamp.
         self.offset_of_max_timestamp = base_offset
         self._base = base_offset
         self._interval = interval
@@ -77,7 +74,6 @@ class IndexBuilder:
         self._bytes_since_last_entry = bytes_since
 
 
-#: Size of a file that does not exist.
 NO_FILE = -1
 
 
@@ -118,7 +114,6 @@ class IndexFile:
         return bisect_right(range(self._count), key, key=lambda row: self[row][0]) - 1
 
     def clear(self) -> None:
-        """Removes all entries; :meth:`save` rewrites the file."""
         self._in_memory = bytearray()
         self._count = 0
         self._saved_bytes = None
@@ -130,7 +125,6 @@ class IndexFile:
         self._saved_bytes = NO_FILE
 
     def add(self, entry: bytes) -> None:
-        """Adds an entry to the memory; an empty one is ignored."""
         if entry and self._in_memory is not None:
             self._in_memory += entry
             self._count += 1
@@ -149,7 +143,6 @@ class IndexFile:
         self._saved_bytes = len(entries)
 
     def release(self) -> None:
-        """Frees the memory, after all entries were saved."""
         self._in_memory = None
 
     def load(self, *, hold: bool, limit: int) -> str | None:
@@ -179,8 +172,6 @@ TRANSACTION_INDEX_VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """An entry of the transaction index."""
-
     producer_id: int
     first_offset: int
     last_offset: int
@@ -194,5 +185,4 @@ class AbortedTransaction(NamedTuple):
 def select_overlapping(
     entries: Iterable[AbortedTransaction], first: int, upto: int
 ) -> list[AbortedTransaction]:
-    """Selects the transactions with an offset in ``[first, upto)``."""
     return [entry for entry in entries if entry.last_offset >= first and entry.first_offset < upto]

@@ -73,10 +73,9 @@ class Log:
         self.report = report
         self.epochs = LeaderEpochs()
         self.producers = ProducerStateManager(expiration)
-        #: At least one segment, in the order of their offsets; the last is the active segment.
-        #: An offset belongs to the last segment that begins at or before it.
+        #: At least one segment, by offset. An offset belongs to the last one that begins at or
+        #: before it.
         self.segments: list[LogSegment] = []
-        #: The first offset that is served.
         self.log_start_offset = 0
         #: All records before this offset are synced.
         self.recovery_point = 0
@@ -84,10 +83,9 @@ class Log:
         self.failed: str | None = None
         #: Why the partition is not served: its folder belongs to another topic.
         self.offline: str | None = None
-        #: The topic's id, until the files are made.
         self._topic_id_without_files: bytes | None = None
         self._segment_bytes = segment_bytes
-        #: The folder and its names are synced by the first flush only, as a topic may have many
+        #: The folder and its names are synced by the first flush only: a topic may have many
         #: partitions.
         self._names_synced = False
 
@@ -141,7 +139,6 @@ class Log:
         :param recovery_point: all records before this offset are synced, says the checkpoint
         :param clean: the broker was shut down cleanly, so nothing needs to be read
         :param log_start: the first offset that is served, says the checkpoint
-        :raises DiskError: the operating system refused
         """
         log = cls(
             disk, folder, config, report=report, expiration=expiration, segment_bytes=segment_bytes
@@ -221,7 +218,6 @@ class Log:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.failed}")
 
     def check_online(self) -> None:
-        """Raises Refused if the partition is offline."""
         if self.offline is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.offline}")
 
@@ -257,10 +253,9 @@ class Log:
 
     def _sync(self, path: str) -> None:
         """Syncs a file, the first time also the folder and its parent: the other files can be
-        rebuilt, so a loss of power may take them.
-
-        After one failure the log takes no more appends: the operating system may have dropped the
-        pages that it could not write, and report success the next time.
+        rebuilt, so a loss of power may take them. After one failure the log takes no more appends:
+        the operating system may have dropped the pages that it could not write, and report success
+        the next time.
         """
         try:
             self.disk.sync(path)
@@ -279,7 +274,6 @@ class Log:
             self.mark_failed(f"a failed append could not be undone: {error}")
 
     def mark_failed(self, reason: str) -> None:
-        """Refuses all appends from now on."""
         if self.failed is None:
             self.failed = reason
             self.report(f"{self.folder}: {reason}; the log takes no appends until it is reopened")
@@ -512,7 +506,6 @@ def _is_too_old(segment: LogSegment, config: TopicConfig, now: int) -> bool:
 
 
 KNOWN_CODECS = frozenset(record_batch.CompressionType)
-#: Records that an error response lists one by one.
 MAX_RECORD_ERRORS = 1_000
 
 

@@ -71,7 +71,6 @@ NEW_DIRECTORY_FILES = frozenset(
     {LOCK_FILE, "lost+found", f"{CATALOG_FILE}.tmp", f"{CATALOG_COPY_FILE}.tmp"}
 )
 
-#: ``struct flock`` of Linux.
 FLOCK_STRUCT = struct.Struct("hhqqi4x")
 #: Linux's number, for Pythons built without it: python-build-standalone, which uv installs.
 F_OFD_SETLK = 37
@@ -98,7 +97,6 @@ class DirectoryLock:
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def _open_lock_file(self, root: Path, flags: int) -> None:
-        """Locks the lock file, if it exists or the flags create it."""
         with _not_writable_errors(root):
             try:
                 self._file = os.open(root / LOCK_FILE, flags | os.O_CLOEXEC, 0o644)
@@ -153,13 +151,10 @@ class LogDirectory:
     def __init__(self, disk: Disk, catalog: Catalog, *, clean: bool, report: Report) -> None:
         self.catalog = catalog
         self.cluster_id = catalog.identity.cluster_id
-        #: The last process shut down cleanly.
         self.clean_shutdown = clean
-        #: Records before these offsets are synced.
+        #: Records before these offsets are synced, were deleted, or were compacted.
         self.recovery_points = checkpoint.read_offsets(disk, RECOVERY_POINT_CHECKPOINT, report)
-        #: Records before these offsets were deleted.
         self.log_start_offsets = checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, report)
-        #: Records before these offsets were compacted.
         self.cleaner_points = checkpoint.read_offsets(disk, CLEANER_CHECKPOINT, report)
         self._disk = disk
 
@@ -179,14 +174,11 @@ class LogDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
-    """The content of a directory before it is opened."""
-
     copies: CatalogCopies
     #: From ``meta.properties``.
     identity: MetaProperties | None = None
     #: The topics that were found in partitions' folders; None: nothing is adopted.
     adopted: Mapping[str, TopicEntry] | None = None
-    #: Lines for the user.
     notes: tuple[str, ...] = ()
 
 
@@ -376,13 +368,11 @@ STRAY_FOLDER = re.compile(r".*-[0-9]+\.[0-9a-f]{32}-(delete|future|stray)")
 MAX_PARTITIONS = 10_000
 #: Distance from another broker's producer ids: it may have assigned more than the logs show.
 PRODUCER_ID_GAP = 1 << 32
-#: Settings that delete nothing.
 KEEP_ALL_CONFIG = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 KEEP_ALL_NOTE = (
     "their settings are unknown, so no record is deleted or compacted (retention.ms=-1, "
     "retention.bytes=-1), except in __consumer_offsets, until you set them"
 )
-#: Setting of ``__consumer_offsets``, as in every Kafka.
 COMPACT_CONFIG = {"cleanup.policy": "compact"}
 
 COPY_HINT = (

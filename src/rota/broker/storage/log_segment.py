@@ -50,17 +50,12 @@ class BatchPosition(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """Whole batches as they are in the file."""
-
     data: Bytes
     next_offset: int
-    #: The corrupt batch that ended the read.
     damage: CorruptBatchError | None
 
 
 class LogSegment:
-    """A segment's files, named by the base offset."""
-
     def __init__(  # noqa: PLR0913, the place and the settings of a segment
         self,
         disk: Disk,
@@ -71,7 +66,6 @@ class LogSegment:
         interval: int = index.DEFAULT_INDEX_INTERVAL,
         report: Report = lambda _: None,
     ) -> None:
-        """:param interval: ``index.interval.bytes``"""
         self.base_offset = base_offset
         self.size = 0
         #: The offset after the last batch; of an inactive segment the next segment's base offset.
@@ -86,17 +80,13 @@ class LogSegment:
         time_index_path = segment_path(folder, base_offset, "timeindex")
         self.offset_index = index.IndexFile(disk, index_path, index.OFFSET_ENTRY)
         self.time_index = index.IndexFile(disk, time_index_path, index.TIME_ENTRY)
-        #: Set while the segment is active.
         self.indexer: index.IndexBuilder | None = None
         self.indexes_checked = False
         #: No batch after the last time entry has a newer timestamp.
         self.time_index_checked = True
-        #: Set by :func:`find_max_timestamp`.
         self.max_timestamp_and_offset: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
-        #: Used for records without timestamps.
         self.created_at = self.last_written_at = 0
-        #: Set by :func:`~rota.broker.storage.producer_state.aborted_transactions`.
         self.aborted: list[index.AbortedTransaction] | None = None
         #: Where readers continue: positions by the offset after the batch before.
         self.read_positions: dict[int, int] = {}
@@ -151,7 +141,6 @@ class LogSegment:
         return self._first_timestamp
 
     def has_room(self, size: int, last_offset: int, max_bytes: int, index_bytes: int) -> bool:
-        """Whether a batch of this size may be appended."""
         return (
             self.size + size <= max_bytes
             and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
@@ -160,14 +149,12 @@ class LogSegment:
         )
 
     def save_indexes(self) -> None:
-        """Saves the indexes, with a last time entry."""
         if self.indexer is not None:
             self.time_index.add(self.indexer.last_time_entry())
             self.offset_index.save()
             self.time_index.save()
 
     def close_for_writes(self) -> None:
-        """Makes the segment inactive, after its indexes were saved."""
         if self.indexer is not None:
             self.max_timestamp_and_offset = (
                 self.indexer.max_timestamp,
@@ -199,10 +186,8 @@ class LogSegment:
     def read(
         self, place: BatchPosition, max_bytes: int, until: int, *, at_least_one: bool
     ) -> SegmentRead:
-        """Returns whole batches from a position on.
-
-        :param until: return no batch that begins at or after this offset
-        :param at_least_one: the first batch may be larger than ``max_bytes``
+        """Returns whole batches from a position on, none that begins at or after the offset
+        ``until``. With ``at_least_one`` the first batch may be larger than ``max_bytes``.
         """
         position, min_offset = place
         file = self.batch_file()
@@ -325,8 +310,7 @@ def find_timestamp(
 
 
 def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPosition | None:
-    """Returns a position before which all batches are older; None if the log does not confirm the
-    index.
+    """Returns a position before which all batches are older; None if the log denies the index.
 
     Each offset entry comes with a time entry if there was a newer timestamp. So of the batches
     between two time entries, those up to the last offset entry are no newer than the first: where
@@ -443,7 +427,6 @@ def find_newest_record(segment: LogSegment, budget: DecodeBudget) -> tuple[int, 
 
 
 def check_indexes(segment: LogSegment) -> None:
-    """Checks the index files before their first use."""
     if segment.indexes_checked:
         return
     hold = segment.indexer is not None

@@ -6,16 +6,11 @@ lost response) it returns the offsets of that batch. It refuses all others: no r
 twice, and none is left out. The last five batches are remembered, as many as a client may have in
 flight.
 
-All of this can be replayed from the log. A snapshot, ``{offset:020}.snapshot``, only saves time.
-It is Kafka's version 1::
-
-    version     int16   1
-    checksum    uint32  CRC-32C of all that follows
-    count       int32   and for each producer, of its last batch:
-        id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
-        timestamp int64, coordinator epoch int32, first offset of the open transaction int64
-
-A field without a value is -1 (the offset delta: 0).
+All of this can be replayed from the log. A snapshot, ``{offset:020}.snapshot``, only saves time. It
+is Kafka's version 1: version (int16), checksum (uint32, CRC-32C of all that follows), count
+(int32), and for each producer, of its last batch: id (int64), epoch (int16), last sequence (int32),
+last offset (int64), offset delta (int32), timestamp (int64), coordinator epoch (int32), first
+offset of the open transaction (int64). A field without a value is -1 (the offset delta: 0).
 """
 
 from __future__ import annotations
@@ -51,8 +46,6 @@ class BatchMetadata(NamedTuple):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The marker that ends a transaction."""
-
     #: A :class:`~rota.engine.formats.record_batch.ControlRecordType`.
     kind: int
     coordinator_epoch: int
@@ -62,17 +55,13 @@ class EndTransactionMarker(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class ProducerStateEntry:
     epoch: int = NO_EPOCH
-    #: Of the last batch or marker.
     timestamp: int = NO_TIMESTAMP
     coordinator_epoch: int = -1
     open_transaction_offset: int | None = None
-    #: The last batches of this epoch.
     batches: list[BatchMetadata] = field(default_factory=list)
 
 
 class ProducerStateManager:
-    """The producers of one partition, by id."""
-
     def __init__(self, expiration: int = DAY) -> None:
         """:param expiration: ``producer.id.expiration.ms``."""
         #: All batches before this offset were added.
@@ -86,7 +75,6 @@ class ProducerStateManager:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerStateEntry]]:
-        """Yields the producers by id, ascending."""
         return iter(sorted(self._entries.items()))
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
@@ -306,8 +294,8 @@ def load_snapshot(  # noqa: PLR0913, bounds of the search
 ) -> ProducerStateManager:
     """Loads the newest valid snapshot, or an empty state that begins at the log's start.
 
-    Snapshots outside the log and damaged ones are removed; damage is reported. Batches from the
-    returned state's end offset on must still be replayed.
+    Other snapshots are removed; damage is reported. Batches from the returned state's end offset on
+    must still be replayed.
     """
     for offset in sorted(list_snapshot_offsets(disk, folder), reverse=True):
         path = snapshot_path(folder, offset)

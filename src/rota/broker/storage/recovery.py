@@ -12,12 +12,8 @@ removed, and the new files get their final names, the log last again. A file ``r
 folder lists the replaced segments. Kafka concludes them from the new segment's offsets; so does
 Rota without that file.
 
-A start handles the files that a crash left in a partition's folder::
-
-    .deleted    a file of a deleted segment                 removed
-    .tmp        the new content of a file                   removed
-    .cleaned    of a compaction that did not finish         removed
-    .swap       of a compaction that did                    replaces the old segments
+So a start removes ``.deleted`` (of a deleted segment), ``.tmp`` (new content of a file) and
+``.cleaned`` (of an unfinished compaction); ``.swap`` (of a finished one) replaces the old segments.
 """
 
 from __future__ import annotations
@@ -54,8 +50,6 @@ if TYPE_CHECKING:
 
 
 class LogLoader:
-    """Loads a log from its folder, and repairs it."""
-
     def __init__(self, log: Log, *, now: int, clean_shutdown: bool) -> None:
         """:param log: without segments, but with recovery point and start of the checkpoints"""
         self.log = log
@@ -484,7 +478,6 @@ def _end_of_new_segment(disk: Disk, folder: str, base: int) -> int:
 
 
 def list_base_offsets(disk: Disk, folder: str) -> list[int]:
-    """Returns the base offsets of all segments, ascending."""
     names = disk.list_names(folder)
     offsets = [base_offset_of_name(name) for name in names if name.endswith(".log")]
     return sorted(base for base in offsets if base is not None)

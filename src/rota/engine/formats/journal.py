@@ -2,11 +2,11 @@
 writes them.
 
 A key starts with the record's type, a value with its version; a null value is a tombstone. The
-layouts are in journal_classic.py (offsets and classic groups, all versions) and journal_consumer.py
-(consumer groups). Any other type becomes an `UnparsedEntry` with Kafka's name or "unknown": like
-Kafka's own coordinator, a reader skips unknown types, and can count them by name. Bytes that do not
-follow their type's format exactly raise a FormatError; so does a version newer than those known.
-Tagged fields with unknown tags are skipped, and so not written back.
+layouts are in journal_classic.py (offsets and classic groups, all versions) and journal_modern.py
+(consumer, share and streams groups). A type newer than those becomes an `UnparsedEntry`: like
+Kafka's own coordinator, a reader skips unknown types, and can count them. Bytes that do not follow
+their type's format exactly raise a FormatError; so does a version newer than those known. Tagged
+fields with unknown tags are skipped, and so not written back.
 
 Nearly every record is an offset. `decode_entries` reads all offsets at once, in all versions,
 column by column, and the type and group of every other record. An offset that it cannot read,
@@ -31,7 +31,6 @@ from rota.engine.formats.buffer import (
     read_unsigned_varints,
 )
 from rota.engine.formats.journal_classic import (
-    CONSUMER_GROUP_TYPES,
     EXPIRING_OFFSET_VERSION,
     FLEXIBLE_VERSION,
     GROUP_TYPE,
@@ -56,7 +55,6 @@ from rota.engine.model.text import MAX_STRING_BYTES
 from rota.engine.model.topic import NO_LEADER_EPOCH, IntArray
 from rota.errors import FormatError
 
-DECODED_TYPES = (LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE, *CONSUMER_GROUP_TYPES)
 UNKNOWN_RECORD_NAME = "unknown"
 _OFFSET_TYPES = frozenset((LEGACY_OFFSET_TYPE, OFFSET_TYPE))
 _TYPE_FIELD = struct.Struct(">h")
@@ -72,13 +70,11 @@ def decode_record(key: bytes, value: bytes | None) -> JournalEntry:
         return journal_classic.decode_offset(key, value)
     if number == GROUP_TYPE:
         return journal_classic.decode_group(key, value)
-    if number in CONSUMER_GROUP_TYPES:
-        from rota.engine.formats import journal_consumer  # noqa: PLC0415, not used by brokers
+    if number in RECORD_NAMES:
+        from rota.engine.formats import journal_modern  # noqa: PLC0415, not used by brokers
 
-        return journal_consumer.decode_consumer_record(number, key, value)
-    return UnparsedEntry(
-        type=number, name=RECORD_NAMES.get(number, UNKNOWN_RECORD_NAME), key=key, value=value
-    )
+        return journal_modern.decode_modern_record(number, key, value)
+    return UnparsedEntry(type=number, key=key, value=value)
 
 
 def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
@@ -97,9 +93,9 @@ def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
         case UnparsedEntry():
             return entry.key, entry.value
         case _:
-            from rota.engine.formats import journal_consumer  # noqa: PLC0415
+            from rota.engine.formats import journal_modern  # noqa: PLC0415
 
-            return journal_consumer.encode_consumer_entry(entry)
+            return journal_modern.encode_modern_entry(entry)
 
 
 #: The type of a record whose key is too short.
@@ -195,7 +191,7 @@ def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryCol
     grouped = np.flatnonzero((kind >= 0) & (kind <= max(RECORD_NAMES)) & (keys.size >= 4))
     groups, group = _read_groups(buffer, keys, grouped)
     # unknown types are not checked; the others need their group
-    left = (kind == NO_TYPE) | (np.isin(kind, DECODED_TYPES) & (group == NO_GROUP))
+    left = (kind == NO_TYPE) | (np.isin(kind, list(RECORD_NAMES)) & (group == NO_GROUP))
     rows = np.flatnonzero((kind <= OFFSET_TYPE) & (kind >= LEGACY_OFFSET_TYPE) & ~left)
     topics, topic, partition = _read_topics(buffer, keys.select(rows))
     tombstone = values.size[rows] < 0

@@ -73,9 +73,6 @@ RECORD_NAMES = {
     22: "StreamsGroupCurrentMemberAssignment",
     23: "StreamsGroupTopology",
 }
-#: The record types of consumer groups (KIP-848).
-CONSUMER_GROUP_TYPES = (3, 4, 5, 6, 7, 8, 16)
-
 LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE = 0, 1, 2
 OFFSET_KEY, OFFSET_VALUE = "OffsetCommit key", "OffsetCommit value"
 GROUP_KEY, GROUP_VALUE = "GroupMetadata key", "GroupMetadata value"

@@ -1,13 +1,12 @@
-"""Why a group rebalanced, and how that is known.
+"""Why a group rebalanced, and how that is known. Start with :func:`explain_rebalance`.
 
-Start with :func:`explain_rebalance`. If the broker's log has lines about a rebalance, the cause is
-*stated* by the log; otherwise it is *inferred* from the journal. The journal never corrects a
-stated cause.
+If the broker's log has lines about a rebalance, the cause is *stated* by the log; otherwise it is
+*inferred* from the journal, which never corrects a stated cause.
 
-**Stated.** The first call to join names the cause; the reason lists the later calls too. "Strategy
-changed" is the cause only if a present member joined again with other strategies. If a member
-joined or left, that is the cause, even if another strategy came into use. Some lines leave the
-cause open; then the generations decide:
+**Stated.** The first call to join names the cause; the reason lists the later calls too. A member
+that joined or left is the cause even if another strategy came into use: "strategy changed" is the
+cause only if a present member joined again with other strategies. If a line leaves the cause open,
+the generations decide:
 
 - A leader that rejoins because "cached metadata has changed" has seen new partitions, a new topic
   that its pattern matches (the subscription changed), or a change without effect on the group.
@@ -16,11 +15,11 @@ cause open; then the generations decide:
 - A member that left without a reason may have polled too late: Java clients before 3.2, other
   clients and members of consumer groups send no reason. A member that joined within its poll
   interval has polled. A member whose last commit broke its rhythm just before it left was closed. A
-  member that comes back to a consumer group under the same id was not closed. If none of these
-  rules applies, the cause is unknown.
+  member that comes back to a consumer group under the same id was not. Otherwise the cause is
+  unknown.
 
-**Inferred.** The journal has no reasons. If two causes would leave the same entries, the cause is
-unknown, and the likelier one is reported as a guess. Known causes are
+**Inferred.** If two causes would leave the same entries in the journal, the cause is unknown, and
+the likelier one is reported as a guess. Known causes are
 
 - **joined**: members joined, and nothing else changed or the group was empty
 - **subscription changed**, **partitions added**, **strategy changed**: the same members, and only
@@ -33,21 +32,20 @@ unknown, and the likelier one is reported as a guess. Known causes are
 The cause is unknown if
 
 - members joined and left in one rebalance, or generations are missing
-- a member left some time after its last commit. A client that commits only new offsets does not
-  commit while there are no records, and other members can delay a rebalance by a session timeout.
-  So a silent member, a slow poll and a normal leave look alike.
+- a member left some time after its last commit: a client may not commit while there are no records,
+  and other members can delay a rebalance by a session timeout, so a silent member, a slow poll and
+  a normal leave look alike
 - nothing changed: a member may have joined and left before the others joined
-- a member of a consumer group left: the journal does not contain its session timeout.
+- a member of a consumer group left: the journal does not contain its session timeout
 
-If a coordinator stops during a rebalance, the journal has no trace of that attempt. The reported
-cause is then the cause of the next attempt.
+The journal has no trace of a rebalance whose coordinator stopped: the next attempt is explained.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -71,7 +69,7 @@ from rota.engine.history.facts import (
     Rebalance,
     RebalanceCause,
 )
-from rota.engine.history.generations import generation_distance
+from rota.engine.history.generations import CONNECT_PROTOCOL_TYPE, generation_distance
 from rota.engine.history.rebalances import GenerationDiff, diff_generations
 
 #: The times of each partition's commits, in ascending order.
@@ -81,11 +79,9 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 LATEST_TIME = np.iinfo(np.int64).max
 #: Commits at most this far apart count as one.
 SAME_COMMIT_GAP = 10
-#: Number of equal gaps that make a rhythm.
 MIN_RHYTHM_GAPS = 4
 #: Largest ratio of the longest to the shortest gap of a rhythm.
 MAX_RHYTHM_RATIO = 1.25
-#: Number of a partition's last commits that are checked for a rhythm.
 MAX_RHYTHM_COMMITS = 64
 #: A gap below this share of the shortest one breaks the rhythm.
 EARLY_COMMIT_SHARE = 0.9
@@ -118,8 +114,8 @@ def is_last_commit_early(
     until: int,
     since: int,
 ) -> bool:
-    """Returns whether the last commit of these partitions came early in a steady rhythm: a client
-    that is closed commits once more, one that dies or stops polling does not.
+    """Returns whether the last commit came early in a steady rhythm: a closing client commits
+    again.
     """
     return _last_gap_share(recent_commit_gaps(commits, assigned, until, since)) < EARLY_COMMIT_SHARE
 
@@ -136,7 +132,6 @@ def _last_gap_share(gaps: Int64Array) -> float:
 def recent_commit_gaps(
     commits: CommitTimes, assigned: PartitionsByTopic, until: int, since: int
 ) -> Int64Array:
-    """Returns the times between the last commits of these partitions, in their order."""
     commit_times = [
         times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
         for times in _times_of(commits, assigned)
@@ -174,7 +169,6 @@ LOG_TIME_SLACK = 1_000
 FORMER_INCARNATION_AGE = 10_000
 #: Longest time from the last commit of a client that is closed to its LeaveGroup request.
 MAX_CLOSE_DELAY = 250
-#: Number of further reasons in an explanation.
 MAX_FURTHER_REASONS = 5
 NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
@@ -247,7 +241,7 @@ def explain_from_log(
     rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
 ) -> Explanation | None:
     """Explains a rebalance from the group's log lines; None if they do not mention it."""
-    calls = _find_calls(rebalance, lines)
+    calls = _find_calls(rebalance, lines) or _find_removals(rebalance, lines)
     if not calls:
         return None
     before, after = rebalance.before, rebalance.after
@@ -271,8 +265,9 @@ def explain_from_log(
 
 
 def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the lines that asked members to join or raised the epoch. Searched backwards, a line
-    with a higher number than the next one belongs to a former incarnation.
+    """Returns the lines that asked members to join or raised the epoch.
+
+    Searched backwards, a line with a higher number than the next is of a former incarnation.
     """
     end, known = rebalance.after, rebalance.from_generation
     base = rebalance.rounds[0].generation - 1 if known is None else known
@@ -302,6 +297,22 @@ def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ..
     return tuple(reversed(positions))
 
 
+def _find_removals(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
+    """Returns lines about leaves of share and streams groups: the log lacks the later epoch."""
+    before, after = rebalance.before, rebalance.after
+    if before is None or after.kind not in {GroupType.SHARE, GroupType.STREAMS}:
+        return ()
+    gone = {member.member_id for member in before.members}
+    gone -= {member.member_id for member in after.members}
+    first = bisect_left(lines, before.at - LOG_TIME_SLACK, key=_LINE_TIME)
+    last = bisect_right(lines, after.at + LOG_TIME_SLACK, key=_LINE_TIME)
+    return tuple(
+        position
+        for position in range(first, last)
+        if lines[position].what in {"left", "fenced"} and lines[position].member_id in gone
+    )
+
+
 def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
     end = evidence.rebalance.after
     last = bisect_right(evidence.lines, end.at + LOG_TIME_SLACK, key=_LINE_TIME)
@@ -326,7 +337,6 @@ def _classic_cause(evidence: _LogEvidence) -> _Cause:
 
 
 def _leave_cause(evidence: _LogEvidence, call: LogLine) -> _Cause:
-    """Finds the cause of a LeaveGroup request; its reason is in this line or in an earlier one."""
     client, member_id, text = call.client_reason, call.member_id, _log_text(call)
     if client is None:
         leave_lines = [line for line in evidence.lines_before_call() if line.what == "left"]
@@ -343,7 +353,6 @@ def _cause_from_client_reason(reason: str) -> RebalanceCause:
 
 
 def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, text: str) -> _Cause:
-    """Decides whether a member was closed or left because it polled too late."""
     at, member = evidence.first_call.at, evidence.member(member_id)
     if member is None or not _leaves_on_slow_poll(member):
         return RebalanceCause.LEFT, None, text
@@ -367,7 +376,6 @@ def _leaves_on_slow_poll(member: GenerationMember) -> bool:
 
 
 def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed: int) -> bool:
-    """Returns whether the member's last commit is the one that closing a consumer makes."""
     before, at = evidence.rebalance.before, evidence.first_call.at
     assert before is not None
     in_time = at - committed <= MAX_CLOSE_DELAY
@@ -416,7 +424,6 @@ def _downgrade_cause(evidence: _LogEvidence, text: str) -> _Cause:
 
 
 def _rejoin_cause(evidence: _LogEvidence, call: LogLine, text: str) -> _Cause:
-    """Finds the cause if a member of the group joined again."""
     client, diff = call.client_reason or NO_REASON, evidence.change
     is_leader = _LEADER_REASON.fullmatch(call.reason or "") is not None
     cause = None
@@ -444,17 +451,16 @@ def _rejoin_cause_from_diff(
 
 
 def _consumer_cause(evidence: _LogEvidence) -> _Cause:
-    """Finds the cause in the line that raised the epoch first."""
     text = _log_text(evidence.first_call)
     if evidence.rebalance.before is None and evidence.rebalance.known_before:
         return RebalanceCause.JOINED, None, text
-    for line in evidence.lines_before_call():
+    for line in (evidence.first_call, *evidence.lines_before_call()):
         match line.what:
             case "joined" if evidence.member(line.member_id) is None:  # otherwise it rejoined
                 return RebalanceCause.JOINED, None, line.text
             case "left" | "fenced":
                 return _removal_cause(evidence, line)
-            case "subscribed":
+            case "subscribed" if evidence.member(line.member_id) is not None:  # otherwise it joins
                 return RebalanceCause.SUBSCRIPTION, None, line.text
             case "replaced" if evidence.change is not None and not evidence.change.resubscribed:
                 return RebalanceCause.STRATEGY, None, line.text  # it uses the other protocol now
@@ -468,7 +474,6 @@ def _consumer_cause(evidence: _LogEvidence) -> _Cause:
 
 
 def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _Cause:
-    """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
         late = "failed to transition" in (line.reason or "")  # it did not revoke its partitions
         cause = RebalanceCause.SLOW_POLL if late else RebalanceCause.SESSION_TIMEOUT
@@ -497,13 +502,13 @@ def _log_text(call: LogLine) -> str:
     return f"{call.reason}; client reason: {call.client_reason}"
 
 
-#: A commit younger than this share of the timeouts proves that the member was alive. The share is
-#: below 1 because a commit in a transaction does not extend the session: the last heartbeat may be
-#: one interval older, which is at most a third of the session timeout.
+#: A commit younger than this share of the timeouts proves that the member was alive. Not 1: a
+#: commit in a transaction does not extend the session, so the last heartbeat may be older by an
+#: interval.
 FRESH_COMMIT_SHARE = 2 / 3
-#: A member polls to join, so it has polled in time if it joined within this share of its poll
-#: interval; the share is below 1 because it may have joined well before the others. A commit does
-#: not prove a poll: some applications commit while they are slow.
+#: A member that joined within this share of its poll interval has polled in time. Not 1: it may
+#: have joined well before the others. A commit proves no poll: applications commit while they are
+#: slow.
 YOUNG_MEMBER_SHARE = 1 / 2
 #: Session timeout for guesses about consumer groups.
 MIN_CONSUMER_SESSION = 6_000
@@ -542,7 +547,6 @@ class _JournalCase:
 
     @property
     def until(self) -> int:
-        """The latest time at which the rebalance can have begun."""
         return _joined_time(self.first)
 
     def last_commit(self, member: GenerationMember) -> int | None:
@@ -587,7 +591,11 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
     diff = case.diff
     reason = "nothing changed since the generation before"
     cause = None
-    if not diff.readable:
+    if case.first.protocol_type == CONNECT_PROTOCOL_TYPE:
+        reason = "the same workers, connectors and tasks"
+        if diff.work_changed:
+            reason = "the same workers; other connectors or tasks"
+    elif not diff.readable:
         reason = "the same members; their subscriptions cannot be decoded"
     elif diff.resubscribed or diff.new_topics:
         members_text = _describe_members(diff.resubscribed, "subscribed to other topics")
@@ -610,7 +618,7 @@ def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     diff, members_text = case.diff, _describe_members(case.diff.left, "gone")
     if not diff.same_work:
         return None, f"{members_text}, and more changed"
-    if GroupType.CONSUMER in (case.before.kind, case.first.kind):
+    if {case.before.kind, case.first.kind} != {GroupType.CLASSIC}:
         return None, f"{members_text}: it left or was removed"
     if all(_was_active(case, member) for member in diff.left):
         return RebalanceCause.LEFT, f"{members_text}, soon after a commit"
@@ -618,7 +626,6 @@ def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
 
 
 def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
-    """Returns whether a member was neither silent nor polling too late."""
     session, poll = member.session_timeout, member.rebalance_timeout
     committed = case.last_commit(member)
     if session is None or poll is None or committed is None:
@@ -642,9 +649,8 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
 
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
-    """Guesses how a member left from the time since its last commit."""
     is_static = member.group_instance_id is not None
-    if case.before.kind is GroupType.CONSUMER and is_static:
+    if case.before.kind is not GroupType.CLASSIC and is_static:
         return RebalanceCause.SESSION_TIMEOUT  # it stays in the group until its session expires
     committed = case.last_commit(member)
     if committed is None:
@@ -660,8 +666,10 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 
 def _commits_to_the_end(case: _JournalCase, member: GenerationMember) -> bool:
-    """Returns whether a member that may have polled too late committed in a steady rhythm, without
-    the commit of a client that is closed (after which the rebalance follows within a heartbeat).
+    """Returns whether a member that may have polled too late committed to the end in a steady
+    rhythm.
+
+    A closing client makes one more commit, and the rebalance follows within a heartbeat.
     """
     stayed, committed = case.until - _joined_time(case.before), case.last_commit(member)
     if not _leaves_on_slow_poll(member) or stayed < (member.rebalance_timeout or 0):
@@ -679,7 +687,7 @@ def _start_bounds(rebalance: Rebalance, case: _JournalCase | None) -> tuple[int 
     until = _joined_time(rebalance.rounds[0])
     if rebalance.rounds[0].sampled:
         return rebalance.rounds[0].not_before, until
-    if rebalance.after.kind is GroupType.CONSUMER and not rebalance.unseen:
+    if rebalance.after.kind is not GroupType.CLASSIC and not rebalance.unseen:
         return until, until  # the epoch's own entry
     if case is None:
         return None, until
@@ -709,7 +717,6 @@ def _describe_members(members: tuple[GenerationMember, ...], predicate: str) -> 
 def explain_rebalance(
     rebalance: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
 ) -> Explanation:
-    """Explains a rebalance by the group's commits and its log lines, sorted by time."""
     # log lines are matched by generation, and samples of a classic group have no real numbers
     numbered = not rebalance.after.sampled or rebalance.after.kind is GroupType.CONSUMER
     explanation = explain_from_log(rebalance, commits, lines) if numbered else None

@@ -130,13 +130,10 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
-#: The name used for members whose library is unknown.
 UNKNOWN_LIBRARY = "unknown"
 #: A setting's text contains this where its value belongs.
 VALUE_PLACEHOLDER = "..."
-#: The first broker version with KIP-848 ready for use.
 MIN_BROKER_VERSION = "4.0"
-#: The default of ``max.poll.interval.ms``.
 DEFAULT_POLL_INTERVAL = 300_000
 #: Defaults of ``request_timeout_ms`` and ``connections_max_idle_ms`` in kafka-python 2.
 KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
@@ -162,7 +159,6 @@ _PYTHON_CLASS_NAMES = {
 def _class_names(
     pattern: str, names: Mapping[str, str] = _CLASS_NAMES, *, without: Collection[str] = ()
 ) -> Mapping[str, str]:
-    """Returns the pattern with each strategy's name in place of ``*``, but ``without`` these."""
     return {one: pattern.replace("*", name) for one, name in names.items() if one not in without}
 
 
@@ -181,8 +177,6 @@ def _go_duration(milliseconds: int) -> str:
 
 
 class SessionNeeds(NamedTuple):
-    """What a library needs besides a session timeout."""
-
     settings: tuple[str, ...] = ()
     note: str = ""
 
@@ -221,17 +215,14 @@ def _aiokafka_session_needs(session: int) -> SessionNeeds:
 class ConsumerProtocolSettings:
     """The settings with which a library uses the consumer protocol (KIP-848)."""
 
-    #: The first version that supports it.
     minimum_client: str
     to_join: tuple[str, ...] = ("group.protocol=consumer",)
     to_leave: tuple[str, ...] = ("group.protocol=classic",)
-    #: The setting for each server-side strategy.
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: Whether even the default, ``uniform``, must be set.
     is_assignor_required: bool = False
     #: Settings of the classic protocol that the library then refuses: they are the broker's.
     refused: str = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
-    #: The setting that the library refuses under the classic protocol.
     refused_in_classic: str = "group.remote.assignor"
 
     def settings_for(self, strategy: str) -> tuple[str, ...]:
@@ -241,25 +232,21 @@ class ConsumerProtocolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
-    """The abilities of a client library and the syntax of its settings. Several settings are lines
-    of one text.
-    """
+    """A client library's abilities and settings; several settings are lines of one text."""
 
     name: str
     #: Strategies that may be advised; empty if the library has only its own.
     strategies: frozenset[str] = frozenset()
-    #: The library's names for strategies.
     names: Mapping[str, str] = field(
         default_factory=lambda: {one: one for one in CLASSIC_STRATEGIES}
     )
     strategy: str = "partition.assignment.strategy=..."
-    #: Separates the strategies of a list.
     separator: str = ","
-    #: None if it has no static members.
+    #: None: it has no static members.
     static_id: str | None = "group.instance.id=ID"
     #: The first version with static members; None if every relevant version has them.
     static_since: str | None = None
-    #: None if no step mentions it.
+    #: None: no step mentions it.
     session_timeout: str | None = "session.timeout.ms=..."
     session_needs: Callable[[int], SessionNeeds] = lambda _: SessionNeeds()
     duration: Callable[[int], str] = str
@@ -320,7 +307,6 @@ class ClientLibrary:
         return self._format_lines(*settings.settings_for(strategy)) if settings else None
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
-        """Returns the settings that take a member back to the classic protocol."""
         settings = self.consumer_protocol
         lines = () if session is None else self._session_lines(session)
         before = () if settings is None else settings.to_leave
@@ -470,8 +456,8 @@ def find_libraries(names: Iterable[str | None]) -> tuple[ClientLibrary, ...]:
 def offer_libraries(
     own: Sequence[ClientLibrary], is_able: Callable[[ClientLibrary], bool]
 ) -> tuple[ClientLibrary, ...]:
-    """Returns the libraries to show settings for: the group's own, as far as they are known, then
-    all others that are able, because the detection may be wrong.
+    """Returns the libraries to show settings for: the group's known ones first, then all others
+    that are able, because the detection may be wrong.
     """
     known = [one for one in own if one is not CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
     java = [one for one in known if one is _JAVA]

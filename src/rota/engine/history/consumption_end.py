@@ -1,7 +1,7 @@
 """When a member stopped consuming its partitions, and why.
 
-The journal shows that a member is gone, or that it joined a rebalance. When it stopped is stated by
-the broker's log, or limited by its commits and its timeouts.
+The journal shows that a member is gone or joined a rebalance. The broker's log states when it
+stopped consuming; otherwise its commits and its timeouts limit that time.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from rota.engine.history.rebalances import EAGER_STRATEGIES
 
 #: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
 MAX_ASSIGNMENT_DELAY = 500
-#: Largest time from the moment at which a closing client stops reading to its LeaveGroup request
-#: (recorded: 66 ms).
+#: Largest time from when a closing client stops reading to its LeaveGroup request (recorded: 66
+#: ms).
 MAX_CLOSE_TIME = 250
 #: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
 CLOSE_COMMIT_SHARE = 0.995
@@ -53,17 +53,13 @@ CLOSE_COMMIT_SHARE = 0.995
 USUAL_RESTART_TIME = 10_000
 #: Members of one deploy return within this time of each other.
 MAX_RESTART_GAP = 60_000
-#: ``auto.commit.interval.ms``.
 AUTO_COMMIT_INTERVAL = 5_000
-#: The least number of times between commits that show a rhythm.
 MIN_COMMITS = 3
-#: A member that has missed this many regular commits did not leave: it crashed, hung, or is a
-#: static member that closed.
+#: A member that missed this many regular commits crashed, hung, or is a static one that closed.
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
-#: The longest time between two polls of a member that polls too late again and again, as a multiple
-#: of its ``max.poll.interval.ms``.
+#: Longest time between two polls of a repeatedly slow member, in ``max.poll.interval.ms``.
 LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
@@ -84,21 +80,18 @@ class TimeBounds(NamedTuple):
 
     @classmethod
     def between(cls, earliest: int, estimate: int, latest: int) -> TimeBounds:
-        """Returns the bounds with the estimate moved between them."""
         latest = max(earliest, latest)
         return cls(earliest, min(max(estimate, earliest), latest), latest)
 
 
 class ConsumptionEnd(NamedTuple):
-    """The end of a member's consumption of partitions."""
-
     time: TimeBounds
     reason: DowntimeReason
     member: GenerationMember
     evidence: EvidenceType
     #: The time of its last poll, if it polled too late.
     last_poll: TimeBounds | None = None
-    #: It was closed: the last commit of a static member shows it.
+    #: The last commit of a static member shows that it was closed.
     is_closed: bool = False
     #: Nothing shows whether a static member was closed or crashed.
     is_guess: bool = False
@@ -128,8 +121,6 @@ class ConsumptionEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebalancePhases:
-    """When the members of a round were called to join, had joined, and got their assignment."""
-
     start: TimeBounds
     joined: int
     assigned: int
@@ -140,15 +131,11 @@ class RebalancePhases:
 
 
 class JoinTimes(NamedTuple):
-    """When a join phase began, and when all had joined."""
-
     start: int
     joined: int
 
 
 class ConsumptionEndFinder:
-    """Finds out when the members of a classic group stopped consuming."""
-
     def __init__(self, log: GroupLog, commits: MemberCommits, heartbeats: Heartbeats) -> None:
         self._log = log
         self._commits = commits
@@ -156,26 +143,23 @@ class ConsumptionEndFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
-        #: The last join phase of each member, if the log has it.
         self._phases: dict[str, JoinTimes] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
-        #: For how long the last static member was away that returned within its session, and when
-        #: it returned.
+        #: How long the last static member was away that returned within its session, and when it
+        #: did.
         self._restart_time = USUAL_RESTART_TIME
         self._restarted_at = 0
-        #: Static members of a rebalance that waited as long as it may for one of them, with their
-        #: assignment before it, and when they joined the rebalance before it.
+        #: Static members that a rebalance waited for as long as it may, with their assignment
+        #: before it, and when they joined the rebalance before it.
         self._awaited: dict[str, tuple[GenerationMember, int]] = {}
 
     def read_return(self, member: GenerationMember, at: int) -> None:
-        """Notes when a static member returned within its session."""
         self._joined[member.member_id] = at
 
     def read_round(
         self, before: Generation | None, after: Generation, phases: RebalancePhases
     ) -> None:
-        """Notes when the members joined a round of a rebalance."""
         joined = [member.member_id for member in after.members]
         waited = phases.joined - phases.start.estimate if phases.is_stated else 0
         timeouts = (member.rebalance_timeout or 0 for member in after.members)
@@ -194,7 +178,6 @@ class ConsumptionEndFinder:
             self._phases |= dict.fromkeys(joined, times)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
-        """Notes the partitions that have an owner again."""
         for pair, end in ended.items():  # the journal's clock may go back
             self._regained[pair] = (end.time.earliest, max(at, self.regained_at(pair)))
 
@@ -230,9 +213,7 @@ class ConsumptionEndFinder:
         return RebalancePhases(TimeBounds.exactly(start), joined, after.at, line is not None)
 
     def find_running_phases(self, last: Generation, until: int) -> RebalancePhases | None:
-        """Returns the phases of a rebalance that has begun after the last generation, and runs at
-        the end of the evidence; None if the log has none.
-        """
+        """Returns the phases of a rebalance that runs at the end; None if the log has none."""
         line = self._log.find_last_start(last.generation, last.generation + 1, until)
         if line is None or line.at <= last.at or line.at >= until:
             return None
@@ -242,8 +223,8 @@ class ConsumptionEndFinder:
     def end_in_running_rebalance(
         self, member: GenerationMember, last: Generation, phases: RebalancePhases, until: int
     ) -> ConsumptionEnd | None:
-        """Returns when a member of the last generation stopped consuming because of a rebalance
-        that runs at the end of the evidence; None if it has not stopped.
+        """Returns how a rebalance that runs at the end ended a member's consumption; None if it did
+        not.
         """
         line = self._log.find_departure(member.member_id, last.at, until)
         if line is not None and is_expiry(line):
@@ -276,9 +257,8 @@ class ConsumptionEndFinder:
     def end_by_revocation(
         self, member: GenerationMember, before: Generation, phases: RebalancePhases, called: int
     ) -> ConsumptionEnd:
-        """Returns when a member revoked its partitions to join an eager rebalance.
-
-        A client with automatic commits commits at that moment. For others it is estimated.
+        """Returns when a member revoked its partitions to join an eager rebalance: at its commit,
+        if it commits automatically; otherwise the time is estimated.
         """
         joined = phases.joined
         commit = self._commits.find_last(member, joined, before.at)
@@ -302,15 +282,13 @@ class ConsumptionEndFinder:
         return ConsumptionEnd(time, DowntimeReason.REVOKED, member, evidence)
 
     def _unconfirmed_since(self, member: GenerationMember, before: Generation) -> int:
-        """Returns since when a member may have been without its partitions, if it never received
-        the assignment of a generation.
-        """
+        """Returns since when a member may lack partitions, if it never received an assignment."""
         known = (self._regained[pair] for pair in list_partitions(member) if pair in self._regained)
         return min((since for since, at in known if at == before.at), default=before.at)
 
     def _is_close_commit(self, member: GenerationMember, since: int, until: int) -> bool:
-        """Returns whether the last commit seems to be that of a closing client: it came before the
-        next one of its rhythm was due. Without a rhythm a close is more likely than a crash.
+        """Returns whether the last commit came before the next one of its rhythm was due, as on a
+        close. Without a rhythm a close is more likely than a crash.
         """
         gaps = self._commits.list_gaps(member, until, since)
         if len(gaps) < 2:
@@ -336,7 +314,6 @@ class ConsumptionEndFinder:
         phases: RebalancePhases,
         explanation: Explanation,
     ) -> ConsumptionEnd:
-        """Returns when a member that is gone stopped consuming."""
         # the return of another static member shows nothing about this one
         since = self._joined.get(member.member_id, before.at)
         line = self._log.find_departure(member.member_id, since, after.at)
@@ -391,9 +368,8 @@ class ConsumptionEndFinder:
         self, member: GenerationMember, since: int, until: int
     ) -> TimeBounds | None:
         """Returns when a static member stopped its heartbeats because it polled too late: it made
-        no commits since its last poll, although it committed regularly before.
-
-        :param until: the time of its last heartbeat
+        no commits since its last poll, although it committed regularly before. ``until``: its last
+        heartbeat.
         """
         poll = _find_poll_limit(member)
         if member.group_instance_id is None or poll is None:
@@ -414,10 +390,12 @@ class ConsumptionEndFinder:
     def _find_poll_before_return(
         self, member: GenerationMember, since: int, back: int
     ) -> TimeBounds | None:
-        """Returns when a static member stopped that returned within its session, if it polled too
-        late: it was away for its ``max.poll.interval.ms``, and did not make the commit of a close.
-        In a shorter session it sent heartbeats after a commit was due that did not come; or it
-        never made a commit, and was away only a little longer.
+        """Returns when a static member stopped that polled too late and returned within its
+        session.
+
+        It was away for its ``max.poll.interval.ms``, and did not make the commit of a close. In a
+        shorter session it sent heartbeats after a commit was due that did not come; or it never
+        made a commit, and was away only a little longer.
         """
         session, poll = member.session_timeout or DEFAULT_SESSION_TIMEOUT, _find_poll_limit(member)
         if poll is None or not member.assigned:
@@ -450,8 +428,8 @@ class ConsumptionEndFinder:
         expired: TimeBounds,
         evidence: EvidenceType,
     ) -> ConsumptionEnd:
-        """Returns the end of a member whose session expired: after its last heartbeat or commit,
-        before the next heartbeat.
+        """Returns the end by an expired session: after the last sign of life, before the next
+        heartbeat.
         """
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         interval = self._heartbeats.interval
@@ -506,10 +484,7 @@ class ConsumptionEndFinder:
         return end._replace(time=time, is_closed=is_guess, is_guess=is_guess)
 
     def _find_next_commit(self, member: GenerationMember, since: int, last: int) -> int:
-        """Returns when a member's next commit was due, if it committed regularly.
-
-        :param last: its last sign of life
-        """
+        """Returns when a regular commit was due next. ``last``: the member's last sign of life."""
         commit = self._commits.find_last(member, last + self._heartbeats.interval, since)
         gaps = self._commits.list_gaps(member, last + self._heartbeats.interval, since)
         if commit is None or len(gaps) < MIN_COMMITS or gaps.max() > 2 * gaps.min():
@@ -565,10 +540,7 @@ class ConsumptionEndFinder:
     def end_of_restart(
         self, member: GenerationMember, before: Generation, back: int, host: str
     ) -> ConsumptionEnd:
-        """Returns when a static member stopped that came back within its session.
-
-        :param host: the host from which it came back
-        """
+        """Returns when a static member stopped that came back within its session, from ``host``."""
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         since = self._joined.get(member.member_id, before.at)
         commit = self._commits.find_last(member, back, since)
@@ -615,8 +587,8 @@ class ConsumptionEndFinder:
     def find_unended(
         self, member: GenerationMember, before: Generation, until: int
     ) -> ConsumptionEnd | None:
-        """Returns when a static member closed that has not returned at the end of the evidence:
-        the commit of its close was its last one, although it committed in a steady rhythm.
+        """Returns when a static member closed that has not returned at the end of the evidence: the
+        commit of its close was its last one, although it committed in a steady rhythm.
         """
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         since = self._joined.get(member.member_id, before.at)
@@ -661,9 +633,7 @@ class ConsumptionEndFinder:
         after: Generation,
         phases: RebalancePhases,
     ) -> int | None:
-        """Returns when a static member returned during a rebalance; None if its session had ended
-        before.
-        """
+        """Returns when a static member returned in a rebalance; None if its session had ended."""
         since = self._joined.get(member.member_id, before.at)
         if self._log.find_departure(member.member_id, since, after.at) is not None:
             return None
@@ -682,8 +652,8 @@ def _is_back(member: GenerationMember, before: Generation, after: Generation) ->
 
 
 def _find_poll_limit(member: GenerationMember) -> int | None:
-    """Returns ``max.poll.interval.ms``: JoinGroup has it as the rebalance timeout. None if it is
-    unknown, or the client library does not limit the time between polls.
+    """Returns ``max.poll.interval.ms``, the rebalance timeout of JoinGroup; None without a known
+    limit.
     """
     return None if member.library in NO_POLL_LIMIT_LIBRARIES else member.rebalance_timeout
 

@@ -1,14 +1,13 @@
 """Downtime: the time in which no member consumed a partition of an existing group.
 
 The unit is the partition-second: two partitions without a consumer for three seconds are six
-seconds of downtime. :func:`find_downtime` returns a :class:`Downtime` for each partition and each
-time, with its reason, the member that had the partition, and bounds of its length.
+seconds of downtime. :func:`find_downtime` returns a :class:`Downtime` for each partition and time,
+with its reason, the member that had the partition, and bounds of its length.
 
 When downtime begins:
 
-- *revoked* (eager): when the member revokes its partitions. It does so when a heartbeat tells it
-  of the rebalance: after the call to join, before all members have joined. A commit in between
-  shows that it still had them.
+- *revoked* (eager): when the member revokes its partitions, after a heartbeat told it of the
+  rebalance and before all have joined. A commit in between shows that it still had them.
 - *moved*: when a round of a cooperative rebalance takes the partition away. In a consumer group
   (KIP-848): when the member has confirmed the revocation.
 - *left*: when the member leaves.
@@ -16,16 +15,16 @@ When downtime begins:
   last heartbeat, and the member ended before its next one.
 - *restarted*: a static member came back under a new member id. It stopped after its last commit,
   and less than one session timeout before it came back.
-- *empty*: from the leave of the last member until a member has the partition again. If this takes
-  longer than :data:`SHUT_DOWN_AFTER`, and all members had closed, somebody has *shut down* the
+- *empty*: from the leave of the last member until a member has the partition again. If all members
+  had closed and stay away for longer than :data:`SHUT_DOWN_AFTER`, somebody has *shut down* the
   group: such time is listed, but not counted in sums.
 - *not polled*: from the last poll, ``max.poll.interval.ms`` before the client left because of it.
-  The member may have worked on its last records in that time, so sums leave it out, and have it in
-  a column of its own. If it got the partition after its last poll, it never read it: *left*.
+  The member may have worked on its last records in that time, so sums have it in a column of its
+  own. If it got the partition after its last poll, it never read it: *left*.
 
-Downtime ends when a member gets the partition: at the record of its generation, or at the record
-of its current assignment in a consumer group. Nothing counts before the first owner of a
-partition, after its last subscriber, or while the group is deleted.
+Downtime ends when a member gets the partition: at the record of its generation, or of its current
+assignment in a consumer group. Nothing counts before the first owner of a partition, after its last
+subscriber, or while the group is deleted.
 
 How it is known: *stated* if the broker's log has the begin; *inferred* if records of the journal
 have both ends; *bounded* if only commits and timeouts limit it; *sampled* between two samples.
@@ -96,8 +95,8 @@ SHUT_DOWN_AFTER = 30 * MINUTE
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
-#: Records do not arrive evenly between two samples of the log end that are further apart than this,
-#: and than the downtime is long: the number that arrived in it is unknown then.
+#: Records may arrive unevenly between log-end samples further apart than this and than the
+#: downtime: their number is unknown then.
 MAX_SAMPLE_GAP = 60 * MINUTE
 
 
@@ -157,7 +156,6 @@ class EventTimes:
     start: int
     joined: int
     assigned: int
-    #: The members that are gone, and when they stopped consuming.
     gone: Mapping[str, ConsumptionEnd]
     #: The time from each later call to join until all had joined again (cooperative).
     later_joins: tuple[int, ...] = ()
@@ -181,9 +179,8 @@ class GroupDowntime:
     def with_log_ends(
         self, ends: EndOffsets, numbers: Mapping[TopicAndPartition, int]
     ) -> GroupDowntime:
-        """Returns the downtime with the records that it delayed.
-
-        :param numbers: the number of each partition in ``ends``
+        """Returns the downtime with the records that it delayed; ``numbers``: partitions in
+        ``ends``.
         """
         by_number = ends.arrival_rates()
         rates = {pair: by_number[n] for pair, n in numbers.items() if n in by_number}
@@ -199,8 +196,6 @@ class GroupDowntime:
 
 
 class ClassicDowntimeFinder:
-    """Finds the downtime of a classic group."""
-
     def __init__(
         self,
         log: GroupLog,
@@ -223,7 +218,6 @@ class ClassicDowntimeFinder:
         self.events: dict[int, EventTimes] = {}
 
     def read_return(self, before: Generation, after: Generation) -> None:
-        """Reads the return of a static member within its session."""
         old = {member_identity(member): member for member in before.members}
         ends = {}
         for member in after.members:
@@ -283,10 +277,8 @@ class ClassicDowntimeFinder:
         *,
         has_hole: bool,
     ) -> dict[str, ConsumptionEnd]:
-        """Opens the downtime of partitions that lose their owner; returns the ends of members that
-        are gone.
-
-        :param has_hole: generations in between are unknown
+        """Opens the downtime of partitions that lose their owner; returns the ends of gone members.
+        ``has_hole``: generations in between are unknown.
         """
         gone = {}
         staying = {member_identity(member): member for member in after.members}
@@ -324,8 +316,8 @@ class ClassicDowntimeFinder:
         return gone
 
     def _delay_revocations(self, after: Generation) -> None:
-        """Corrects revocations of a cooperative round that a member has missed: it still owned the
-        partitions when it joined the next round.
+        """Corrects cooperative revocations that a member missed: it still owned the partitions
+        later.
         """
         for member in after.members:
             for topic, numbers in member.owned.items():
@@ -363,7 +355,6 @@ class ClassicDowntimeFinder:
                 self._open[pair] = end._replace(time=time, evidence=EvidenceType.BOUNDED)
 
     def _empty(self, after: Generation) -> None:
-        """Begins the time in which the group has no members."""
         waiting, self._open = self._open, {}
         self._add(waiting, TimeBounds.exactly(after.at), after, after.generation)
         evidence = EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED
@@ -382,7 +373,6 @@ class ClassicDowntimeFinder:
         *,
         to_generation: int | None,
     ) -> None:
-        """Ends the downtime of partitions."""
         ended = {pair: self._open.pop(pair) for pair in pairs if pair in self._open}
         gained = TimeBounds(after.at, after.at, after.at + MAX_ASSIGNMENT_DELAY)
         if after.sampled:
@@ -412,8 +402,8 @@ class ClassicDowntimeFinder:
             self.found += [span.of_partition(after.group, pair) for span in spans_left]
 
     def find_unended(self, last: Generation, until: int) -> None:
-        """Begins the downtime that has begun after the last generation: of static members that are
-        away, and of a rebalance that runs.
+        """Begins downtime after the last generation: static members that are away, a running
+        rebalance.
         """
         if last.kind is GroupType.CONSUMER:
             return
@@ -427,7 +417,6 @@ class ClassicDowntimeFinder:
                     self._open.setdefault(pair, end)
 
     def end(self, last: Generation | None, until: int) -> None:
-        """Adds the downtime that has not ended, of a group that was deleted or at the end."""
         waiting, self._open = self._open, {}
         if waiting:
             assert last is not None
@@ -481,9 +470,7 @@ def list_spans(
     *,
     ended: bool = True,
 ) -> list[DowntimeSpan]:
-    """Returns the downtime between the end of a consumption and the next one. The time since the
-    last poll comes first.
-    """
+    """Returns the downtime from one consumption to the next; the time since the last poll first."""
     times = [(end.time, gained, end.reason)]
     if end.last_poll is not None:
         times.insert(0, (end.last_poll, end.time, DowntimeReason.NOT_POLLED))
@@ -512,8 +499,7 @@ def list_spans(
 
 class ConsumerDowntimeFinder:
     """Finds the downtime of a consumer group (KIP-848): the time between the owners of a partition.
-
-    The journal has each member's current assignment, so both ends are records.
+    Both ends are records, as the journal has each member's current assignment.
     """
 
     def __init__(
@@ -531,7 +517,6 @@ class ConsumerDowntimeFinder:
             if one.change is GenerationChange.EMPTIED
         ]
         epochs = (one.after for one, _ in rebalances if one.after.kind is GroupType.CONSUMER)
-        #: The time and the number of each epoch.
         self._epochs = sorted((one.at, one.generation) for one in epochs)
         self._log = log
         self._commits = commits
@@ -541,7 +526,6 @@ class ConsumerDowntimeFinder:
 
     @property
     def closed_at(self) -> set[int]:
-        """When the last members were gone, if all of them had closed."""
         return {at for at, is_closed in self._closed.items() if is_closed}
 
     def find(self, ownership: Iterable[PartitionOwnership], until: int) -> list[Downtime]:
@@ -571,9 +555,7 @@ class ConsumerDowntimeFinder:
         new: PartitionOwnership | None,
         until: int,
     ) -> Iterator[Downtime]:
-        """Yields the downtime of a partition after an owner, until it has a new one or until the
-        end.
-        """
+        """Yields the downtime of a partition after an owner, until the next owner or the end."""
         assert old.until is not None
         first = max(bisect_left(self._times, old.until) - 1, 0)
         last = len(self._times) if new is None else bisect_right(self._times, new.since)
@@ -652,9 +634,7 @@ class ConsumerDowntimeFinder:
         return ConsumptionEnd(time, DowntimeReason.LEFT, member, EvidenceType.BOUNDED)
 
     def _stopped_committing(self, pair: PartitionsByTopic, old: PartitionOwnership) -> bool:
-        """Returns whether an owner had missed several of its regular commits when it lost the
-        partition: one that leaves commits until then.
-        """
+        """Returns whether an owner that lost a partition had missed several regular commits."""
         assert old.until is not None
         commit = find_last_commit(self._commits, pair, old.until, since=old.since)
         gaps = recent_commit_gaps(self._commits, pair, old.until, old.since)
@@ -679,9 +659,7 @@ def _list_downtime(  # noqa: PLR0913 (one caller class)
 def _list_unwanted(
     generations: Sequence[Generation], rebalances: Iterable[Rebalance]
 ) -> dict[str, list[int]]:
-    """Returns the positions of the generations in which a topic had no subscriber or did not exist,
-    or which show that the group was deleted.
-    """
+    """Returns, by topic, the generations without the topic, a subscriber or the group."""
     wanted = [
         {topic for x in one.members for topic in (*x.topics, *x.assigned)} for one in generations
     ]
@@ -700,8 +678,8 @@ def _list_unwanted(
 
 
 def _has_committed(commits: CommitTimes, absences: Sequence[tuple[int, int]], first: int) -> bool:
-    """Returns whether a group made commits in most of its runs between absences. One that does not,
-    and closes again and again, fails again and again.
+    """Returns whether most runs between absences have commits; otherwise the group fails
+    repeatedly.
     """
     if not commits:
         return True
@@ -763,8 +741,6 @@ def find_downtime(  # noqa: PLR0913 (evidence of six kinds)
     """Returns the downtime of a group, by partition and time.
 
     :param explanations: one for each rebalance
-    :param commits: of the group
-    :param until: the end of the evidence
     :param lines: the log lines about the group, by time
     :param ownership: only needed of consumer groups
     """
@@ -812,9 +788,7 @@ def count_delayed_records(
     found: Sequence[Downtime], ends: EndOffsets, numbers: Mapping[TopicAndPartition, int]
 ) -> list[Downtime]:
     """Returns the downtime with the records that arrived during it, and the longest time that one
-    of them waited because of it, where the log ends are known.
-
-    :param numbers: the number of each partition in ``ends``
+    of them waited because of it, where the log ends are known. ``numbers``: partitions in ``ends``.
     """
     rows = [row for row, one in enumerate(found) if (one.topic, one.partition) in numbers]
     partition = np.array(

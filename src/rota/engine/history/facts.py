@@ -22,7 +22,6 @@ class JournalRecord(NamedTuple):
 
     #: Its offset in ``__consumer_offsets``; all records of a group are in one partition.
     offset: int
-    #: The record's timestamp.
     at: int
     entry: JournalEntry
 
@@ -31,11 +30,13 @@ class GroupType(enum.StrEnum):
     CLASSIC = "classic"
     #: KIP-848: the broker assigns.
     CONSUMER = "consumer"
+    #: KIP-932: several members read a partition.
+    SHARE = "share"
+    #: KIP-1071: Kafka Streams, with tasks that the broker assigns.
+    STREAMS = "streams"
 
 
 class GenerationChange(enum.StrEnum):
-    """How a saved generation relates to the one before it."""
-
     #: A new group's first entry, without members: no rebalance.
     CREATED = "created"
     #: A new generation, or a new target of a consumer group.
@@ -44,7 +45,6 @@ class GenerationChange(enum.StrEnum):
     REPLACED = "replaced"
     #: The group changed its type and kept its members: no rebalance.
     CONVERTED = "converted"
-    #: The last member left.
     EMPTIED = "emptied"
     #: The group was deleted: no rebalance.
     DELETED = "deleted"
@@ -54,8 +54,6 @@ class GenerationChange(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationMember:
-    """A member as its generation was saved."""
-
     member_id: str
     group_instance_id: str | None = None
     client_id: str = ""
@@ -72,7 +70,9 @@ class GenerationMember:
     owned_generation: int | None = None
     #: In a consumer group: its target.
     assigned: PartitionsByTopic = field(default_factory=dict)
-    #: The client library, if it could be detected.
+    #: Share, streams and Connect groups: what is assigned, in words; ``assigned`` is empty there.
+    work: tuple[str, ...] = ()
+    #: None: it could not be detected.
     library: str | None = None
     #: The error in its subscription's or assignment's bytes.
     problem: str | None = None
@@ -90,14 +90,12 @@ class Generation:
 
     group: str
     kind: GroupType
-    #: 0 for the first group of this name, 1 after it was deleted, or after a group of the other
-    #: type replaced the empty group: then generations start again. A conversion with members does
-    #: not start a new incarnation.
+    #: Raised when the group is deleted, or an empty one is replaced by a group of the other type:
+    #: then generations start again. A conversion with members does not raise it.
     incarnation: int
     #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
     generation: int
     change: GenerationChange
-    #: The record's timestamp.
     at: int
     #: When all members had joined, if the entry has it; in a consumer group: the epoch's start.
     state_at: int | None = None
@@ -126,9 +124,7 @@ class RebalanceCause(enum.StrEnum):
 class EvidenceType(enum.StrEnum):
     """The source of a fact. The types are never mixed."""
 
-    #: From the broker's log.
     STATED = "stated"
-    #: From the journal.
     INFERRED = "inferred"
     SAMPLED = "sampled"
     #: Only commits show it: the true value lies between two bounds.
@@ -149,13 +145,11 @@ class Rebalance:
     known_before: bool = True
     #: Number of the generation before, also of an empty group; 0: the group is new; None: unknown.
     from_generation: int | None = None
-    #: Subscribed topics that neither this rebalance nor the next generation assigns: they were
-    #: deleted. Empty without a next generation.
+    #: Subscribed topics that neither this nor the next generation assigns: they were deleted.
     absent: frozenset[str] = frozenset()
 
     @property
     def after(self) -> Generation:
-        """The last generation of the rebalance."""
         return self.rounds[-1]
 
 
@@ -165,23 +159,17 @@ class LogLine:
 
     at: int
     group: str
-    #: ``preparing``, ``stabilized``, ``assigned``, ``emptied``, ``left``, ``failed``, ...: see
-    #: :mod:`rota.engine.history.server_log`.
+    #: ``preparing``, ``stabilized``, ...: see :mod:`rota.engine.history.server_log`.
     what: str
     generation: int | None = None
     member_id: str | None = None
-    #: The broker's reason.
     reason: str | None = None
-    #: The client's reason.
     client_reason: str | None = None
-    #: The whole message.
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The cause of a rebalance, and the evidence for it."""
-
     cause: RebalanceCause
     evidence: EvidenceType
     #: The best guess if the cause is unknown; never counted as known.
@@ -225,7 +213,6 @@ class PartitionOwnership:
     #: None: to the end of the evidence.
     until: int | None
     from_generation: int
-    #: The last generation of the ownership.
     to_generation: int
 
 
@@ -234,10 +221,8 @@ class DowntimeReason(enum.StrEnum):
 
     #: The owner stayed in the group but revoked the partition for an eager rebalance.
     REVOKED = "revoked"
-    #: One member revoked the partition before another one could get it: between the rounds of a
-    #: cooperative rebalance, or between the heartbeats of a consumer group.
+    #: The partition waited between cooperative rounds, or between heartbeats of a consumer group.
     MOVED = "moved"
-    #: The owner left.
     LEFT = "left"
     #: The owner crashed or was cut off: from its last sign of life.
     SILENT = "silent"
@@ -301,7 +286,7 @@ class GroupHealth(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHealthStatus:
-    """The health of a group at the end of the evidence, and its worst: a row of gold/health."""
+    """A group's health at the end of the evidence, and its worst: a row of gold/health."""
 
     group: str
     health: GroupHealth
@@ -325,8 +310,6 @@ class GroupHealthStatus:
 
 
 class PatternType(enum.StrEnum):
-    """What happens in a group again and again, or all the time."""
-
     #: The number of members goes up and down between the same two numbers.
     AUTOSCALER = "autoscaler"
     #: One process joins and leaves again and again.
@@ -352,13 +335,11 @@ class Pattern:
     partition: int | None = None
     since: int
     until: int
-    #: How often it happened.
     times: int
     #: The usual time from one to the next, in milliseconds.
     every_ms: int | None = None
     #: What happened, in words without the time.
     text: str
-    #: What helps, if a change of the strategy does not.
     fix: str | None = None
 
 
@@ -383,7 +364,6 @@ class WhatIf:
     to_generation: int
     at: int
     policy: str
-    #: Whether this policy was used.
     actual: bool
     happens: bool
     #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
@@ -396,7 +376,6 @@ class WhatIf:
     moves_needed: int
     revoked: int
     idle_members: int
-    #: Largest load minus smallest.
     spread: int
 
 
@@ -410,9 +389,7 @@ CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot te
 
 
 class ActionKind(enum.StrEnum):
-    #: Of the group's processes, its records or its autoscaler.
     REPAIR = "repair"
-    #: Another strategy, membership or session timeout.
     POLICY = "policy"
     #: The broker's protocol (KIP-848), to plan for.
     PROTOCOL = "protocol"
@@ -421,8 +398,6 @@ class ActionKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionStep:
-    """A step of an action, with the text to copy."""
-
     text: str
     #: Names of the client libraries that need this step; empty: all.
     libraries: tuple[str, ...] = ()
@@ -438,8 +413,8 @@ class Action:
 
     title: str
     kind: ActionKind
-    #: The downtime that it saves, in partition-milliseconds; None: unknown. Savings of several
-    #: actions may overlap.
+    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of several actions may
+    #: overlap.
     saving_ms: int | None = None
     #: The saving is an upper bound: the downtime of what the action prevents.
     saving_is_bound: bool = False
@@ -451,7 +426,6 @@ class Advice:
     """The advice on a group: a row of gold/advice."""
 
     group: str
-    #: CHANGE, KEEP, FIX_FIRST or CANNOT_TELL.
     verdict: str
     #: The best policy; the used one if no other is better.
     policy: str
@@ -494,7 +468,6 @@ class Advice:
     recommendation: str
     #: The downtime that the change of the policy saves; None: no change is advised.
     saving_ms: int | None = None
-    #: What to do, in this order.
     actions: tuple[Action, ...] = ()
     #: Names of the client libraries that the settings of the actions are for; the group's first.
     setting_libraries: tuple[str, ...] = ()
@@ -519,10 +492,9 @@ class AdvisedOwnership:
 MINUTE = 60_000
 #: The default of ``group.max.session.timeout.ms``.
 MAX_SESSION_TIMEOUT = 30 * MINUTE
-#: Used if the session timeout is unknown: Kafka's default for both protocols.
+#: Kafka's default for both protocols, used if the session timeout is unknown.
 DEFAULT_SESSION_TIMEOUT = 45_000
-#: The default of ``heartbeat.interval.ms`` of all clients; members learn of a rebalance by a
-#: heartbeat.
+#: The default of ``heartbeat.interval.ms`` of all clients.
 HEARTBEAT_INTERVAL = 3_000
 SERVER_STRATEGIES = ("uniform", "range")
 COOPERATIVE_STICKY = "cooperative-sticky"

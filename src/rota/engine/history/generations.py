@@ -1,10 +1,11 @@
 """Reads a group's generations and partition owners from its journal records.
 
 :class:`HistoryReader` takes the records in journal order and passes them to
-:class:`ClassicGroupReader` (one GroupMetadata record is one generation) or
+:class:`ClassicGroupReader` (one GroupMetadata record is one generation),
 :class:`ConsumerGroupReader` (KIP-848; the state is spread over many records, and each target
-assignment is a generation). Both add to a :class:`HistoryBuilder`. The members of a consumer group
-reach their target one by one; the :class:`OwnershipTracker` records their real partitions.
+assignment is a generation) or :class:`ShareStreamsReader` (the same for share and streams groups).
+All add to a :class:`HistoryBuilder`. The members of a consumer group reach their target one by one;
+the :class:`OwnershipTracker` records their real partitions.
 
 Records are ordered by offset, not by timestamp: clocks can go back. Records of one batch have
 consecutive offsets, which distinguishes a conversion between group types from a deletion.
@@ -15,11 +16,12 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, is_
+from typing import TypeAlias, get_args
 
 from rota.engine.assignors import uniform
-from rota.engine.formats import consumer_protocol
+from rota.engine.formats import connect_protocol, consumer_protocol
 from rota.engine.formats.hashing import hash_map_order
 from rota.engine.history.client_settings import LibrarySigns, detect_library
 from rota.engine.history.facts import (
@@ -40,6 +42,7 @@ from rota.engine.history.journal_window import (
     next_entry_in_batch,
 )
 from rota.engine.model.consumer_group_entry import (
+    STABLE,
     ConsumerGroupEntry,
     ConsumerGroupMetadataEntry,
     ConsumerGroupMetadataTombstone,
@@ -63,12 +66,38 @@ from rota.engine.model.journal_entry import (
     GroupMetadataEntry,
     GroupMetadataMember,
     GroupMetadataTombstone,
+    JournalEntry,
     OffsetCommitEntry,
     OffsetCommitTombstone,
     UnparsedEntry,
 )
 from rota.engine.model.member import OwnedPartitions, Subscription
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
+from rota.engine.model.share_streams_entry import (
+    GroupRecord,
+    ShareCurrentMemberAssignmentEntry,
+    ShareGroupEntry,
+    ShareGroupMetadataEntry,
+    ShareGroupMetadataTombstone,
+    ShareMemberMetadataEntry,
+    ShareMemberMetadataTombstone,
+    SharePartitionMetadataEntry,
+    ShareStatePartitionMetadataEntry,
+    ShareTargetAssignmentMemberEntry,
+    ShareTargetAssignmentMemberTombstone,
+    ShareTargetAssignmentMetadataEntry,
+    StreamsCurrentMemberAssignmentEntry,
+    StreamsGroupEntry,
+    StreamsGroupMetadataEntry,
+    StreamsGroupMetadataTombstone,
+    StreamsMemberMetadataEntry,
+    StreamsMemberMetadataTombstone,
+    StreamsPartitionMetadataEntry,
+    StreamsTargetAssignmentMemberEntry,
+    StreamsTargetAssignmentMemberTombstone,
+    StreamsTargetAssignmentMetadataEntry,
+    StreamsTopologyEntry,
+)
 from rota.engine.model.topic import Partitions
 from rota.errors import FormatError
 
@@ -246,6 +275,7 @@ def generation_distance(number: int, other: int) -> int:
     return distance if distance < _GENERATION_NUMBERS // 2 else distance - _GENERATION_NUMBERS
 
 
+CONNECT_PROTOCOL_TYPE = "connect"
 #: Number of members whose libraries are cached.
 LIBRARY_CACHE_SIZE = 10_000
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
@@ -292,6 +322,8 @@ class ClassicGroupReader:
     def decode_members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
         """Returns the members of a generation, sorted by member id."""
         saved = sorted(entry.members, key=lambda member: member.member_id)
+        if entry.protocol_type == CONNECT_PROTOCOL_TYPE:
+            return tuple(map(_make_connect_worker, saved))
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return tuple(_make_member(one) for one in saved)
         strategy = entry.protocol or ""
@@ -450,39 +482,143 @@ def _make_member(saved: GroupMetadataMember, **fields: object) -> GenerationMemb
     )
 
 
+def _make_connect_worker(saved: GroupMetadataMember) -> GenerationMember:
+    subscription = assignment = problem = None
+    try:  # a redacted member has no bytes
+        if saved.subscription:
+            subscription = connect_protocol.decode_connect_subscription(saved.subscription)
+        if saved.assignment:
+            assignment = connect_protocol.decode_connect_assignment(saved.assignment)
+    except FormatError as error:
+        problem = str(error)
+    work = connect_protocol.list_connect_work(subscription, assignment)
+    return _make_member(saved, work=work, problem=problem)
+
+
 #: The epoch of a static member that left and may come back.
 STATIC_LEAVE_EPOCH = -2
 NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
+#: Kafka's names of group states.
+EMPTY_STATE, STABLE_STATE, DEAD_STATE = "Empty", "Stable", "Dead"
+ASSIGNING_STATE, RECONCILING_STATE = "Assigning", "Reconciling"
+#: The word for a task that processes records; the others keep copies of its state.
+ACTIVE_TASK = "active"
+ShareStreamsMember: TypeAlias = ShareMemberMetadataEntry | StreamsMemberMetadataEntry
+CurrentEntry: TypeAlias = (
+    CurrentMemberAssignmentEntry
+    | ShareCurrentMemberAssignmentEntry
+    | StreamsCurrentMemberAssignmentEntry
+)
+_SHARE_ENTRIES = get_args(ShareGroupEntry)
 
 
-class ConsumerGroupReader:
-    """Reads the generations of a consumer group (KIP-848): each target assignment is one."""
+class ModernGroupReader:
+    """Reads the generations of a group whose broker assigns: each target assignment is one."""
 
-    def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
+    kind: GroupType
+    protocol_type: str
+    #: By member.
+    _members: Mapping[str, object]
+    _targets: Mapping[str, object]
+    _current: Mapping[str, CurrentEntry]
+
+    def __init__(self, builder: HistoryBuilder) -> None:
         self._builder = builder
-        self._names = names
         #: The entries read so far were compacted: they do not show single generations.
         self.is_compacted = False
-        #: The group was a classic one, and its next target repeats the members' partitions.
-        self.converted = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Starts with an empty group."""
+        self._epoch: tuple[JournalRecord, int] | None = None
+        self._target: tuple[JournalRecord, int] | None = None
+        #: A member had a target since the group was last empty.
+        self._had_targets = False
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the group's state."""
+        if not self._members:
+            return DEAD_STATE if self._epoch is None else EMPTY_STATE
+        if self.kind is GroupType.SHARE:
+            return STABLE_STATE
+        target = None if self._target is None else self._target[1]
+        if target is None or (self._epoch is not None and self._epoch[1] != target):
+            return ASSIGNING_STATE
+        current = (self._current.get(member_id) for member_id in self._members)
+        if all(one is not None and (one.epoch, one.state) == (target, STABLE) for one in current):
+            return STABLE_STATE
+        return RECONCILING_STATE
+
+    def settle_compacted(self) -> None:
+        """Adds one generation for all compacted entries: together they give the group's state."""
+        self.is_compacted = False
+        if self._target is not None and self._targets:
+            self._save(GenerationChange.REBALANCED, *self._target)
+        elif self._epoch is not None and not self._members:
+            self._save(GenerationChange.EMPTIED, *self._epoch)
+
+    def _read_epoch(self, record: JournalRecord, epoch: int) -> None:
+        self._epoch = record, epoch
+        if self._had_targets and not self._members and not self._targets:
+            self._had_targets = False
+            if not self.is_compacted:
+                self._save(GenerationChange.EMPTIED, record, epoch)
+
+    def _save(self, change: GenerationChange, record: JournalRecord, number: int) -> None:
+        epoch, last = self._epoch, self._builder.last
+        same = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
+        if last is not None and generation_distance(number, last.generation) < (0 if same else 1):
+            # epochs only grow in a group's incarnation
+            self._builder.start_new_incarnation(record.at)
+        self._builder.add_generation(
+            Generation(
+                group=self._builder.group,
+                kind=self.kind,
+                incarnation=self._builder.incarnation,
+                generation=number,
+                change=change,
+                at=record.at,
+                state_at=epoch[0].at if epoch is not None and epoch[1] == number else None,
+                offset=record.offset,
+                protocol_type=self.protocol_type,
+                strategy=self._strategy() if self._targets else None,
+                members=tuple(self._member(member_id) for member_id in sorted(self._targets)),
+            )
+        )
+
+    def _strategy(self) -> str | None:
+        return None
+
+    def _member(self, member_id: str) -> GenerationMember:
+        raise NotImplementedError
+
+
+class ConsumerGroupReader(ModernGroupReader):
+    """Reads the generations of a consumer group (KIP-848)."""
+
+    kind = GroupType.CONSUMER
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
+        super().__init__(builder)
+        self._names = names
         #: Later memberships by member: compaction may keep a member's assignment but remove the
         #: membership before it.
         self.later_memberships: dict[str, MemberMetadataEntry] = {}
-        self._clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        super().clear()
+        #: The group was a classic one, and its next target repeats the members' partitions.
+        self.converted = False
         self._members: dict[str, MemberMetadataEntry] = {}
         self._targets: dict[str, PartitionsByTopic] = {}
         self._current: dict[str, CurrentMemberAssignmentEntry] = {}
         self._regexes: dict[str, tuple[str, ...]] = {}
-        self._epoch: tuple[JournalRecord, int] | None = None
-        self._target: tuple[JournalRecord, int] | None = None
         #: Static ids whose member left, with no new epoch since.
         self._vacant: set[str] = set()
         #: Members that returned under a vacant static id and have no target yet.
         self._replacing: set[str] = set()
-        #: A member had a target since the group was last empty.
-        self._had_targets = False
         #: Decoded members with their input: most do not change in the next generation.
         self._decoded: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
@@ -498,7 +634,9 @@ class ConsumerGroupReader:
                 if gone is not None and gone.group_instance_id is not None:
                     self._vacant.add(gone.group_instance_id)
             case ConsumerGroupMetadataEntry():
-                self._read_epoch(record, entry)
+                self._vacant.clear()
+                self._replacing.clear()
+                self._read_epoch(record, entry.epoch)
             case TargetAssignmentMemberEntry():
                 self._targets[entry.member_id] = self._group_by_topic_name(entry.topics)
                 self._had_targets = True
@@ -528,27 +666,6 @@ class ConsumerGroupReader:
             ):
                 pass  # topic names are known, and tombstones come with the group's end
 
-    def end(self) -> None:
-        self._clear()
-        self.converted = False
-
-    def settle_compacted(self) -> None:
-        """Adds one generation for all compacted entries: together they give the group's state."""
-        self.is_compacted = False
-        if self._target is not None and self._targets:
-            self._save(GenerationChange.REBALANCED, *self._target)
-        elif self._epoch is not None and not self._members:
-            self._save(GenerationChange.EMPTIED, *self._epoch)
-
-    def _read_epoch(self, record: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
-        self._epoch = record, entry.epoch
-        self._vacant.clear()
-        self._replacing.clear()
-        if self._had_targets and not self._members and not self._targets:
-            self._had_targets = False
-            if not self.is_compacted:
-                self._save(GenerationChange.EMPTIED, record, entry.epoch)
-
     def _read_target(self, record: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
         self._target = record, entry.epoch
         converted, self.converted = self.converted, False
@@ -563,28 +680,6 @@ class ConsumerGroupReader:
         epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]
         member, owned = self._member(entry.member_id), self._owned(entry)
         self._builder.ownership.set_owned(member, owned, record.at, epoch)
-
-    def _save(self, change: GenerationChange, record: JournalRecord, number: int) -> None:
-        epoch, last = self._epoch, self._builder.last
-        same = change in {GenerationChange.REPLACED, GenerationChange.CONVERTED}
-        if last is not None and generation_distance(number, last.generation) < (0 if same else 1):
-            # epochs only grow in a group's incarnation
-            self._builder.start_new_incarnation(record.at)
-        self._builder.add_generation(
-            Generation(
-                group=self._builder.group,
-                kind=GroupType.CONSUMER,
-                incarnation=self._builder.incarnation,
-                generation=number,
-                change=change,
-                at=record.at,
-                state_at=epoch[0].at if epoch is not None and epoch[1] == number else None,
-                offset=record.offset,
-                protocol_type=CONSUMER_PROTOCOL_TYPE,
-                strategy=self._strategy() if self._targets else None,
-                members=tuple(self._member(member_id) for member_id in sorted(self._targets)),
-            )
-        )
 
     def _strategy(self) -> str:
         """The strategy of most members; among equals the first in a ``HashMap``, as in Kafka."""
@@ -650,10 +745,110 @@ class ConsumerGroupReader:
         self, topics: Iterable[TargetAssignmentTopic | CurrentAssignmentTopic]
     ) -> PartitionsByTopic:
         return group_by_topic(
-            (self._names.get(topic.topic_id) or format_topic_id(topic.topic_id), partition)
+            (_topic_name(self._names, topic.topic_id), partition)
             for topic in topics
             for partition in topic.partitions
         )
+
+
+class ShareStreamsReader(ModernGroupReader):
+    """Reads the generations of a share group or of a streams group. Its members own no partitions:
+    several members read a partition, or tasks are assigned.
+    """
+
+    def __init__(
+        self, builder: HistoryBuilder, kind: GroupType, names: Mapping[bytes, str]
+    ) -> None:
+        super().__init__(builder)
+        self.kind, self.protocol_type = kind, str(kind)
+        self._names = names
+        self.later_memberships: dict[str, ShareStreamsMember] = {}
+
+    def clear(self) -> None:
+        super().clear()
+        self._members: dict[str, ShareStreamsMember] = {}
+        self._targets: dict[str, tuple[str, ...]] = {}
+        self._current: dict[str, CurrentEntry] = {}
+        #: The topics that a streams group reads.
+        self._sources: tuple[str, ...] = ()
+
+    def read_entry(self, record: JournalRecord, entry: ShareGroupEntry | StreamsGroupEntry) -> None:
+        """Reads an entry of the group other than its tombstone."""
+        match entry:
+            case ShareMemberMetadataEntry() | StreamsMemberMetadataEntry():
+                self._members[entry.member_id] = entry
+            case ShareMemberMetadataTombstone() | StreamsMemberMetadataTombstone():
+                self._members.pop(entry.member_id, None)
+            case ShareGroupMetadataEntry() | StreamsGroupMetadataEntry():
+                self._read_epoch(record, entry.epoch)
+            case ShareTargetAssignmentMemberEntry() | StreamsTargetAssignmentMemberEntry():
+                self._targets[entry.member_id] = self._work(entry)
+                self._had_targets = True
+            case ShareTargetAssignmentMemberTombstone() | StreamsTargetAssignmentMemberTombstone():
+                self._targets.pop(entry.member_id, None)
+            case ShareTargetAssignmentMetadataEntry() | StreamsTargetAssignmentMetadataEntry():
+                self._target = record, entry.epoch
+                if not self.is_compacted:
+                    self._save(GenerationChange.REBALANCED, record, entry.epoch)
+            case ShareCurrentMemberAssignmentEntry() | StreamsCurrentMemberAssignmentEntry():
+                self._current[entry.member_id] = entry
+            case StreamsTopologyEntry():
+                self._sources = _source_topics(entry)
+            case _:
+                pass  # topic names are known, and other tombstones change nothing
+
+    def _work(
+        self, target: ShareTargetAssignmentMemberEntry | StreamsTargetAssignmentMemberEntry
+    ) -> tuple[str, ...]:
+        """Returns what a member is assigned, in words."""
+        if isinstance(target, ShareTargetAssignmentMemberEntry):
+            partitions = group_by_topic(
+                (_topic_name(self._names, topic.topic_id), partition)
+                for topic in target.topics
+                for partition in topic.partitions
+            )
+            return tuple(f"{topic}-{one}" for topic in partitions for one in partitions[topic])
+        kinds = {ACTIVE_TASK: target.active, "standby": target.standby, "warm-up": target.warmup}
+        return tuple(
+            f"task {tasks.subtopology}_{partition} {kind}"
+            for kind, listed in kinds.items()
+            for tasks in sorted(listed, key=attrgetter("subtopology"))
+            for partition in sorted(tasks.partitions)
+        )
+
+    def _member(self, member_id: str) -> GenerationMember:
+        saved = self._members.get(member_id) or self.later_memberships.get(member_id)
+        work = self._targets[member_id]
+        if saved is None:
+            return GenerationMember(member_id=member_id, work=work, problem=NO_SUBSCRIPTION_PROBLEM)
+        member = GenerationMember(
+            member_id=member_id,
+            client_id=saved.client_id,
+            client_host=saved.client_host,
+            rack=saved.rack,
+            work=work,
+        )
+        if isinstance(saved, ShareMemberMetadataEntry):
+            return replace(member, topics=tuple(sorted(saved.topics)))
+        return replace(
+            member,
+            group_instance_id=saved.group_instance_id,
+            rebalance_timeout=saved.rebalance_timeout,
+            topics=self._sources,
+        )
+
+
+def _source_topics(topology: StreamsTopologyEntry) -> tuple[str, ...]:
+    """Returns the topics that a topology reads; none if a pattern names some of them."""
+    if any(one.source_regexes for one in topology.subtopologies):
+        return ()
+    topics = {topic for one in topology.subtopologies for topic in one.source_topics}
+    topics |= {each.topic for one in topology.subtopologies for each in one.repartition_sources}
+    return tuple(sorted(topics))
+
+
+def _topic_name(names: Mapping[bytes, str], topic_id: bytes) -> str:
+    return names.get(topic_id) or format_topic_id(topic_id)
 
 
 def uses_classic_protocol(saved: MemberMetadataEntry) -> bool:
@@ -690,6 +885,22 @@ def read_generations(
     return list(HistoryReader(group, topic_names).generations(records))
 
 
+def _named_topics(entry: JournalEntry) -> Iterator[tuple[bytes, str]]:
+    match entry:
+        case (
+            PartitionMetadataEntry()
+            | SharePartitionMetadataEntry()
+            | StreamsPartitionMetadataEntry()
+        ):
+            yield from ((one.topic_id, one.topic) for one in entry.topics)
+        case ShareStatePartitionMetadataEntry():
+            yield from ((one.topic_id, one.topic) for one in entry.deleting)
+            known = (*entry.initializing, *entry.initialized)
+            yield from ((one.topic_id, one.topic) for one in known)
+        case _:
+            pass
+
+
 class HistoryReader:
     """Reads a group's journal step by step, as it may not fit into memory: only records of a
     consumer group are kept, because later records may name a member or a topic.
@@ -702,6 +913,11 @@ class HistoryReader:
         self._names = dict(topic_names)
         self._classic = ClassicGroupReader(self._builder)
         self._consumer_group = ConsumerGroupReader(self._builder, self._names)
+        self._share_group = ShareStreamsReader(self._builder, GroupType.SHARE, self._names)
+        self._streams_group = ShareStreamsReader(self._builder, GroupType.STREAMS, self._names)
+        #: The group's first and last record, without commits.
+        self.first: JournalRecord | None = None
+        self.last: JournalRecord | None = None
         #: The group's records that were not processed yet, without commits.
         self._records: list[JournalRecord] = []
         #: Whether the next entry replaces a consumer group.
@@ -721,12 +937,27 @@ class HistoryReader:
                     pass
                 case entry:
                     is_classic = False
-                    if isinstance(entry, PartitionMetadataEntry):
-                        self._names.update((one.topic_id, one.topic) for one in entry.topics)
+                    self._names.update(_named_topics(entry))
+            self.first = self.first or record
+            self.last = record
             self._records.append(record)
             if is_classic:
                 yield from self._read_early()
         yield from self._finish()
+
+    @property
+    def kind_and_state(self) -> tuple[GroupType, str]:
+        """The group's type, and Kafka's name of its state, after all records were read."""
+        match None if self.last is None else self.last.entry:
+            case GroupMetadataEntry(members=members):
+                return GroupType.CLASSIC, STABLE_STATE if members else EMPTY_STATE
+            case None | GroupMetadataTombstone():
+                return GroupType.CLASSIC, DEAD_STATE
+            case GroupRecord() as entry:
+                reader = self._reader_of(entry)
+                return reader.kind, reader.state
+            case _:
+                return GroupType.CONSUMER, self._consumer_group.state
 
     def count_ended(self) -> int:
         return self._builder.ownership.count_ended()
@@ -757,18 +988,33 @@ class HistoryReader:
         if self.window is None:
             certain, _ = find_compaction_edge(self._records)
             self.window = find_window(self._records)
-        self._consumer_group.is_compacted = certain > 0
+        modern = (self._consumer_group, self._share_group, self._streams_group)
+        for reader in modern:
+            reader.is_compacted = certain > 0
         for record in reversed(self._records):
-            if isinstance(record.entry, MemberMetadataEntry):
-                self._consumer_group.later_memberships[record.entry.member_id] = record.entry
+            match record.entry:
+                case MemberMetadataEntry() as entry:
+                    self._consumer_group.later_memberships[entry.member_id] = entry
+                case ShareMemberMetadataEntry() | StreamsMemberMetadataEntry() as entry:
+                    self._reader_of(entry).later_memberships[entry.member_id] = entry
+                case _:
+                    pass
         for position, record in enumerate(self._records):
-            if position == certain and self._consumer_group.is_compacted:
-                self._consumer_group.settle_compacted()
+            if position == certain:
+                self._settle_compacted(modern)
             self._read_record(position, record)
             yield from self._builder.take_generations()
-        if self._consumer_group.is_compacted:
-            self._consumer_group.settle_compacted()
+        self._settle_compacted(modern)
         yield from self._builder.take_generations()
+
+    def _settle_compacted(self, readers: Iterable[ModernGroupReader]) -> None:
+        for reader in readers:
+            if reader.is_compacted:
+                reader.settle_compacted()
+
+    def _reader_of(self, entry: ShareGroupEntry | StreamsGroupEntry) -> ShareStreamsReader:
+        is_share = isinstance(entry, _SHARE_ENTRIES)
+        return self._share_group if is_share else self._streams_group
 
     def _read_record(self, position: int, record: JournalRecord) -> None:
         match record.entry:
@@ -779,6 +1025,12 @@ class HistoryReader:
                 self._end_classic_group(position, record)
             case ConsumerGroupMetadataTombstone():
                 self._end_consumer_group(position, record)
+            case ShareGroupMetadataTombstone() | StreamsGroupMetadataTombstone() as entry:
+                reader = self._reader_of(entry)
+                reader.clear()
+                self._builder.delete_group(record, reader.kind)
+            case GroupRecord() as entry:
+                self._reader_of(entry).read_entry(record, entry)
             case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
                 pass
             case entry:
@@ -795,7 +1047,7 @@ class HistoryReader:
 
     def _end_consumer_group(self, position: int, record: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
-        self._consumer_group.end()
+        self._consumer_group.clear()
         if not isinstance(following, GroupMetadataEntry):
             self._builder.delete_group(record, GroupType.CONSUMER)
         elif is_new_group(following):

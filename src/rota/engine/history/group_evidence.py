@@ -30,9 +30,7 @@ from rota.engine.history.facts import (
 CLOCK_SLACK = 10
 #: A log's clock that differs from the journal's by so much more or less than before has jumped.
 LOG_CLOCK_STEP = 100
-#: Number of a member's partitions whose commits are looked up.
 ENOUGH_PARTITIONS = 16
-#: Differences of a log's and a journal's times that the search for log lines allows.
 LOG_TIME_SLACK = 1_000
 
 _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -49,15 +47,11 @@ class PassingMember(NamedTuple):
 
 
 def client_of(member_id: str) -> str:
-    """Returns the client id or the static id at the begin of a member id, before a UUID; otherwise
-    the whole id.
-    """
+    """Returns the client id or static id in front of a member id's UUID, or else the whole id."""
     return _UUID.sub("", member_id)
 
 
 class GroupLog:
-    """The broker's log lines about a group, searchable by time."""
-
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
         self._times = [line.at for line in lines]
@@ -81,7 +75,6 @@ class GroupLog:
         return self._joins.get(member_id, 0)
 
     def list_joins(self, members: Iterable[GenerationMember]) -> dict[str, int]:
-        """Returns when each of the members first called to join."""
         ids = (member.member_id for member in members)
         return {one: self._joins[one] for one in ids if one in self._joins}
 
@@ -99,9 +92,8 @@ class GroupLog:
         )
 
     def list_passing(self, begin: int, end: int, known: Container[str]) -> list[PassingMember]:
-        """Returns members that joined and left during a rebalance, without an assignment.
-
-        :param known: the members with an assignment
+        """Returns members that joined and left during a rebalance without an assignment, unlike
+        ``known``.
         """
         joined: dict[str, int] = {}
         found = []
@@ -163,7 +155,6 @@ class GroupLog:
 
 
 def is_expiry(line: LogLine) -> bool:
-    """Returns whether a line shows that the session of a member expired."""
     reason = line.reason or ""
     return line.what == "failed" or "heartbeat expiration" in reason or "session expired" in reason
 
@@ -178,8 +169,8 @@ def correct_log_clock(
     lines: Sequence[LogLine], generations: Sequence[Generation]
 ) -> Sequence[LogLine]:
     """Returns the lines with times of the journal's clock. The line that a group has stabilized has
-    the same time as the state in its entry. If the clock jumps between two such lines, as between
-    the logs of two brokers, the lines between them are left out.
+    the time of the state in its entry. If the clock jumps between two such lines, as between the
+    logs of two brokers, the lines between them are left out.
     """
     times: dict[int, list[int]] = {}
     for generation in generations:
@@ -204,9 +195,7 @@ def correct_log_clock(
 
 
 class MemberCommits:
-    """The commits of members. A member commits all of its partitions at the same time, so only some
-    of them are looked up.
-    """
+    """Looks up only some partitions of a member: it commits all of them at the same time."""
 
     def __init__(self, commits: CommitTimes) -> None:
         self._commits = commits
@@ -217,7 +206,6 @@ class MemberCommits:
         return find_last_commit(self._commits, _some_partitions(member), until, since=since)
 
     def list_gaps(self, member: GenerationMember, until: int, since: int) -> Int64Array:
-        """Returns the last times between two commits, the latest last."""
         return recent_commit_gaps(self._commits, _some_partitions(member), until, since)
 
     def is_last_early(self, member: GenerationMember, until: int, since: int) -> bool:

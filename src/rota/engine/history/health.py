@@ -4,9 +4,9 @@ The evidence is the commits, the samples of log ends, and the generations. A com
 partition if its offset differs from the one before. A partition *waits* from the time at which a
 record arrives after a move until the next move. Records that were already there at the move count
 only if they are more than ``ignored_records``: transaction markers take offsets too, and no member
-reads them. Each partition has a *limit* for waiting: ``minimum_time``, or ``intervals`` times the
-usual (median) interval between the moves of the partition, or of the group, if that is longer. So a
-group that commits every hour may wait for three hours.
+reads them. The *limit* for waiting is ``minimum_time``, or ``intervals`` times the usual (median)
+interval between the moves of the partition or of the group, if that is longer. So a group that
+commits every hour may wait for three hours.
 
 - **Stuck**: a partition waits for longer than its limit while the group has members. Other
   partitions may move, or none. If members come and go twice, or once for ``minimum_time``, and the
@@ -16,20 +16,19 @@ group that commits every hour may wait for three hours.
   cannot stay stable: for ``minimum_time`` no generation lasts ``stable_time``, and there are more
   than ``rebalances_per_change`` rebalances for each change between the members before and after
   that time. (A rolling deploy with cooperative rebalances needs two for each member that is gone
-  and two for each new one, but a member that comes and goes again and again changes little.)
-  Or members come again and again for less than ``minimum_time`` (at that age Kubernetes forgets the
-  crashes of a container), the group is away for more than half of that time, and the runs leave
-  records: on average more than half of what arrives in a run. If a partition is stuck at the same
+  and two for each new one, but a member that comes and goes again and again changes little.) Or
+  members come again and again for less than ``minimum_time`` (at that age Kubernetes forgets the
+  crashes of a container), the group is away for more than half of that time, and the runs leave on
+  average more than half of the records that arrive in a run. If a partition is stuck at the same
   time, the group is stuck instead. A job that reads until nothing is left is OK.
 - **Falling behind**: the group moves a partition, but less than arrives: for ``growth_time`` the
   lag in records grows from each sixth of that time to the next, and the age of the next record
   grows by at least ``material_time``. It lasts until that age becomes shorter again. Lag that rises
   with the traffic, at the same delay, is OK.
 - **Unknown**: none of these is shown, and the group has no committed offset, or no partition of it
-  has two samples, or members have had a partition for longer than its limit, and records arrived
-  there before, but no offset was ever committed. Instability needs no samples.
-- **OK** otherwise: no new records, or every partition moves. A group with a large lag that does not
-  grow is OK; so is a group that catches up.
+  has two samples, or members have had a partition with new records for longer than its limit
+  without ever committing an offset. Instability needs no samples.
+- **OK** otherwise, also with a large lag that does not grow, or while the group catches up.
 
 A **scheduled job** is not failing while it is away. It is recognised by its own rhythm: it ran at
 least four times; most of its complete absences, and at least three, are of similar length (the
@@ -38,12 +37,11 @@ to the last run. An absence counts as its pause if the group had consumed its ba
 lag was at most a tenth of the usual lag at its return) and if the absence is not longer than 1.5
 times the longest similar one. So an absence that lasts can start to fail, but never stops failing.
 Complete absences are judged with hindsight. Two outages are no rhythm. The rule is that of
-:mod:`rota.engine.history.downtime`, but a run that was missed, or an additional one, does not end
-the rhythm.
+:mod:`rota.engine.history.downtime`, but a missed or an additional run does not end the rhythm.
 
 A group without generations (commits only) is away where it commits nothing for longer than its
-limit. Partitions of topics without subscription do not count. Of several problems at the same time
-the worst decides: failing, then stuck, then falling behind; among equals the longest.
+limit. A share group is unknown. Partitions of topics without subscription do not count. Of several
+problems at a time the worst decides: failing, stuck, falling behind; among equals the longest.
 """
 
 from __future__ import annotations
@@ -67,6 +65,7 @@ from rota.engine.history.facts import (
     GenerationChange,
     GroupHealth,
     GroupHealthStatus,
+    GroupType,
 )
 from rota.engine.history.lag import EndOffsets, Int64Array, compute_lags, running_maximum
 from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits, SubscriptionHistory
@@ -89,8 +88,8 @@ class HealthSettings:
 
 
 class ThinnedCommits(NamedTuple):
-    """Commits of one group, as :class:`GroupCommits`, but some changes of offsets are left out; not
-    those before and after an interval of ``minimum_time``.
+    """Commits of one group, as :class:`GroupCommits`, without some changes of offsets; those before
+    and after an interval of ``minimum_time`` are kept.
     """
 
     partition: Int64Array
@@ -103,8 +102,6 @@ class ThinnedCommits(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """A time in which a group was not OK."""
-
     health: GroupHealth
     since: int
     until: int
@@ -112,7 +109,6 @@ class _Problem(NamedTuple):
     topic: str | None
     partition: int | None
     reason: str
-    #: The committed offset that does not move.
     offset: int | None = None
 
 
@@ -121,7 +117,6 @@ class _Wait(NamedTuple):
     #: When the first record arrived that had to wait.
     since: int
     until: int
-    #: When the offset had moved last.
     moved_at: int
     offset: int
     #: Records that arrived since then, and those that waited at the end.
@@ -154,8 +149,10 @@ class _Absence(NamedTuple):
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
-#: Judges at most this many of the last short runs: each one reads the lag of all partitions.
+#: Each run reads the lag of all partitions.
 _MAX_SHORT_RUNS = 50
+#: A rebalance of a share group stops no member, so many of them are no failure either.
+SHARE_REASON = "a share group commits no offsets to the journal"
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
 
 
@@ -168,8 +165,10 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
     until: int,
     settings: HealthSettings | None = None,
 ) -> GroupHealthStatus:
-    """The health of a group at ``until`` and its worst; ``partitions`` number the commits."""
+    """Returns a group's health at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
+    if generations and generations[-1].kind is GroupType.SHARE:
+        return _unknown_health(group, SHARE_REASON)
     history = _History(partitions, commits, ends, generations, until, settings)
     waits = [*history.find_waiting_problems()]
     problems = [
@@ -209,6 +208,24 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
     )
 
 
+def _unknown_health(group: str, reason: str) -> GroupHealthStatus:
+    return GroupHealthStatus(
+        group=group,
+        health=GroupHealth.UNKNOWN,
+        since=None,
+        topic=None,
+        partition=None,
+        lag=None,
+        reason=reason,
+        worst=GroupHealth.UNKNOWN,
+        worst_since=None,
+        worst_until=None,
+        worst_topic=None,
+        worst_partition=None,
+        worst_reason=reason,
+    )
+
+
 def _compare_problems(problem: _Problem) -> tuple[int, int, int]:
     """Returns a key by severity, then by length, then by time: the first one comes last."""
     severity = _SEVERITY.index(problem.health)
@@ -216,8 +233,6 @@ def _compare_problems(problem: _Problem) -> tuple[int, int, int]:
 
 
 class _History:
-    """The evidence of one group up to a time."""
-
     def __init__(  # noqa: PLR0913, PLR0917
         self,
         partitions: Sequence[tuple[str, int]],
@@ -234,7 +249,6 @@ class _History:
         self._settings = settings
         self._subscriptions = SubscriptionHistory(generations)
         self._deleted = ends.deleted() if len(ends.at) else ends.at
-        #: Whether an absence was that of a scheduled job.
         self._is_scheduled = False
         self._read_moves(commits)
         self._limit = self._waiting_limits()
@@ -296,7 +310,6 @@ class _History:
         return [_Presence(at, end, present) for (at, present), end in parts if at < end]
 
     def _parts(self, since: int, until: int) -> Iterator[tuple[int, int, _Presence]]:
-        """Returns the parts of a time in which the group had members, or had none, but existed."""
         first = bisect_right(self._presence, since, key=lambda part: part.until)
         for part in self._presence[first:]:
             if part.since >= until:
@@ -317,9 +330,8 @@ class _History:
     def waiting_at(
         self, time: int, among: Collection[int] | None = None, *, before_commits: bool = False
     ) -> Int64Array:
-        """Returns how many records wait in each subscribed partition with an offset and samples.
-
-        :param before_commits: do not count the commits and deletions at that very time
+        """Returns how many records wait in each subscribed partition with an offset and samples;
+        with ``before_commits`` as before the commits and deletions at that very time.
         """
         among = self._numbers.tolist() if among is None else sorted(set(among))
         last = time - before_commits
@@ -335,8 +347,6 @@ class _History:
         return waiting
 
     def find_waiting_problems(self) -> Iterator[_Problem]:
-        """Returns the times in which partitions are stuck, or wait without members."""
-        #: By the time without members, each partition that waited, from when to when.
         absences: defaultdict[_Presence, list[tuple[int, int, int]]] = defaultdict(list)
         for wait in self._find_waits():
             if not self._is_subscribed(wait.number, wait.until):
@@ -367,7 +377,6 @@ class _History:
         yield from self._find_failing(absences)
 
     def _find_waits(self) -> Iterator[_Wait]:
-        """Returns the times in which a partition waited for longer than its limit."""
         ends, long = self._ends, self._interval >= self._limit[self._partition]
         rows = np.flatnonzero(long & (self._offset != DELETED_OFFSET))
         first = np.searchsorted(ends.partition, self._partition[rows])
@@ -428,9 +437,8 @@ class _History:
     def _find_failing(
         self, waits: Mapping[_Presence, Sequence[tuple[int, int, int]]]
     ) -> Iterator[_Problem]:
-        """Returns absences of no scheduled job.
-
-        :param waits: by the time without members, which partitions waited from when to when
+        """Returns absences of no scheduled job; ``waits``: from when to when which partitions
+        waited.
         """
         absences = []
         for part, waiting in sorted(waits.items()):
@@ -451,8 +459,8 @@ class _History:
             yield self._failing(absence.since, absence.until, f"{who} {time}; {records}")
 
     def _longest_pause(self, absences: Sequence[_Absence]) -> tuple[float, float]:
-        """Returns how long a scheduled job may be away, and its usual lag at its return; the length
-        is 0 if the group is none.
+        """Returns how long a scheduled job may be away (0: it is none), and its usual lag at its
+        return.
         """
         complete = [each for each in absences if each.part.until < self._until]
         lengths = sorted(each.part.length for each in complete)
@@ -471,9 +479,8 @@ class _History:
         return SCHEDULE_TOLERANCE * usual[-1], median(each.lag_after for each in complete)
 
     def find_short_runs(self, stuck: Sequence[_Problem]) -> Iterator[_Problem]:
-        """Returns the times in which members came again and again, but only for a short time.
-
-        :param stuck: a partition that is stuck at the same time is the cause, and says more
+        """Returns the times in which members came repeatedly, but only for a short time. ``stuck``:
+        a partition that is stuck at the same time is the cause, and says more.
         """
         parts: list[_Presence] = []
         for part in (*self._presence, _Presence(self._until, self._until, None)):
@@ -519,7 +526,6 @@ class _History:
         )
 
     def find_growing_lag(self) -> Iterator[_Problem]:
-        """Returns the times in which the lag of a partition grew."""
         settings, step = self._settings, max(self._settings.growth_time // 6, 1)
         bucket = self._at // step
         # the last move of each partition in each bucket
@@ -570,7 +576,6 @@ class _History:
             )
 
     def explain_unknown(self) -> str | None:
-        """Returns why nothing can be said; None: there is enough evidence."""
         number = self._numbers
         if len(number) and not len(self._ends.at):
             return f"no samples {_UNKNOWN_LAG}"
@@ -627,7 +632,6 @@ class _History:
         return _Problem(GroupHealth.FAILING, since, until, None, None, reason)
 
     def _choose(self, verb: str, until: int) -> str:
-        """Returns the verb in the present tense if a time lasts, else in the past tense."""
         return verb if until >= self._until else f"{verb}ed"
 
     def _format_period(self, since: int, until: int) -> str:
@@ -649,7 +653,6 @@ def _weighted_medians(group: Int64Array, values: Int64Array, weight: Int64Array)
 def _find_instability(
     generations: Iterable[Generation], until: int, settings: HealthSettings
 ) -> Iterator[_Problem]:
-    """Returns the times in which the group rebalanced again and again."""
     #: Time, number of rebalances and members of each generation.
     chain: list[tuple[int, int, frozenset[str]]] = []
     before: Generation | None = None

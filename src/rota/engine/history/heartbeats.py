@@ -31,8 +31,8 @@ HEARTBEAT_DRIFT = 20
 #: Heartbeats count as evenly spread if the fastest member has sent this many more than the slowest.
 DRIFTED_HEARTBEATS = 3
 _SHARES = np.linspace(0, 1, 41)
-#: The least evidence for a heartbeat interval, and what an unusual interval loses: logarithms of
-#: likelihoods. The third is the share of join phases that wait for a late member.
+#: Least evidence for a heartbeat interval, and what an unusual one loses (logarithms of
+#: likelihoods); share of join phases that wait for a late member.
 MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
 #: Intervals are set to multiples of this, or to a third of the session.
 HEARTBEAT_STEP = 500
@@ -40,7 +40,6 @@ HEARTBEAT_STEP = 500
 MAX_HEARTBEAT_INTERVAL = 60_000
 #: Heartbeats of more members are never spread evenly: so many count as independent.
 MAX_SPREAD = 30
-#: The number of join phases that are compared.
 ENOUGH_JOINS = 500
 #: The number of heartbeats after which drift can be measured, and the usual delay of a request.
 ENOUGH_BEATS, USUAL_LATENESS = 4, 30
@@ -48,7 +47,6 @@ ENOUGH_BEATS, USUAL_LATENESS = 4, 30
 HEARTBEAT_SLACK = 100
 #: The usual time from a member's revocation until it has joined, and the longest for callbacks.
 JOIN_TIME, MAX_JOIN_TIME = 8, 1_000
-#: The number of revocations that show the time of the callbacks.
 MIN_REVOCATIONS, ENOUGH_REVOCATIONS = 2, 20
 #: A heartbeat interval is at most this share of the session timeout, as Kafka recommends.
 MAX_HEARTBEAT_SHARE = 1 / 3
@@ -72,7 +70,6 @@ def _usual_interval(session: int) -> int:
 class HeartbeatWaits(NamedTuple):
     """The expected times until members learn of a rebalance, in milliseconds."""
 
-    #: Until the last of the members learns of it.
     longest: int
     #: From the moment at which a member learns of it until the last one does, on average.
     mean_rest: int
@@ -89,19 +86,15 @@ class HeartbeatWaits(NamedTuple):
 class JoinPhase(NamedTuple):
     """A join phase of the history, from the log; times are in milliseconds."""
 
-    #: The time since the last rebalance ended.
     since_last: int
     time: int
-    #: The number of members that learned of it by a heartbeat.
     members: int
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """The heartbeats of a group's members.
-
-    They begin anew when a rebalance ends. Then each member's interval is longer by a constant of
-    its own, so they drift apart.
+    """A member's heartbeats begin anew when a rebalance ends. Then each member's interval is longer
+    by a constant of its own, so they drift apart.
     """
 
     interval: int = HEARTBEAT_INTERVAL
@@ -119,8 +112,8 @@ class Heartbeats:
 
     @classmethod
     def from_joins(cls, joins: Sequence[JoinPhase], session: int) -> Heartbeats:
-        """Finds the interval that explains the join phases of a history: they end at its multiples,
-        and none of them is longer.
+        """Finds the interval that explains a history's join phases: they end at its multiples, and
+        none of them is longer.
         """
         usual = _usual_interval(session)
         usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
@@ -162,9 +155,8 @@ class Heartbeats:
         return cls(interval, is_known=True, drift=drift, session=session)
 
     def with_second_join(self, time: int) -> Heartbeats:
-        """Returns the heartbeats with the interval that explains how long the second round of a
-        cooperative rebalance takes: one interval and a little more. Returns the same heartbeats if
-        no interval does.
+        """Returns the heartbeats with the interval that explains the time of a second cooperative
+        round, one interval and a little more; the same heartbeats if no interval does.
         """
         for interval in (time // HEARTBEAT_STEP * HEARTBEAT_STEP, self.longest_usual_interval):
             if interval - CLOCK_SLACK <= time <= interval + HEARTBEAT_SLACK:
@@ -173,10 +165,7 @@ class Heartbeats:
 
     @lru_cache(maxsize=4096)  # noqa: B019 (the value is small, and frozen)
     def expect_waits(self, members: int, since_last: int) -> HeartbeatWaits:
-        """Returns how long members wait for the heartbeat that tells them of a rebalance.
-
-        :param since_last: the time since the last rebalance ended
-        """
+        """Returns how long members wait for the heartbeat that tells them of a rebalance."""
         drift = since_last // self.interval * self.drift
         if drift >= DRIFTED_HEARTBEATS * self.interval:  # spread over the whole interval
             last = self.interval * members // (max(members, 1) + 1)
@@ -196,7 +185,6 @@ class Heartbeats:
 
 
 def _find_drift(interval: int, joins: Iterable[JoinPhase]) -> int:
-    """Returns the largest time by which a heartbeat is late."""
     late = []
     for since_last, join_time, _ in joins:
         number, phase = divmod(since_last, interval)
@@ -228,8 +216,8 @@ def _list_joins(rebalances: Iterable[Rebalance], log: GroupLog) -> Iterator[Join
 def _list_expiries(
     generations: Sequence[Generation], log: GroupLog, commits: MemberCommits
 ) -> Iterator[JoinPhase]:
-    """Yields the last heartbeats of members whose sessions ended, as join phases without a wait. A
-    heartbeat comes a whole number of intervals after the member's last rebalance.
+    """Yields the last heartbeats before expiries as join phases without a wait: they come a whole
+    number of intervals after the member's last rebalance.
     """
     times = [one.at for one in generations]
     first_at: dict[str, int] = {}
@@ -262,9 +250,7 @@ def _list_join_times(
     log: GroupLog,
     commits: MemberCommits,
 ) -> Iterator[int]:
-    """Yields the times from the last commit of a member, which it makes when it revokes its
-    partitions, until all have joined or it has left.
-    """
+    """Yields the times from a commit on revocation until all have joined or it has left."""
     for rebalance in rebalances[-ENOUGH_REVOCATIONS:]:
         before, after = rebalance.before, rebalance.rounds[0]
         if before is None or after.strategy not in EAGER_STRATEGIES:

@@ -4,11 +4,11 @@ The journal is compacted: up to some offset only the last record of each key rem
 not stored, but the remaining records give bounds for it.
 
 A classic group has one key, so its last records remain without a gap: the first of them gives the
-group's state, and all later changes are known. The state of a consumer group has many keys, and the
-epoch is the last key but one at each change. Before the second remaining epoch, records of other
-keys may be missing, so only their common state is known. From the second epoch on all records are
-present. One exception: if a consumer group had just become a classic group, the member whose leave
-caused that is unknown.
+group's state, and all later changes are known. The state of a consumer, share or streams group has
+many keys, and the epoch is the last key but one at each change. Before the second remaining epoch,
+records of other keys may be missing, so only their common state is known. From the second epoch on
+all records are present. One exception: if a consumer group had just become a classic group, the
+member whose leave caused that is unknown.
 """
 
 from __future__ import annotations
@@ -33,6 +33,47 @@ from rota.engine.model.consumer_group_entry import (
     TargetAssignmentMetadataTombstone,
 )
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone, JournalEntry
+from rota.engine.model.share_streams_entry import (
+    GroupRecordTombstone,
+    MemberRecordTombstone,
+    ShareCurrentMemberAssignmentEntry,
+    ShareGroupMetadataEntry,
+    ShareGroupMetadataTombstone,
+    ShareMemberMetadataEntry,
+    SharePartitionMetadataEntry,
+    ShareTargetAssignmentMetadataEntry,
+    StreamsCurrentMemberAssignmentEntry,
+    StreamsGroupMetadataEntry,
+    StreamsGroupMetadataTombstone,
+    StreamsMemberMetadataEntry,
+    StreamsPartitionMetadataEntry,
+    StreamsTargetAssignmentMetadataEntry,
+    StreamsTopologyEntry,
+)
+
+#: Entries of the same meaning in consumer, share and streams groups.
+_MEMBERS = MemberMetadataEntry | ShareMemberMetadataEntry | StreamsMemberMetadataEntry
+_EPOCHS = ConsumerGroupMetadataEntry | ShareGroupMetadataEntry | StreamsGroupMetadataEntry
+_TARGETS = (
+    TargetAssignmentMetadataEntry
+    | ShareTargetAssignmentMetadataEntry
+    | StreamsTargetAssignmentMetadataEntry
+)
+_CURRENT = (
+    CurrentMemberAssignmentEntry
+    | ShareCurrentMemberAssignmentEntry
+    | StreamsCurrentMemberAssignmentEntry
+)
+_GROUP_TOMBSTONES = (
+    ConsumerGroupMetadataTombstone | ShareGroupMetadataTombstone | StreamsGroupMetadataTombstone
+)
+#: What the members read; without these entries a batch is the same in all versions of Kafka.
+_TOPICS = (
+    PartitionMetadataEntry
+    | SharePartitionMetadataEntry
+    | StreamsPartitionMetadataEntry
+    | StreamsTopologyEntry
+)
 
 
 def is_new_group(entry: GroupMetadataEntry) -> bool:
@@ -87,17 +128,15 @@ def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
     """
     epoch = target = None
     for position in range(start, len(records)):
-        match records[position].entry:
-            case ConsumerGroupMetadataEntry(epoch=number):
-                if epoch is not None and epoch == target:
-                    return _find_batch_start(records, start, position)
-                epoch = number
-            case TargetAssignmentMetadataEntry(epoch=number):
-                target = number
-            case ConsumerGroupMetadataTombstone():
+        entry = records[position].entry
+        if isinstance(entry, _EPOCHS):
+            if epoch is not None and epoch == target:
                 return _find_batch_start(records, start, position)
-            case _:
-                pass
+            epoch = entry.epoch
+        elif isinstance(entry, _TARGETS):
+            target = entry.epoch
+        elif isinstance(entry, _GROUP_TOMBSTONES):
+            return _find_batch_start(records, start, position)
     return len(records)
 
 
@@ -113,7 +152,9 @@ def _carries_state(record: JournalRecord) -> bool:
         | CurrentMemberAssignmentTombstone
         | RegularExpressionTombstone
         | PartitionMetadataTombstone
-        | PartitionMetadataEntry,
+        | GroupRecordTombstone
+        | MemberRecordTombstone
+        | _TOPICS,
     )
 
 
@@ -123,44 +164,33 @@ def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
     for position in range(start, len(records)):
         entry = records[position].entry
         following = next_entry_in_batch(records, position)
-        match entry:
-            case MemberMetadataEntry() if isinstance(following, CurrentMemberAssignmentEntry):
-                if following.epoch >= FIRST_EPOCH or not entry.regex:
-                    return False
-                waiting += 1
-            case MemberMetadataEntry():
-                if waiting or not isinstance(following, ConsumerGroupMetadataEntry):
-                    return False
-                return following.epoch <= FIRST_EPOCH
-            case ConsumerGroupMetadataEntry():
-                return waiting > 0 and entry.epoch <= FIRST_EPOCH
-            case (
-                CurrentMemberAssignmentEntry() | RegularExpressionEntry() | PartitionMetadataEntry()
-            ) if waiting:
-                pass
-            case _:
+        if isinstance(entry, _MEMBERS):
+            if not isinstance(following, _CURRENT):
+                is_epoch = isinstance(following, _EPOCHS) and following.epoch <= FIRST_EPOCH
+                return is_epoch and not waiting
+            if following.epoch >= FIRST_EPOCH or not getattr(entry, "regex", None):
                 return False
+            waiting += 1
+        elif isinstance(entry, _EPOCHS):
+            return waiting > 0 and entry.epoch <= FIRST_EPOCH
+        elif not (waiting and isinstance(entry, _CURRENT | RegularExpressionEntry | _TOPICS)):
+            return False
     return waiting > 0
 
 
 def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> JournalEntry | None:
-    """The next entry if it is in the same batch, behind topics that Kafka before 4.1 wrote."""
+    """The next entry if it is in the same batch, behind topics (which Kafka before 4.1 wrote)."""
     for following in range(position + 1, len(records)):
         if records[following].offset != records[following - 1].offset + 1:
             break
-        if not isinstance(records[following].entry, PartitionMetadataEntry):
+        if not isinstance(records[following].entry, _TOPICS):
             return records[following].entry
     return None
 
 
 def _find_batch_start(records: Sequence[JournalRecord], start: int, position: int) -> int:
     """Returns the position of the first record of the batch that ends in this epoch."""
-    ending = (
-        ConsumerGroupMetadataEntry
-        | TargetAssignmentMetadataEntry
-        | GroupMetadataEntry
-        | GroupMetadataTombstone
-    )
+    ending = _EPOCHS | _TARGETS | GroupMetadataEntry | GroupMetadataTombstone
     for place in range(position, start, -1):
         earlier = records[place - 1]
         if earlier.offset != records[place].offset - 1 or isinstance(earlier.entry, ending):

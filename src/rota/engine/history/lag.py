@@ -1,10 +1,10 @@
 """The lag of a group at each of its commits.
 
-The journal has the committed offsets but not the end offsets, which come from samples. Between two
-samples the end offset rises evenly, rounded down. It is at least the committed offset, unless the
-next sample is smaller, so lag is never negative. It is unknown before the first sample, more than
-``max_age`` after the last, and where it fell between two samples (the topic was created again, or
-the log was truncated). The samples of a partition between two falls are a *run*.
+The journal has the committed offsets; end offsets come from samples. Between two samples the end
+offset rises evenly, rounded down. It is at least the committed offset, unless the next sample is
+smaller, so lag is never negative. It is unknown before the first sample, more than ``max_age``
+after the last, and where it fell between two samples (the topic was created again, or the log was
+truncated). The samples of a partition between two falls are a *run*.
 
 Lag in seconds is the age of the next record to be read: the time from when the end offset passed it
 to the commit. It is unknown if that was before the first sample.
@@ -56,23 +56,18 @@ class KnownEndOffsets(NamedTuple):
     end: Int64Array
     #: Upper bound of the end: the end offset of the next sample.
     ceiling: Int64Array
-    #: The last sample up to that time.
     sample: Int64Array
     known: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Samples of end offsets, by partition and time."""
-
     partition: Int64Array
     at: Int64Array
     end: Int64Array
     beginning: Int64Array
-    #: The number of each sample's run.
     run: Int64Array
     index: PartitionTimeIndex
-    #: All different ends, ascending.
     levels: Int64Array
     #: Run and end of each sample as one ascending search key.
     search_key: Int64Array
@@ -163,11 +158,9 @@ class EndOffsets:
         return before, np.where(inside, wait, np.nan)
 
     def first_at(self) -> Int64Array:
-        """Returns the time of the first sample in each sample's run."""
         return self.at[np.searchsorted(self.run, self.run)]
 
     def last_at(self) -> Int64Array:
-        """Returns the time of the last sample in each sample's run."""
         return self.at[np.searchsorted(self.run, self.run, side="right") - 1]
 
     def deleted(self) -> Int64Array:
@@ -209,7 +202,6 @@ def _search_key(run: Int64Array, end: Int64Array, levels: Int64Array) -> Int64Ar
 
 
 def _multiply_divide(rise: Int64Array, elapsed: Int64Array, span: Int64Array) -> Int64Array:
-    """Returns ``rise * elapsed // span`` without overflow."""
     large = rise.astype(np.float64) * elapsed > _MAX_EXACT_PRODUCT
     exact = np.where(large, 0, rise) * elapsed // span
     return np.where(large, (rise * (elapsed / span)).astype(np.int64), exact)
@@ -218,7 +210,6 @@ def _multiply_divide(rise: Int64Array, elapsed: Int64Array, span: Int64Array) ->
 class CommitLags(NamedTuple):
     """The lag at the commits with known end offsets."""
 
-    #: The commit's row in the given columns.
     row: Int64Array
     end: Int64Array
     lag: Int64Array
@@ -250,8 +241,6 @@ def compute_lags(
 
 @dataclass(frozen=True, slots=True)
 class OwnerIntervals:
-    """The ownership intervals of one group."""
-
     until: Int64Array
     row: Int64Array
     index: PartitionTimeIndex

@@ -437,7 +437,7 @@ def _find_late_joins(
     members = [_find_late_member(step, time, commits) for step, time in late]
     names = [None if one is None else labels.label(one) for one in members]
     subject = "a member" if None in names else _describe_names(names)
-    longest = format_rounded_duration(max(time for _, time in late))
+    longest = _format_about(max(time for _, time in late))
     often = f", and the group waited {longest}"
     if len(late) > 1:
         often = f" {len(late)} times, and the group waited up to {longest}"
@@ -778,5 +778,6 @@ def _in_brackets(text: str) -> str:
 
 def _format_about(milliseconds: int) -> str:
     """Formats a length of time in seconds, or from two minutes on in minutes."""
-    unit = 1_000 if milliseconds < 2 * MINUTE else MINUTE
-    return format_rounded_duration(max(round(milliseconds / unit), 1) * unit)
+    if milliseconds < 2 * MINUTE:
+        return f"{max(round(milliseconds / 1_000), 1)} s"
+    return format_rounded_duration(round(milliseconds / MINUTE) * MINUTE)

@@ -31,7 +31,6 @@ from rota.engine.history.rebalances import observed_protocol
 from rota.engine.history.restarts import MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
-#: Usual session timeouts.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
 #: The broker's default of ``group.consumer.min.session.timeout.ms``.
 MIN_CONSUMER_SESSION_TIMEOUT = 45_000
@@ -59,15 +58,12 @@ class MembershipType(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """A strategy, its protocol, and the membership of the members."""
-
     strategy: str
     protocol: PolicyProtocol = PolicyProtocol.EAGER
     membership: MembershipType = MembershipType.DYNAMIC
     #: In milliseconds, for static members only. None: the broker's.
     session_timeout: int | None = None
-    #: The solver of a sticky strategy: Java's or Rota's own, ``exact``. A used policy can also have
-    #: ``other``, an unknown one.
+    #: Of a sticky strategy; a used policy can also have ``other``, an unknown one.
     solver: str = KAFKA_SOLVER
     #: The ``package.module:Class`` or entry point of a custom strategy.
     assignor: str | None = None
@@ -80,7 +76,6 @@ class GroupPolicy:
         return (replace(self, strategy=f'"{name}"') if ambiguous else self).format_label()
 
     def format_label(self, default_solver: str = KAFKA_SOLVER) -> str:
-        """Returns the label; it includes the solver unless that is the default."""
         name = self.strategy
         if self.protocol is PolicyProtocol.CONSUMER:
             name = CONSUMER_LABEL_PREFIX + name
@@ -96,7 +91,6 @@ class GroupPolicy:
 
     @property
     def known(self) -> bool:
-        """Whether Rota has this strategy."""
         consumer = self.protocol is PolicyProtocol.CONSUMER
         return self.strategy in (SERVER_STRATEGIES if consumer else BUILT_IN)
 

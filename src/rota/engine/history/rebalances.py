@@ -13,6 +13,7 @@ The cost of a rebalance:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
@@ -32,6 +33,7 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.generations import generation_distance
+from rota.engine.history.journal_window import FIRST_EPOCH
 from rota.engine.history.snapshot import (
     HistoryIndex,
     ProblemCache,
@@ -49,8 +51,8 @@ from rota.engine.model.topic import IntArray
 
 #: Strategies whose members give everything up before they join.
 EAGER_STRATEGIES = frozenset({"range", "roundrobin", "sticky"})
-#: The highest number of a new group's first generation; of consumer groups 1 before Kafka 4.1.
-FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
+#: The number of a new classic group's first generation.
+FIRST_GENERATION = 1
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
@@ -96,8 +98,8 @@ class _RebalanceFinder:
             case GenerationChange.REPLACED | GenerationChange.FIRST_SAMPLE:
                 self._set_before(generation)
             case GenerationChange.CONVERTED:
-                # the previous generation still has members that left during the conversion;
-                # without it, the previous members are unknown
+                # the previous generation still has members that left during the conversion; without
+                # it, the previous members are unknown
                 if not self._known and self._before is None:
                     self._begin(generation.incarnation, None, known=True)
             case GenerationChange.DELETED:
@@ -154,17 +156,17 @@ def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterat
 
 def is_first_generation(generation: Generation) -> bool:
     """Returns whether this is the group's first generation: members owned nothing before."""
-    if not 0 <= generation.generation <= FIRST_GENERATION[generation.kind]:
+    is_classic = generation.kind is GroupType.CLASSIC
+    if not 0 <= generation.generation <= (FIRST_GENERATION if is_classic else FIRST_EPOCH):
         return False
-    if generation.kind is GroupType.CONSUMER:
+    if not is_classic:
         return not any(member.owned for member in generation.members)
     return all(member.owned_generation is None for member in generation.members)
 
 
 def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     """Returns whether the following generation is another round of the same rebalance (KIP-429): it
-    assigns what a member that stays revoked. After the leave of all who had to revoke it is a new
-    one.
+    assigns what a remaining member revoked. If all who had to revoke left, it is a new rebalance.
     """
     if not _may_be_cooperative(generation):
         return False
@@ -193,26 +195,24 @@ class GenerationDiff:
 
     joined: tuple[GenerationMember, ...]
     left: tuple[GenerationMember, ...]
-    #: Static members that are back under another member id.
     returned_static: tuple[GenerationMember, ...]
-    #: Members of both generations with another subscription.
     resubscribed: tuple[GenerationMember, ...]
     #: Topics that no member subscribed to or owned before.
     new_topics: tuple[str, ...]
-    #: Topics, subscribed before and after, with partitions that were not assigned before.
+    #: Topics, subscribed before and after, with partitions that were not assigned before; in a
+    #: streams group subtopologies with new active tasks.
     grown: tuple[str, ...]
-    #: Topics with fewer assigned partitions than before.
     shrunk: tuple[str, ...]
     #: A member had owned a newly assigned partition, so that partition may not be new.
     was_owned_before: bool
-    #: Members of both generations that joined without the generation before or their partitions in
-    #: it. They had lost them, so they joined for their own reason. Not all clients report them.
+    #: Members of both generations that had lost the generation before or their partitions in it, so
+    #: they joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
     #: Partitions were revoked and not assigned, so another cooperative round had to follow.
     is_round_due: bool
-    #: The strategy of a group of the same type changed.
     strategy_changed: bool
-    #: Every subscription and assignment was decoded.
+    #: Connect: the workers run other connectors or tasks.
+    work_changed: bool
     readable: bool
 
     @property
@@ -221,7 +221,6 @@ class GenerationDiff:
 
     @property
     def same_work(self) -> bool:
-        """Whether subscriptions and partitions are as before."""
         return not (self.resubscribed or self.grown or self.shrunk)
 
 
@@ -235,6 +234,10 @@ def diff_generations(
     stayed = [key for key in old if key in new]
     past, now = _assigned_pairs(before), _assigned_pairs(settled)
     topics = _known_topics(before) & _known_topics(settled)
+    grown = topics & {topic for topic, _ in now - past}
+    old_work, new_work = _all_work(before), _all_work(settled)
+    if settled.kind in {GroupType.SHARE, GroupType.STREAMS}:
+        grown = {re.sub(_WORK_NUMBER, "", word) for word in new_work - old_work}
     return GenerationDiff(
         joined=tuple(new[key] for key in new if key not in old),
         left=tuple(old[key] for key in old if key not in new),
@@ -248,7 +251,7 @@ def diff_generations(
             or _has_unsubscribed_topics(old[key], before)
         ),
         new_topics=tuple(sorted(_known_topics(settled) - _known_topics(before))),
-        grown=tuple(sorted(topics & {topic for topic, _ in now - past})),
+        grown=tuple(sorted(grown)),
         shrunk=tuple(sorted(topics & {topic for topic, _ in past - now - _owned_pairs(settled)})),
         was_owned_before=not _owned_pairs(before).isdisjoint(now - past),
         lost_members=tuple(
@@ -256,8 +259,19 @@ def diff_generations(
         ),
         is_round_due=is_round_due(before),
         strategy_changed=before.strategy != joined.strategy and before.kind is joined.kind,
+        work_changed=old_work != new_work,
         readable=all(map(_is_readable_generation, (before, joined, settled))),
     )
+
+
+#: The end of a member's work: the number of a partition, or of a task that processes records.
+_WORK_NUMBER = r"(-\d+|_\d+ active)$"
+
+
+def _all_work(generation: Generation) -> set[str]:
+    """Returns the work of all members, without tasks that only keep copies of state."""
+    copies = ("standby", "warm-up")
+    return {one for each in generation.members for one in each.work if not one.endswith(copies)}
 
 
 def _pairs(assignments: Iterable[PartitionsByTopic]) -> set[tuple[str, int]]:
@@ -375,7 +389,6 @@ def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArra
 
 
 def _pair_rounds(rebalance: Rebalance) -> Iterator[tuple[Generation, Generation]]:
-    """Pairs each round with the generation before it."""
     before = rebalance.before
     for generation in rebalance.rounds:
         if before is not None:
@@ -401,8 +414,7 @@ def _count_given_up(before: Generation, after: Generation) -> int:
 
 def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
     """Returns whether a member revoked all its partitions before it joined: with cooperative-sticky
-    while its strategies include an eager one. A static member that is down keeps its last
-    subscription.
+    while its strategies include an eager one. A static member that is down keeps its subscription.
     """
     if after.kind is GroupType.CONSUMER:
         return False

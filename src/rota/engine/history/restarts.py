@@ -43,11 +43,9 @@ NAME_BEGIN = 2
 
 
 class MembershipEvent(NamedTuple):
-    #: The group after the event.
     generation: Generation
     #: None: no rebalance; a static member returned, or this is the first sample.
     rebalance: Rebalance | None
-    #: The measured times; None: not measured.
     times: EventTimes | None = None
 
 
@@ -56,9 +54,8 @@ def list_membership_events(
     rebalances: Iterable[Rebalance],
     times: Mapping[int, EventTimes] | None = None,
 ) -> list[MembershipEvent]:
-    """Returns every rebalance, every return of a static member, and the first sample.
-
-    :param times: measured times by the offset of the generation
+    """Returns every rebalance, every return of a static member, and the first sample; ``times``:
+    measured times by the offset of the generation.
     """
     known = times or {}
     ends = {(each.after.incarnation, each.after.offset): each for each in rebalances}
@@ -74,7 +71,6 @@ def list_membership_events(
 class MemberRestart:
     old_member_id: str
     new_member_id: str
-    #: The estimated time at which its process ended.
     gone_at: int
     back_at: int
     #: Matched by name; otherwise it is part of a rolling deploy.
@@ -146,9 +142,8 @@ def _pair_members(
 
 
 def find_leave_time(member: GenerationMember, event: MembershipEvent) -> int:
-    """Returns when a member stopped that is absent after the event: the measured time, or else the
-    time of the event. A static member, which sends no LeaveGroup request, stopped one session
-    timeout earlier.
+    """Returns when an absent member stopped: the measured time, or else the time of the event. A
+    static member sends no LeaveGroup request: it stopped one session timeout earlier.
     """
     end = None if event.times is None else event.times.gone.get(member.member_id)
     if end is not None:
@@ -245,16 +240,14 @@ def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart
 MAX_ROLLOUT_GAP = 10 * 60_000
 MIN_REPLACEMENTS = 3
 ENOUGH_REPLACEMENTS = 10
-#: The smallest group that can have a rollout.
 MIN_ROLLOUT_GROUP = 2
 
 
 def find_rollouts(
     rebalances: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
-    """Returns the name of the rollout that each rebalance belongs to, or None.
-
-    The name has the first and the last generation. ``explanations`` has one for each rebalance.
+    """Returns each rebalance's rollout, named by its first and last generation, or None.
+    ``explanations`` has one for each rebalance.
     """
     runs = [_RolloutRun()]
     for number, rebalance in enumerate(rebalances):
@@ -292,12 +285,9 @@ class _Replacement:
 
 @dataclass(slots=True)
 class _RolloutRun:
-    #: Number of the last rebalance in which a member joined or left.
     last: int | None = None
-    #: Number of members when the run began.
     group_size: int = 0
     replacements: list[_Replacement] = field(default_factory=list)
-    #: The ids of all members that joined during the run.
     joined_ids: set[str] = field(default_factory=set)
     #: Members that left and have no replacement yet, with the number of the rebalance.
     left: list[tuple[int, GenerationMember]] = field(default_factory=list)
@@ -337,7 +327,6 @@ class _RolloutRun:
         return True
 
     def name(self, rebalances: Sequence[Rebalance], names: list[str | None]) -> None:
-        """Names the rebalances of this run if it is a rollout."""
         if not self._is_rollout():
             return
         numbers = sorted({number for one in self.replacements for number in one.rebalances})

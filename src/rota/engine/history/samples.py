@@ -27,7 +27,11 @@ from rota.engine.history.facts import (
     member_identity,
 )
 from rota.engine.history.generations import (
+    ASSIGNING_STATE,
+    DEAD_STATE,
+    EMPTY_STATE,
     NO_OWNED_PARTITIONS,
+    STABLE_STATE,
     ClassicGroupReader,
     HistoryBuilder,
     generation_distance,
@@ -36,16 +40,10 @@ from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMem
 from rota.engine.model.response import DescribedGroup
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
-#: The state of a deleted group.
-DEAD_STATE = "Dead"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
-    """A group at the time of a poll: a row of bronze/samples."""
-
     group: str
-    #: When the responses had arrived.
     at: int
     #: When the group was last polled before this change; None: never.
     not_before: int | None = None
@@ -60,8 +58,6 @@ class GroupSample:
 
 
 class SampledCommit(NamedTuple):
-    """A committed offset that differs from the poll before."""
-
     group: str
     partition: TopicPartition
     #: None: the offset was deleted.
@@ -73,10 +69,7 @@ class SampledCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPoll:
-    """All responses of one poll of the cluster."""
-
     started_at: int
-    #: When the last response had arrived.
     at: int
     #: Described groups; their times are not used.
     groups: Mapping[str, GroupSample]
@@ -89,25 +82,18 @@ class GroupPoll:
 
 
 class SampleChanges(NamedTuple):
-    """Changes since the poll before."""
-
     samples: list[GroupSample]
     commits: list[SampledCommit]
 
 
 class SampleTracker:
-    """Keeps the last response about every group."""
-
     def __init__(self) -> None:
         self._samples: dict[str, GroupSample] = {}
-        #: Last successful poll of each group.
         self._polled: dict[str, int] = {}
         self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
-        #: Last successful poll of each group's offsets.
         self._offsets_polled: dict[str, int] = {}
         #: Last poll in which all brokers listed their groups.
         self._listed: int | None = None
-        #: Existing groups that could not be polled yet.
         self._failed: set[str] = set()
 
     def compare(self, poll: GroupPoll) -> SampleChanges:
@@ -207,16 +193,14 @@ def sample_classic_group(described: DescribedGroup) -> GroupSample:
 
 
 #: States of a classic group in which all members have their assignment.
-STABLE_STATES = frozenset({"Stable", "Empty"})
-#: The state of a consumer group whose target belongs to an earlier epoch.
-ASSIGNING_STATE = "Assigning"
+STABLE_STATES = frozenset({STABLE_STATE, EMPTY_STATE})
 
 
 class SampleReader:
-    """Makes generations from a group's samples, in time order."""
-
     def __init__(self, group: str) -> None:
         self._builder = HistoryBuilder(group)
+        self.first: GroupSample | None = None
+        self.last: GroupSample | None = None
         #: The first sample since the group was last stable.
         self._rebalancing: GroupSample | None = None
         #: The group existed before its first stable sample.
@@ -226,6 +210,8 @@ class SampleReader:
 
     def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
         for sample in samples:
+            self.first = self.first or sample
+            self.last = sample
             self._read_sample(sample)
             yield from self._builder.take_generations()
 

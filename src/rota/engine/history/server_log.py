@@ -2,14 +2,13 @@
 
 Two kinds of input are read:
 
-- text from log4j with Kafka's own patterns, of 4.x
-  (``[2026-11-15 14:00:08,172] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=43]
-  Stabilized group g generation 1 with 1 members. (org.apache.kafka....)``) and of 2.x and 3.x
-  (``... INFO [GroupCoordinator 1]: Stabilized group g generation 1 (__consumer_offsets-43) with 1
-  members (kafka.coordinator.group.GroupCoordinator)``), with or without a container log's prefix;
-- JSON lines with a time and a message, or with a whole line of text.
-
-A time in text has no time zone; the caller passes it.
+- text from log4j with Kafka's own patterns, of 4.x (``[2026-11-15 14:00:08,172] INFO
+  [GroupCoordinator id=1 topic=__consumer_offsets partition=43] Stabilized group g generation 1 with
+  1 members. (org.apache.kafka....)``) and of 2.x and 3.x (``... INFO [GroupCoordinator 1]:
+  Stabilized group g generation 1 (__consumer_offsets-43) with 1 members
+  (kafka.coordinator.group.GroupCoordinator)``), with or without a container log's prefix. Its times
+  have no time zone: the caller passes it.
+- JSON lines with a time and a message, or with a whole line of text
 
 A message becomes a :class:`LogLine`. Its ``what`` is one of
 
@@ -46,7 +45,6 @@ import re
 
 from rota.engine.history.facts import LogLine
 
-#: Possible generations and epochs.
 _GENERATION_RANGE = range(-(2**31), 2**31)
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _GROUP = r"(?P<group>.*)"
@@ -265,7 +263,6 @@ def _patterns_by_prefix() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 _PATTERNS_BY_PREFIX = _patterns_by_prefix()
 
-#: Finds the member in a reason to rebalance.
 _REASON_PATTERNS = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
@@ -282,7 +279,6 @@ _REASON_PATTERNS = tuple(
     )
 )
 
-#: Prefixes of messages without a group.
 _GROUPLESS_MESSAGE = re.compile(
     r"Static member which joins during Stable stage|Group leader \[memberId: |Request memberId="
     r"|(?:Elected|Resigned) as the group coordinator for partition |Scheduling (?:un)?loading of "
@@ -363,7 +359,6 @@ def parse_line(line: str, zone: int = 0) -> LogLine | SkippedLine:
 
 
 def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
-    """Parses a coordinator's message with a known time."""
     line = parse_message(at, message)
     if line is not None:
         return line

@@ -1,8 +1,7 @@
 """A group at one time as arrays: its members, their topics, and the partition counts.
 
-A :class:`HistoryIndex` numbers all partitions and all members of the group's whole history. An
-assignment is then one array of numbers that stays valid when members leave, and two assignments can
-be compared without names.
+A :class:`HistoryIndex` numbers all partitions and members of the group's history. So an assignment
+is one array of numbers that stays valid when members leave and can be compared without names.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def update_counts(
     generation: Generation, known: Mapping[str, int], assigned: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Returns the partition counts after a generation, from those ``known`` before it: the highest
-    number assigned, and in a cooperative round, which may withhold partitions, the largest count so
+    number assigned; in a cooperative round, which may withhold partitions, the largest count so
     far.
     """
     assigned = assigned_counts(generation) if assigned is None else assigned
@@ -76,7 +75,6 @@ class SnapshotMember(NamedTuple):
     topics: tuple[str, ...]
 
 
-#: Member id, static id and topics.
 MemberTopics: TypeAlias = tuple[str, str | None, tuple[str, ...]]
 
 
@@ -101,8 +99,6 @@ class ProblemCache:
 
 
 class HistoryIndex:
-    """Numbers all partitions and all members of a group's history."""
-
     def __init__(self, counts: Mapping[str, int], problems: ProblemCache | None = None) -> None:
         topics = tuple(sorted(counts, key=java_sort_key))
         self.layout = PartitionNumbering(topics, [counts[topic] for topic in topics])
@@ -119,7 +115,6 @@ class HistoryIndex:
         return len(self._numbers)
 
     def member_id(self, number: int) -> str:
-        """Returns the member id under which a member was in a snapshot."""
         return self._member_ids[number]
 
     def snapshot(
@@ -164,8 +159,6 @@ def make_owner_array(
 
 
 class GroupSnapshot:
-    """Members and partition counts at one time, with values computed from them."""
-
     def __init__(
         self, index: HistoryIndex, members: tuple[SnapshotMember, ...], counts: Mapping[str, int]
     ) -> None:
@@ -229,7 +222,6 @@ class GroupSnapshot:
         return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
 
     def absent_owners(self, owners: IntArray) -> npt.NDArray[np.bool_]:
-        """Returns the partitions whose owner is not a member of this snapshot."""
         absent: npt.NDArray[np.bool_] = (owners != UNASSIGNED) & (
             self.position[owners] == UNASSIGNED
         )
@@ -243,8 +235,6 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlacement:
-    """An assignment for a snapshot, with its load figures."""
-
     positions: IntArray
     #: Owners as numbers of the index.
     owners: IntArray

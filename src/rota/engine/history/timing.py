@@ -3,8 +3,8 @@
 :class:`GroupTiming` has the times of a group's protocol, from its own history where it shows them.
 What-if (``whatif.py``) and ``rota plan`` use the same functions:
 
-- Members learn of a rebalance from their next heartbeat. Heartbeats begin anew with each
-  rebalance, so they are nearly simultaneous at first and drift apart with each interval.
+- Members learn of a rebalance from their next heartbeat. Heartbeats begin anew with each rebalance,
+  so they are nearly simultaneous at first and drift apart with each interval.
 - Eager: a member revokes its partitions when it learns of the rebalance, and gets partitions again
   when all have joined and the leader's assignment is there.
 - Cooperative: only partitions that move are revoked, at the end of the first round. A member that
@@ -37,9 +37,8 @@ INITIAL_REBALANCE_DELAY = 3_000
 MAX_USUAL_JOIN_TIME = 10_000
 
 
-#: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``,
-#: ``group.consumer.session.timeout.ms`` and, from Kafka 4.3,
-#: ``group.consumer.assignment.interval.ms``.
+#: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``, ``session.timeout.ms`` and, from
+#: Kafka 4.3, ``assignment.interval.ms``.
 CONSUMER_HEARTBEAT_INTERVAL = 5_000
 CONSUMER_SESSION_TIMEOUT = 45_000
 ASSIGNMENT_INTERVAL = 1_000
@@ -54,12 +53,10 @@ class GroupTiming:
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     sync_time: int = DEFAULT_SYNC_TIME
     session_timeout: int = DEFAULT_SESSION_TIMEOUT
-    #: The time since the last rebalance, for a plan.
     stable_time: int = LONG_STABLE
 
     @classmethod
     def from_history(cls, events: Iterable[MembershipEvent], heartbeats: Heartbeats) -> GroupTiming:
-        """Returns the times that the history shows, or defaults."""
         known = [one.times for one in events if one.times is not None and one.rebalance is not None]
         second = sorted(
             join
@@ -82,7 +79,6 @@ class GroupTiming:
         """Returns the time until the last member learns of a rebalance by its heartbeat.
 
         :param members: 0: a new member waits for others to join a group without members
-        :param since_last: the time since the last rebalance ended
         """
         if not members:
             return INITIAL_REBALANCE_DELAY
@@ -103,10 +99,8 @@ class GroupTiming:
         since_last: int = LONG_STABLE,
         sync_time: int | None = None,
     ) -> int:
-        """Returns how long a revoked partition is without a consumer, if its owner stays.
-
-        :param members: the number of members that learn of the rebalance by a heartbeat
-        :param since_last: the time since the last rebalance ended
+        """Returns how long a revoked partition waits, if its owner stays; ``members`` learn by a
+        heartbeat.
         """
         match protocol:
             case PolicyProtocol.CONSUMER:

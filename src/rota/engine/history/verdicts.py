@@ -10,8 +10,8 @@ in its order:
 5. All commits are the same: STALL.
 6. The lag never fell: WARN.
 
-A replay differs from Burrow: ``docs/differences.md`` lists where a replay differs from Burrow, and
-why. A group is OK, WARN if that is the worst of its partitions, otherwise ERR.
+A group is OK, WARN if that is the worst of its partitions, otherwise ERR. ``docs/differences.md``
+lists where a replay differs from Burrow, and why.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ class LagStatus:
 class GroupCommits(NamedTuple):
     """The commits of one group, in journal order."""
 
-    #: A number for each partition of a topic.
     partition: Int64Array
     at: Int64Array
     #: :data:`DELETED_OFFSET` where the offset was deleted.
@@ -87,7 +86,6 @@ class CommitWindow(NamedTuple):
     has_commit: BoolArray
     at: Int64Array
     offset: Int64Array
-    #: NaN if unknown.
     lag: Float64Array
 
 
@@ -196,7 +194,6 @@ class SubscriptionHistory:
         self._since = list(accumulate(self._since, max))
 
     def at(self, time: int) -> Collection[str] | None:
-        """Returns the topics at a time; None if unknown."""
         position = bisect_right(self._since, time)
         return self._topics[position - 1] if position else None
 

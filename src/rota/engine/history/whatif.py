@@ -92,9 +92,9 @@ from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
 #: How heartbeats drift apart is not known, and a few milliseconds may decide whether a member hears
-#: of a rebalance at once or one heartbeat later. So short histories are replayed several times; the
-#: replay with the median downtime counts. In long histories such differences cancel out. If the
-#: first replays differ by a small share, no more are needed.
+#: of a rebalance at once or one heartbeat later. So short histories are replayed several times,
+#: fewer if the first replays differ by a small share; the one with the median downtime counts. In
+#: long histories such differences cancel out.
 MIN_DRAWS, DRAWS = 3, 9
 STABLE_SHARE = 0.03
 MAX_DRAWN_EVENTS = 200
@@ -182,8 +182,6 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
 
 @dataclass(frozen=True, slots=True)
 class UsedStrategies:
-    """The strategies of a history's generations, with one solver."""
-
     solver: str
     topic_ids: Mapping[str, bytes]
     problems: ProblemCache
@@ -345,11 +343,9 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
     since: int | None = None,
 ) -> PolicyEvaluation:
     """Replays a group's rebalances under the policy that was used and under all alternatives.
-
-    There are no rows if the members do not share partitions or their data cannot be decoded.
+    Returns no rows if the members do not share partitions or their data cannot be decoded.
 
     :param generations: all generations of the group, in the order of the journal
-    :param downtime: the measured downtime of the group
     :param topic_ids: their order decides which partitions the server's uniform assignor moves
     :param strategies: custom strategies to replay, as ``package.module:Class``
     :param assignment_interval: the least time between two target assignments of a consumer group
@@ -379,8 +375,6 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
 
 
 class _Reading(NamedTuple):
-    """What may have happened to a group's processes, and its times."""
-
     events: list[ProcessEvent]
     timing: GroupTiming
 
@@ -410,10 +404,8 @@ class HistoryReplay:
         self._process_events = whatif_membership.list_process_events(
             self._history, self._restarts, self._timing
         )
-        #: Session timeouts to evaluate for static members.
         self.sessions = policies.suggest_session_timeouts(rebalances, self._restarts)
         used = policies.find_used_policies(rebalances)
-        #: The kinds of membership that were used.
         self._memberships = {(one.membership, one.session_timeout) for one in used}
         self._protocols = {one.protocol for one in used}
         self._revoked_times = _mean_revoked_times(downtime)
@@ -440,8 +432,8 @@ class HistoryReplay:
         ]
 
     def _is_same(self, choice: GroupPolicy) -> bool:
-        """Returns whether the policy would have had the rebalances of the history: its protocol and
-        the kind of membership were used.
+        """Returns whether the policy's protocol and membership were used, so its rebalances are the
+        same.
         """
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
             choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
@@ -474,7 +466,6 @@ class HistoryReplay:
 
     @cached_property
     def _index(self) -> HistoryIndex:
-        """The index of every partition and every member."""
         seen = (
             counts
             for place in self._history
@@ -608,7 +599,6 @@ class HistoryReplay:
 
 
 def _merge_intervals(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the times that are in any of the intervals, in order."""
     merged: list[tuple[int, int]] = []
     for since, until in sorted(set(intervals)):
         if merged and since <= merged[-1][1]:
@@ -641,8 +631,8 @@ def _actual_rows(
     reproduction: PolicyReproduction,
     downtime: GroupDowntime,
 ) -> Iterator[WhatIf]:
-    """Returns the rows of the policy that was used, with the measured downtime. The return of a
-    static member has a row without a rebalance, and so has downtime that has not ended.
+    """Returns the rows of the used policy, with the measured downtime; the return of a static
+    member and downtime that has not ended have rows without a rebalance.
     """
     label = policies.label_used_policies(reproduction.used)
     #: By the rebalance that ended the downtime, the time of a return, or None if it has not ended.
@@ -738,8 +728,6 @@ def list_advised_ownership(
 
     Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
     changes its owner at once, as the times of the rounds are unknown.
-
-    :param policy: the result of :meth:`PolicyEvaluation.advised_policy`
     """
     if policy is None:
         return []

@@ -1,9 +1,8 @@
 """The rebalances of a group's history, and the events of its processes that caused them.
 
 A policy with the same kind of membership as the one in use has the rebalances of the history
-(:func:`list_rebalances`). Under another membership other rebalances happen: the same processes
-start, stop and fail at the same times (:func:`list_process_events`), and ``whatif_replay.py``
-finds out what the group does then.
+(:func:`list_rebalances`). Under another membership the same processes start, stop and fail at the
+same times (:func:`list_process_events`), and ``whatif_replay.py`` finds the rebalances.
 """
 
 from __future__ import annotations
@@ -56,16 +55,14 @@ class Absence(NamedTuple):
 
 
 class WhatIfRebalance(NamedTuple):
-    """A rebalance of the history."""
-
     incarnation: int
     generation: int
     #: The time in the journal; unique among the rows of a generation.
     at: int
     #: The group after the rebalance; None: no rebalance, a static member returned.
     snapshot: GroupSnapshot | None
-    #: Members, subscriptions or partition counts changed; otherwise a consumer group (KIP-848) does
-    #: not rebalance.
+    #: Members, subscriptions or partition counts changed; otherwise a KIP-848 group does not
+    #: rebalance.
     is_needed: bool = True
     #: The state before is unknown or no longer matters.
     starts_new_incarnation: bool = False
@@ -88,8 +85,6 @@ class WhatIfRebalance(NamedTuple):
 
 
 class CountedEvent(NamedTuple):
-    """A membership event with the partition counts after it."""
-
     event: MembershipEvent
     counts: Mapping[str, int]
     #: The rounds before the last, with the counts after each.
@@ -117,7 +112,6 @@ def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedE
 def list_rebalances(
     history: Sequence[CountedEvent], index: HistoryIndex, timing: GroupTiming
 ) -> list[WhatIfRebalance]:
-    """Lists the rebalances and the returns of static members as they happened."""
     rebalances: list[WhatIfRebalance] = []
     times = RowTimes()
     present: tuple[GenerationMember, ...] = ()
@@ -172,9 +166,7 @@ def list_rebalances(
 
 
 def member_name(member: GenerationMember) -> str:
-    """Returns the name under which a member keeps its partitions: a static member keeps them when
-    it returns under a new member id.
-    """
+    """Returns the name under which a member keeps its partitions, static ones over restarts."""
     if member.group_instance_id is None:
         return member.member_id
     return f"static {member.group_instance_id}"
@@ -223,10 +215,8 @@ def _date(
 def _late_time(
     times: EventTimes, members: int, timing: GroupTiming, last: int, *, returned: bool
 ) -> int:
-    """Returns how long a rebalance waited for a late or a dead member.
-
-    :param returned: a static member has returned since the last rebalance: its heartbeats began
-        at that moment
+    """Returns how long a rebalance waited for a late or a dead member. ``returned``: a static
+    member returned since the last rebalance, so its heartbeats began then.
     """
     join_time = times.joined - times.start
     if not members:
@@ -266,8 +256,6 @@ def _take_snapshot(
 
 
 class RowTimes:
-    """Chooses row times that are unique within a generation."""
-
     def __init__(self) -> None:
         self._used: set[tuple[int, int, int]] = set()
 
@@ -291,10 +279,7 @@ class ProcessEventType(enum.Enum):
 
 
 class ProcessEvent(NamedTuple):
-    """What happened to the process of a member; the same under every policy."""
-
     at: int
-    #: The position of the event in the history.
     row: int
     type: ProcessEventType
     member: GenerationMember | None = None
@@ -306,11 +291,10 @@ class ProcessEvent(NamedTuple):
     late_time: int = 0
     #: Nothing shows whether it was closed or crashed.
     is_guess: bool = False
-    #: The events that are delayed together, 0 if none: those of a rolling deploy, or of a process
-    #: that polls too late again and again.
+    #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
     sequence: int = 0
-    #: Of a process that starts and then polls too late: the time of its first assignment, which was
-    #: its last poll; 0: it polled later.
+    #: When a process that polls too late got its first assignment: its last poll; 0: it polled
+    #: later.
     stops_at: int = 0
     #: Its last poll was before its last assignment: it did not read those partitions.
     polled_before_assignment: bool = False
@@ -319,9 +303,7 @@ class ProcessEvent(NamedTuple):
 def list_process_events(
     history: Sequence[CountedEvent], restarts: Sequence[MemberRestart], timing: GroupTiming
 ) -> list[ProcessEvent]:
-    """Returns the events in the order of the history. All members start in the first generation of
-    an incarnation.
-    """
+    """Returns the events in order; all members start in the first generation of an incarnation."""
     names = _name_applications(history, restarts)
     clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
@@ -375,8 +357,7 @@ def _pair_restarts(
     events: Sequence[ProcessEvent], *gone: ProcessEventType
 ) -> list[tuple[ProcessEvent, ProcessEvent]]:
     """Returns the events with which processes stopped and started again, by the time of the stop.
-
-    :param gone: the types of events with which they stopped
+    ``gone``: the types of events with which they stopped.
     """
     found: list[tuple[ProcessEvent, ProcessEvent]] = []
     stopped: dict[str, ProcessEvent] = {}
@@ -409,9 +390,8 @@ def _close_in_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
 def _join_slow_polls(
     events: Sequence[ProcessEvent], assigned_at: Mapping[str, int]
 ) -> list[ProcessEvent]:
-    """Returns the events, with the last poll of a process in the event of its start if that poll
-    came with its first assignment: under another policy it comes at another time, and so does what
-    follows.
+    """Returns the events. If a process made its last poll with its first assignment, its start has
+    that poll: under another policy it comes at another time, and so does what follows.
     """
     joined: list[ProcessEvent | None] = list(events)
     started: dict[str, int] = {}
@@ -437,8 +417,8 @@ def _join_slow_polls(
 
 
 def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
-    """Returns the events with the numbers of rolling deploys: each application is closed a
-    short time after the one before is back, and all are away for the same time.
+    """Returns the events with the numbers of rolling deploys: each application is closed a short
+    time after the one before is back, and all are away for the same time.
     """
     known = [one for one in events if not one.is_guess]
     deploys: dict[int, int] = {}
@@ -462,8 +442,8 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
 def _list_awaiting_rows(
     history: Sequence[CountedEvent], events: Iterable[ProcessEvent]
 ) -> set[int]:
-    """Returns the rebalances that waited for a static member that was gone: under another policy
-    its absence is an event of its own.
+    """Returns the rebalances that waited for a gone static member: its absence is an event of its
+    own.
     """
     rows: set[int] = set()
     for event in events:
@@ -522,12 +502,9 @@ def _list_rounds(event: MembershipEvent) -> Sequence[Generation]:
 
 
 class _Client(NamedTuple):
-    """What is known about the members with one client id."""
-
     member: GenerationMember
     #: None: the client id does not tell its members apart.
     application: str | None
-    #: When it left, if it is in no generation.
     gone_at: int | None = None
 
 

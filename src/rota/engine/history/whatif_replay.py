@@ -82,9 +82,7 @@ NO_MOVES = MoveCounts(0, 0, 0)
 
 
 class DowntimeCost(NamedTuple):
-    #: In partition-milliseconds.
     downtime: int = 0
-    #: The number of records that arrived in it.
     delayed: float = 0
 
     def __add__(self, other: object) -> DowntimeCost:
@@ -96,19 +94,15 @@ NO_DOWNTIME = DowntimeCost()
 
 
 class DowntimeCounter:
-    """Adds up waits of partitions."""
-
     def __init__(self, rates: Float64Array, shut_down: Sequence[tuple[int, int]] = ()) -> None:
-        """:param rates: records per millisecond that arrive in each partition of the layout
-        :param shut_down: when somebody had shut down the group, in order
-        """
+        """:param rates: records per millisecond that arrive in each partition of the layout"""
         self._rates = rates if rates.any() else None
         self._mean_rate = float(rates.mean()) if len(rates) else 0.0
         self._shut_down = shut_down
 
     def count(self, lost: Int64Array, until: Int64Array | int, emptied_at: int) -> DowntimeCost:
-        """Returns the cost of partitions that wait; the time in which the group was shut down is
-        not counted.
+        """Returns the cost of partitions that wait, without the time in which the group was shut
+        down.
 
         :param lost: when each partition lost its consumer; 0: it does not wait
         :param until: until when each of them waits
@@ -129,7 +123,6 @@ class DowntimeCounter:
         return DowntimeCost(int(waits.sum()), delayed)
 
     def count_some(self, partitions: int, time: int) -> DowntimeCost:
-        """Returns the cost of a number of partitions that all wait for this time."""
         downtime = partitions * time
         return DowntimeCost(downtime, downtime * self._mean_rate)
 
@@ -143,11 +136,9 @@ class PolicyOutcome(NamedTuple):
     at: int
     #: None: no rebalance.
     happens_at: int | None
-    #: The assignment after it.
     placed: SnapshotPlacement
     moves: MoveCounts
     cost: DowntimeCost
-    #: The first known state instead of a rebalance.
     is_start: bool = False
 
 
@@ -158,10 +149,7 @@ def count_round_moves(
     placed: SnapshotPlacement,
     withheld: int,
 ) -> MoveCounts:
-    """Counts the moves of a whole rebalance.
-
-    :param withheld: the number of partitions that cooperative rounds revoked
-    """
+    """Counts the moves of a whole rebalance; cooperative rounds revoked ``withheld`` partitions."""
     previous = snapshot.previous_positions(owners)
     moves = count_moves(previous, placed.positions)
     revoked = withheld
@@ -201,7 +189,6 @@ def run_rebalance(
     owners: IntArray,
     place: PlacementFunction,
 ) -> tuple[SnapshotPlacement, MoveCounts]:
-    """Computes a rebalance from the snapshots of its rounds."""
     snapshot = snapshots[-1]
     if protocol is not PolicyProtocol.COOPERATIVE:
         placed = place(snapshot, snapshot.previous_positions(owners))
@@ -249,7 +236,6 @@ class HistoryClock:
         self._assigned_at = self._batched_at = self._emptied_at = 0
 
     def count_returned(self, rebalance: WhatIfRebalance, owners: IntArray) -> DowntimeCost:
-        """Returns the downtime of static members that came back within their session."""
         cost = NO_DOWNTIME
         for one in rebalance.gone:
             lost = np.where(owners == one.number, one.since, 0)
@@ -317,8 +303,8 @@ class HistoryClock:
         return batched + CONSUMER_HEARTBEAT_INTERVAL // 2
 
     def _join_time(self, rebalance: WhatIfRebalance, members: int, since_last: int) -> int:
-        """Returns the time until all have joined. The real time counts if the heartbeats were as
-        under this policy, and otherwise only the wait for late members.
+        """Returns the time until all have joined: the real one if the heartbeats were as under this
+        policy, otherwise only the wait for late members.
         """
         real = rebalance.since_last
         is_same = real is not None and abs(real - since_last) <= HEARTBEAT_SLACK
@@ -331,7 +317,6 @@ class _Phase(NamedTuple):
     """A join phase: members are called to join."""
 
     start: int
-    #: The row of the event that started it.
     row: int
     #: When each member learns of it.
     heard: Int64Array
@@ -363,9 +348,7 @@ class MembershipReplay:
         until: int | None = None,
         draw: int = 0,
     ) -> None:
-        """:param until: the end of the evidence
-        :param draw: seed of the heartbeats' drift
-        """
+        """:param draw: seed of the heartbeats' drift"""
         self._protocol = policy.protocol
         self._is_static = policy.membership is MembershipType.STATIC
         self._session = policy.session_timeout
@@ -401,21 +384,16 @@ class MembershipReplay:
         self._returned: dict[int, int] = {}
         #: The close of members that wait for the response to JoinGroup. They leave after it.
         self._leaving: dict[int, ProcessEvent] = {}
-        #: Members that stopped polling before they got their partitions.
         self._reads_nothing = np.zeros(count, dtype=np.bool_)
         #: The starts of members that stop polling when they get partitions.
         self._stopping: dict[int, ProcessEvent] = {}
         #: By sequence: by how much its events are delayed, and those that wait for a close.
         self._delays: Counter[int] = Counter()
         self._blocked: dict[int, list[ProcessEvent]] = {}
-        #: The delays have changed.
         self._is_shifted = False
-        #: Events that waited until now.
         self._released: list[ProcessEvent] = []
-        #: The time of the last event.
         self._now = 0
         self._facts: dict[int, GenerationMember] = {}
-        #: The row of the event in which a member stopped.
         self._stop_rows: dict[int, int] = {}
         #: When each partition lost its consumer; 0: it has one, or never had one.
         self._lost = np.zeros(self._index.layout.size, dtype=np.int64)
@@ -467,7 +445,6 @@ class MembershipReplay:
     def _read_events(
         self, events: Iterable[ProcessEvent], end: int
     ) -> list[tuple[int, PolicyOutcome]]:
-        """Reads events in the order of their times under the policy."""
         found: list[tuple[int, PolicyOutcome]] = []
         numbers = count()
         queue = [(one.at, one.row, next(numbers), one) for one in events]
@@ -536,7 +513,6 @@ class MembershipReplay:
         )
 
     def _begin(self, row: int, started: Iterable[ProcessEvent]) -> tuple[int, PolicyOutcome]:
-        """Reads the first generation of an incarnation."""
         generation, self._counted_row = self._generation(row), row
         for event in started:
             self._add(event)
@@ -551,8 +527,6 @@ class MembershipReplay:
 
     def _take_snapshot(self) -> GroupSnapshot:
         return self._index.snapshot(self._members.values(), self._history[self._counted_row].counts)
-
-    # Members
 
     def _number(self, event: ProcessEvent) -> int:
         assert event.member is not None
@@ -595,13 +569,10 @@ class MembershipReplay:
     def _session_of(self, number: int) -> int:
         return self._session or self._facts[number].session_timeout or DEFAULT_SESSION_TIMEOUT
 
-    # Partitions
-
     def _lose(self, held: npt.NDArray[np.bool_], since: Int64Array | int) -> None:
         self._lost = np.where(held & (self._lost == 0), since, self._lost)
 
     def _regain(self, at: int) -> DowntimeCost:
-        """Ends the downtime of partitions that have a live owner; returns the downtime."""
         if not self._lost.any():
             self._emptied_at = 0
             return NO_DOWNTIME
@@ -612,10 +583,7 @@ class MembershipReplay:
         self._emptied_at = 0
         return waited
 
-    # Events
-
     def _read(self, event: ProcessEvent) -> list[tuple[int, PolicyOutcome]]:
-        """Reads an event of the history; returns the rows of what it ends."""
         if event.type is ProcessEventType.STOPPED_POLLING:
             self._stop_polling(event)
             return []
@@ -648,8 +616,8 @@ class MembershipReplay:
             phase.heard[number] = END_OF_TIME
 
     def _stopped_members(self) -> npt.NDArray[np.bool_]:
-        """Returns which members do not poll: a member without partitions has no work that keeps it
-        from polling.
+        """Returns which members do not poll; a member without partitions has no work that delays a
+        poll.
         """
         if not self._is_stopped.any():
             return self._is_stopped
@@ -737,8 +705,6 @@ class MembershipReplay:
         delay = 0 if self._members else at + INITIAL_REBALANCE_DELAY
         self._phase = _Phase(at, row, heard, late_time, delay)
 
-    # Rebalances
-
     def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
         """Lets the time pass: sessions end, rebalances complete."""
         found: list[tuple[int, PolicyOutcome]] = []
@@ -761,7 +727,6 @@ class MembershipReplay:
                     return found
 
     def _expire(self, at: int) -> list[tuple[int, PolicyOutcome]]:
-        """Removes the members whose sessions end."""
         numbers = np.flatnonzero((self._state == DEAD) & (self._session_end <= at)).tolist()
         if self._phase is None:
             self._open_phase(at, self._stop_rows[numbers[0]])
@@ -769,7 +734,6 @@ class MembershipReplay:
         return [] if self._members else self._complete(at)
 
     def _completion(self) -> int:
-        """Returns when all members will have joined."""
         phase = self._phase
         assert phase is not None
         if self._protocol is PolicyProtocol.CONSUMER:
@@ -793,7 +757,6 @@ class MembershipReplay:
         return max((one for one in limits if one), default=DEFAULT_POLL_INTERVAL)
 
     def _complete(self, at: int) -> list[tuple[int, PolicyOutcome]]:
-        """Completes a join phase: assigns partitions."""
         phase, self._phase = self._phase, None
         assert phase is not None
         is_consumer = self._protocol is PolicyProtocol.CONSUMER
@@ -838,7 +801,6 @@ class MembershipReplay:
         return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _close_waiting(self, at: int) -> None:
-        """Removes the members that closed while they waited for the rebalance."""
         leaving, self._leaving = self._leaving, {}
         self._remove(number for number, one in leaving.items() if at <= one.at + CLOSE_TIMEOUT)
         for one in leaving.values():
@@ -850,7 +812,6 @@ class MembershipReplay:
     def _complete_round(
         self, phase: _Phase, at: int, assigned: int, before: IntArray
     ) -> list[tuple[int, PolicyOutcome]]:
-        """Completes a round of a cooperative rebalance."""
         snapshot = self._snapshot
         assert snapshot is not None
         former = self._owners
@@ -873,8 +834,8 @@ class MembershipReplay:
         return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _settle(self, at: int, assigned: int) -> None:
-        """Begins the heartbeats of the members anew, and the sessions of those that have joined
-        and stopped since.
+        """Begins the heartbeats of the members anew, and the sessions of those that joined and
+        stopped.
         """
         self._assigned_at = assigned
         self._stop_assigned(assigned + RESPONSE_TIME)

@@ -3,7 +3,8 @@ offsets of all groups.
 
 An entry is one record: the new state of a group or an offset, or a tombstone that deletes it.
 :mod:`rota.engine.formats.journal` encodes entries as Kafka's bytes and decodes them. The entries of
-consumer groups (KIP-848) are in :mod:`rota.engine.model.consumer_group_entry`.
+consumer groups (KIP-848) are in :mod:`rota.engine.model.consumer_group_entry`, those of share and
+streams groups in :mod:`rota.engine.model.share_streams_entry`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rota.engine.model.topic import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
+    from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
 
 NO_TIMESTAMP = -1
 
@@ -83,14 +85,14 @@ ClassicEntry: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnparsedEntry:
-    """A record that Rota does not parse (share and streams groups, newer types), as bytes."""
+    """A record of a type that Rota does not know, as bytes."""
 
     type: int
-    #: Kafka's name of the type, or "unknown".
-    name: str
     key: bytes
     value: bytes | None
 
 
 #: Any record of the journal.
-JournalEntry: TypeAlias = "ClassicEntry | ConsumerGroupEntry | UnparsedEntry"
+JournalEntry: TypeAlias = (
+    "ClassicEntry | ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry | UnparsedEntry"
+)

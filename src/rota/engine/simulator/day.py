@@ -1,8 +1,8 @@
 """The demo's data: 24 hours of an online shop's consumer groups.
 
-Each group is simulated separately for the same day, with the real coordinator and members. Their
-journals and notes together are the data that the brokers of one cluster would have written. The
-same seed gives the same day, to the byte.
+Each group is simulated separately for the same day: a classic group with the real coordinator and
+members, any other as in broker_assigned.py. Their journals and logs together are the data that the
+brokers of one cluster would have written. The same seed gives the same day, to the byte.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from typing import NamedTuple, TypeAlias
 from rota.engine.assignors.registry import DEFAULT_STRATEGIES
 from rota.engine.coordinator.coordinator import journal_partition
 from rota.engine.model import duration
-from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.journal_entry import JournalEntry
 from rota.engine.model.text import compile_pattern
 from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.broker_assigned import ConsumerGroupSimulation, ShareGroupSimulation
 from rota.engine.simulator.process import HOUR, Traffic
 from rota.engine.simulator.scenario import JoinEvent, Scenario, read_scenario
 from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_numbers
 from rota.engine.simulator.simulation import ScenarioRunner
-from rota.engine.simulator.trace import (
-    SimulatedLogLine,
-    TraceEventType,
-    TraceRecord,
-    list_log_lines,
-)
+from rota.engine.simulator.trace import SimulatedLogLine, TraceEventType, list_log_lines
 
 #: An event as in a scenario file.
 EventTable: TypeAlias = Mapping[str, object]
@@ -63,6 +59,7 @@ SHOP_TOPICS = {
     "cdc.coupons": (2, 900),
     "telemetry": (16, 25_000),
     "positions": (12, 22_000),
+    "invoices": (3, 4_000),
 }
 
 #: Times at which topics get more partitions or are created.
@@ -88,7 +85,10 @@ class GroupPlan:
     """A group and its events in the demo's day."""
 
     group: str
-    strategy: Sequence[str]
+    #: None: a classic group.
+    simulation: type[ConsumerGroupSimulation] | None = None
+    #: Of classic members, in their order of preference.
+    strategy: Sequence[str] = DEFAULT_STRATEGIES
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     count: int
@@ -103,6 +103,8 @@ class GroupPlan:
     #: Records that all members together can handle, in per cent of the average traffic. With less
     #: than 600 the members with the most partitions fall behind in the peak.
     capacity_percent: int = 600
+    #: Partitions with a record that the application cannot process, with the record's time.
+    failing_records: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 RANGE, ROUNDROBIN = ("range",), ("roundrobin",)
@@ -320,8 +322,8 @@ GROUP_PLANS = (
         *("catalog-export", STICKY, "prices images", 2),
         _event("1h", leave=0),
         _event("1h2m", crash=1),
-        _event("13h", join=range(2)),
-        _event("14h", leave="catalog-export"),
+        _event("1h12m", join=range(2)),
+        _event("22h40m", leave="catalog-export"),
     ),
     _plan("gdpr-erasure", RANGE, "customers", 1, commit_minutes=2),
     _plan(
@@ -338,8 +340,7 @@ GROUP_PLANS = (
     ),
     _plan(
         *("support-tickets", DEFAULT_STRATEGIES, "returns chat", 2),
-        _event("20h40m", "6h", stall=1),  # its partitions are stuck: max_poll is too long
-        settings={"max_poll": "8h"},
+        failing_records={TopicPartition("chat", 2): "20h40m"},
         commit_minutes=2,
         client_id=DEFAULT_CLIENT_ID,
     ),
@@ -355,6 +356,22 @@ GROUP_PLANS = (
     _plan(
         *("coupon-limits", DEFAULT_STRATEGIES, "orders carts", 4),
         _deploy("17h", strategy=["cooperative-sticky"]),
+    ),
+    # groups of other types
+    _plan(
+        *("order-search", DEFAULT_STRATEGIES, "orders customers", 4),
+        _event("2h47m", crash=2),
+        _event("2h55m", join=2),
+        _event("10h20m", join=4),
+        _deploy("15h10m"),
+        _event("19h30m", leave=4),
+        simulation=ConsumerGroupSimulation,
+    ),
+    _plan(
+        *("pdf-invoices", DEFAULT_STRATEGIES, "invoices", 3),
+        _event("11h5m", join=3),
+        _event("17h40m", leave=1),
+        simulation=ShareGroupSimulation,
     ),
 )
 
@@ -381,29 +398,14 @@ class OffsetSample(NamedTuple):
 class GroupDay:
     """The result of one group's day. Times are milliseconds since 1970."""
 
-    scenario: Scenario
-    trace: Sequence[TraceRecord]
-
-    @property
-    def group(self) -> str:
-        return self.scenario.group
+    group: str
+    #: The entries with their times.
+    journal: Sequence[tuple[int, JournalEntry]]
+    log: Sequence[SimulatedLogLine]
 
     @property
     def partition(self) -> int:
         return journal_partition(self.group)
-
-    @property
-    def broker(self) -> int:
-        return broker_of_partition(self.partition)
-
-    def journal(self) -> Iterator[tuple[int, ClassicEntry]]:
-        """Yields the journal entries with their times."""
-        for record in self.trace:
-            if record.type is TraceEventType.JOURNAL:
-                yield record.at, record.detail  # type: ignore[misc]
-
-    def log(self) -> list[SimulatedLogLine]:
-        return list_log_lines(self.trace)
 
 
 def broker_of_partition(partition: int) -> int:
@@ -418,12 +420,29 @@ def simulate_day(
     traffic = make_shop_traffic(seed, start)
     for plan in plans:
         own = mix_numbers(seed, hash_text(plan.group))
-        scenario = _build_scenario(plan, SeededRandom(own), traffic)
-        script = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
-        yield GroupDay(scenario, script.run().trace)
+        if plan.failing_records:
+            records = make_shop_traffic(seed, start, plan.failing_records)
+        else:
+            records = traffic
+        scenario = _build_scenario(plan, SeededRandom(own), records)
+        if plan.simulation is not None:
+            group = plan.simulation(scenario, seed=own, start=start)
+            group.run()
+            yield GroupDay(plan.group, group.journal, group.log)
+        else:
+            runner = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
+            trace = runner.run().trace
+            written = [
+                (record.at, record.detail)
+                for record in trace
+                if record.type is TraceEventType.JOURNAL
+            ]
+            yield GroupDay(plan.group, written, list_log_lines(trace))  # type: ignore[arg-type]
 
 
-def make_shop_traffic(seed: int, start: int) -> Traffic:
+def make_shop_traffic(
+    seed: int, start: int, failing_records: Mapping[TopicPartition, str] | None = None
+) -> Traffic:
     created: dict[TopicPartition, int] = {}
     for at, counts in TOPIC_GROWTH:
         for topic, count in counts.items():
@@ -435,6 +454,10 @@ def make_shop_traffic(seed: int, start: int) -> Traffic:
         hours=HOURLY_LOAD_PERCENT,
         since=start - CLUSTER_AGE,
         created=created,
+        failing={
+            partition: start + duration.parse_duration(at)
+            for partition, at in (failing_records or {}).items()
+        },
         seed=seed,
     )
 

@@ -41,13 +41,14 @@ RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 class Traffic:
     """The number of records in each partition over time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all are options)
         self,
         rates: Mapping[str, int] | None = None,
         *,
         hours: tuple[int, ...] = (AVERAGE_PERCENT,) * HOURS_PER_DAY,
         since: int = 0,
         created: Mapping[TopicPartition, int] | None = None,
+        failing: Mapping[TopicPartition, int] | None = None,
         seed: int | None = None,
     ) -> None:
         """Sets the rates.
@@ -56,6 +57,7 @@ class Traffic:
         :param hours: the traffic in each hour of the day, in per cent of the average hour
         :param since: the time of the first records; 0 is a midnight
         :param created: the creation times of partitions that were created later
+        :param failing: the time of a record that no application can process, by partition
         :param seed: decides how uneven a topic's partitions are; None: all have the same rate
         """
         self._rates = dict(rates or {})
@@ -63,6 +65,7 @@ class Traffic:
         self._before = [sum(hours[:hour]) for hour in range(HOURS_PER_DAY + 1)]
         self._since = since
         self._created = dict(created or {})
+        self._failing = dict(failing or {})
         self._seed = seed
         #: For each partition its rate, and :meth:`_work` at its first record.
         self._known: dict[TopicPartition, tuple[int, int]] = {}
@@ -72,6 +75,10 @@ class Traffic:
             self._known[partition] = self._look_up(partition)
         rate, before = self._known[partition]
         return max(self._work(now) - before, 0) * rate // (HOUR * AVERAGE_PERCENT * AVERAGE_PERCENT)
+
+    def processable_offset(self, partition: TopicPartition, now: int) -> int:
+        """Returns the offset that applications can process a partition up to."""
+        return self.end_offset(partition, min(now, self._failing.get(partition, now)))
 
     def beginning_offset(self, partition: TopicPartition, now: int) -> int:
         return self.end_offset(partition, now - RETENTION_TIME)
@@ -123,7 +130,7 @@ class TrafficReader:
 
     def advance(self, now: int) -> None:
         """Advances the positions by the records that were read since the last call."""
-        positions, end = self._positions, self._traffic.end_offset
+        positions, end = self._positions, self._traffic.processable_offset
         if self._capacity is None:
             for partition in positions:
                 positions[partition] = end(partition, now)

@@ -58,6 +58,7 @@ DEFAULT_SOLVER = "kafka"
 PROGRESS_STEPS = 50
 #: Time in which a restarted coordinator loads its journal, in milliseconds.
 COORDINATOR_LOAD_TIME = 1_000
+POD_SUFFIX_LENGTH = 5
 
 
 class ScenarioRunner:
@@ -136,7 +137,7 @@ class ScenarioRunner:
         config = MemberConfig(
             group=scenario.group,
             client_id=members.client_id.format(
-                group=scenario.group, name=name, start=_pod_suffix(bits, 5)
+                group=scenario.group, name=name, start=make_pod_suffix(bits)
             ),
             group_instance_id=name if is_static else None,
             session_timeout=members.session,
@@ -154,7 +155,7 @@ class ScenarioRunner:
             pattern=members.pattern,
             processing=members.processing,
             listener_time=members.listener,
-            host=f"/10.{bits >> 48 & 31}.{bits >> 40 & 255}.{bits >> 32 & 255}",
+            host=make_host(bits),
             traffic=scenario.traffic,
             capacity=members.capacity,
         )
@@ -294,11 +295,15 @@ class ScenarioRunner:
         self._later(event.interval, retire)
 
 
-def _pod_suffix(bits: int, count: int) -> str:
+def make_pod_suffix(bits: int) -> str:
     """Returns the random suffix of a pod's name; Kubernetes omits vowels, so it forms no words."""
     alphabet = "bcdfghjklmnpqrstvwxz2456789"
     base = len(alphabet)
-    return "".join(alphabet[bits // base**place % base] for place in range(count))
+    return "".join(alphabet[bits // base**place % base] for place in range(POD_SUFFIX_LENGTH))
+
+
+def make_host(bits: int) -> str:
+    return f"/10.{bits >> 48 & 31}.{bits >> 40 & 255}.{bits >> 32 & 255}"
 
 
 @dataclass(frozen=True)

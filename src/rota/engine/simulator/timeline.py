@@ -1,15 +1,9 @@
-"""Timelines from a trace: who really read which partition when, and what each process was doing.
-
-A member reads its partitions unless its rebalance listener is being called to revoke them, or the
-process is crashed, frozen, outside of poll for a stall, or busy for longer than its poll interval
-allows.
-"""
+"""From a trace: what each process was doing when, and what nobody read."""
 
 from __future__ import annotations
 
 import enum
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -28,32 +22,8 @@ SUBSCRIPTION_EVENTS = frozenset(
     {TraceEventType.STARTED, TraceEventType.SUBSCRIBED, TraceEventType.TOPICS}
 )
 
-#: Events that change which partitions a process reads; most records are of other types.
-READING_EVENTS = frozenset(
-    {
-        TraceEventType.ASSIGNMENT,
-        TraceEventType.WITHHELD,
-        TraceEventType.LISTENER,
-        TraceEventType.CRASHED,
-        TraceEventType.GONE,
-        TraceEventType.PAUSED,
-        TraceEventType.RESUMED,
-        TraceEventType.STALLED,
-        TraceEventType.WOKEN,
-    }
-)
-
 #: The topics, or the pattern, that a process subscribes to.
 SubscribedTopics: TypeAlias = tuple[tuple[str, ...], str | None]
-
-
-class PartitionReading(NamedTuple):
-    """An interval in which a process read a partition, in milliseconds from the start."""
-
-    partition: TopicPartition
-    process: str
-    since: int
-    until: int
 
 
 class _Subscriptions:
@@ -103,7 +73,7 @@ def list_unread_partitions(
     read: set[TopicPartition] = set()
     for record in trace:
         if record.type is TraceEventType.ASSIGNMENT:
-            read.update(_split_detail(record.detail)[1])
+            read.update(split_detail(record.detail)[1])
     # a group that reads nothing, because of a wrong pattern, is not a success
     subscribed = found.topics if found.topics or read else found.counts.keys()
     return tuple(
@@ -114,76 +84,10 @@ def list_unread_partitions(
     )
 
 
-class _ReadPartitions:
-    """The partitions that each process reads."""
-
-    def __init__(self) -> None:
-        self._owned: dict[str, frozenset[TopicPartition]] = defaultdict(frozenset)
-        self._asleep: dict[str, set[TraceEventType]] = defaultdict(set)
-
-    def read_record(self, record: TraceRecord) -> frozenset[TopicPartition] | None:
-        """Returns what the record's process reads now; None if the record does not change it."""
-        if record.type not in READING_EVENTS or not self._changed_by(record):
-            return None
-        name = record.subject
-        return frozenset() if self._asleep[name] else self._owned[name]
-
-    def _changed_by(self, record: TraceRecord) -> bool:
-        """Returns whether a process may now read other partitions."""
-        name = record.subject
-        match record.type:
-            case TraceEventType.ASSIGNMENT:
-                _, partitions = _split_detail(record.detail)
-                self._owned[name] = frozenset(partitions)
-            case TraceEventType.WITHHELD:
-                assert isinstance(record.detail, tuple)
-                self._owned[name] = self._owned[name].difference(record.detail)
-            case TraceEventType.LISTENER:
-                call, partitions = _split_detail(record.detail)
-                if call == ListenerMethod.ASSIGNED.value:
-                    return False
-                self._owned[name] = self._owned[name].difference(partitions)
-            case TraceEventType.CRASHED | TraceEventType.GONE:
-                self._owned.pop(name, None)
-                self._asleep.pop(name, None)
-            case TraceEventType.PAUSED | TraceEventType.STALLED:
-                self._asleep[name].add(record.type)
-            case TraceEventType.RESUMED | TraceEventType.WOKEN:
-                self._asleep[name].discard(SLEEP_EVENT_OF[record.type])
-            case _:
-                return False
-        return True
-
-
-def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
+def split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
     assert isinstance(detail, tuple)
     first, partitions = detail
     return first, partitions
-
-
-def list_partition_readings(trace: Iterable[TraceRecord], end: int) -> list[PartitionReading]:
-    """Returns each interval in which a process read a partition, up to the ``end``, in order."""
-    readings: list[PartitionReading] = []
-    reads = _ReadPartitions()
-    #: For each process its partitions, each with the time since when it reads it.
-    since_of: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
-
-    def stop_reading(name: str, partitions: Iterable[TopicPartition], now: int) -> None:
-        for partition in partitions:
-            since = since_of[name].pop(partition)
-            if since < now:
-                readings.append(PartitionReading(partition, name, since, now))
-
-    for record in trace:
-        now_read = reads.read_record(record)
-        if now_read is None:
-            continue
-        before = since_of[record.subject]
-        stop_reading(record.subject, before.keys() - now_read, record.at)
-        before.update(dict.fromkeys(now_read - before.keys(), record.at))
-    for name, partitions in since_of.items():
-        stop_reading(name, tuple(partitions), end)
-    return sorted(readings, key=lambda one: (one.partition, one.since, one.until, one.process))
 
 
 class ProcessState(enum.Enum):
@@ -244,10 +148,9 @@ class _ProcessTimeline:
             case TraceEventType.RESUMED | TraceEventType.WOKEN:
                 self.asleep.discard(SLEEP_EVENT_OF[record.type])
             case TraceEventType.ASSIGNMENT:
-                assert isinstance(record.detail, tuple)
-                self.load = len(record.detail[1])
+                self.load = len(split_detail(record.detail)[1])
             case TraceEventType.LISTENER:
-                call, partitions = _split_detail(record.detail)
+                call, partitions = split_detail(record.detail)
                 if call == ListenerMethod.ASSIGNED.value:
                     self.settled = True
                 elif len(partitions) >= self.load:  # everything is given up

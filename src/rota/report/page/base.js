@@ -192,6 +192,10 @@ function causeGlyph(index) {
     svgElement('path', { d: CAUSES[index].path, 'fill-rule': 'evenodd' }));
 }
 
+// Colours of the reasons of downtime, as names in the style sheet.
+const REASON_COLOURS = {
+  silent: 'cause-2', revoked: 'revoked', left: 'cause-1', moved: 'cause-0', restarted: 'cause-7', empty: 'cause-3' };
+
 const HEALTHS = ['failing', 'stuck', 'falling behind', 'unknown', 'OK'];
 const HEALTH_PATHS = {
   OK: 'M5.5 2.3a3.2 3.2 0 1 0 .01 0Z', 'falling behind': 'M1.5 9 8.5 2.6M4 2h5v5',

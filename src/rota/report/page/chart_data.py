@@ -1,10 +1,14 @@
-"""The data of a group's charts: columns of whole numbers, packed for the page.
+"""The data of a group's page: columns of whole numbers, packed.
 
 A group's data is one JSON object, deflated and written in base64. Times are whole milliseconds,
 kept once in a rising list; columns hold positions in that list. Names are kept the same way. A page
 of a thousand groups opens at once because a group is unpacked only when somebody opens it, and
 because each table is sorted by group and read once, however many groups there are. unpack.js
 unpacks it.
+
+Three parts have a limit, so that the file stays small: the partitions with their own lag, the times
+without a consumer, and the lines of the broker's log. The longest times and the largest lag are
+kept; sums are always over all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,18 +29,33 @@ from pyarrow import compute
 from rota.engine.history.facts import CHANGE, RebalanceCause
 from rota.engine.history.lag import BoolArray, Float64Array, Int64Array
 from rota.pipeline.arrow import to_milliseconds
-from rota.report.story import EvidenceSummary, GoldTables, GroupStory, Story
+from rota.report.story import (
+    NOTABLE_RECORDS,
+    NOTABLE_SECONDS,
+    EvidenceSummary,
+    GoldTables,
+    GroupStory,
+    Story,
+)
 
 #: Stands for the end of a band that goes on to the end of the evidence, and for no name.
 NO_POSITION = -1
 MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "group_instance_id")
 
 COUNT_COLUMNS = (
+    ("generation", "to_generation"),
+    ("from_generation", "from_generation"),
+    ("incarnation", "incarnation"),
+    ("rounds", "rounds"),
+    ("join", "join_ms"),
+    ("sync", "sync_ms"),
     ("before", "members_before"),
     ("after", "members_after"),
     ("moved", "moved"),
     ("needed", "moves_needed"),
     ("revoked", "revoked"),
+    ("orphaned", "orphaned"),
+    ("idle", "idle_members"),
     ("downtime", "downtime_ms"),
     ("at_least", "downtime_at_least_ms"),
     ("at_most", "downtime_at_most_ms"),
@@ -44,9 +63,22 @@ COUNT_COLUMNS = (
     ("delayed", "delayed_records"),
 )
 
+#: Starts, as milliseconds before the end: stated, earliest and latest.
+START_COLUMNS = (("took", "started_at"), ("most", "earliest_start"), ("least", "latest_start"))
 #: What tells rebalances of a group apart.
 REBALANCE_KEY = ("incarnation", "to_generation")
-NAME_COLUMNS = ("cause", "evidence", "likely", "reason", "strategy", "rollout")
+STOP_KEY = ("since", "until", "reason", *REBALANCE_KEY)
+NAME_COLUMNS = (
+    *("cause", "evidence", "likely", "reason", "strategy", "rollout", "kind", "protocol"),
+)
+#: Reasons of gold/downtime that no sum has.
+UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])
+#: Limits for each group: rows of gold/downtime to choose from, and runs of partitions in them.
+MAX_STOP_ROWS, MAX_STOP_RUNS = 20_000, 6_000
+#: Lines of the broker's log that show a rebalance, in the order in which they are kept; the number
+#: of lines for each rebalance, group and page.
+LINE_TYPES = ("preparing", "failed", "left", "stabilized", "replaced", "emptied")
+LINES_PER_REBALANCE, LINES_PER_GROUP, LINES_PER_PAGE = 3, 200, 6_000
 Columns: TypeAlias = dict[str, list[Any]]
 
 
@@ -59,10 +91,15 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     advised = gold.advised.append_column("group_instance_id", no_ids)
     advised_by_group = split_by_group(_with_milliseconds(advised, "since", "until"), names, order)
     order = ("at", *REBALANCE_KEY)
-    rebalances = split_by_group(
-        _with_milliseconds(gold.rebalances, "at", "started_at"), names, order
-    )
+    times = ("at", "started_at", "earliest_start", "latest_start")
+    rebalances = split_by_group(_with_milliseconds(gold.rebalances, *times), names, order)
     reasons = split_by_group(downtime_by_reason(gold.downtime), names, (*REBALANCE_KEY, "reason"))
+    downtime = _with_milliseconds(gold.downtime, "since", "until")
+    stops = split_by_group(downtime, names, ("until", "since", "reason", "topic", "partition"))
+    is_used = compute.is_in(gold.serverlog["what"], value_set=pa.array(LINE_TYPES))
+    lines = _with_milliseconds(gold.serverlog.filter(is_used), "at")
+    lines_by_group = split_by_group(lines, names, ("at", "file", "line"))
+    most_lines = min(LINES_PER_GROUP, LINES_PER_PAGE // max(len(names), 1))
     replayed = rebalances_under_advice(gold.whatif, story.groups)
     replayed_by_group = split_by_group(_with_milliseconds(replayed, "at"), names, order)
     spans = [
@@ -70,18 +107,22 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     ]
     policies = policy_totals(gold.whatif, names)
     lags = lag_series(story.lag, names, spans)
+    partition_lags = partition_lag_series(story.lag, names, spans)
     for place, group in enumerate(story.groups):
-        chart = _ChartBuilder(spans[place]).build(
-            group,
+        rows = _GroupRows(
             ownership=ownership[place],
             advised_ownership=advised_by_group[place] if group.verdict == CHANGE else None,
             rebalances=rebalances[place],
             replayed=replayed_by_group[place],
+            stops=stops[place],
         )
+        chart = _ChartBuilder(spans[place]).build(group, rows)
         chart["rebalances"]["reasons"] = reason_columns(rebalances[place], reasons[place])
         yield chart | {
             "lag": asdict(lags[place]) if place in lags else None,
+            "partition_lags": partition_lags.get(place, []),
             "policies": policies.get(place, []),
+            "lines": _log_lines(rebalances[place], lines_by_group[place], most_lines),
         }
 
 
@@ -104,6 +145,19 @@ class _NameTable(dict[Hashable, int]):
         return NO_POSITION if name is None else self.setdefault(name, len(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupRows:
+    """The rows of one group."""
+
+    ownership: pa.Table
+    #: None: no change is advised.
+    advised_ownership: pa.Table | None
+    rebalances: pa.Table
+    replayed: pa.Table
+    #: Of gold/downtime.
+    stops: pa.Table
+
+
 class _ChartBuilder:
     def __init__(self, span: ChartWindow) -> None:
         self._span = span
@@ -111,33 +165,26 @@ class _ChartBuilder:
         self._topics = _NameTable()
         self._words = _NameTable()
         self._times: dict[int, int] = {}
+        self._position_by_id: dict[str, int] = {}
 
-    def build(
-        self,
-        group: GroupStory,
-        *,
-        ownership: pa.Table,
-        advised_ownership: pa.Table | None,
-        rebalances: pa.Table,
-        replayed: pa.Table,
-    ) -> dict[str, Any]:
-        """Returns the chart data without lag, policies and reasons of downtime."""
-        tables = [ownership] if advised_ownership is None else [ownership, advised_ownership]
-        columns = [table[name] for table in tables for name in ("since", "until")]
-        columns += [table["at"] for table in (rebalances, replayed)]
+    def build(self, group: GroupStory, tables: _GroupRows) -> dict[str, Any]:
+        """Returns the chart data without lag, policies, log lines and reasons of downtime."""
+        advised, rebalances = tables.advised_ownership, tables.rebalances
+        owned = [tables.ownership] if advised is None else [tables.ownership, advised]
+        columns = [table[name] for table in owned for name in ("since", "until")]
+        columns += [table["at"] for table in (rebalances, tables.replayed)]
         times = {time for column in columns for time in column.to_pylist()} - {None}
         self._times = {time: place for place, time in enumerate(sorted(times))}
-        rows = sorted({row for table in tables for row in _rows(table, "topic", "partition")})
+        rows = sorted({row for table in owned for row in _rows(table, "topic", "partition")})
         return {
             "group": _group_fields(group),
             "begin": self._span.begin,
             "end": self._span.end,
-            "ownership": self._bands(ownership, rows),
-            "advised_ownership": None
-            if advised_ownership is None
-            else self._bands(advised_ownership, rows),
+            "ownership": self._bands(tables.ownership, rows),
+            "advised_ownership": None if advised is None else self._bands(advised, rows),
             "rebalances": self._rebalances(rebalances),
-            "replayed": None if advised_ownership is None else self._replayed(replayed, rebalances),
+            "stops": self._stops(tables.stops, rebalances, rows),
+            "replayed": None if advised is None else self._replayed(tables.replayed, rebalances),
             "times": to_deltas(self._times),
             "members": list(self._members),
             "row_topics": [self._topics.position_of(topic) for topic, _ in rows],
@@ -168,28 +215,82 @@ class _ChartBuilder:
         return {"bands": list(counts.values())} | columns
 
     def _rebalances(self, table: pa.Table) -> Columns:
-        at, started = (table[name].to_pylist() for name in ("at", "started_at"))
+        at = table["at"].to_pylist()
         columns: Columns = {"at": to_deltas(self._times[time] for time in at)}
-        columns["took"] = [
-            None if begin is None else end - begin for begin, end in zip(started, at, strict=True)
-        ]
+        for name, column in START_COLUMNS:
+            columns[name] = [
+                None if begin is None else end - begin
+                for begin, end in zip(table[column].to_pylist(), at, strict=True)
+            ]
+        for name in ("joined", "left"):
+            listed = table[name].to_pylist()
+            columns[name] = [[self._member_position(member) for member in ids] for ids in listed]
         columns |= {name: table[column].to_pylist() for name, column in COUNT_COLUMNS}
         return columns | {
             name: [self._words.position_of(word) for word in table[name].to_pylist()]
             for name in NAME_COLUMNS
         }
 
+    def _member_position(self, member_id: str) -> int:
+        """Returns the position of a member, also of one that never had a partition."""
+        if not self._position_by_id:
+            for (name, *_), place in cast("dict[tuple[str, ...], int]", self._members).items():
+                self._position_by_id.setdefault(name, place)
+        if member_id not in self._position_by_id:
+            self._position_by_id[member_id] = self._members.position_of(
+                (member_id, None, None, None)
+            )
+        return self._position_by_id[member_id]
+
+    def _stops(
+        self, table: pa.Table, rebalances: pa.Table, rows: Sequence[tuple[str, int]]
+    ) -> dict[str, Any]:
+        """Returns the longest times without a consumer. Partitions that stopped together are one
+        stop, with its partitions as runs of rows: how many rows are before the run, since the run
+        before, and how long it is.
+        """
+        longest = table
+        if table.num_rows > MAX_STOP_ROWS:
+            lengths = compute.subtract(table["until"], table["since"])
+            by = [("length", "descending")]
+            longest = table.take(
+                compute.select_k_unstable(table.append_column("length", lengths), MAX_STOP_ROWS, by)
+            )
+        places = {row: place for place, row in enumerate(rows)}
+        rebalance = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
+        found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for *key, topic, partition in _rows(longest, *STOP_KEY, "topic", "partition"):
+            if (topic, partition) in places and key[1] > key[0]:
+                found[tuple(key)].append(places[topic, partition])
+        stops: list[tuple[tuple[Any, ...], list[tuple[int, int]]]] = []
+        many = 0
+        for stop, partitions in sorted(found.items(), key=lambda one: one[0][0] - one[0][1]):
+            runs = _runs(sorted(partitions))
+            many += len(runs)
+            if many > MAX_STOP_RUNS:
+                break
+            stops.append((stop, runs))
+        stops.sort(key=lambda one: (one[0][1], one[0][0], one[1]))
+        return {
+            "until": to_deltas(key[1] for key, _ in stops),
+            "length": [key[1] - key[0] for key, _ in stops],
+            "reason": [self._words.position_of(key[2]) for key, _ in stops],
+            "rebalance": [rebalance.get(tuple(key[3:]), NO_POSITION) for key, _ in stops],
+            "runs": [[number for run in runs for number in run] for _, runs in stops],
+            "left_out": len(found) - len(stops),
+        }
+
     def _replayed(self, table: pa.Table, rebalances: pa.Table) -> Columns:
         """Returns the rebalances that happen under the advised policy, with their causes."""
-        causes = dict(
-            zip(_rows(rebalances, *REBALANCE_KEY), rebalances["cause"].to_pylist(), strict=True)
-        )
+        keys = list(_rows(table, *REBALANCE_KEY))
+        places = {key: place for place, key in enumerate(_rows(rebalances, *REBALANCE_KEY))}
+        causes = dict(zip(places, rebalances["cause"].to_pylist(), strict=True))
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
-                self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
-                for key in _rows(table, *REBALANCE_KEY)
+                self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN)) for key in keys
             ],
+            "of": [places.get(key, NO_POSITION) for key in keys],
             "moved": table["moved"].to_pylist(),
             "needed": table["moves_needed"].to_pylist(),
             "revoked": table["revoked"].to_pylist(),
@@ -197,32 +298,48 @@ class _ChartBuilder:
         }
 
 
+#: Columns of gold/groups that the page shows.
+OVERVIEW_COLUMNS = ("kind", "members", "partitions", "topics", "last_members")
+
+
 def _group_fields(group: GroupStory) -> dict[str, Any]:
-    lag = group.lag
-    most = None if lag is None else [lag.most_seconds, lag.most, lag.most_at, lag.at_least]
-    health = group.health
     same = (
-        *("name", "verdict", "policy", "mark", "moved", "status", "complete_from", "whole"),
-        *("severity", "downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms"),
-        *("not_polled_ms", "delayed_records"),
+        *("name", "verdict", "policy", "mark", "moved", "complete_from", "whole"),
+        *("downtime_ms", "downtime_at_least_ms", "downtime_at_most_ms", "not_polled_ms"),
+        *("delayed_records", "happened", "to_do"),
     )
+    actions = [asdict(action) for action in group.actions]
     return {name: getattr(group, name) for name in same} | {
-        "line": group.first_line,
-        "health": asdict(health) | {"mark": group.marks["health"]},
-        "used": group.policies_text,
-        "now": group.policies_used[-1],
+        "overview": {name: group.overview.get(name) for name in OVERVIEW_COLUMNS},
+        "health": asdict(group.health) | {"mark": group.marks["health"]},
+        "used": list(group.policies_used),
         "known_causes": list(group.known_causes.items()),
         "needed": group.moves_needed,
         "libraries": list(group.libraries),
-        "steps": [step.text for action in group.actions for step in action.steps],
-        "most_lag": most,
+        "patterns": [asdict(pattern) for pattern in group.patterns],
+        "actions": actions,
+        "setting_libraries": list(group.setting_libraries),
+        "lag": None if group.lag is None else asdict(group.lag),
     }
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns runs of consecutive places: the gap since the run before, and the length."""
+    runs: list[tuple[int, int]] = []
+    end = 0
+    for place in places:
+        if runs and place == end:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((place - end, 1))
+        end = place + 1
+    return runs
 
 
 def downtime_by_reason(downtime: pa.Table) -> pa.Table:
     """Returns the downtime that each rebalance ended, in partition-milliseconds, by its reason."""
-    lengths = compute.subtract(*(to_milliseconds(downtime[name]) for name in ("until", "since")))
     keys = ["group", *REBALANCE_KEY, "reason"]
+    lengths = compute.subtract(*(to_milliseconds(downtime[name]) for name in ("until", "since")))
     rows = downtime.select(keys).append_column("length", lengths)
     return rows.group_by(keys).aggregate([("length", "sum")])
 
@@ -235,6 +352,34 @@ def reason_columns(rebalances: pa.Table, reasons: pa.Table) -> Columns:
         if place is not None and length:
             columns.setdefault(reason, [0] * len(places))[place] = length
     return columns
+
+
+def _log_lines(rebalances: pa.Table, lines: pa.Table, most: int) -> Columns:
+    """Returns the lines of the broker's log between each rebalance and the one before it."""
+    ends = np.asarray(rebalances["at"].to_pylist(), np.int64)
+    listed = list(_rows(lines, "at", "what", "file", "line", "text"))
+    places = np.searchsorted(ends, [line[0] for line in listed]).tolist()
+    by_rank: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    # the last "preparing" before the end is that of the rebalance
+    for number in reversed(range(len(listed))):
+        if places[number] < len(ends):
+            rank = LINE_TYPES.index(listed[number][1])
+            by_rank[places[number]].append((rank, number))
+    chosen = sorted(
+        (rank, place, number)
+        for place, ranked in by_rank.items()
+        for rank, number in sorted(ranked, key=lambda one: (one[0], -one[1]))[:LINES_PER_REBALANCE]
+    )[:most]
+    kept = sorted((place, number) for _, place, number in chosen)
+    files = sorted({listed[number][2] for _, number in kept})
+    return {
+        "rebalance": [place for place, _ in kept],
+        "before": [int(ends[place]) - listed[number][0] for place, number in kept],
+        "file": [files.index(listed[number][2]) for _, number in kept],
+        "line": [listed[number][3] for _, number in kept],
+        "text": [listed[number][4] for _, number in kept],
+        "files": files,
+    }
 
 
 def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
@@ -267,6 +412,9 @@ def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 #: Number of time buckets in a chart; each shows the largest lag in its time.
 LAG_BUCKETS = 240
+#: Number of partitions of a group with their own lag: those with the largest. If the page has many
+#: groups, each has fewer.
+PARTITIONS_WITH_LAG, SERIES_PER_PAGE = 12, 3_000
 #: Number of pairs of an interval and a bucket that are computed at a time.
 BUCKETS_PER_PASS = 1 << 22
 #: Digits of a run's lag: in a run of one bucket, and in a longer run.
@@ -359,7 +507,49 @@ def lag_series(
     intervals: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
 ) -> dict[int, LagSeries]:
     """Returns the lag of each group whose lag is known in its time, by position."""
+    return _make_lag_series(add_group_positions(intervals, names), spans)
+
+
+def partition_lag_series(
+    intervals: pa.Table, names: Sequence[str], spans: Sequence[ChartWindow]
+) -> dict[int, list[dict[str, Any]]]:
+    """Returns the lag of the partitions of each group that have the largest lag, by position."""
     rows = add_group_positions(intervals, names)
+    keys = [POSITION, "topic", "partition"]
+    peaks = rows.group_by(keys).aggregate([("lag_seconds", "max"), ("lag", "max")])
+    most = min(PARTITIONS_WITH_LAG, max(SERIES_PER_PAGE // max(len(names), 1), 2))
+    chosen: list[tuple[int, str, int]] = []
+    counts: dict[int, int] = defaultdict(int)
+    ranked = sorted(_rows(peaks, *keys, "lag_seconds_max", "lag_max"), key=_lag_rank)
+    for place, topic, partition, seconds, records in ranked:
+        is_notable = (seconds or 0) >= NOTABLE_SECONDS or (records or 0) >= NOTABLE_RECORDS
+        if counts[place] < (most if is_notable else 2):
+            counts[place] += 1
+            chosen.append((place, topic, partition))
+    if not chosen:
+        return {}
+    listed = [dict(zip([*keys, "series"], (*key, n), strict=True)) for n, key in enumerate(chosen)]
+    schema = pa.schema([rows.schema.field(name) for name in keys]).append(
+        pa.field("series", pa.int64())
+    )
+    numbered = pa.Table.from_pylist(listed, schema)
+    found = rows.join(numbered, keys, join_type="inner").drop_columns(POSITION)
+    found = found.rename_columns({"series": POSITION})
+    by_series = _make_lag_series(found, [spans[place] for place, _, _ in chosen])
+    series: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for number, (place, topic, partition) in enumerate(chosen):
+        if number in by_series:
+            name = {"topic": topic, "partition": partition}
+            series[place].append(name | asdict(by_series[number]))
+    return series
+
+
+def _lag_rank(peak: tuple[Any, ...]) -> tuple[Any, ...]:
+    place, topic, partition, seconds, records = peak
+    return (place, seconds is None, -(seconds or 0), -(records or 0), topic, partition)
+
+
+def _make_lag_series(rows: pa.Table, spans: Sequence[ChartWindow]) -> dict[int, LagSeries]:
     seconds, records, floor = _largest_lags(rows, spans)
     series: dict[int, LagSeries] = {}
     has_lag = ((seconds >= 0) | (records >= 0)).any(axis=1)
@@ -434,7 +624,7 @@ def _round_lag(amount: float, many: int) -> float | None:
     """Rounds lag to the few digits that a chart needs; None if it is unknown."""
     if amount < 0:
         return None
-    rounded = float(f"{amount:.{FIGURES if many == 1 else FIGURES_OF_MANY}g}")
+    rounded = round(float(f"{amount:.{FIGURES if many == 1 else FIGURES_OF_MANY}g}"), 1)
     return int(rounded) if rounded.is_integer() else rounded
 
 

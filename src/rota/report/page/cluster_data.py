@@ -5,7 +5,6 @@ cluster, and the words that the search finds. list.js and timeline.js read it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -64,7 +63,6 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
         (*chart_data.REBALANCE_KEY, "reason"),
     )
     absences = find_absences(gold.downtime)
-    topics, partitions = group_topics(gold), count_partitions(gold)
     lags = chart_data.lag_series(story.lag, names, [window] * len(names))
     return {
         "begin": window.begin,
@@ -76,9 +74,6 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
             | {
                 "reasons": chart_data.reason_columns(rebalances[place], reasons[place]),
                 "absences": [list(asdict(one).values()) for one in absences.get(group.name, ())],
-                "topics": topics.get(group.name, []),
-                "partitions": partitions.get(group.name, 0),
-                "members": None,
                 "lag": asdict(lags[place]) if place in lags else None,
             }
             for place, group in enumerate(story.groups)
@@ -92,6 +87,10 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
     lag = group.lag
     return {name: getattr(group, name) for name in (*same, *more)} | {
         "name": group.name,
+        "kind": group.overview.get("kind"),
+        "topics": group.overview.get("topics", []),
+        "partitions": group.overview.get("partitions"),
+        "members": group.overview.get("members"),
         "health": str(group.health.health),
         "since": group.health.since,
         "reason": group.health.reason,
@@ -132,32 +131,3 @@ def find_absences(downtime: pa.Table) -> dict[str, list[Absence]]:
         absence = Absence(row["since"], row["until"], row["length_sum"], row["reason"])
         found[row["group"]].append(absence)
     return found
-
-
-def group_topics(gold: GoldTables) -> dict[str, list[str]]:
-    """Returns the topics of each group that a member owned or that have commits."""
-    pairs = {
-        pair
-        for table in (gold.ownership, gold.lag)
-        for pair in _distinct_rows(table, ("group", "topic"))
-    }
-    found = defaultdict(list)
-    for group, topic in sorted(pairs):
-        found[group].append(topic)
-    return found
-
-
-def count_partitions(gold: GoldTables) -> dict[str, int]:
-    """Returns the number of partitions of each group that a member owned or that have commits."""
-    columns = ("group", "topic", "partition")
-    rows = {row for table in (gold.ownership, gold.lag) for row in _distinct_rows(table, columns)}
-    found: dict[str, int] = defaultdict(int)
-    for group, _, _ in rows:
-        found[group] += 1
-    return found
-
-
-def _distinct_rows(table: pa.Table, columns: Iterable[str]) -> list[tuple[Any, ...]]:
-    names = list(columns)
-    distinct = table.select(names).group_by(names).aggregate([])
-    return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))

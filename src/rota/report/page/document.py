@@ -33,8 +33,9 @@ from rota.engine.model.text import count_noun
 from rota.report import evidence_text
 from rota.report.lag_intervals import WorstLag
 from rota.report.page.chart_data import build_charts, pack_chart
-from rota.report.page.cluster_data import build_summary, cluster_window, count_partitions
+from rota.report.page.cluster_data import build_summary, cluster_window
 from rota.report.story import (
+    CONSUMER_KINDS,
     EPOCH,
     EvidenceMark,
     EvidenceSummary,
@@ -118,7 +119,7 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
         demo=DEMO_BANNER if story.evidence.demo else "",
         headline=_sentence_html(story.headline),
         facts="\n".join(f"<span>{each}</span>" for each in _facts(story, gold, made_at)),
-        figures="\n".join(f"<div>{each}</div>" for each in _figures(story, gold)),
+        figures="\n".join(f"<div>{each}</div>" for each in _figures(story)),
         found=count_noun(len(story.groups), "group"),
         head="".join(_column_headings()),
         rows="\n".join(
@@ -188,9 +189,10 @@ def format_window(begin: int, end: int) -> str:
     return f"{day} to {last:%a}, {last.day} {last:%b %Y}, {last:%H:%M} UTC"
 
 
-def _figures(story: Story, gold: GoldTables) -> Iterator[str]:
+def _figures(story: Story) -> Iterator[str]:
     """Yields the key figures; the script writes them anew for a selected time range."""
-    totals, partitions = story.totals, sum(count_partitions(gold).values())
+    totals = story.totals
+    partitions = sum(group.overview.get("partitions") or 0 for group in story.groups)
     yield (
         f"{_term_html(EvidenceMark.STATED, 'Groups')}"
         f'<div class="figure" id="figure-groups">{len(story.groups):,}</div>'
@@ -280,7 +282,7 @@ def _group_row(place: int, group: GroupStory, data: dict[str, Any]) -> str:
             columns.append(
                 f'<th scope="row" class="cell-name"><a class="name cut" href="'
                 f'{group_link(group.name)}" title="{escape(group.name)}">{name}</a>'
-                f'<span class="minor cut">{_size_html(data)}</span></th>'
+                f'<span class="minor cut">{_size_html(group)}</span></th>'
             )
             continue
         number = " number" if key in NUMBER_COLUMNS else ""
@@ -288,13 +290,15 @@ def _group_row(place: int, group: GroupStory, data: dict[str, Any]) -> str:
     return f'<tr data-group="{escape(group.name)}"{later}>{"".join(columns)}</tr>'
 
 
-def _size_html(data: dict[str, Any]) -> str:
-    partitions = count_noun(data["partitions"], "partition")
-    return (
-        partitions
-        if data["members"] is None
-        else f"{count_noun(data['members'], 'member')}, {partitions}"
-    )
+def _size_html(group: GroupStory) -> str:
+    members, partitions = (group.overview.get(name) for name in ("members", "partitions"))
+    parts = [] if members is None else [count_noun(members, "member")]
+    if partitions is not None:
+        parts.append(count_noun(partitions, "partition"))
+    kind = group.overview.get("kind")
+    if kind is not None and kind not in CONSUMER_KINDS:
+        parts.append(kind)
+    return ", ".join(parts)
 
 
 def _health_html(group: GroupStory) -> str:

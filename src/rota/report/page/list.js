@@ -2,8 +2,7 @@
 // orders them, shows those that match, and writes the numbers of a selected time range into them.
 const ROWS_AT_FIRST = 24, ROWS_PER_STEP = 60;
 const SPARK_WIDTH = 176, SPARK_HEIGHT = 30, SPARK_BASE = 21;
-const REASON_COLOURS = {
-  silent: 'cause-2', revoked: 'revoked', left: 'cause-1', moved: 'cause-0', restarted: 'cause-7', empty: 'cause-3' };
+const SHORT_REASONS = { silent: 'timeout', empty: 'no members' };
 let overview = null;
 
 function groupList(openGroup) {
@@ -161,7 +160,7 @@ function groupList(openGroup) {
   }
 
   function reasonPart(reason, share) {
-    return element('i', { style: { width: `${Math.min(share, 1) * 100}%`, background: `var(--${REASON_COLOURS[reason] || 'lag'})` } });
+    return element('i', { style: { width: `${Math.min(share, 1) * 100}%`, background: `var(--${REASON_COLOURS[reason] || 'revoked'})` } });
   }
 
   const sparklines = new Map();
@@ -239,8 +238,8 @@ function groupList(openGroup) {
     at('figure-downtime').textContent = duration(downtime);
     at('downtime-bar').replaceChildren(...ranked.map(([reason, length]) => reasonPart(reason, length / (downtime || 1))));
     at('downtime-parts').replaceChildren(...ranked.slice(0, 3).map(([reason, length]) => element(
-      'span', null, element('i', { class: 'swatch', style: { background: `var(--${REASON_COLOURS[reason] || 'lag'})` } }),
-      `${reason} `, known('inferred', duration(length)))));
+      'span', null, element('i', { class: 'swatch', style: { background: `var(--${REASON_COLOURS[reason] || 'revoked'})` } }),
+      `${SHORT_REASONS[reason] || reason} `, known('inferred', duration(length)))));
     const saving = overview.groups.reduce((all, group) => all + (group.saving_ms || 0), 0);
     const whole = overview.groups.reduce((all, group) => all + (group.downtime_ms || 0), 0);
     const bar = element('i', { style: { width: `${Math.min(saving / (whole || 1), 1) * 100}%`, background: 'var(--good)' } });
@@ -286,7 +285,7 @@ function groupList(openGroup) {
   function showChips() {
     const healths = countBy((group) => group.health);
     chips(at('health-filter'), 'Health', filter.healths, HEALTHS.filter((each) => healths.has(each)).map((each) => [each, healths.get(each), healthTitle(each)]));
-    const strategies = [...countBy(strategyOf)].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 5);
+    const strategies = [...countBy(strategyOf)].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 4);
     chips(at('strategy-filter'), 'Strategy', filter.strategies, strategies.map(([name, count]) => [name, count, isolate(shortened(name, 30))]));
     const causes = new Set(overview.groups.flatMap((group) => [...group.cause]));
     chips(at('cause-filter'), '', filter.causes, CAUSES.map((cause, index) => [index, null, causeGlyph(index), cause.title]).filter(([index]) => causes.has(index)), 'chip plain');
@@ -387,5 +386,6 @@ function groupList(openGroup) {
     if (event.pointerType === 'touch' && tipOwner(event)) return;
     location.hash = row.querySelector('a').getAttribute('href');
   });
+  arrange(); // a link may open a group before the list is shown
   return { readState, state, show, exportRows, neighbours, moveFocus, redraw: () => timeline.draw(), ranges: () => filter.range };
 }

@@ -37,7 +37,7 @@ async function openGroup(name, state) {
   at('group').hidden = false;
   document.title = `${TITLE_PREFIX}${visibleName(name)}: consumer group`;
   at('path').replaceChildren(
-    element('a', { href: `#${listHash}`, id: 'back' }, '← All groups'), element('b', null, isolate(visibleName(name))));
+    element('a', { href: `#${listHash}`, id: 'back', 'aria-label': 'All groups' }, '←', element('span', { class: 'wide' }, ' All groups')), element('b', null, isolate(visibleName(name))));
   view = showGroup(chart, state, { ...(list ? list.neighbours(name) : { previous: null, next: null }), backHash: listHash });
   window.scrollTo(0, 0);
   at('group').querySelector('h1, h2')?.focus({ preventScroll: true });
