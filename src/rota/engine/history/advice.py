@@ -298,7 +298,7 @@ def advise_uncompared(  # noqa: PLR0913 (all but four are options)
     if health is not None and is_bad:
         actions = (make_health_repair(health, generations[-1] if generations else None),)
         happened = _join_clauses(_describe_health(health), [happened.removesuffix(".")])
-        to_do = f"{_describe_repairs(actions, '')}."
+        to_do = f"{_first_step(actions[0])}."
     return Advice(
         group=group,
         verdict=FIX_FIRST if health is not None and health.health in SICK else CANNOT_TELL,
@@ -743,22 +743,22 @@ class _AdviceCase:
         """Returns a sentence: what to repair, the change of the policy, and what they save."""
         policy = next((one for one in actions if one.kind is ActionKind.POLICY), None)
         repairs = [one for one in actions if one.kind is ActionKind.REPAIR and _is_worth(one)]
-        if self._bad_health is not None:
-            repairs = repairs[:1]
         measured = format_rounded_duration(self._evidence.total.downtime_ms)
+        shown = _describe_repairs(repairs, measured) if repairs else ""
+        if self._bad_health is not None and repairs and repairs[0].saving_ms is None:
+            shown = _first_step(repairs[0])
         if policy is None:
             keep = self._describe_keep(verdict)
             if not repairs:
                 return f"{_capitalize(keep)}."
             then = "then " if verdict == FIX_FIRST else ""
             keep = keep if verdict == CANNOT_TELL else f"{then}keep {self._policy.label}"
-            return f"{_describe_repairs(repairs, measured)}; {keep}."
+            return f"{shown}; {keep}."
         saved = f"≈ {format_rounded_duration(self.saved_by(best))}"
         if actions[0] is not policy and repairs:
             change = f"{policy.title[:1].lower()}{policy.title[1:]}"
             change = change.replace("switch ", "switching ", 1).replace("set ", "setting ", 1)
-            first = [one for one in repairs if actions.index(one) < actions.index(policy)]
-            return f"{_describe_repairs(first, measured)}; {change} alone saves {saved}."
+            return f"{shown}; {change} alone saves {saved}."
         expected = format_rounded_duration(self._compared)
         about = "" if expected == measured else "≈ "
         also = "".join(f", and {one.title[:1].lower()}{one.title[1:]}" for one in repairs)
@@ -814,18 +814,18 @@ def _describe_health(health: GroupHealthStatus) -> str:
 
 
 def _describe_repairs(repairs: Sequence[Action], downtime: str) -> str:
-    """Returns repairs in words, with what they save at most; or one whose saving is not known, with
-    its first step.
-    """
+    """Returns repairs in words, and what a single one saves at most."""
     first, *others = repairs
-    if not others and first.saving_ms is None:
-        return first.steps[0].text.removesuffix(".")
     names = join_names([first.title, *(f"{x.title[:1].lower()}{x.title[1:]}" for x in others)])
     if others or first.saving_ms is None:
         return names
     return (
         f"{names} to save up to {format_rounded_duration(first.saving_ms)} of {downtime} downtime"
     )
+
+
+def _first_step(repair: Action) -> str:
+    return repair.steps[0].text.removesuffix(".")
 
 
 def _join_clauses(first: str, others: Iterable[str], last: str | None = None) -> str:
