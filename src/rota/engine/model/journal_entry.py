@@ -16,7 +16,7 @@ from rota.engine.model.topic import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
-    from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
+    from rota.engine.model.share_streams_entry import ShareRecord, StreamsRecord
 
 NO_TIMESTAMP = -1
 
@@ -94,5 +94,5 @@ class UnparsedEntry:
 
 #: Any record of the journal.
 JournalEntry: TypeAlias = (
-    "ClassicEntry | ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry | UnparsedEntry"
+    "ClassicEntry | ConsumerGroupEntry | ShareRecord | StreamsRecord | UnparsedEntry"
 )
