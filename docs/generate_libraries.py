@@ -35,15 +35,15 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, one in CLIENT_LIBRARIES.items():
         if name != UNKNOWN_LIBRARY:
-            static = _code(one.group_instance_id()) or "not supported"
+            static = _code(one.static_id_setting()) or "not supported"
+            static += f"; {one.static_since}" if one.static_since else ""
             session = _code(one.session_setting(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
 
 def _code(setting: str | None) -> str:
-    """Returns the setting as code; its conditions in parentheses stay text."""
-    code, space, rest = (setting or "").partition(" (")
-    return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
+    """Returns each line of a setting as code."""
+    return " and ".join(f"`{line}`" for line in (setting or "").splitlines())
 
 
 def _cooperative(one: ClientLibrary) -> str:
@@ -61,7 +61,7 @@ def _broker(one: ClientLibrary) -> str:
     if way is None:
         return "not supported"
     broker = f"Kafka {MIN_BROKER_VERSION} or newer"
-    return f"{_code(way.settings_for('uniform'))}; {way.minimum_client}, {broker}"
+    return f"{_code(one.consumer_protocol_setting('uniform'))}; {way.minimum_client}, {broker}"
 
 
 if __name__ == "__main__":
